@@ -12,6 +12,8 @@ pub enum Area {
     Core,
     /// `crates/core-derive`
     CoreDerive,
+    /// `crates/runtime`: threads and clock for the core
+    Runtime,
     /// `crates/proto/NAME`: a codec
     Proto(String),
     /// `crates/door/NAME`
@@ -39,6 +41,7 @@ impl Area {
         Some(match parts[..] {
             ["crates", "core"] => Self::Core,
             ["crates", "core-derive"] => Self::CoreDerive,
+            ["crates", "runtime"] => Self::Runtime,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),
             ["crates", "driver", name] => Self::Driver(name.to_owned()),
