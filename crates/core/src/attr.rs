@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attributes of files and how they change.
+
+use crate::node::LockOwner;
+use crate::{Traverse, Wire};
+
+/// A point in time: seconds and nanoseconds since 1970-01-01 UTC, before it when `secs` is negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Traverse, Wire)]
+pub struct Time {
+    /// Whole seconds, rounded towards the past.
+    pub secs: i64,
+    /// Nanoseconds after `secs`, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Time {
+    /// `secs` seconds and `nanos` nanoseconds since the epoch.
+    pub const fn new(secs: i64, nanos: u32) -> Self {
+        Time { secs, nanos }
+    }
+}
+
+/// The type of a file, from the `S_IFMT` bits of its mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+impl FileKind {
+    /// Every kind.
+    pub const ALL: [FileKind; 7] = [
+        FileKind::Regular,
+        FileKind::Directory,
+        FileKind::Symlink,
+        FileKind::Fifo,
+        FileKind::Socket,
+        FileKind::CharDevice,
+        FileKind::BlockDevice,
+    ];
+
+    /// The `S_IFMT` bits of this kind.
+    pub const fn bits(self) -> u32 {
+        match self {
+            FileKind::Fifo => 0o010_000,
+            FileKind::CharDevice => 0o020_000,
+            FileKind::Directory => 0o040_000,
+            FileKind::BlockDevice => 0o060_000,
+            FileKind::Regular => 0o100_000,
+            FileKind::Symlink => 0o120_000,
+            FileKind::Socket => 0o140_000,
+        }
+    }
+
+    /// The kind a mode names, if it names one.
+    pub const fn of_mode(mode: u32) -> Option<Self> {
+        Some(match mode & MODE_KIND {
+            0o010_000 => FileKind::Fifo,
+            0o020_000 => FileKind::CharDevice,
+            0o040_000 => FileKind::Directory,
+            0o060_000 => FileKind::BlockDevice,
+            0o100_000 => FileKind::Regular,
+            0o120_000 => FileKind::Symlink,
+            0o140_000 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The `d_type` of a dirent of this kind (`DT_*`, see readdir(3)).
+    pub const fn dirent_type(self) -> u8 {
+        (self.bits() >> 12) as u8
+    }
+}
+
+/// The bits of a mode that hold the [`FileKind`] (`S_IFMT`).
+pub const MODE_KIND: u32 = 0o170_000;
+/// The bits of a mode that hold permissions, set-id bits and the sticky bit.
+pub const MODE_PERMISSIONS: u32 = 0o7777;
+
+/// What stat(2) and statx(2) tell about a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Wire)]
+pub struct Attr {
+    /// The inode number shown to programs.
+    pub ino: u64,
+    /// Size in bytes; for a symbolic link the length of its target.
+    pub size: u64,
+    /// Allocated units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of the content.
+    pub mtime: Time,
+    /// Last change of the content or of the attributes.
+    pub ctime: Time,
+    /// Creation, where the tree knows it.
+    pub btime: Option<Time>,
+    /// Kind and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Number of hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, as `dev_t` packs it for 32 bits (see makedev(3)).
+    pub rdev: u32,
+    /// The unit of efficient I/O, in bytes.
+    pub blksize: u32,
+}
+
+impl Attr {
+    /// The kind of file; regular when the mode names none.
+    pub fn kind(&self) -> FileKind {
+        FileKind::of_mode(self.mode).unwrap_or(FileKind::Regular)
+    }
+
+    /// Permissions, set-id bits and sticky bit.
+    pub fn permissions(&self) -> u32 {
+        self.mode & MODE_PERMISSIONS
+    }
+
+    /// Whether this is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Directory
+    }
+}
+
+/// A new value for a timestamp (see utimensat(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Traverse, Wire)]
+pub enum SetTime {
+    /// The time at which the driver executes the request (`UTIME_NOW`).
+    #[wire(1)]
+    Now,
+    /// This time.
+    #[wire(2)]
+    To(Time),
+}
+
+/// Attributes to change, all at once; `None` leaves one alone (`UTIME_OMIT`).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Traverse, Wire)]
+pub struct SetAttrs {
+    /// New permission bits; kind bits are ignored.
+    pub mode: Option<u32>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New size: truncate, or extend with a hole.
+    pub size: Option<u64>,
+    /// New time of last access.
+    pub atime: Option<SetTime>,
+    /// New time of last modification.
+    pub mtime: Option<SetTime>,
+    /// New time of last change; only a kernel that caches writes sends it.
+    pub ctime: Option<Time>,
+    /// Clear the set-id bits as a write by an unprivileged user would (FUSE `HANDLE_KILLPRIV_V2`).
+    pub kill_setid: bool,
+    /// The owner whose mandatory locks to respect when `size` is set.
+    pub lock_owner: Option<LockOwner>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_round_trip_through_the_mode() {
+        for kind in FileKind::ALL {
+            assert_eq!(FileKind::of_mode(kind.bits() | 0o7777), Some(kind));
+        }
+        assert_eq!(FileKind::of_mode(0o644), None);
+        assert_eq!(FileKind::Directory.dirent_type(), 4);
+    }
+}

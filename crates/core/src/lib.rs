@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The core of Outrigger: messages in the middle, methods at the edge.
+//!
+//! A file system is a protocol translator, so requests are first-class messages here. Everything else is one of
+//!
+//! ```text
+//! door  ->  layer -> layer -> ...  ->  driver
+//! ```
+//!
+//! * A **door** (FUSE, NFS, 9P, the command line) turns what its clients say into a [`Request`] and a [`Cx`].
+//! * A **layer** ([`Layer`]) sees each request on its way down and each [`Reply`] on its way up.
+//! * A **driver** ([`Driver`], [`BlockingDriver`]) answers. A driver's author writes one method per operation;
+//!   the adapters [`Serve`], [`Inline`] and [`Pool`] turn those methods into a [`Service`].
+//!
+//! # Where things are
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`ops`] | the operation table: the only place where an operation is described |
+//! | [`attr`], [`name`], [`node`], [`payload`], [`reply`] | the words messages are made of |
+//! | [`error`] | [`Errno`] and [`Error`], an errno with its reason |
+//! | [`cx`] | [`Cx`]: request id, credentials, cancellation, deadline, origin |
+//! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
+//! | [`driver`] | adapters from methods to messages |
+//! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
+//! | [`notify`] | what a driver tells its door unasked |
+//! | [`owed`] | exactly one reply per request |
+//! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
+//! | [`traverse`], [`wire`] | walk, encode and decode any message |
+//!
+//! # What is deliberately absent
+//!
+//! No I/O, no threads and no clock: a [`Runtime`] brings them, so that a whole stack can run under a simulated one.
+//! No method trait between layers: a layer handles messages it has never heard of.
+#![forbid(unsafe_code)]
+
+// The derives name this crate by its public path.
+extern crate self as outrigger_core;
+
+pub mod attr;
+pub mod cx;
+pub mod driver;
+pub mod error;
+pub mod layer;
+pub mod name;
+pub mod node;
+pub mod notify;
+pub mod ops;
+pub mod opset;
+pub mod owed;
+pub mod payload;
+pub mod reply;
+pub mod runtime;
+pub mod service;
+pub mod traverse;
+pub mod wire;
+
+pub use attr::{Attr, FileKind, SetAttrs, SetTime, Time};
+pub use cx::{Cancel, Credentials, Cx, Origin};
+pub use driver::{Inline, Pool, Prompt, Serve};
+pub use error::{Errno, Error, Result};
+pub use layer::{Layer, Place, Stack, StackError};
+pub use name::{Name, Target, XattrName};
+pub use node::{Generation, Handle, LockOwner, Node};
+pub use notify::{Notice, Notify};
+pub use ops::{BlockingDriver, Class, Driver, Op, OpCode, Request};
+pub use opset::OpSet;
+pub use outrigger_core_derive::{Traverse, Wire};
+pub use owed::Owed;
+pub use payload::{Backing, FileSlice, Payload, ReadAt};
+pub use reply::Reply;
+pub use runtime::{BoxFuture, Clock, Runtime};
+pub use service::{Abilities, Answer, DriverClass, Identity, Service, Wait, ask};
+pub use traverse::{Traverse, Visit};
+pub use wire::Wire;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a driver tells its door unasked: that something the door may have cached has changed.
+
+use crate::name::Name;
+use crate::node::Node;
+use crate::payload::Payload;
+
+/// A change behind the back of the door's clients.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// Attributes of `node`, and its content from `offset` on for `len` bytes (0: to the end), changed.
+    /// A negative `offset` spares the content.
+    InvalidateNode {
+        /// The changed file.
+        node: Node,
+        /// Start of the changed content in bytes; negative when only attributes changed.
+        offset: i64,
+        /// Length of the changed content in bytes; 0 means to the end.
+        len: i64,
+    },
+    /// What `name` in `dir` refers to may have changed.
+    InvalidateEntry {
+        /// The directory.
+        dir: Node,
+        /// The name in it.
+        name: Name,
+    },
+    /// `name` was removed from `dir`.
+    Deleted {
+        /// The directory.
+        dir: Node,
+        /// The file that had the name.
+        node: Node,
+        /// The name that is gone.
+        name: Name,
+    },
+    /// Content the door may put into its cache.
+    Store {
+        /// The file.
+        node: Node,
+        /// Where the content belongs, in bytes.
+        offset: u64,
+        /// The content.
+        data: Payload,
+    },
+    /// The state an earlier poll with this key waits for may have changed.
+    Wake {
+        /// The key of [`crate::ops::Poll`].
+        key: u64,
+    },
+}
+
+/// Where notices go. Sending never blocks and never fails: a door that has ended ignores them.
+pub trait Notify: Send + Sync {
+    /// Passes one notice on.
+    fn notify(&self, notice: Notice);
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clock, timers and tasks: what the core itself does not have.
+//!
+//! Whoever assembles a stack brings a [`Runtime`]. Tests bring one whose clock and scheduling are decided by a seed.
+
+use crate::attr::Time;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A boxed future that may run on any thread.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+
+    /// Time of day.
+    fn wall(&self) -> Time;
+}
+
+/// Runs tasks.
+pub trait Runtime: Clock {
+    /// Runs `task` to its end on its own.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// Ready once [`Clock::monotonic`] has reached `deadline`.
+    fn sleep_until(&self, deadline: Duration) -> BoxFuture<'static, ()>;
+
+    /// Runs `job`, which may block, on a thread where that disturbs nobody.
+    fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
+}

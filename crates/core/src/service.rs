@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one interface where doors, layers and drivers meet.
+
+use crate::cx::Cx;
+use crate::error::{Errno, Result};
+use crate::notify::Notify;
+use crate::ops::{Op, Request};
+use crate::opset::OpSet;
+use crate::reply::{Reply, Ttl};
+use crate::runtime::BoxFuture;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Answers requests.
+pub trait Service: Send + Sync {
+    /// Answers one request. Never blocks: what takes time is [`Answer::Later`].
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a>;
+
+    /// What the service can do.
+    fn abilities(&self) -> Abilities;
+
+    /// Called once before the first request with the place to send notices to.
+    fn attach(&self, notify: Arc<dyn Notify>);
+}
+
+impl<S: Service + ?Sized> Service for Arc<S> {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        (**self).call(cx, request)
+    }
+    fn abilities(&self) -> Abilities {
+        (**self).abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        (**self).attach(notify);
+    }
+}
+
+/// A reply, or the promise of one. The first form costs neither an allocation nor a change of thread.
+pub enum Answer<'a> {
+    /// The reply.
+    Ready(Reply),
+    /// The reply will come.
+    Later(BoxFuture<'a, Reply>),
+}
+
+impl<'a> Answer<'a> {
+    /// An answer that `future` will give.
+    pub fn later(future: impl Future<Output = Reply> + Send + 'a) -> Self {
+        Answer::Later(Box::pin(future))
+    }
+
+    /// An answer that is an error.
+    pub fn error(error: impl Into<crate::Error>) -> Self {
+        Answer::Ready(Reply::Error(error.into()))
+    }
+
+    /// Applies `change` to the reply, now or when it comes.
+    pub fn map(self, change: impl FnOnce(Reply) -> Reply + Send + 'a) -> Self {
+        match self {
+            Answer::Ready(reply) => Answer::Ready(change(reply)),
+            Answer::Later(future) => Answer::later(async move { change(future.await) }),
+        }
+    }
+}
+
+impl fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
+            Answer::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+impl<'a> IntoFuture for Answer<'a> {
+    type Output = Reply;
+    type IntoFuture = Wait<'a>;
+
+    fn into_future(self) -> Wait<'a> {
+        Wait(Some(self))
+    }
+}
+
+/// Waits for an [`Answer`].
+#[derive(Debug)]
+pub struct Wait<'a>(Option<Answer<'a>>);
+
+impl Future for Wait<'_> {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        match self.0.take() {
+            Some(Answer::Ready(reply)) => Poll::Ready(reply),
+            Some(Answer::Later(mut future)) => {
+                let poll = future.as_mut().poll(context);
+                if poll.is_pending() {
+                    self.0 = Some(Answer::Later(future));
+                }
+                poll
+            }
+            None => Poll::Ready(Reply::Error(Errno::EIO.because("an answer was awaited twice"))),
+        }
+    }
+}
+
+/// Asks `service` to do `op` and gives the typed result.
+///
+/// # Errors
+/// Whatever the service answers; `EPROTO` when the reply belongs to another operation.
+pub async fn ask<O: Op>(service: &dyn Service, cx: &Cx, op: O) -> Result<O::Out> {
+    O::result(service.call(cx, op.into()).await)
+}
+
+/// How long a driver's [`crate::Node`] numbers mean the same file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// For ever: the driver finds the file from node and generation alone, also after it was restarted.
+    Persistent,
+    /// While a node table remembers which path the number stands for.
+    ByPath,
+}
+
+/// What has to be done about a driver's state when its process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverClass {
+    /// Every change goes to another file system at once.
+    PassThrough,
+    /// Every change goes to a server; the connection may have to be made again.
+    Network,
+    /// Changes go to blocks of an image, and several of them belong together.
+    Block,
+    /// The tree lives in the driver's memory and dies with it.
+    Memory,
+}
+
+/// What a service can do, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abilities {
+    /// The driver's name, as in `local`.
+    pub driver: &'static str,
+    /// What it serves, as its user would name it.
+    pub tree: String,
+    /// The operations it answers with something else than `ENOSYS`.
+    pub ops: OpSet,
+    /// What its node numbers mean.
+    pub identity: Identity,
+    /// What a crash costs.
+    pub class: DriverClass,
+    /// Whether every change fails with `EROFS`.
+    pub read_only: bool,
+    /// Files need no [`crate::ops::Open`]: reads and writes work with handle 0.
+    pub stateless_files: bool,
+    /// Directories need no [`crate::ops::OpenDir`].
+    pub stateless_dirs: bool,
+    /// How long a name that was not found stays so.
+    pub negative_ttl: Ttl,
+    /// The most bytes one read or write may have.
+    pub max_io: u32,
+}
+
+impl Abilities {
+    /// Those of a driver called `driver` for `tree` with `ops`; everything else at its most careful value.
+    pub fn new(driver: &'static str, tree: impl Into<String>, ops: OpSet) -> Self {
+        Abilities {
+            driver,
+            tree: tree.into(),
+            ops,
+            identity: Identity::ByPath,
+            class: DriverClass::Network,
+            read_only: false,
+            stateless_files: false,
+            stateless_dirs: false,
+            negative_ttl: Ttl::NEVER,
+            max_io: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Messages as bytes: for the journal, a worker process and a remote site.
+//!
+//! Integers are little-endian and of fixed width; a sequence is its length (`u32`) and its items; an option is a
+//! byte 0 or 1 and the value; a message starts with its number (`u16`) from the operation or reply table.
+//! A stream starts with [`Hello`], which carries [`VERSION`]; then come frames: length (`u32`), kind (`u8`),
+//! request id (`u64`), message. `docs/PROTOCOL.md` has the whole description.
+
+use crate::attr::FileKind;
+use crate::error::{Errno, Error, Result};
+use crate::name::{Name, Target, XattrName};
+use crate::node::{Generation, Handle, LockOwner, Node};
+use crate::ops::Request;
+use crate::payload::{Backing, Payload};
+use crate::reply::Reply;
+use bytes::{Buf, Bytes};
+use std::fmt;
+
+/// Version of the encoding. Peers with different versions refuse each other.
+pub const VERSION: u16 = 1;
+/// The most bytes one frame may have after its length field: 1 MiB of content and room for the rest.
+pub const FRAME_MAX: usize = (1 << 20) + (64 << 10);
+/// The first bytes of every stream.
+pub const MAGIC: [u8; 4] = *b"ORIG";
+
+/// The bytes a value is decoded from.
+pub type Input = Bytes;
+
+/// The bytes are not an encoding of the type.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Malformed(&'static str);
+
+impl Malformed {
+    /// What could not be decoded.
+    pub const fn new(what: &'static str) -> Self {
+        Malformed(what)
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "malformed {}", self.0)
+    }
+}
+
+impl fmt::Debug for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Self {
+        Errno::EPROTO.because(malformed.to_string())
+    }
+}
+
+/// A type with an encoding.
+pub trait Wire: Sized {
+    /// Appends the encoding of `self`.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Takes a value off the front of `input`.
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no such value; never panics, never allocates more than the input has.
+    fn get(input: &mut Input) -> Result<Self, Malformed>;
+}
+
+macro_rules! integers {
+    ($($type:ty: $get:ident),*) => {
+        $(impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) { out.extend_from_slice(&self.to_le_bytes()) }
+            fn get(input: &mut Input) -> Result<Self, Malformed> {
+                input.$get().map_err(|_| Malformed(stringify!($type)))
+            }
+        })*
+    };
+}
+integers!(u8: try_get_u8, u16: try_get_u16_le, u32: try_get_u32_le, u64: try_get_u64_le,
+    i32: try_get_i32_le, i64: try_get_i64_le);
+
+macro_rules! numbers {
+    ($($type:ident),*) => {
+        $(impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) { self.0.put(out) }
+            fn get(input: &mut Input) -> Result<Self, Malformed> { u64::get(input).map($type) }
+        })*
+    };
+}
+numbers!(Node, Generation, Handle, LockOwner);
+
+macro_rules! names {
+    ($($type:ident),*) => {
+        $(impl Wire for $type {
+            fn put(&self, out: &mut Vec<u8>) { put_bytes(self, out) }
+            fn get(input: &mut Input) -> Result<Self, Malformed> {
+                $type::new(Bytes::get(input)?).map_err(|_| Malformed(stringify!($type)))
+            }
+        })*
+    };
+}
+names!(Name, Target, XattrName);
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    // Frames are bounded far below 4 GiB, so a longer value can only be refused as a whole frame.
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).put(out);
+    out.extend_from_slice(bytes);
+}
+
+impl Wire for Bytes {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self, out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        let len = u32::get(input)? as usize;
+        if len > input.len() {
+            return Err(Malformed("byte string"));
+        }
+        Ok(input.split_to(len))
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        match u8::get(input)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed("bool")),
+        }
+    }
+}
+
+impl Wire for () {
+    fn put(&self, _: &mut Vec<u8>) {}
+    fn get(_: &mut Input) -> Result<Self, Malformed> {
+        Ok(())
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Ok(if bool::get(input)? { Some(T::get(input)?) } else { None })
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).unwrap_or(u32::MAX).put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        let count = u32::get(input)? as usize;
+        // Every item takes a byte or more, so this bounds the allocation by the input.
+        let mut items = Vec::with_capacity(count.min(input.len()).min(1024));
+        for _ in 0..count {
+            if input.is_empty() {
+                return Err(Malformed("sequence"));
+            }
+            items.push(T::get(input)?);
+        }
+        Ok(items)
+    }
+}
+
+impl Wire for FileKind {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.dirent_type().put(out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        FileKind::of_mode(u32::from(u8::get(input)?) << 12).ok_or(Malformed("FileKind"))
+    }
+}
+
+impl Wire for Error {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.errno.0.put(out);
+        self.reason.as_ref().map(|reason| Bytes::copy_from_slice(reason.as_bytes())).put(out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        let errno = Errno(i32::get(input)?);
+        let reason = Option::<Bytes>::get(input)?;
+        Ok(Error { errno, reason: reason.map(|bytes| String::from_utf8_lossy(&bytes).into()) })
+    }
+}
+
+impl Wire for Payload {
+    /// Encodes the content; a piece of a file is read, so materialise it first where a read error must be reported.
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(&self.clone().into_bytes().unwrap_or_default(), out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Bytes::get(input).map(Payload::Bytes)
+    }
+}
+
+impl Wire for Backing {
+    fn put(&self, _: &mut Vec<u8>) {}
+    fn get(_: &mut Input) -> Result<Self, Malformed> {
+        Ok(Backing::NONE)
+    }
+}
+
+/// The first bytes on a stream, in both directions: [`MAGIC`] and [`VERSION`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// The version the peer speaks.
+    pub version: u16,
+}
+
+impl Hello {
+    /// Encoded length in bytes.
+    pub const LEN: usize = 6;
+
+    /// Checks a peer's greeting.
+    ///
+    /// # Errors
+    /// `EPROTO` when it is not Outrigger's or has another version; the reason says which.
+    pub fn check(mut greeting: Input) -> Result<()> {
+        if greeting.len() < Hello::LEN || greeting.split_to(4)[..] != MAGIC {
+            return Err(Errno::EPROTO.because("the peer does not speak Outrigger's protocol"));
+        }
+        match greeting.get_u16_le() {
+            VERSION => Ok(()),
+            other => Err(Errno::EPROTO.because(format!(
+                "the peer speaks version {other} of Outrigger's protocol, this program version {VERSION}: \
+                 use the same release on both sides"
+            ))),
+        }
+    }
+
+    /// This program's greeting.
+    pub fn bytes() -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        VERSION.put(&mut out);
+        out
+    }
+}
+
+/// What a frame carries.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    /// A request, as user and group.
+    Request {
+        /// User id.
+        uid: u32,
+        /// Group id.
+        gid: u32,
+        /// The request.
+        request: Request,
+    },
+    /// The answer to the request with the frame's id.
+    Reply(Reply),
+    /// The request with the frame's id is no longer wanted.
+    Cancel,
+}
+
+/// One message with the id that ties replies to requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// Request id.
+    pub id: u64,
+    /// The message.
+    pub body: Body,
+}
+
+impl Frame {
+    /// Length field, kind, id, message.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` beyond [`FRAME_MAX`]; a read error when the payload is a piece of a file that cannot be read.
+    pub fn encode(mut self) -> Result<Vec<u8>> {
+        self.materialise()?;
+        let mut out = vec![0; 4];
+        let kind: u8 = match &self.body {
+            Body::Request { .. } => 1,
+            Body::Reply(_) => 2,
+            Body::Cancel => 3,
+        };
+        kind.put(&mut out);
+        self.id.put(&mut out);
+        match &self.body {
+            Body::Request { uid, gid, request } => {
+                uid.put(&mut out);
+                gid.put(&mut out);
+                request.put(&mut out);
+            }
+            Body::Reply(reply) => reply.put(&mut out),
+            Body::Cancel => {}
+        }
+        let len = out.len() - 4;
+        if len > FRAME_MAX {
+            return Err(Errno::EMSGSIZE.because(format!("a frame of {len} bytes; at most {FRAME_MAX} fit")));
+        }
+        out[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        Ok(out)
+    }
+
+    /// Decodes what follows the length field.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is no frame or bytes are left over.
+    pub fn decode(mut input: Input) -> Result<Self, Malformed> {
+        let kind = u8::get(&mut input)?;
+        let id = u64::get(&mut input)?;
+        let body = match kind {
+            1 => Body::Request {
+                uid: u32::get(&mut input)?,
+                gid: u32::get(&mut input)?,
+                request: Request::get(&mut input)?,
+            },
+            2 => Body::Reply(Reply::get(&mut input)?),
+            3 => Body::Cancel,
+            _ => return Err(Malformed("frame kind")),
+        };
+        if input.is_empty() { Ok(Frame { id, body }) } else { Err(Malformed("frame: bytes left over")) }
+    }
+
+    fn materialise(&mut self) -> Result<()> {
+        let payload = match &mut self.body {
+            Body::Request { request: Request::Write(write), .. } => &mut write.data,
+            Body::Reply(Reply::Data(data)) => data,
+            _ => return Ok(()),
+        };
+        let content = std::mem::replace(payload, Payload::EMPTY).into_bytes()?;
+        *payload = Payload::Bytes(content);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{Lookup, Read, Write};
+    use proptest::prelude::*;
+
+    fn round_trip(body: Body) -> Frame {
+        let bytes = Frame { id: 7, body }.encode().unwrap();
+        Frame::decode(Bytes::from(bytes).slice(4..)).unwrap()
+    }
+
+    #[test]
+    fn frames_round_trip() {
+        let lookup = Lookup { dir: Node(1), name: Name::try_from("n\u{e4}me").unwrap() };
+        let write = Write {
+            node: Node(2),
+            handle: Handle(3),
+            offset: 4,
+            data: vec![1, 2, 3].into(),
+            cached: true,
+            kill_setid: false,
+        };
+        for request in [Request::from(lookup), Request::from(write)] {
+            let body = Body::Request { uid: 5, gid: 6, request };
+            assert_eq!(round_trip(body.clone()), Frame { id: 7, body });
+        }
+        let failed = Body::Reply(Reply::Error(Errno::EIO.because("no route")));
+        assert_eq!(round_trip(failed.clone()).body, failed);
+    }
+
+    #[test]
+    fn a_name_with_a_slash_is_refused_when_decoded() {
+        let mut bytes = Vec::new();
+        Request::from(Read { node: Node(1), handle: Handle(0), offset: 0, len: 1 }).put(&mut bytes);
+        assert!(Request::get(&mut Bytes::from(bytes)).is_ok());
+        let mut bytes = 1_u16.to_le_bytes().to_vec();
+        Node(1).put(&mut bytes);
+        put_bytes(b"a/b", &mut bytes);
+        assert_eq!(Request::get(&mut Bytes::from(bytes)), Err(Malformed("Name")));
+    }
+
+    #[test]
+    fn another_version_is_refused_with_both_versions_named() {
+        let mut greeting = Hello::bytes();
+        assert_eq!(Hello::check(greeting.clone().into()), Ok(()));
+        greeting[4] = 9;
+        let error = Hello::check(greeting.into()).unwrap_err();
+        assert!(error.to_string().contains("version 9"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics_and_what_decodes_encodes_again(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(frame) = Frame::decode(bytes.into()) {
+                let again = frame.clone().encode().unwrap();
+                prop_assert_eq!(Frame::decode(Bytes::from(again).slice(4..)).unwrap(), frame);
+            }
+        }
+    }
+}
