@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Outrigger: the commands people need. Cargo does the building; testing/tools has the scripts.
+
+PREFIX = /usr/local
+# Where mount(8) looks for mount.outrigger.
+SBINDIR = /sbin
+DESTDIR =
+# For each fuzz target.
+SECONDS = 600
+
+target = $(or $(CARGO_TARGET_DIR),target)
+program = $(target)/release/outrigger
+share = $(DESTDIR)$(PREFIX)/share
+
+.PHONY: help demo test bench matrix fuzz install uninstall release deps bench-deps clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo       install what is missing, build, and see what Outrigger does (about a minute after the build)'
+	@echo 'make test       every check and test; as root it also mounts; the last line has the totals'
+	@echo 'make bench      the measurements of docs/PERFORMANCE.md, side by side with other programs'
+	@echo 'make matrix     the conformance matrix of docs/MATRIX.md'
+	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
+	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
+	@echo 'make uninstall  takes these away again'
+	@echo 'make deps       Debian packages the tests and the demo need; make bench-deps: those of the benchmarks'
+	@echo 'make clean      remove what was built'
+
+demo: deps release
+	@testing/tools/demo.sh
+
+# Without the right to install packages the tests that need them are skipped, and said to be.
+test:
+	@testing/tools/deps.sh test || echo 'going on without; what needs them is skipped'
+	@testing/tools/test.sh
+
+bench: bench-deps release
+	cargo run --release --quiet --package outrigger-bench
+
+matrix:
+	cargo run --release --quiet --package outrigger-conformance
+
+fuzz:
+	@testing/tools/fuzz.sh $(SECONDS)
+
+deps:
+	@testing/tools/deps.sh test
+
+bench-deps:
+	@testing/tools/deps.sh bench
+
+release:
+	cargo build --release --package outrigger-cli
+
+# No build as root: an existing program is installed as it is.
+$(program):
+	$(MAKE) release
+
+install: $(program)
+	rm -rf $(target)/generated
+	$(program) generate man $(target)/generated/man
+	$(program) generate completions $(target)/generated/completions
+	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/outrigger
+	install -d $(DESTDIR)$(SBINDIR) $(share)/man/man1 $(share)/man/man8
+	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	for page in $(target)/generated/man/*.[18]; do \
+	    install -m 644 "$$page" "$(share)/man/man$${page##*.}/" || exit 1; \
+	done
+	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
+	install -D -m 644 $(target)/generated/completions/_outrigger $(share)/zsh/site-functions/_outrigger
+	install -D -m 644 $(target)/generated/completions/outrigger.fish $(share)/fish/vendor_completions.d/outrigger.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8
+	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger
+	rm -f $(share)/fish/vendor_completions.d/outrigger.fish
+
+clean:
+	cargo clean

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# deps.sh test|bench: installs the Debian packages that are missing for the tests or for the benchmarks.
+# Installs nothing when nothing is missing; asks no question; without the right to install, says what to install.
+set -euo pipefail
+# shellcheck source=testing/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# PACKAGE=PROOF: the command, or the file, that shows that the package is there.
+test_packages=(
+    fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
+    zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar python3=python3
+    shellcheck=shellcheck
+)
+bench_packages=(
+    fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
+    archivemount=archivemount zstd=zstd python3=python3
+)
+ratarmount_version=1.3.0
+
+# missing PACKAGE=PROOF...: the packages whose proof is absent.
+missing() {
+    local entry
+    for entry; do
+        case ${entry#*=} in
+        /*) [ -e "${entry#*=}" ] || printf '%s\n' "${entry%%=*}" ;;
+        *) command -v "${entry#*=}" >/dev/null || printf '%s\n' "${entry%%=*}" ;;
+        esac
+    done
+}
+
+install_packages() {
+    local as_root=()
+    [ $# -gt 0 ] || return 0
+    command -v apt-get >/dev/null || die "install these first (Debian's names): $*"
+    if [ "$(id -u)" -ne 0 ]; then
+        { command -v sudo && sudo -n true; } >/dev/null 2>&1 || die "install these first: sudo apt-get install $*"
+        as_root=(sudo -n)
+    fi
+    note "installing: $*"
+    deadline 300 "${as_root[@]}" apt-get update -q >/dev/null
+    deadline 900 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -q -y --no-install-recommends "$@" >/dev/null
+}
+
+install_ratarmount() {
+    local venv=$target/bench-venv
+    [ ! -x "$venv/bin/ratarmount" ] || return 0
+    python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv python3-pip
+    python3 -m venv "$venv"
+    deadline 600 "$venv/bin/pip" install --quiet "ratarmount==$ratarmount_version"
+}
+
+packages=()
+case ${1:-} in
+test) mapfile -t packages < <(missing "${test_packages[@]}") ;;
+bench) mapfile -t packages < <(missing "${bench_packages[@]}") ;;
+*) die "usage: deps.sh test|bench" ;;
+esac
+install_packages "${packages[@]}"
+[ "$1" != bench ] || install_ratarmount

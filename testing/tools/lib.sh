@@ -1,0 +1,84 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What the test scripts share. Source it from a script that has `set -euo pipefail`.
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+target=${CARGO_TARGET_DIR:-$top/target}
+# Logs and results of the last run; shown in docs/TESTING.md.
+results=$target/test-results
+# One line a suite: name, passed, failed, skipped, remark; separated by tabs.
+table=$results/suites.tsv
+PATH=$PATH:/usr/sbin:/sbin
+export PATH
+
+note() { printf '%s\n' "$*" >&2; }
+die() { note "$*"; exit 1; }
+is_ci() { [ "${CI:-}" = true ]; }
+
+# heading TEXT: bold on a terminal.
+heading() {
+    if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\n\033[1m== %s\033[0m\n' "$1"; else printf '\n== %s\n' "$1"; fi
+}
+
+# deadline SECONDS COMMAND...: runs it without standard input, for SECONDS at most.
+deadline() {
+    local seconds=$1
+    shift
+    timeout --kill-after=15 "$seconds" "$@" </dev/null
+}
+
+# record SUITE PASSED FAILED SKIPPED REMARK: notes and prints the result of a suite.
+record() {
+    mkdir -p "$results"
+    printf '%s\t%d\t%d\t%d\t%s\n' "$@" >>"$table"
+    print_suite "$@"
+}
+
+print_suite() {
+    local remark=${5:+ ($5)}
+    printf '%-20s %6d passed %4d failed %4d skipped%s\n' "$1" "$2" "$3" "$4" "$remark"
+}
+
+# summary: every suite again, then the totals as the last line. Fails when something failed; where CI=true nothing may skip.
+summary() {
+    heading Summary
+    local name passed failed skipped remark p=0 f=0 s=0
+    while IFS=$'\t' read -r name passed failed skipped remark; do
+        print_suite "$name" "$passed" "$failed" "$skipped" "$remark"
+        p=$((p + passed)) f=$((f + failed)) s=$((s + skipped))
+    done <"$table"
+    if is_ci && [ "$s" -gt 0 ]; then
+        printf 'CI=true: what was skipped counts as failed\n'
+        f=$((f + s)) s=0
+    fi
+    printf '%d passed, %d failed, %d skipped\n' "$p" "$f" "$s" | tee "$results/totals.txt"
+    [ "$f" -eq 0 ]
+}
+
+# mounts_below DIR: "FSTYPE MINOR MOUNTPOINT" of each mount at or below DIR, the innermost first. Never touches a mount.
+mounts_below() {
+    awk -v dir="$1" '{
+        split($3, device, ":")
+        for (i = 7; $i != "-"; i++) continue
+        if ($5 == dir || index($5, dir "/") == 1) print $(i + 1), device[2], $5
+    }' /proc/self/mountinfo | tac
+}
+
+# release_mounts DIR: takes away every mount at or below DIR. A FUSE connection is aborted first, so that no process stays
+# stuck in it, even when its server hangs.
+release_mounts() {
+    local type minor mountpoint control=/sys/fs/fuse/connections
+    mounts_below "$1" | while read -r type minor mountpoint; do
+        case $type in
+        fuse | fuse.*)
+            [ -e "$control/$minor/abort" ] || mount -t fusectl none "$control" 2>/dev/null || true
+            { echo 1 >"$control/$minor/abort"; } 2>/dev/null || true
+            ;;
+        esac
+        timeout 20 umount -l "$mountpoint" 2>/dev/null || timeout 20 fusermount3 -uz "$mountpoint" 2>/dev/null ||
+            note "cannot unmount $mountpoint"
+    done
+}
+
+# is_mounted DIR: by the kernel's table, so it cannot hang.
+is_mounted() { mounts_below "$1" | awk -v dir="$1" '$3 == dir { found = 1 } END { exit !found }'; }

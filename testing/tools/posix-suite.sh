@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# posix-suite.sh: runs pjdfstest and fsx on an Outrigger mount of a directory and of memory, and on the ext4 below as the
+# measure: what native ext4 passes, the mounts must pass, but for the cases in pjdfstest-exceptions.txt.
+#
+#   OUTRIGGER=FILE   the program (default: the debug build, which has overflow checks)
+#   FSX_OPS=N        operations of each fsx run (default 100000)
+#   FSX_SEED=N       seed of the fsx runs (default 1)
+#
+# Needs root and a loop device. Results: target/test-results/posix/.
+set -euo pipefail
+# shellcheck source=testing/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+outrigger=${OUTRIGGER:-$target/debug/outrigger}
+fsx_ops=${FSX_OPS:-100000}
+fsx_seed=${FSX_SEED:-1}
+tools=$top/testing/tools
+logs=$results/posix
+scratch=
+
+cleanup() {
+    [ -z "$scratch" ] || { release_mounts "$scratch"; rm -rf --one-file-system "$scratch"; }
+}
+trap cleanup EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# skip REASON: leaves, saying that the six suites of this script did not run.
+skip() {
+    record posix 0 0 6 "$1"
+    exit 0
+}
+
+# mount_outrigger LOCATION OPTIONS: mounts it on $scratch/mnt and fails when it is not there afterwards.
+mount_outrigger() {
+    deadline 60 "$outrigger" mount "$1" "$scratch/mnt" -o "allow_other,default_permissions$2" >>"$logs/mount.log" 2>&1 &&
+        is_mounted "$scratch/mnt"
+}
+
+# umount_outrigger: a clean end, which is part of the test.
+umount_outrigger() {
+    deadline 30 "$outrigger" umount "$scratch/mnt" >>"$logs/mount.log" 2>&1 && ! is_mounted "$scratch/mnt"
+}
+
+# run_pjdfstest NAME DIR: writes "CASE RESULT" lines to $logs/pjdfstest-NAME.txt; fails when the run is not complete.
+run_pjdfstest() {
+    local log=$logs/pjdfstest-$1.log cases=$logs/pjdfstest-$1.txt total
+    deadline 30 mkdir -p -m 777 "$2/pjdfstest" || return 1
+    (cd "$logs" && deadline 300 "$programs/pjdfstest" -c "$tools/pjdfstest.toml" -p "$2/pjdfstest" -s "$scratch/other") \
+        >"$log" 2>&1 || true
+    awk '/^[a-z_0-9]+(::[a-z_0-9]+)+ +(ok|FAILED|skipped)$/ { print $1, $2 }' "$log" | sort >"$cases"
+    total=$(sed -n 's/^Summary:.* \([0-9]*\) total$/\1/p' "$log")
+    [ -n "$total" ] && [ "$total" -gt 0 ] && [ "$total" -eq "$(wc -l <"$cases")" ]
+}
+
+# judge_pjdfstest NAME: compares with the native run and the exceptions; prints "PASSED FAILED REMARK" and, on standard
+# error, each case that decides against the mount.
+judge_pjdfstest() {
+    awk -v name="$1" -f "$tools/judge-pjdfstest.awk" \
+        "$tools/pjdfstest-exceptions.txt" "$logs/pjdfstest-native.txt" "$logs/pjdfstest-$1.txt"
+}
+
+# pjdfstest_on NAME LOCATION
+pjdfstest_on() {
+    local suite=pjdfstest-$1 passed failed remark
+    if ! mount_outrigger "$2" ""; then
+        record "$suite" 0 1 0 "mount failed: see $logs/mount.log"
+    elif ! run_pjdfstest "$1" "$scratch/mnt"; then
+        record "$suite" 0 1 0 "did not finish: see $logs/$suite.log"
+    else
+        read -r passed failed remark < <(judge_pjdfstest "$1")
+        umount_outrigger || { failed=$((failed + 1)) remark="$remark; umount failed"; }
+        record "$suite" "$passed" "$failed" 0 "$remark"
+    fi
+    release_mounts "$scratch/mnt"
+}
+
+# fsx_on NAME LOCATION OPTIONS
+fsx_on() {
+    local suite=fsx-$1 log=$logs/fsx-$1.log work=$scratch/mnt/fsx began=$SECONDS outcome
+    if ! mount_outrigger "$2" "$3"; then
+        record "$suite" 0 1 0 "mount failed: see $logs/mount.log"
+    else
+        if deadline 30 rm -rf "$work" && deadline 30 mkdir "$work" && RUST_LOG=error deadline 900 "$programs/fsx" -N "$fsx_ops" -S "$fsx_seed" -f "$tools/fsx.toml" -P "$logs" \
+            "$work/file" >"$log" 2>&1 && grep -q 'A-OK' "$log" && umount_outrigger; then
+            record "$suite" 1 0 0 "$fsx_ops operations, seed $fsx_seed, $((SECONDS - began)) s"
+        else
+            outcome=$(grep -v '^$' "$log" | tail -n 1 | cut -c 1-120)
+            record "$suite" 0 1 0 "seed $fsx_seed: ${outcome:-no output}; see $log"
+        fi
+    fi
+    release_mounts "$scratch/mnt"
+}
+
+# prepare: an ext4 image to stand on, with a directory for the native run and one to mount through Outrigger.
+prepare() {
+    scratch=$(mktemp -d "${TMPDIR:-/tmp}/outrigger-posix.XXXXXX")
+    chmod 755 "$scratch"
+    mkdir "$scratch/ext4" "$scratch/mnt" "$scratch/other"
+    truncate -s 2G "$scratch/image"
+    mkfs.ext4 -q -F "$scratch/image"
+    mount -o loop "$scratch/image" "$scratch/ext4" || skip "no loop device can be mounted here"
+    mkdir "$scratch/ext4/native" "$scratch/ext4/below"
+    chmod 777 "$scratch/ext4/native" "$scratch/ext4/below" "$scratch/other"
+}
+
+rm -rf "$logs"
+mkdir -p "$logs"
+[ "$(id -u)" -eq 0 ] || skip "needs root"
+[ -c /dev/fuse ] || skip "needs /dev/fuse"
+[ -x "$outrigger" ] || die "there is no $outrigger: cargo build -p outrigger-cli"
+programs=$("$tools/test-programs.sh")
+prepare
+
+if ! run_pjdfstest native "$scratch/ext4/native"; then
+    record pjdfstest-native 0 1 0 "did not finish: see $logs/pjdfstest-native.log"
+    exit 0
+fi
+pjdfstest_on local "$scratch/ext4/below"
+pjdfstest_on mem mem:
+fsx_on local "$scratch/ext4/below" ""
+fsx_on local-writeback "$scratch/ext4/below" ",writeback"
+fsx_on mem mem: ""
+fsx_on mem-writeback mem: ",writeback"

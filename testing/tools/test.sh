@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# test.sh [SUITE...]: runs every suite, or those named: format lint tidy scripts cargo posix. The last line has the totals.
+# A suite that fails does not stop the others. Logs: target/test-results/SUITE.log.
+set -euo pipefail
+# shellcheck source=testing/tools/lib.sh
+. "$(dirname "$0")/lib.sh"
+cd "$top"
+
+# In CI the versions are those of Cargo.lock; elsewhere a developer may have just added a dependency.
+lock=()
+! is_ci || lock=(--locked)
+
+# Tests mount below this directory, so that what a crashed test leaves behind can be found and taken away.
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/outrigger-test.XXXXXX")
+export TMPDIR
+trap 'release_mounts "$TMPDIR"; rm -rf --one-file-system "$TMPDIR"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# check SUITE SECONDS COMMAND...: a suite that passes or fails as a whole.
+check() {
+    local suite=$1 log=$results/$1.log
+    shift
+    heading "$suite: ${*:2}"
+    if deadline "$@" >"$log" 2>&1; then
+        record "$suite" 1 0 0 ""
+    else
+        tail -n 60 "$log"
+        record "$suite" 0 1 0 "see $log"
+    fi
+}
+
+suite_format() { check format 120 cargo fmt --all --check; }
+suite_lint() { check lint 1800 cargo clippy "${lock[@]}" --workspace --all-targets -- -D warnings; }
+suite_tidy() { check tidy 600 cargo xtask tidy; }
+
+suite_scripts() {
+    local scripts=(.ci/run)
+    mapfile -t -O 1 scripts < <(find testing -name '*.sh' | sort)
+    if command -v shellcheck >/dev/null; then
+        check scripts 120 shellcheck -x "${scripts[@]}"
+    else
+        heading scripts
+        record scripts 0 0 1 "needs shellcheck"
+    fi
+}
+
+# Counts what the test programs report. A test that cannot run here prints a line "SKIP: reason" and returns.
+suite_cargo() {
+    local log=$results/cargo.log status=0 passed failed ignored skipped
+    heading "cargo: cargo test --workspace"
+    deadline 2400 cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
+    read -r passed failed ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
+    skipped=$(grep -c '^SKIP: ' "$log" || true)
+    grep '^SKIP: ' "$log" | sort | uniq -c || true
+    if [ "$status" -ne 0 ]; then
+        grep -E '^(error|test .* FAILED)' "$log" | sort -u || true
+        tail -n 60 "$log"
+        # A crash, a deadline or a compile error ends without a count of its own.
+        [ "$failed" -gt 0 ] || failed=1
+    fi
+    record cargo $((passed - skipped)) "$failed" $((ignored + skipped)) "see $log"
+}
+
+suite_posix() {
+    local log=$results/posix-build.log
+    heading "posix: pjdfstest and fsx on native ext4, local and mem"
+    if deadline 1200 cargo build "${lock[@]}" -p outrigger-cli >"$log" 2>&1; then
+        deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
+    else
+        tail -n 30 "$log"
+        record posix 0 1 0 "the program does not build: see $log"
+    fi
+}
+
+rm -rf "$results"
+mkdir -p "$results"
+[ $# -gt 0 ] || set -- format lint tidy scripts cargo posix
+for suite; do
+    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint tidy scripts cargo posix"
+done
+for suite; do "suite_$suite"; done
+summary
