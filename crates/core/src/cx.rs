@@ -83,6 +83,11 @@ impl Cancel {
         Raised(self)
     }
 
+    /// How many clones of this token exist, itself included; exact only while nobody clones or drops one.
+    pub fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// Makes the token as new when nobody else holds it, so that a door can reuse it without an allocation.
     /// Otherwise puts a new one in its place.
     pub fn renew(&mut self) {

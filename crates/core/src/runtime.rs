@@ -28,6 +28,12 @@ pub trait Runtime: Clock {
     /// Ready once [`Clock::monotonic`] has reached `deadline`.
     fn sleep_until(&self, deadline: Duration) -> BoxFuture<'static, ()>;
 
+    /// Runs `body` on the calling thread so that futures polled there find what tasks of this runtime find
+    /// (its reactor and timers). Doors call it once on each thread that polls.
+    fn enter(&self, body: &mut dyn FnMut()) {
+        body();
+    }
+
     /// Runs `job`, which may block, on a thread where that disturbs nobody.
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
 }
