@@ -50,7 +50,7 @@ bench-deps:
 	@testing/tools/deps.sh bench
 
 release:
-	cargo build --release --package outrigger-cli
+	cargo build --release --package outrigger
 
 # No build as root: an existing program is installed as it is.
 $(program):

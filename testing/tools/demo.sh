@@ -13,9 +13,6 @@ mkdir -p "$work"
 cd "$work"
 
 cleanup() { release_mounts "$work"; }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 cleanup
 
 # run COMMAND: prints a shell command, then runs it, for three minutes at most.

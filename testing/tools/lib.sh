@@ -20,12 +20,27 @@ heading() {
     if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then printf '\n\033[1m== %s\033[0m\n' "$1"; else printf '\n== %s\n' "$1"; fi
 }
 
-# deadline SECONDS COMMAND...: runs it without standard input, for SECONDS at most.
+# deadline SECONDS COMMAND...: runs it without standard input, for SECONDS at most. It waits in a way that a signal to this
+# script ends at once; the command runs in a process group of its own, which stop_children ends.
 deadline() {
     local seconds=$1
     shift
-    timeout --kill-after=15 "$seconds" "$@" </dev/null
+    timeout --kill-after=15 "$seconds" "$@" </dev/null &
+    wait "$!"
 }
+
+stop_children() {
+    local child
+    for child in $(jobs -p); do kill "$child" 2>/dev/null || true; done
+    wait
+}
+
+# A script that has something to take away defines its own cleanup; it runs however the script ends.
+cleanup() { :; }
+trap 'stop_children; cleanup' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # record SUITE PASSED FAILED SKIPPED REMARK: notes and prints the result of a suite.
 record() {

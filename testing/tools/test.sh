@@ -14,10 +14,7 @@ lock=()
 # Tests mount below this directory, so that what a crashed test leaves behind can be found and taken away.
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/outrigger-test.XXXXXX")
 export TMPDIR
-trap 'release_mounts "$TMPDIR"; rm -rf --one-file-system "$TMPDIR"' EXIT
-trap 'exit 129' HUP
-trap 'exit 130' INT
-trap 'exit 143' TERM
+cleanup() { release_mounts "$TMPDIR"; rm -rf --one-file-system "$TMPDIR"; }
 
 # check SUITE SECONDS COMMAND...: a suite that passes or fails as a whole.
 check() {
@@ -67,7 +64,7 @@ suite_cargo() {
 suite_posix() {
     local log=$results/posix-build.log
     heading "posix: pjdfstest and fsx on native ext4, local and mem"
-    if deadline 1200 cargo build "${lock[@]}" -p outrigger-cli >"$log" 2>&1; then
+    if deadline 1200 cargo build "${lock[@]}" -p outrigger >"$log" 2>&1; then
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else
         tail -n 30 "$log"

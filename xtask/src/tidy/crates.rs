@@ -12,6 +12,8 @@ pub enum Area {
     Core,
     /// `crates/core-derive`
     CoreDerive,
+    /// `crates/client`: a service by paths and files
+    Client,
     /// `crates/runtime`: threads and clock for the core
     Runtime,
     /// `crates/proto/NAME`: a codec
@@ -41,6 +43,7 @@ impl Area {
         Some(match parts[..] {
             ["crates", "core"] => Self::Core,
             ["crates", "core-derive"] => Self::CoreDerive,
+            ["crates", "client"] => Self::Client,
             ["crates", "runtime"] => Self::Runtime,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),

@@ -3,7 +3,7 @@
 //!
 //! The core depends on its derive only and codecs on codecs only, so both can be read, tested and reused alone. Doors,
 //! drivers and layers meet in the core's messages and never name each other; putting them together is the work of the
-//! command line, the language bindings, the guard and the tests. Tests of a crate may also use the runtime and testing/*.
+//! command line, the language bindings, the guard and the tests. Tests of a crate may also use the client, the runtime and testing/*.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
     for dependency in manifest.dependencies() {
         let Some(target) = dirs.get(dependency.package.as_str()) else { continue };
         let Some(target_area) = Area::of(target) else { continue };
-        let of_tests = dependency.dev && matches!(target_area, Area::Runtime | Area::Testing);
+        let of_tests = dependency.dev && matches!(target_area, Area::Client | Area::Runtime | Area::Testing);
         if *target != manifest.dir && !of_tests && !may_use(manifest.dir, area, &target_area) {
             let advice = format!("drop `{}`: {}", dependency.package, allowance(area));
             findings.push(Finding::new(
@@ -57,16 +57,18 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
 
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
-    use Area::{Cli, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Proto, Runtime, Testing, Xtask};
+    use Area::{
+        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Proto, Runtime, Testing, Xtask,
+    };
     match (user, target) {
         // GPL code and the programs of tests and chores are nobody's libraries.
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core) => true,
-        (Core | CoreDerive | Runtime | Proto(_) | Kernel | Xtask, _) => false,
+        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core) => true,
+        (Core | CoreDerive | Client | Runtime | Proto(_) | Kernel | Xtask, _) => false,
         (Cli, _) => true,
-        (Guard, Core | Runtime | Proto(_) | Door(_) | Driver(_) | Layer(_)) => true,
+        (Guard, Core | Client | Runtime | Proto(_) | Door(_) | Driver(_) | Layer(_)) => true,
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
         (Door(_) | Driver(_) | Layer(_), Core) => true,
@@ -82,7 +84,7 @@ fn allowance(area: &Area) -> &'static str {
         Area::Proto(_) => "a codec may use other codecs only, and no core",
         Area::Door(_) | Area::Driver(_) => "a door or driver may use the core and its own codec only",
         Area::Layer(_) => "a layer may use the core only",
-        Area::Runtime => "the runtime may use the core only",
+        Area::Client | Area::Runtime => "the client and the runtime may use the core only",
         Area::Kernel => "kernel/ may use the core only",
         Area::Guard | Area::Cli | Area::Testing => {
             "nothing may use kernel/ or xtask, and only tests use testing/ and the command"
@@ -109,6 +111,8 @@ mod tests {
             ("crates/core", "crates/proto/fuse", false),
             ("crates/core-derive", "crates/core", false),
             ("crates/runtime", "crates/core", true),
+            ("crates/client", "crates/core", true),
+            ("crates/client", "crates/runtime", false),
             ("crates/runtime", "crates/door/fuse", false),
             ("crates/driver/mem", "crates/runtime", false),
             ("crates/cli", "crates/runtime", true),
@@ -146,7 +150,9 @@ mod tests {
 
     #[test]
     fn tests_may_use_the_test_crates_but_nothing_else() {
-        for (to, allowed) in [("testing/conformance", true), ("crates/runtime", true), ("crates/driver/local", false)] {
+        for (to, allowed) in
+            [("testing/conformance", true), ("crates/runtime", true), ("crates/driver/local", false)]
+        {
             let found = try_import("crates/driver/mem", to, "dev-dependencies");
             assert_eq!(found.is_empty(), allowed, "{to}");
         }
