@@ -1,3 +1,115 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The core's Runtime on tokio.
+//! The core's [`Runtime`] on tokio, for programs that assemble a stack.
+//!
+//! tokio starts with the first task, so a command that needs no task pays for no thread.
+//! Blocking jobs run on tokio's blocking threads: at most [`BLOCKING_THREADS`] at once, more wait in line.
 #![forbid(unsafe_code)]
+
+use outrigger_core::{BoxFuture, Clock, Runtime, Time};
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::{Builder, Handle};
+
+/// The most blocking jobs that run at once.
+pub const BLOCKING_THREADS: usize = 64;
+
+/// A runtime on real threads and the host's clocks.
+#[derive(Debug)]
+pub struct Threads {
+    started: Instant,
+    tokio: OnceLock<tokio::runtime::Runtime>,
+}
+
+impl Default for Threads {
+    fn default() -> Self {
+        Threads { started: Instant::now(), tokio: OnceLock::new() }
+    }
+}
+
+impl Threads {
+    /// A runtime that starts its threads when the first task or job arrives.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The tokio runtime behind it, for code that opens sockets and child processes.
+    ///
+    /// # Panics
+    /// When the system refuses to start a thread or an epoll instance: nothing could be served then.
+    pub fn handle(&self) -> &Handle {
+        self.tokio
+            .get_or_init(|| start().expect("the system refused to start the runtime's threads"))
+            .handle()
+    }
+}
+
+fn start() -> io::Result<tokio::runtime::Runtime> {
+    Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("outrigger")
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build()
+}
+
+impl Clock for Threads {
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn wall(&self) -> Time {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => Time::new(since.as_secs() as i64, since.subsec_nanos()),
+            Err(_) => Time::default(),
+        }
+    }
+}
+
+impl Runtime for Threads {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.handle().spawn(task);
+    }
+
+    fn sleep_until(&self, deadline: Duration) -> BoxFuture<'static, ()> {
+        let at = self.started + deadline;
+        let _guard = self.handle().enter();
+        Box::pin(tokio::time::sleep_until(at.into()))
+    }
+
+    fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.handle().spawn_blocking(job);
+    }
+}
+
+impl Drop for Threads {
+    /// Does not wait for blocking jobs: one that hangs must not keep the process alive.
+    fn drop(&mut self) {
+        if let Some(tokio) = self.tokio.take() {
+            tokio.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn tasks_jobs_and_timers_run() {
+        let threads = Threads::new();
+        let (sender, receiver) = mpsc::channel();
+        let timer = threads.sleep_until(threads.monotonic());
+        let from_task = sender.clone();
+        threads.spawn(Box::pin(async move {
+            timer.await;
+            let _ = from_task.send("task");
+        }));
+        threads.spawn_blocking(Box::new(move || {
+            let _ = sender.send("job");
+        }));
+        let mut done: Vec<&str> = receiver.iter().collect();
+        done.sort_unstable();
+        assert_eq!(done, ["job", "task"]);
+    }
+}

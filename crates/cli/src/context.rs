@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every command gets: the trees it names, cancellation, and one way to report errors.
+
+use crate::cli::TreeOptions;
+use crate::location::Location;
+use crate::status::{Failure, Status};
+use crate::trees;
+use outrigger_client::{Client, Follow, Inode, Settings};
+use outrigger_core::{Cancel, Credentials, Error, Name, Result};
+use outrigger_runtime::Threads;
+use std::cell::{Cell, RefCell};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The surroundings of one command.
+pub struct Context {
+    /// The command's name, for messages.
+    pub command: &'static str,
+    /// Whether output is one JSON object a line.
+    pub json: bool,
+    /// Clock, timers and threads.
+    pub runtime: Arc<Threads>,
+    /// Raised by Ctrl-C.
+    pub cancel: Cancel,
+    options: TreeOptions,
+    status: Cell<Status>,
+    opened: RefCell<Vec<(Location, Client)>>,
+}
+
+/// A place in a tree.
+#[derive(Clone)]
+pub struct Place {
+    /// The tree.
+    pub client: Client,
+    /// The path in it.
+    pub path: Vec<u8>,
+    /// How the user wrote it.
+    pub shown: OsString,
+}
+
+impl Place {
+    /// Finds the file.
+    ///
+    /// # Errors
+    /// As [`Client::walk`].
+    pub fn find(&self, follow: Follow) -> Result<Inode> {
+        self.client.walk(&self.path, follow)
+    }
+
+    /// Finds the directory the file is or would be in, and its name there.
+    ///
+    /// # Errors
+    /// As [`Client::walk_parent`].
+    pub fn parent(&self) -> Result<(Inode, Name)> {
+        self.client.walk_parent(&self.path)
+    }
+
+    /// The place called `name` below this one.
+    pub fn child(&self, name: &[u8]) -> Self {
+        let mut path = self.path.clone();
+        join(&mut path, name);
+        let mut shown = self.shown.as_bytes().to_vec();
+        join(&mut shown, name);
+        Place { client: self.client.clone(), path, shown: OsStr::from_bytes(&shown).to_owned() }
+    }
+
+    /// How the user wrote it, with odd bytes replaced.
+    pub fn display(&self) -> impl fmt::Display + '_ {
+        self.shown.display()
+    }
+}
+
+fn join(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+impl Context {
+    /// The surroundings of `command`.
+    pub fn new(command: &'static str, json: bool, options: TreeOptions, cancel: Cancel) -> Self {
+        Context {
+            command,
+            json,
+            runtime: Arc::new(Threads::new()),
+            cancel,
+            options,
+            status: Cell::new(Status::Success),
+            opened: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// The options for trees the user gave.
+    pub fn options(&self) -> &TreeOptions {
+        &self.options
+    }
+
+    /// How clients of this command ask.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            cred: Credentials {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            },
+            timeout: self.options.timeout.map(Duration::from_secs_f64),
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    /// The place a LOCATION names. Trees are opened once for a command, however often they are named.
+    ///
+    /// # Errors
+    /// A sentence that names the part of the LOCATION which cannot be opened, and why.
+    pub fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+        let mut location = Location::parse(text);
+        let path = trees::path_within(&mut location)?;
+        let known = self
+            .opened
+            .borrow()
+            .iter()
+            .find(|(known, _)| *known == location)
+            .map(|(_, client)| client.clone());
+        let client = match known {
+            Some(client) => client,
+            None => {
+                let client = trees::open(self, &location)?;
+                self.opened.borrow_mut().push((location, client.clone()));
+                client
+            }
+        };
+        Ok(Place { client, path, shown: text.to_owned() })
+    }
+
+    /// Tells the user on standard error that something went wrong, and remembers how badly.
+    pub fn complain(&self, status: Status, message: impl fmt::Display) {
+        eprintln!("outrigger {}: {message}", self.command);
+        self.status.set(self.status.get().max(status));
+    }
+
+    /// As [`Context::complain`], in the words of coreutils: "cannot access 'x': No such file or directory".
+    pub fn cannot(&self, status: Status, what: &str, place: &OsStr, error: &Error) {
+        self.complain(status, format_args!("cannot {what} '{}': {error}", place.display()));
+    }
+
+    /// The worst status so far.
+    pub fn status(&self) -> Status {
+        self.status.get()
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The syntax of LOCATION: how people name a place in a tree.
+//!
+//! ```text
+//! LOCATION = BASE [ "::" PATH ]...
+//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | HOST-PATH
+//! ```
+//!
+//! Each `::` opens the file before it as a tree. A host path whose name contains `::` is written with `./` in front
+//! of a name and its `::` doubled (`::::`).
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// A parsed LOCATION.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The tree of the first part.
+    pub base: Base,
+    /// Paths after each `::`, outermost first.
+    pub nested: Vec<Vec<u8>>,
+}
+
+/// Where a LOCATION starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Base {
+    /// A path of the host.
+    Host(PathBuf),
+    /// `scheme:` or `scheme://rest`.
+    Url {
+        /// The scheme in lower case.
+        scheme: String,
+        /// What follows `://`, or `:` when there are no slashes.
+        rest: String,
+    },
+    /// `host:path`, as scp has it.
+    Remote {
+        /// `[user@]host`.
+        host: String,
+        /// The path on the host.
+        path: Vec<u8>,
+    },
+}
+
+impl Location {
+    /// Parses what the user wrote. Never fails: what is nothing else is a host path.
+    pub fn parse(text: &OsStr) -> Self {
+        let mut parts = split(text.as_bytes()).into_iter();
+        let base = Base::parse(&parts.next().unwrap_or_default());
+        Location { base, nested: parts.collect() }
+    }
+}
+
+/// Splits at `::`; `::::` stands for a literal `::`.
+fn split(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut parts = vec![Vec::new()];
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let last = parts.len() - 1;
+        if let Some(tail) = rest.strip_prefix(b"::::") {
+            parts[last].extend_from_slice(b"::");
+            rest = tail;
+        } else if let Some(tail) = rest.strip_prefix(b"::") {
+            parts.push(Vec::new());
+            rest = tail;
+        } else {
+            parts[last].push(byte);
+            rest = tail;
+        }
+    }
+    parts
+}
+
+impl Base {
+    fn parse(text: &[u8]) -> Self {
+        let host = || Base::Host(PathBuf::from(OsString::from_vec(text.to_vec())));
+        let Some(colon) = text.iter().position(|&byte| byte == b':') else { return host() };
+        let (before, after) = (&text[..colon], &text[colon + 1..]);
+        // As scp has it: a slash before the colon makes it a host path.
+        let Ok(before) = std::str::from_utf8(before) else { return host() };
+        if before.is_empty() || before.contains('/') {
+            return host();
+        }
+        let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        match (scheme, after.strip_prefix(b"//"), after.is_empty()) {
+            (true, Some(rest), _) => Base::url(before, rest),
+            (true, None, true) => Base::url(before, b""),
+            _ => Base::Remote { host: before.to_owned(), path: after.to_vec() },
+        }
+    }
+
+    fn url(scheme: &str, rest: &[u8]) -> Self {
+        Base::Url { scheme: scheme.to_ascii_lowercase(), rest: String::from_utf8_lossy(rest).into_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Location {
+        Location::parse(OsStr::new(text))
+    }
+
+    fn url(scheme: &str, rest: &str) -> Base {
+        Base::Url { scheme: scheme.into(), rest: rest.into() }
+    }
+
+    #[test]
+    fn bases() {
+        let cases = [
+            ("/etc", Base::Host("/etc".into())),
+            ("a.tar", Base::Host("a.tar".into())),
+            ("./a:b", Base::Host("./a:b".into())),
+            ("", Base::Host("".into())),
+            ("mem:", url("mem", "")),
+            ("SFTP://u@h:22/p", url("sftp", "u@h:22/p")),
+            ("host:dir", Base::Remote { host: "host".into(), path: b"dir".to_vec() }),
+            ("u@host:/dir", Base::Remote { host: "u@host".into(), path: b"/dir".to_vec() }),
+        ];
+        for (text, base) in cases {
+            assert_eq!(parse(text), Location { base, nested: vec![] }, "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting() {
+        let location = parse("a.deb::/data.tar.xz::/usr");
+        assert_eq!(location.base, Base::Host("a.deb".into()));
+        assert_eq!(location.nested, [b"/data.tar.xz".to_vec(), b"/usr".to_vec()]);
+        assert_eq!(parse("a.tar::").nested, [b"".to_vec()]);
+        assert_eq!(parse("./odd::::name").base, Base::Host("./odd::name".into()));
+    }
+}

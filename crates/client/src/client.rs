@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Asking a service, one blocking call at a time.
+
+use crate::inode::Inode;
+use crate::wait::block_on;
+use outrigger_core::ops::{Forget, GetAttr, StatFs};
+use outrigger_core::reply::FsStat;
+use outrigger_core::{
+    Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, Errno, Node, Op, OpCode, Reply, Request,
+    Result, Runtime, Service,
+};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+/// A user of one tree. Cloning is cheap and shares everything.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    settings: Settings,
+}
+
+struct Shared {
+    service: Arc<dyn Service>,
+    runtime: Arc<dyn Runtime>,
+    abilities: Abilities,
+    next_id: AtomicU64,
+}
+
+/// As whom, how long and until when a [`Client`] asks.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// On whose behalf.
+    pub cred: Credentials,
+    /// How long one call may take; `None` for as long as it needs.
+    pub timeout: Option<Duration>,
+    /// Ends every call when raised.
+    pub cancel: Cancel,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { cred: Credentials::ROOT, timeout: None, cancel: Cancel::default() }
+    }
+}
+
+impl Client {
+    /// A client of `service`, whose deadlines are on the clock of `runtime`.
+    pub fn new(service: Arc<dyn Service>, runtime: Arc<dyn Runtime>, settings: Settings) -> Self {
+        let abilities = service.abilities();
+        Client {
+            shared: Arc::new(Shared { service, runtime, abilities, next_id: AtomicU64::new(1) }),
+            settings,
+        }
+    }
+
+    /// What the tree's service can do.
+    pub fn abilities(&self) -> &Abilities {
+        &self.shared.abilities
+    }
+
+    /// Whether the service supports `op`.
+    pub fn has(&self, op: OpCode) -> bool {
+        self.shared.abilities.ops.has(op)
+    }
+
+    /// The service it asks.
+    pub fn service(&self) -> &Arc<dyn Service> {
+        &self.shared.service
+    }
+
+    /// The same client without its cancel token: for tidying up after an interruption.
+    pub fn uninterrupted(&self) -> Self {
+        let settings = Settings { cancel: Cancel::default(), ..self.settings.clone() };
+        Client { shared: Arc::clone(&self.shared), settings }
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// Whatever asking for its attributes fails with.
+    pub fn root(&self) -> Result<Inode> {
+        let attrs = self.call(GetAttr { node: Node::ROOT, handle: None })?;
+        Ok(Inode::root(self.clone(), attrs))
+    }
+
+    /// Size and free space.
+    ///
+    /// # Errors
+    /// `ENOSYS` when the tree does not know.
+    pub fn statfs(&self) -> Result<FsStat> {
+        self.call(StatFs { node: Node::ROOT })
+    }
+
+    /// Does one operation and waits for its result.
+    ///
+    /// # Errors
+    /// Whatever the service answers; `EINTR` once the client is cancelled, `ETIMEDOUT` when the timeout passes.
+    pub fn call<O: Op>(&self, op: O) -> Result<O::Out> {
+        O::result(self.answer(op.into()))
+    }
+
+    /// Returns a reference to a node.
+    pub(crate) fn forget(&self, node: Node) {
+        if node != Node::ROOT && self.has(OpCode::Forget) {
+            let cx = self.cx(Cancel::default());
+            block_on(self.shared.service.call(&cx, Forget { node, count: 1 }.into()).into_future());
+        }
+    }
+
+    /// Does one operation even when the client is cancelled, and drops the outcome: for closing handles.
+    pub(crate) fn finish<O: Op>(&self, op: O) {
+        if self.has(O::CODE) {
+            let cx = self.cx(Cancel::default());
+            block_on(self.shared.service.call(&cx, op.into()).into_future());
+        }
+    }
+
+    fn cx(&self, cancel: Cancel) -> Cx {
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut cx = Cx::new(id, self.settings.cred, "client");
+        cx.deadline = self.settings.timeout.map(|timeout| self.shared.runtime.monotonic() + timeout);
+        cx.cancel = cancel;
+        cx
+    }
+
+    fn answer(&self, request: Request) -> Reply {
+        if self.settings.cancel.is_raised() {
+            return Reply::Error(Errno::EINTR.into());
+        }
+        let (op, class) = (request.op(), request.class());
+        let cx = self.cx(self.settings.cancel.clone());
+        match self.shared.service.call(&cx, request) {
+            Answer::Ready(reply) => reply,
+            // A change that has started is waited for: giving up would leave nobody to say what became of it.
+            Answer::Later(future) if class == Class::Change && cx.deadline.is_none() => block_on(future),
+            Answer::Later(future) => self.wait(&cx, op, class, future),
+        }
+    }
+
+    fn wait(&self, cx: &Cx, op: OpCode, class: Class, mut future: BoxFuture<'_, Reply>) -> Reply {
+        let mut raised = pin!(cx.cancel.raised());
+        let mut late = cx.deadline.map(|deadline| self.shared.runtime.sleep_until(deadline));
+        block_on(poll_fn(|context| {
+            if let Poll::Ready(reply) = future.as_mut().poll(context) {
+                return Poll::Ready(reply);
+            }
+            if class == Class::Query && raised.as_mut().poll(context).is_ready() {
+                return Poll::Ready(Reply::Error(Errno::EINTR.into()));
+            }
+            match late.as_mut().map(|late| late.as_mut().poll(context)) {
+                Some(Poll::Ready(())) => Poll::Ready(self.timed_out(op)),
+                _ => Poll::Pending,
+            }
+        }))
+    }
+
+    fn timed_out(&self, op: OpCode) -> Reply {
+        let seconds = self.settings.timeout.unwrap_or_default().as_secs_f32();
+        let Abilities { driver, tree, .. } = &self.shared.abilities;
+        let reason = format!("{} on {tree} ({driver}) took longer than {seconds} s", op.name());
+        Reply::Error(Errno::ETIMEDOUT.because(reason))
+    }
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listing a directory with what each name leads to.
+
+use crate::client::Client;
+use crate::inode::Inode;
+use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
+use outrigger_core::reply::{DirentPlus, Dirents, Entry};
+use outrigger_core::{Errno, Handle, Name, Node, Result};
+use std::vec;
+
+/// Roughly how many bytes of entries are asked for at once.
+const BATCH: u32 = 256 << 10;
+
+/// The entries of a directory, in the order the tree gives them, without `.` and `..`.
+///
+/// A name removed while the directory is being listed may be missing. After an error nothing more follows.
+pub struct Entries {
+    client: Client,
+    node: Node,
+    handle: Handle,
+    cookie: u64,
+    batch: vec::IntoIter<DirentPlus>,
+    ended: bool,
+}
+
+impl Entries {
+    pub(crate) fn open(client: Client, node: Node) -> Result<Self> {
+        let opens = client.has(OpCode::OpenDir) && !client.abilities().stateless_dirs;
+        let handle = if opens { client.call(OpenDir { node })?.handle } else { Handle(0) };
+        Ok(Entries { client, node, handle, cookie: 0, batch: Vec::new().into_iter(), ended: false })
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let (node, handle, cookie) = (self.node, self.handle, self.cookie);
+        if self.client.has(OpCode::ReadDirPlus) {
+            let piece = self.client.call(ReadDirPlus { node, handle, cookie, size: BATCH })?;
+            return self.accept(piece.entries, piece.eof, cookie);
+        }
+        let Dirents { entries, eof } = self.client.call(ReadDir { node, handle, cookie, size: BATCH })?;
+        let mut found = Vec::with_capacity(entries.len());
+        let last = entries.last().map(|dirent| dirent.cookie);
+        for dirent in entries {
+            match self.client.call(Lookup { dir: node, name: dirent.name.clone() }) {
+                Ok(entry) => found.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry }),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.cookie = last.unwrap_or(cookie);
+        self.accept(found, eof, cookie)
+    }
+
+    /// Takes a batch in. A tree that neither ends nor moves on would be listed for ever.
+    fn accept(&mut self, entries: Vec<DirentPlus>, eof: bool, before: u64) -> Result<()> {
+        if let Some(last) = entries.last() {
+            self.cookie = last.cookie;
+        }
+        self.ended = eof;
+        self.batch = entries.into_iter();
+        if !eof && self.cookie == before {
+            self.ended = true;
+            return Err(Errno::EIO.because("the directory listing does not move on"));
+        }
+        Ok(())
+    }
+
+    fn inode(&self, entry: Entry) -> Inode {
+        Inode::held(self.client.clone(), entry)
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<(Name, Inode)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(DirentPlus { name, entry, .. }) = self.batch.next() {
+                return Some(Ok((name, self.inode(entry))));
+            }
+            if self.ended {
+                return None;
+            }
+            if let Err(error) = self.fill() {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl Drop for Entries {
+    fn drop(&mut self) {
+        for rest in self.batch.by_ref() {
+            self.client.forget(rest.entry.node);
+        }
+        if self.handle != Handle(0) {
+            self.client.finish(ReleaseDir { node: self.node, handle: self.handle });
+        }
+    }
+}

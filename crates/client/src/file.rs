@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An open file: positioned reads and writes, and streams over them.
+
+use crate::client::Client;
+use bytes::{Buf, Bytes};
+use outrigger_core::ops::{
+    CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
+};
+use outrigger_core::reply::Opened;
+use outrigger_core::{Attr, Errno, Error, Handle, LockOwner, Node, Payload, Result, SetAttrs};
+use std::io;
+
+/// An open file. [`File::close`] reports delayed errors; dropping it closes it without asking for any.
+pub struct File {
+    client: Client,
+    node: Node,
+    handle: Handle,
+    flags: OpenFlags,
+    open: bool,
+}
+
+impl File {
+    pub(crate) fn opened(client: Client, node: Node, opened: Opened, flags: OpenFlags) -> Self {
+        File { client, node, handle: opened.handle, flags, open: true }
+    }
+
+    pub(crate) fn stateless(client: Client, node: Node, flags: OpenFlags) -> Self {
+        File { client, node, handle: Handle(0), flags, open: false }
+    }
+
+    /// The most bytes one read or write of this tree may have.
+    pub fn max_io(&self) -> usize {
+        self.client.abilities().max_io as usize
+    }
+
+    /// Reads up to `len` bytes at `offset`; empty at the end of the file.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let len = len.min(self.max_io()) as u32;
+        self.client.call(Read { node: self.node, handle: self.handle, offset, len })?.into_bytes()
+    }
+
+    /// Writes at `offset` and tells how many bytes.
+    ///
+    /// # Errors
+    /// `ENOSPC`, or whatever the tree answers; `EIO` when it accepts nothing or more than was given.
+    pub fn write_at(&self, offset: u64, data: Bytes) -> Result<usize> {
+        let data = data.slice(..data.len().min(self.max_io()));
+        let len = data.len();
+        let write = Write {
+            node: self.node,
+            handle: self.handle,
+            offset,
+            data: Payload::Bytes(data),
+            cached: false,
+            kill_setid: false,
+        };
+        match self.client.call(write)?.0 as usize {
+            0 if len > 0 => Err(Errno::EIO.because("the tree accepted no byte of a write")),
+            count if count > len => {
+                Err(Errno::EIO.because("the tree claims to have written more than it was given"))
+            }
+            count => Ok(count),
+        }
+    }
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_all_at(&self, mut offset: u64, mut data: Bytes) -> Result<()> {
+        while !data.is_empty() {
+            let count = self.write_at(offset, data.clone())?;
+            data.advance(count);
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    /// The first data or hole at or after `offset`; `None` when there is none before the end.
+    ///
+    /// # Errors
+    /// `ENOSYS` or `EINVAL` when the tree does not know about holes.
+    pub fn seek(&self, offset: u64, whence: Whence) -> Result<Option<u64>> {
+        match self.client.call(Seek { node: self.node, handle: self.handle, offset, whence }) {
+            Ok(found) => Ok(Some(found.0)),
+            Err(error) if error.errno == Errno::ENXIO => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Copies `len` bytes to another open file of the same tree inside the tree, and tells how many.
+    ///
+    /// # Errors
+    /// `ENOSYS`, `EOPNOTSUPP` or `EXDEV` when the tree cannot.
+    pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
+        let copied = self.client.call(CopyRange {
+            node: self.node,
+            handle: self.handle,
+            offset,
+            to_node: to.node,
+            to_handle: to.handle,
+            to_offset,
+            len,
+        })?;
+        Ok(copied.0)
+    }
+
+    /// Its attributes now.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn attr(&self) -> Result<Attr> {
+        Ok(self.client.call(GetAttr { node: self.node, handle: Some(self.handle) })?.attr)
+    }
+
+    /// Changes attributes of the open file.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn set(&self, attrs: SetAttrs) -> Result<Attr> {
+        Ok(self.client.call(SetAttr { node: self.node, handle: Some(self.handle), attrs })?.attr)
+    }
+
+    /// Puts its content on stable storage; trees without such a thing accept silently.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        if !self.client.has(OpCode::FSync) {
+            return Ok(());
+        }
+        self.client.call(FSync { node: self.node, handle: self.handle, data_only })
+    }
+
+    /// Closes the file and tells whether everything written has arrived.
+    ///
+    /// # Errors
+    /// A write error the tree had kept for later.
+    pub fn close(self) -> Result<()> {
+        if !self.client.has(OpCode::Flush) {
+            return Ok(());
+        }
+        self.client.call(Flush { node: self.node, handle: self.handle, owner: LockOwner(0) })
+    }
+
+    /// A stream of its content from `offset` on.
+    pub fn reader(&self, offset: u64) -> Reader<'_> {
+        Reader { file: self, offset, chunk: Bytes::new() }
+    }
+
+    /// A stream that writes from `offset` on, each call at once.
+    pub fn writer(&self, offset: u64) -> Writer<'_> {
+        Writer { file: self, offset }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.open {
+            self.client.finish(Release {
+                node: self.node,
+                handle: self.handle,
+                flags: self.flags,
+                owner: LockOwner(0),
+                flock_release: false,
+            });
+        }
+    }
+}
+
+/// See [`File::reader`].
+pub struct Reader<'a> {
+    file: &'a File,
+    offset: u64,
+    chunk: Bytes,
+}
+
+impl Reader<'_> {
+    /// The next piece of content, as large as the tree answers; empty at the end.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn chunk(&mut self) -> Result<Bytes> {
+        if self.chunk.is_empty() {
+            self.chunk = self.file.read_at(self.offset, self.file.max_io())?;
+            self.offset += self.chunk.len() as u64;
+        }
+        Ok(std::mem::take(&mut self.chunk))
+    }
+}
+
+impl io::Read for Reader<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut chunk = self.chunk().map_err(io_error)?;
+        let count = buf.len().min(chunk.len());
+        chunk.copy_to_slice(&mut buf[..count]);
+        self.chunk = chunk;
+        Ok(count)
+    }
+}
+
+/// See [`File::writer`].
+pub struct Writer<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl io::Write for Writer<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let count = self.file.write_at(self.offset, Bytes::copy_from_slice(buf)).map_err(io_error)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An interruption must end the stream: `ErrorKind::Interrupted` would make callers try again for ever.
+fn io_error(error: Error) -> io::Error {
+    if error.errno == Errno::EINTR { io::Error::other(error) } else { error.into() }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shows one directory of a tree as a tree of its own.
+//!
+//! The directory takes the number of the root; everything else keeps its number. Names cannot lead out, because no
+//! [`Name`](outrigger_core::Name) is `..`. Whoever made the layer holds the reference to the directory meanwhile.
+#![forbid(unsafe_code)]
+
+use outrigger_core::{
+    Answer, Cx, Errno, Layer, Node, Notice, Notify, Place, Reply, Request, Service, Traverse, Visit,
+};
+use std::sync::Arc;
+
+/// The layer; see the crate's documentation.
+#[derive(Debug, Clone, Copy)]
+pub struct Subtree {
+    root: Node,
+}
+
+/// Replaces one node number by another in a message.
+struct Renumber {
+    from: Node,
+    to: Node,
+    forbidden: bool,
+}
+
+impl Visit for Renumber {
+    fn node(&mut self, node: &mut Node) {
+        if *node == self.from {
+            *node = self.to;
+        } else if *node == self.to {
+            self.forbidden = true;
+        }
+    }
+}
+
+impl Subtree {
+    /// Makes `root`, a directory of the tree below, the root.
+    pub fn new(root: Node) -> Self {
+        Subtree { root }
+    }
+
+    fn down(&self) -> Renumber {
+        Renumber { from: Node::ROOT, to: self.root, forbidden: false }
+    }
+
+    fn up(&self) -> Renumber {
+        Renumber { from: self.root, to: Node::ROOT, forbidden: false }
+    }
+}
+
+impl Layer for Subtree {
+    fn place(&self) -> Place {
+        Place::anywhere("subtree")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if let Request::Forget(forget) = &request
+            && forget.node == Node::ROOT
+        {
+            return Answer::Ready(Reply::Done(()));
+        }
+        if self.root == Node::ROOT {
+            return next.call(cx, request);
+        }
+        let mut down = self.down();
+        request.traverse(&mut down);
+        // The number of the directory itself is not handed out above: a client that uses it guesses.
+        if down.forbidden {
+            return Answer::error(Errno::ESTALE);
+        }
+        let up = self.up();
+        next.call(cx, request).map(move |mut reply| {
+            let mut up = up;
+            reply.traverse(&mut up);
+            if up.forbidden { Reply::Error(Errno::ESTALE.into()) } else { reply }
+        })
+    }
+
+    fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
+        Arc::new(Renumbered { layer: *self, above })
+    }
+}
+
+struct Renumbered {
+    layer: Subtree,
+    above: Arc<dyn Notify>,
+}
+
+impl Notify for Renumbered {
+    fn notify(&self, mut notice: Notice) {
+        let mut up = self.layer.up();
+        match &mut notice {
+            Notice::InvalidateNode { node, .. } | Notice::Store { node, .. } => up.node(node),
+            Notice::InvalidateEntry { dir, .. } => up.node(dir),
+            Notice::Deleted { dir, node, .. } => {
+                up.node(dir);
+                up.node(node);
+            }
+            Notice::Wake { .. } => {}
+        }
+        if !up.forbidden {
+            self.above.notify(notice);
+        }
+    }
+}
