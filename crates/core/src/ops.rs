@@ -626,6 +626,12 @@ operations! {
         /// Any node of the tree.
         node: Node,
     } -> Done;
+
+    /// One path of a node from the root, starting with `/`, as far as the driver knows: for people, not for programs.
+    41 Query Locate locate {
+        /// The node.
+        node: Node,
+    } -> Target;
 }
 
 bitflags! {

@@ -76,6 +76,11 @@ impl Runtime for Threads {
         Box::pin(tokio::time::sleep_until(at.into()))
     }
 
+    fn enter(&self, body: &mut dyn FnMut()) {
+        let _guard = self.handle().enter();
+        body();
+    }
+
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {
         self.handle().spawn_blocking(job);
     }
