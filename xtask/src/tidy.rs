@@ -4,7 +4,7 @@
 mod crates;
 mod finding;
 pub mod rules;
-mod source;
+pub mod source;
 mod tree;
 
 pub use finding::Finding;
