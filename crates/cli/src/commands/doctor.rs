@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger doctor`: what this machine lets Outrigger do, and how to get the rest.
+
+use super::{Run, output_failed};
+use crate::context::Context;
+use crate::control;
+use crate::status::{Failure, Status};
+use clap::Args;
+use rustix::io::Errno;
+use serde::Serialize;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {}
+
+/// What one check found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Finding {
+    check: &'static str,
+    state: State,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Good,
+    Limited,
+    Broken,
+}
+
+impl Run for Doctor {
+    const NAME: &'static str = "doctor";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let mut findings = vec![kernel(), device(), helper(), namespaces(), sockets(), cache()];
+        findings.extend(dead_mounts());
+        let mut out = io::stdout().lock();
+        for finding in &findings {
+            let line = if context.json {
+                serde_json::to_string(finding).map_err(|error| Failure::new(error.to_string()))?
+            } else {
+                finding.text()
+            };
+            writeln!(out, "{line}").map_err(output_failed)?;
+        }
+        match findings.iter().filter(|finding| finding.state == State::Broken).count() {
+            0 => Ok(()),
+            count => Err(Failure { message: format!("{count} checks failed"), status: Status::Minor }),
+        }
+    }
+}
+
+impl Finding {
+    fn new(check: &'static str, state: State, found: impl Into<String>, advice: Option<&str>) -> Self {
+        Finding { check, state, found: found.into(), advice: advice.map(str::to_owned) }
+    }
+
+    fn text(&self) -> String {
+        let state = match self.state {
+            State::Good => "ok",
+            State::Limited => "limited",
+            State::Broken => "FAILED",
+        };
+        let advice = self.advice.as_ref().map(|advice| format!("\n         {advice}")).unwrap_or_default();
+        format!("{state:<8} {}: {}{advice}", self.check, self.found)
+    }
+}
+
+/// How long a mount may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The oldest kernel whose FUSE protocol (7.31) the door speaks.
+const KERNEL_MIN: (u32, u32) = (5, 4);
+/// The first kernel that hands requests of a dead server to the next one.
+const KERNEL_RESEND: (u32, u32) = (6, 9);
+
+fn kernel() -> Finding {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < KERNEL_MIN {
+        let advice = "mounting needs Linux 5.4 or newer; ls, cp and the other commands work without mounting";
+        Finding::new("kernel", State::Broken, release, Some(advice))
+    } else if version < KERNEL_RESEND {
+        let advice = "a mount whose server is restarted keeps its requests from Linux 6.9 on";
+        Finding::new("kernel", State::Limited, release, Some(advice))
+    } else {
+        Finding::new("kernel", State::Good, release, None)
+    }
+}
+
+fn device() -> Finding {
+    const CHECK: &str = "/dev/fuse";
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Finding::new(CHECK, State::Good, "can be opened", None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let advice = "load the module (modprobe fuse), or pass the device into the container (--device /dev/fuse)";
+            Finding::new(CHECK, State::Broken, error.to_string(), Some(advice))
+        }
+        Err(error) => {
+            let advice = "fusermount3 may still be able to mount; else ask for read and write permission on it";
+            Finding::new(CHECK, State::Limited, error.to_string(), Some(advice))
+        }
+    }
+}
+
+fn helper() -> Finding {
+    const CHECK: &str = "fusermount3";
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join(CHECK)).find(|file| file.is_file());
+    match found {
+        Some(file) => Finding::new(CHECK, State::Good, file.display().to_string(), None),
+        None if rustix::process::geteuid().is_root() => {
+            Finding::new(CHECK, State::Good, "not installed, and not needed by the superuser", None)
+        }
+        None => {
+            let advice = "install the package fuse3 to mount without being the superuser";
+            Finding::new(CHECK, State::Limited, "not installed", Some(advice))
+        }
+    }
+}
+
+fn namespaces() -> Finding {
+    const CHECK: &str = "user namespaces";
+    let limit = |file: &str| fs::read_to_string(file).ok().and_then(|text| text.trim().parse::<i64>().ok());
+    let advice = Some("mounting without fusermount3 and without being the superuser needs them");
+    if limit("/proc/sys/kernel/unprivileged_userns_clone") == Some(0) {
+        Finding::new(CHECK, State::Limited, "switched off by kernel.unprivileged_userns_clone", advice)
+    } else if limit("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
+        Finding::new(CHECK, State::Limited, "restricted by AppArmor", advice)
+    } else if limit("/proc/sys/user/max_user_namespaces").is_none_or(|most| most > 0) {
+        Finding::new(CHECK, State::Good, "available", None)
+    } else {
+        Finding::new(CHECK, State::Limited, "none may be made", advice)
+    }
+}
+
+fn sockets() -> Finding {
+    const CHECK: &str = "control sockets";
+    match control::directory() {
+        Ok(path) => Finding::new(CHECK, State::Good, path.display().to_string(), None),
+        Err(error) => {
+            let advice = "status, trace and flush cannot reach mounts without them; set XDG_RUNTIME_DIR";
+            Finding::new(CHECK, State::Broken, error.to_string(), Some(advice))
+        }
+    }
+}
+
+fn cache() -> Finding {
+    const CHECK: &str = "cache directory";
+    let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let Some(base) = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))) else {
+        let advice = "set HOME or XDG_CACHE_HOME, so that an archive opens at once the second time";
+        return Finding::new(CHECK, State::Limited, "neither HOME nor XDG_CACHE_HOME is set", Some(advice));
+    };
+    let dir = base.join("outrigger");
+    match fs::create_dir_all(&dir).and_then(|()| writable(&dir)) {
+        Ok(()) => Finding::new(CHECK, State::Good, dir.display().to_string(), None),
+        Err(error) => {
+            let advice = "archives are indexed anew each time they are opened";
+            Finding::new(CHECK, State::Limited, format!("'{}': {error}", dir.display()), Some(advice))
+        }
+    }
+}
+
+fn writable(dir: &Path) -> io::Result<()> {
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    File::create(&probe)?;
+    fs::remove_file(probe)
+}
+
+/// Mounts of ours whose server has died (every use of them fails with `ENOTCONN`) or hangs.
+fn dead_mounts() -> Vec<Finding> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let ours = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (dir, kind) = (fields.next()?, fields.next()?);
+        kind.starts_with("fuse.outrigger").then(|| dir.replace("\\040", " "))
+    });
+    ours.filter_map(|dir| {
+        let advice = format!("outrigger umount '{dir}'");
+        match probe(&dir) {
+            None => Some(Finding::new("hanging mount", State::Broken, dir, Some(&advice))),
+            Some(Err(Errno::NOTCONN)) => Some(Finding::new("dead mount", State::Broken, dir, Some(&advice))),
+            Some(_) => None,
+        }
+    })
+    .collect()
+}
+
+/// Asks the mount for its size on a thread of its own: a server that hangs must not hang us.
+fn probe(dir: &str) -> Option<Result<(), Errno>> {
+    let (sender, receiver) = mpsc::channel();
+    let dir = dir.to_owned();
+    thread::spawn(move || sender.send(rustix::fs::statfs(dir.as_str()).map(drop)));
+    receiver.recv_timeout(PATIENCE).ok()
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger generate`: man pages and shell completions, from the definition of the command line.
+
+use super::Run;
+use crate::cli::Cli;
+use crate::context::Context;
+use crate::status::Failure;
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::Shell;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `generate`.
+#[derive(Debug, Args)]
+pub struct Generate {
+    /// What to write.
+    #[arg(value_enum)]
+    what: What,
+    /// The directory to write into; made when missing.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// What `generate` can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// A page of section 1 for each command.
+    Man,
+    /// Completions for bash, zsh and fish.
+    Completions,
+}
+
+impl Run for Generate {
+    const NAME: &'static str = "generate";
+
+    fn run(self, _: &Context) -> Result<(), Failure> {
+        let written = fs::create_dir_all(&self.dir).and_then(|()| match self.what {
+            What::Man => clap_mangen::generate_to(Cli::command(), &self.dir),
+            What::Completions => completions(&self.dir),
+        });
+        written.map_err(|error| Failure::new(format!("cannot write to '{}': {error}", self.dir.display())))
+    }
+}
+
+fn completions(dir: &Path) -> io::Result<()> {
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut Cli::command(), "outrigger", dir)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger status`: what this user's mounts are and do.
+
+use super::{Run, output_failed};
+use crate::context::Context;
+use crate::control::{self, MountStatus, Peer};
+use crate::status::{Failure, Status as Severity};
+use clap::Args;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only these mounts; all of yours when none is given.
+    #[arg(value_name = "DIR")]
+    mounts: Vec<PathBuf>,
+}
+
+impl Run for Status {
+    const NAME: &'static str = "status";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        for status in self.collect(context)? {
+            let text = if context.json {
+                serde_json::to_string(&status).map_err(|error| Failure::new(error.to_string()))? + "\n"
+            } else {
+                describe(&status)
+            };
+            out.write_all(text.as_bytes()).map_err(output_failed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Status {
+    fn collect(&self, context: &Context) -> Result<Vec<MountStatus>, Failure> {
+        if !self.mounts.is_empty() {
+            return self.mounts.iter().map(|mount| control::find(mount).map(|(_, status)| status)).collect();
+        }
+        let peers = control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
+        Ok(peers.iter().filter_map(|peer| ask(context, peer)).collect())
+    }
+}
+
+fn ask(context: &Context, peer: &Peer) -> Option<MountStatus> {
+    peer.status()
+        .map_err(|error| context.complain(Severity::Minor, format_args!("a mount does not answer: {error}")))
+        .ok()
+}
+
+fn describe(status: &MountStatus) -> String {
+    let MountStatus { mountpoint, source, driver, layers, pid, uptime_seconds, .. } = status;
+    let layers = if layers.is_empty() { String::new() } else { format!(", layers {}", layers.join(" ")) };
+    let requests: u64 = status.operations.iter().map(|operation| operation.count).sum();
+    let errors: u64 = status.operations.iter().map(|operation| operation.errors).sum();
+    let mut text = format!(
+        "{mountpoint}: {source} (driver {driver}{layers}), process {pid}, up {}\n  {requests} requests, {errors} errors",
+        duration(*uptime_seconds)
+    );
+    let mut busiest: Vec<_> = status.operations.iter().collect();
+    busiest.sort_by_key(|operation| std::cmp::Reverse(operation.count));
+    for operation in busiest.iter().take(5) {
+        let _ = write!(text, ", {} {}", operation.operation, operation.count);
+    }
+    text.push('\n');
+    for request in &status.in_flight {
+        let what = request.path.clone().unwrap_or_else(|| format!("node {:#x}", request.node));
+        let command = request.command.as_deref().unwrap_or("?");
+        let _ = writeln!(
+            text,
+            "  waiting {:.1} s: {} {what} for {command} (process {})",
+            request.age_seconds, request.operation, request.pid
+        );
+    }
+    if let Some(error) = &status.last_error {
+        let reason = error.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let age = duration(error.age_seconds as u64);
+        let _ = writeln!(text, "  last error {age} ago: {} {}{reason}", error.operation, error.errno);
+    }
+    text
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{ErrorStatus, OperationStatus, RequestStatus};
+
+    #[test]
+    fn a_stuck_request_and_the_last_error_are_named() {
+        let status = MountStatus {
+            mountpoint: "/mnt".into(),
+            operations: vec![OperationStatus { operation: "read".into(), count: 7, errors: 1 }],
+            in_flight: vec![RequestStatus {
+                operation: "read".into(),
+                path: Some("/big".into()),
+                age_seconds: 12.34,
+                pid: 42,
+                command: Some("cat".into()),
+                ..RequestStatus::default()
+            }],
+            last_error: Some(ErrorStatus {
+                operation: "read".into(),
+                errno: "EIO".into(),
+                reason: Some("bad block".into()),
+                age_seconds: 61.0,
+            }),
+            ..MountStatus::default()
+        };
+        let text = describe(&status);
+        assert!(text.contains("7 requests, 1 errors, read 7"), "{text}");
+        assert!(text.contains("waiting 12.3 s: read /big for cat (process 42)"), "{text}");
+        assert!(text.contains("last error 1 min 1 s ago: read EIO: bad block"), "{text}");
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the control sockets of this user's mounts are.
+
+use rustix::process::geteuid;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// The directory, made with mode 0700 when missing: `$XDG_RUNTIME_DIR/outrigger`, `/run/outrigger` for the superuser,
+/// else `/tmp/outrigger-UID`.
+///
+/// # Errors
+/// When it cannot be made, or exists but belongs to somebody else or lets others in.
+pub fn directory() -> io::Result<PathBuf> {
+    let path = path();
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    check(&path)?;
+    Ok(path)
+}
+
+fn path() -> PathBuf {
+    let uid = geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/outrigger");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(runtime) if runtime.is_absolute() && runtime.is_dir() => runtime.join("outrigger"),
+        _ => PathBuf::from(format!("/tmp/outrigger-{}", uid.as_raw())),
+    }
+}
+
+/// Whoever can write here can control this user's mounts, and `/tmp` is everybody's.
+fn check(path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let reason = format!("'{}' must be a directory of yours that nobody else can enter (mode 0700)", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_directory_others_can_enter_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(check(dir.path()).is_ok());
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(check(dir.path()).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+}

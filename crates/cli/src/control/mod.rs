@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How commands talk to running mounts: one socket a mount, in a directory only its user can enter.
+//!
+//! The client sends one [`Ask`] as a line of JSON. The mount answers with lines of JSON: one [`Answer`], or for
+//! [`Ask::Trace`] one line a message until the client hangs up.
+
+mod directory;
+mod peer;
+mod server;
+
+pub use directory::directory;
+pub use peer::{Peer, find, peers};
+pub use server::{Controlled, Server};
+
+use serde::{Deserialize, Serialize};
+
+/// What can be asked of a mount.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// What it is and what it does now.
+    Status,
+    /// Drop what the kernel and the layers have cached.
+    Flush,
+    /// Print messages as they pass.
+    Trace {
+        /// JSON instead of text.
+        json: bool,
+    },
+}
+
+/// What a mount answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Ask::Status`].
+    Status(Box<MountStatus>),
+    /// Done.
+    Done,
+    /// It could not be done.
+    Failed(String),
+}
+
+/// A mount and what goes on in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MountStatus {
+    /// Where it is mounted.
+    pub mountpoint: String,
+    /// The LOCATION, as the user wrote it.
+    pub source: String,
+    /// The driver.
+    pub driver: String,
+    /// The layers, from the driver up.
+    pub layers: Vec<String>,
+    /// The process that serves it.
+    pub pid: u32,
+    /// Seconds since it was mounted.
+    pub uptime_seconds: u64,
+    /// Requests being worked on, oldest first.
+    pub in_flight: Vec<RequestStatus>,
+    /// How often each operation was asked for, by name.
+    pub operations: Vec<OperationStatus>,
+    /// The error seen last.
+    pub last_error: Option<ErrorStatus>,
+}
+
+/// A request being worked on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// Its number.
+    pub id: u64,
+    /// The operation.
+    pub operation: String,
+    /// The file's number.
+    pub node: u64,
+    /// The file's path, where it can be found out.
+    pub path: Option<String>,
+    /// How long it has been there.
+    pub age_seconds: f64,
+    /// The process that asks.
+    pub pid: u32,
+    /// That process's command.
+    pub command: Option<String>,
+}
+
+/// How often an operation was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OperationStatus {
+    /// The operation.
+    pub operation: String,
+    /// How many requests.
+    pub count: u64,
+    /// How many of them failed.
+    pub errors: u64,
+}
+
+/// An error a program was told.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ErrorStatus {
+    /// The operation.
+    pub operation: String,
+    /// Its name, as in `EIO`.
+    pub errno: String,
+    /// Why, as far as the driver said.
+    pub reason: Option<String>,
+    /// How long ago.
+    pub age_seconds: f64,
+}
