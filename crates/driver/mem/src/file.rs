@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Regular files: opening, reading, writing, attributes.
+
+use crate::content::PAGE;
+use crate::handle;
+use crate::inode::{Body, Inode, State};
+use crate::tree::{Seed, find, make_in, make_inode};
+use crate::{FILE_MAX, Mem};
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{
+    Access, Create, GetAttr, Open, OpenFlags, Read, ReadLink, Seek, SetAttr, TmpFile, Whence, Write,
+};
+use outrigger_core::reply::{Attrs, Count, Created, Offset, OpenHow, Opened};
+use outrigger_core::{Cx, Errno, FileKind, Node, Payload, Result, SetAttrs, SetTime, Target, Time};
+
+fn opened(flags: OpenFlags) -> Opened {
+    Opened {
+        handle: handle::of(flags),
+        how: OpenHow::KEEP_CACHE | OpenHow::PARALLEL_DIRECT_WRITES,
+        ..Opened::default()
+    }
+}
+
+/// Opens a file that exists; empties it when asked.
+fn open_inode(mem: &Mem, cx: &Cx, inode: &Inode, flags: OpenFlags) -> Result<Opened> {
+    match inode.kind {
+        FileKind::Regular => {}
+        FileKind::Directory if flags.writes() => return Err(Errno::EISDIR.into()),
+        FileKind::Directory => return Ok(opened(flags)),
+        FileKind::Symlink => return Err(Errno::ELOOP.into()),
+        _ => {
+            return Err(Errno::ENXIO.because("pipes, sockets and devices are opened by the kernel, not here"));
+        }
+    }
+    if flags.contains(OpenFlags::TRUNC) && flags.writes() {
+        let mut state = inode.state.write();
+        state.content_mut()?.truncate(0, &mem.space);
+        if cx.cred.uid != 0 {
+            state.kill_setid();
+        }
+        state.touch(mem.now());
+    }
+    Ok(opened(flags))
+}
+
+pub(crate) fn open(mem: &Mem, cx: &Cx, op: &Open) -> Result<Opened> {
+    open_inode(mem, cx, &*mem.table.get(op.node)?, op.flags)
+}
+
+pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
+    let dir = mem.table.get(op.dir)?;
+    loop {
+        let made = make_in(mem, cx, &dir, &mut dir.state.write(), &op.name, Seed::file(op.mode));
+        match made {
+            Ok(inode) => return Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) }),
+            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
+            Err(error) => return Err(error),
+        }
+        // Removed between the two steps: make it after all.
+        let inode = match find(mem, op.dir, &op.name) {
+            Err(error) if error.errno == Errno::ENOENT => continue,
+            found => found?,
+        };
+        return match open_inode(mem, cx, &inode, op.flags) {
+            Ok(opened) => Ok(Created { entry: mem.entry(&inode), opened }),
+            Err(error) => {
+                mem.forget_inode(&inode, 1);
+                Err(error)
+            }
+        };
+    }
+}
+
+pub(crate) fn tmpfile(mem: &Mem, cx: &Cx, op: &TmpFile) -> Result<Created> {
+    let dir = mem.table.get(op.dir)?;
+    let state = dir.state.read();
+    state.names()?;
+    let inode = make_inode(mem, cx, (dir.ino, &state), Seed::file(op.mode), false)?;
+    // An O_EXCL temporary file is one that must never get a name (open(2)).
+    if op.flags.contains(OpenFlags::EXCL) {
+        inode.state.write().unnamed = false;
+    }
+    Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) })
+}
+
+pub(crate) fn read(mem: &Mem, op: &Read) -> Result<Payload> {
+    let updates_atime = handle::check_read(op.handle)?;
+    let inode = mem.table.get(op.node)?;
+    let mut chunks = inode.state.read().content()?.read(op.offset, op.len.into());
+    if updates_atime {
+        inode.mark_read(mem.now());
+    }
+    Ok(match chunks.len() {
+        0 => Payload::EMPTY,
+        1 => Payload::Bytes(chunks.swap_remove(0)),
+        _ => Payload::Chunks(chunks),
+    })
+}
+
+/// Whether the request is a write of an unprivileged program. Write-back of the kernel's cache is nobody's.
+fn is_unprivileged(cx: &Cx, op: &Write) -> bool {
+    op.kill_setid || (cx.cred.uid != 0 && !op.cached)
+}
+
+pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
+    let appends = handle::check_write(op.handle)? && !op.cached;
+    let inode = mem.table.get(op.node)?;
+    let unprivileged = is_unprivileged(cx, &op);
+    let chunks = match op.data {
+        Payload::Chunks(chunks) => chunks,
+        other => vec![other.into_bytes()?],
+    };
+    let mut state = inode.state.write();
+    let content = state.content_mut()?;
+    let offset = if appends { content.size } else { op.offset };
+    let mut left = FILE_MAX.checked_sub(offset).ok_or(Errno::EFBIG)?;
+    let mut done = 0;
+    for chunk in &chunks {
+        let part = &chunk[..chunk.len().min(left as usize)];
+        let count = content.write(offset + done, part, &mem.space);
+        done += count as u64;
+        left -= count as u64;
+        if count < chunk.len() {
+            break;
+        }
+    }
+    if done == 0 && chunks.iter().any(|chunk| !chunk.is_empty()) {
+        let full = Errno::ENOSPC.because("the tree in memory has reached its size limit");
+        return Err(if left == 0 { Errno::EFBIG.into() } else { full });
+    }
+    if done > 0 {
+        state.touch(mem.now());
+        if unprivileged {
+            state.kill_setid();
+        }
+    }
+    Ok(Count(done))
+}
+
+pub(crate) fn seek(mem: &Mem, op: &Seek) -> Result<Offset> {
+    let inode = mem.table.get(op.node)?;
+    let state = inode.state.read();
+    let content = state.content()?;
+    let found = match op.whence {
+        Whence::Data => content.next_data(op.offset),
+        Whence::Hole => content.next_hole(op.offset),
+    };
+    found.map(Offset).ok_or(Errno::ENXIO.into())
+}
+
+pub(crate) fn readlink(mem: &Mem, node: &ReadLink) -> Result<Target> {
+    let inode = mem.table.get(node.node)?;
+    let target = match &inode.state.read().body {
+        Body::Link(target) => target.clone(),
+        _ => return Err(Errno::EINVAL.because("not a symbolic link")),
+    };
+    inode.mark_read(mem.now());
+    Ok(target)
+}
+
+pub(crate) fn getattr(mem: &Mem, op: &GetAttr) -> Result<Attrs> {
+    let inode = mem.table.get(op.node)?;
+    let attr = inode.attr(&inode.state.read());
+    Ok(Attrs { attr, ttl: mem.options.ttl })
+}
+
+pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
+    let inode = mem.table.get(op.node)?;
+    if let (Some(handle), Some(_)) = (op.handle, op.attrs.size) {
+        handle::check_write(handle)?;
+    }
+    let now = mem.now();
+    let mut state = inode.state.write();
+    // Everything that can fail comes before anything that changes.
+    if let Some(size) = op.attrs.size {
+        let content = state.content_mut()?;
+        if size > FILE_MAX {
+            return Err(Errno::EFBIG.into());
+        }
+        content.truncate(size, &mem.space);
+        state.mtime = now;
+    }
+    set_owner_and_mode(cx, &inode, &mut state, &op.attrs);
+    let time = |set| match set {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    if let Some(set) = op.attrs.atime {
+        inode.set_atime(&mut state, time(set));
+    }
+    if let Some(set) = op.attrs.mtime {
+        state.mtime = time(set);
+    }
+    if op.attrs != SetAttrs::default() {
+        state.ctime = op.attrs.ctime.unwrap_or(now);
+    }
+    Ok(Attrs { attr: inode.attr(&state), ttl: mem.options.ttl })
+}
+
+/// Changes owner and permissions. A new owner or an unprivileged truncation clears the set-id bits (chown(2)),
+/// unless the same request sets the permissions.
+fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttrs) {
+    let chowned = (attrs.uid.is_some() || attrs.gid.is_some()) && !inode.is_dir();
+    let truncated = attrs.size.is_some() && cx.cred.uid != 0;
+    if chowned || truncated || attrs.kill_setid {
+        state.kill_setid();
+    }
+    state.uid = attrs.uid.unwrap_or(state.uid);
+    state.gid = attrs.gid.unwrap_or(state.gid);
+    if let Some(mode) = attrs.mode {
+        state.mode = mode & MODE_PERMISSIONS;
+    }
+}
+
+/// Decides as access(2) does from owner, group and permissions; knows neither supplementary groups nor lists.
+pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<()> {
+    let inode = mem.table.get(op.node)?;
+    let state = inode.state.read();
+    let granted = if cx.cred.uid == 0 {
+        let executable = inode.is_dir() || state.mode & 0o111 != 0;
+        if executable { 0o7 } else { 0o6 }
+    } else if cx.cred.uid == state.uid {
+        state.mode >> 6
+    } else if cx.cred.gid == state.gid {
+        state.mode >> 3
+    } else {
+        state.mode
+    };
+    if op.mask & 0o7 & !granted == 0 { Ok(()) } else { Err(Errno::EACCES.into()) }
+}
+
+pub(crate) fn statfs(mem: &Mem, node: Node) -> Result<outrigger_core::reply::FsStat> {
+    mem.table.get(node)?;
+    let ((size, free), (files, ffree)) = (mem.space.bytes(), mem.space.inodes());
+    Ok(outrigger_core::reply::FsStat {
+        blocks: size / PAGE,
+        bfree: free / PAGE,
+        bavail: free / PAGE,
+        files,
+        ffree,
+        bsize: PAGE as u32,
+        frsize: PAGE as u32,
+        namelen: outrigger_core::name::NAME_MAX as u32,
+    })
+}
+
+/// The times of a file whose content was changed by `cx`, and its set-id bits.
+pub(crate) fn changed(cx: &Cx, state: &mut State, now: Time) {
+    state.touch(now);
+    if cx.cred.uid != 0 {
+        state.kill_setid();
+    }
+}

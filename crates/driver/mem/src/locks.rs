@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Advisory locks: POSIX locks of ranges (fcntl(2)) and locks of whole open files (flock(2)).
+
+use crate::Mem;
+use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
+use outrigger_core::{Cx, Errno, LockOwner, Node, Result};
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::thread::{self, Thread};
+
+/// The locks of one file.
+#[derive(Default)]
+pub(crate) struct Locks {
+    ranges: Vec<Held>,
+    wholes: Vec<Held>,
+    waiters: Vec<Waiter>,
+}
+
+/// A lock and whose it is.
+#[derive(Clone, Copy)]
+struct Held {
+    owner: LockOwner,
+    lock: Lock,
+}
+
+/// Someone to wake when locks of this file are released.
+struct Waiter {
+    /// The owner noted in [`Waits`], for a POSIX lock.
+    noted: Option<LockOwner>,
+    waker: Waker,
+}
+
+/// Who waits for whose POSIX lock, over all files: a cycle is a deadlock.
+#[derive(Default)]
+pub(crate) struct Waits(Mutex<Vec<(LockOwner, LockOwner)>>);
+
+impl Waits {
+    /// Notes that `waiter` waits for `holder`; `EDEADLK` when `holder` already waits, through others, for `waiter`.
+    fn add(&self, waiter: LockOwner, holder: LockOwner) -> Result<()> {
+        let mut edges = self.0.lock();
+        let mut seen = vec![holder];
+        let mut next = 0;
+        while let Some(&owner) = seen.get(next) {
+            if owner == waiter {
+                return Err(Errno::EDEADLK.because("the holder of the lock waits for the one who asks"));
+            }
+            let further = edges.iter().filter(|(from, _)| *from == owner).map(|(_, to)| *to);
+            let further: Vec<LockOwner> = further.filter(|to| !seen.contains(to)).collect();
+            seen.extend(further);
+            next += 1;
+        }
+        edges.push((waiter, holder));
+        Ok(())
+    }
+
+    fn remove(&self, waiter: LockOwner) {
+        let mut edges = self.0.lock();
+        if let Some(at) = edges.iter().position(|(from, _)| *from == waiter) {
+            edges.swap_remove(at);
+        }
+    }
+}
+
+fn overlap(a: &Lock, b: &Lock) -> bool {
+    a.start <= b.end && b.start <= a.end
+}
+
+impl Locks {
+    fn list(&mut self, flock: bool) -> &mut Vec<Held> {
+        if flock { &mut self.wholes } else { &mut self.ranges }
+    }
+
+    /// The first lock of somebody else that stands in the way.
+    fn conflict(&mut self, flock: bool, owner: LockOwner, lock: &Lock) -> Option<Held> {
+        let exclusive = lock.kind == LockKind::Write;
+        let in_the_way = |held: &&Held| {
+            held.owner != owner
+                && overlap(&held.lock, lock)
+                && (exclusive || held.lock.kind == LockKind::Write)
+        };
+        self.list(flock).iter().find(in_the_way).copied()
+    }
+
+    /// Gives `owner` this kind of lock on the range: cuts what it held there, and joins neighbours of one kind.
+    fn apply(&mut self, flock: bool, owner: LockOwner, mut lock: Lock) {
+        let list = self.list(flock);
+        let mut rest = Vec::new();
+        list.retain(|held| {
+            let mut old = held.lock;
+            if held.owner != owner {
+                return true;
+            }
+            let touches = old.start <= lock.end.saturating_add(1) && lock.start <= old.end.saturating_add(1);
+            if touches && old.kind == lock.kind {
+                lock.start = lock.start.min(old.start);
+                lock.end = lock.end.max(old.end);
+                return false;
+            }
+            if !overlap(&old, &lock) {
+                return true;
+            }
+            if old.start < lock.start {
+                rest.push(Lock { end: lock.start - 1, ..old });
+            }
+            if old.end > lock.end {
+                old.start = lock.end + 1;
+                rest.push(old);
+            }
+            false
+        });
+        if lock.kind != LockKind::Unlock {
+            rest.push(lock);
+        }
+        list.extend(rest.into_iter().map(|lock| Held { owner, lock }));
+    }
+
+    /// Everyone who waited; their waits are over until they look again.
+    fn take_waiters(&mut self, waits: &Waits) -> Vec<Waiter> {
+        let waiters = std::mem::take(&mut self.waiters);
+        waiters.iter().filter_map(|waiter| waiter.noted).for_each(|owner| waits.remove(owner));
+        waiters
+    }
+}
+
+/// Wakes a parked thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn wake(waiters: Vec<Waiter>) {
+    waiters.into_iter().for_each(|waiter| waiter.waker.wake());
+}
+
+pub(crate) fn get(mem: &Mem, op: &GetLock) -> Result<Option<Lock>> {
+    let inode = mem.table.get(op.node)?;
+    check(&op.lock)?;
+    if op.lock.kind == LockKind::Unlock {
+        return Err(Errno::EINVAL.because("F_GETLK asks about a lock, not about its release"));
+    }
+    Ok(inode.locks.lock().conflict(false, op.owner, &op.lock).map(|held| held.lock))
+}
+
+fn check(lock: &Lock) -> Result<()> {
+    if lock.start <= lock.end {
+        Ok(())
+    } else {
+        Err(Errno::EINVAL.because("a lock that ends before it starts"))
+    }
+}
+
+pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetLock) -> Result<()> {
+    let inode = mem.table.get(op.node)?;
+    check(&op.lock)?;
+    let mut lock = op.lock;
+    if op.flock {
+        (lock.start, lock.end) = (0, u64::MAX);
+    }
+    if op.flock && lock.kind != LockKind::Unlock {
+        // flock(2): a conversion first removes the lock held, so that two converting holders cannot wait for each other.
+        release(mem, &inode.locks, op.owner, &[true]);
+    }
+    loop {
+        let mut locks = inode.locks.lock();
+        let blocker = match lock.kind {
+            LockKind::Unlock => None,
+            _ => locks.conflict(op.flock, op.owner, &lock),
+        };
+        let Some(blocker) = blocker else {
+            locks.apply(op.flock, op.owner, lock);
+            let waiters = locks.take_waiters(&mem.waits);
+            drop(locks);
+            wake(waiters);
+            return Ok(());
+        };
+        if !op.wait {
+            return Err(Errno::EAGAIN.into());
+        }
+        // Locks of flock(2) are not watched for deadlocks, as the manual page has it.
+        if !op.flock {
+            mem.waits.add(op.owner, blocker.owner)?;
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        locks.waiters.push(Waiter { noted: (!op.flock).then_some(op.owner), waker: waker.clone() });
+        drop(locks);
+        wait(mem, cx, &inode.locks, &waker)?;
+    }
+}
+
+/// Parks until something was released or the request is cancelled.
+fn wait(mem: &Mem, cx: &Cx, locks: &Mutex<Locks>, waker: &Waker) -> Result<()> {
+    loop {
+        let cancelled = pin!(cx.cancel.raised()).poll(&mut Context::from_waker(waker)).is_ready();
+        let mut locks = locks.lock();
+        let Some(at) = locks.waiters.iter().position(|waiter| waiter.waker.will_wake(waker)) else {
+            return Ok(());
+        };
+        if cancelled {
+            if let Some(owner) = locks.waiters.swap_remove(at).noted {
+                mem.waits.remove(owner);
+            }
+            return Err(Errno::EINTR.into());
+        }
+        drop(locks);
+        thread::park();
+    }
+}
+
+fn release(mem: &Mem, locks: &Mutex<Locks>, owner: LockOwner, lists: &[bool]) {
+    let mut locks = locks.lock();
+    let before = locks.ranges.len() + locks.wholes.len();
+    for &flock in lists {
+        locks.list(flock).retain(|held| held.owner != owner);
+    }
+    if locks.ranges.len() + locks.wholes.len() == before {
+        return;
+    }
+    let waiters = locks.take_waiters(&mem.waits);
+    drop(locks);
+    wake(waiters);
+}
+
+/// Releases the POSIX locks of `owner` on a file, and its flock(2) lock too when asked.
+pub(crate) fn release_all(mem: &Mem, node: Node, owner: LockOwner, flock: bool) -> Result<()> {
+    let inode = mem.table.get(node)?;
+    release(mem, &inode.locks, owner, if flock { &[false, true] } else { &[false] });
+    Ok(())
+}

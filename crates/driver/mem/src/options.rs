@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Limits and the root directory's attributes, with the mount options of tmpfs(5).
+
+use outrigger_core::reply::Ttl;
+use outrigger_core::{Errno, Result};
+
+/// How a tree in memory is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The most bytes of file content (in pages of 4096 bytes) and extended attributes.
+    pub size: u64,
+    /// The most inodes.
+    pub inodes: u64,
+    /// The most names one file, and the most subdirectories (less two) one directory may have.
+    pub links: u32,
+    /// Permissions of the root directory.
+    pub mode: u32,
+    /// Owner of the root directory.
+    pub uid: u32,
+    /// Group of the root directory.
+    pub gid: u32,
+    /// How long doors may believe what they were told. For ever is right while one door makes all the changes.
+    pub ttl: Ttl,
+}
+
+impl Default for Options {
+    /// As tmpfs: half of the machine's memory, and one inode for each two pages of it.
+    fn default() -> Self {
+        let memory = total_memory();
+        Options {
+            size: memory / 2,
+            inodes: memory / 2 / 4096,
+            links: i32::MAX as u32,
+            mode: 0o1777,
+            uid: 0,
+            gid: 0,
+            ttl: Ttl::FOREVER,
+        }
+    }
+}
+
+/// The machine's memory in bytes; 2 GiB where the host does not tell.
+fn total_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(2 << 30, |kib| kib.saturating_mul(1024))
+}
+
+impl Options {
+    /// Sets one option: `size`, `nr_blocks`, `nr_inodes` (alias `inodes`), `mode`, `uid` or `gid`, spelt as tmpfs(5)
+    /// has them. A size may end in `k`, `m`, `g`, `t` or, as a share of the machine's memory, `%`; 0 means no limit.
+    ///
+    /// # Errors
+    /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let wrong = || Errno::EINVAL.because(format!("mem: option {key} cannot be \"{value}\""));
+        match key {
+            "size" => self.size = limit(amount(value).ok_or_else(wrong)?),
+            "nr_blocks" => self.size = limit(amount(value).ok_or_else(wrong)?.saturating_mul(4096)),
+            "nr_inodes" | "inodes" => self.inodes = limit(amount(value).ok_or_else(wrong)?),
+            "mode" => {
+                let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
+                self.mode = mode.ok_or_else(wrong)?;
+            }
+            "uid" => self.uid = value.parse().map_err(|_| wrong())?,
+            "gid" => self.gid = value.parse().map_err(|_| wrong())?,
+            _ => {
+                let known = "size, nr_blocks, nr_inodes, mode, uid, gid";
+                return Err(Errno::EINVAL.because(format!("mem: no option \"{key}\"; there are {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest limit: sums with it cannot overflow, and it is a whole number of pages.
+const UNLIMITED: u64 = 1 << 62;
+
+fn limit(amount: u64) -> u64 {
+    if amount == 0 { UNLIMITED } else { amount.min(UNLIMITED) }
+}
+
+fn amount(text: &str) -> Option<u64> {
+    if let Some(share) = text.strip_suffix('%') {
+        let share: u64 = share.parse().ok()?;
+        return Some(total_memory() / 100 * share.min(1_000_000));
+    }
+    let last = text.chars().last()?;
+    let shift = match last.to_ascii_lowercase() {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        't' => 40,
+        _ => return text.parse().ok(),
+    };
+    let number: u64 = text[..text.len() - 1].parse().ok()?;
+    number.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_spelt_as_for_tmpfs() {
+        let cases = [
+            ("4096", 4096),
+            ("1k", 1024),
+            ("2M", 2 << 20),
+            ("3g", 3 << 30),
+            ("1T", 1 << 40),
+            ("0", UNLIMITED),
+        ];
+        for (text, size) in cases {
+            let mut options = Options::default();
+            options.set("size", text).unwrap();
+            assert_eq!(options.size, size, "{text}");
+        }
+        let mut options = Options::default();
+        options.set("size", "50%").unwrap();
+        assert!(options.size.abs_diff(total_memory() / 2) < 100);
+    }
+
+    #[test]
+    fn bad_options_are_refused_with_a_reason() {
+        for (key, value) in [
+            ("size", ""),
+            ("size", "x"),
+            ("size", "1e"),
+            ("size", "99999999999t"),
+            ("mode", "99"),
+            ("colour", "red"),
+        ] {
+            let error = Options::default().set(key, value).unwrap_err();
+            assert_eq!(error.errno, Errno::EINVAL);
+            assert!(error.reason.is_some_and(|reason| reason.contains(key)), "{key}={value}");
+        }
+    }
+}

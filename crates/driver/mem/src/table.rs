@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All inodes by number, in shards so that lookups of different files do not meet.
+
+use crate::inode::{Birth, Body, Inode};
+use outrigger_core::{Errno, Node, Result};
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+const SHARDS: usize = 64;
+
+/// Inode numbers are counted up, so spreading their low bits is all a hash has to do.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+type Shard = HashMap<u64, Arc<Inode>, BuildHasherDefault<NumberHasher>>;
+
+/// All inodes that have a name or are referred to.
+pub(crate) struct Table {
+    shards: Vec<RwLock<Shard>>,
+    last: AtomicU64,
+}
+
+impl Table {
+    /// An empty table; the first inode will be [`Node::ROOT`].
+    pub fn new() -> Self {
+        Table { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), last: AtomicU64::new(0) }
+    }
+
+    fn shard(&self, ino: u64) -> &RwLock<Shard> {
+        &self.shards[ino as usize % SHARDS]
+    }
+
+    /// Makes an inode with a number never used before.
+    pub fn add(&self, birth: Birth) -> Arc<Inode> {
+        let ino = self.last.fetch_add(1, Relaxed) + 1;
+        let inode = Arc::new(Inode::new(ino, birth));
+        self.shard(ino).write().insert(ino, Arc::clone(&inode));
+        inode
+    }
+
+    /// The inode with this number; `ESTALE` when it is gone.
+    pub fn get(&self, node: Node) -> Result<Arc<Inode>> {
+        match self.shard(node.0).read().get(&node.0) {
+            Some(inode) => Ok(Arc::clone(inode)),
+            None => Err(Errno::ESTALE.because(format!("there is no inode {} any more", node.0))),
+        }
+    }
+
+    pub fn remove(&self, ino: u64) {
+        self.shard(ino).write().remove(&ino);
+    }
+}
+
+impl Drop for Table {
+    /// Empties the directories one by one: dropping a deep tree from its root would recurse as deep.
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            for inode in shard.get_mut().values() {
+                if inode.is_dir() {
+                    inode.state.write().body = Body::Special;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Extended attributes (xattr(7)).
+
+use crate::Mem;
+use crate::inode::Inode;
+use bytes::Bytes;
+use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
+use outrigger_core::{Cx, Errno, FileKind, Result, XattrName};
+use std::collections::BTreeMap;
+
+/// The longest value in bytes (Linux `XATTR_SIZE_MAX`).
+const VALUE_MAX: usize = 64 << 10;
+/// The most bytes all names of a file may have, each with its NUL (Linux `XATTR_LIST_MAX`).
+const LIST_MAX: usize = 64 << 10;
+
+/// The extended attributes of one file.
+#[derive(Default)]
+pub(crate) struct Xattrs(BTreeMap<XattrName, Bytes>);
+
+impl Xattrs {
+    /// How many bytes of the tree's space they take.
+    pub fn charge(&self) -> u64 {
+        self.0.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
+    }
+}
+
+/// What the caller may do with a name, decided by its namespace as xattr(7) has it.
+fn check_namespace(cx: &Cx, inode: &Inode, name: &XattrName, denied: Errno) -> Result<()> {
+    if name.starts_with(b"user.") {
+        let holds_user_attributes = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+        if holds_user_attributes { Ok(()) } else { Err(denied.into()) }
+    } else if name.starts_with(b"trusted.") {
+        if cx.cred.uid == 0 { Ok(()) } else { Err(denied.into()) }
+    } else if name.starts_with(b"security.") {
+        Ok(())
+    } else {
+        Err(Errno::EOPNOTSUPP.because(format!("{name:?} is in no supported namespace")))
+    }
+}
+
+pub(crate) fn get(mem: &Mem, cx: &Cx, op: &GetXattr) -> Result<Bytes> {
+    let inode = mem.table.get(op.node)?;
+    check_namespace(cx, &inode, &op.name, Errno::ENODATA)?;
+    inode.state.read().xattrs.0.get(&op.name).cloned().ok_or(Errno::ENODATA.into())
+}
+
+pub(crate) fn list(mem: &Mem, cx: &Cx, op: &ListXattr) -> Result<Vec<XattrName>> {
+    let inode = mem.table.get(op.node)?;
+    let state = inode.state.read();
+    let visible = |name: &&XattrName| cx.cred.uid == 0 || !name.starts_with(b"trusted.");
+    Ok(state.xattrs.0.keys().filter(visible).cloned().collect())
+}
+
+pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetXattr) -> Result<()> {
+    let inode = mem.table.get(op.node)?;
+    check_namespace(cx, &inode, &op.name, Errno::EPERM)?;
+    if op.value.len() > VALUE_MAX {
+        return Err(
+            Errno::E2BIG.because(format!("a value of {} bytes; at most {VALUE_MAX} fit", op.value.len()))
+        );
+    }
+    let mut state = inode.state.write();
+    let old = state.xattrs.0.get(&op.name).map(Bytes::len);
+    match old {
+        Some(_) if op.flags.contains(XattrFlags::CREATE) => return Err(Errno::EEXIST.into()),
+        None if op.flags.contains(XattrFlags::REPLACE) => return Err(Errno::ENODATA.into()),
+        _ => {}
+    }
+    let listed: usize = state.xattrs.0.keys().map(|name| name.len() + 1).sum();
+    if old.is_none() && listed + op.name.len() + 1 > LIST_MAX {
+        return Err(Errno::ENOSPC.because("the names of the extended attributes take too much room"));
+    }
+    mem.space.take_bytes((op.name.len() + op.value.len()) as u64)?;
+    if let Some(old) = old {
+        mem.space.give_back_bytes((op.name.len() + old) as u64);
+    }
+    // Both may be slices of a whole request: keep no more than them alive.
+    let name = XattrName::new(Bytes::copy_from_slice(&op.name))?;
+    let value = Bytes::copy_from_slice(&op.value);
+    state.xattrs.0.insert(name, value);
+    state.ctime = mem.now();
+    Ok(())
+}
+
+pub(crate) fn remove(mem: &Mem, cx: &Cx, op: &RemoveXattr) -> Result<()> {
+    let inode = mem.table.get(op.node)?;
+    check_namespace(cx, &inode, &op.name, Errno::EPERM)?;
+    let mut state = inode.state.write();
+    let value = state.xattrs.0.remove(&op.name).ok_or(Errno::ENODATA)?;
+    mem.space.give_back_bytes((op.name.len() + value.len()) as u64);
+    state.ctime = mem.now();
+    Ok(())
+}
