@@ -1,3 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory of the host as a tree, never left.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
+
+mod attr;
+mod caller;
+mod dir;
+mod fd_cache;
+mod file;
+mod handle;
+mod handles;
+mod ops;
+mod options;
+mod packing;
+mod regular;
+mod setattr;
+mod tree;
+mod xattr;
+
+pub use options::LocalOptions;
+
+use crate::caller::Callers;
+use crate::dir::OpenDir;
+use crate::file::OpenFile;
+use crate::handles::Handles;
+use crate::tree::Tree;
+use outrigger_core::Result;
+use std::path::{Path, PathBuf};
+
+/// A directory of the host, served as a tree.
+#[derive(Debug)]
+pub struct Local {
+    path: PathBuf,
+    options: LocalOptions,
+    tree: Tree,
+    callers: Callers,
+    files: Handles<OpenFile>,
+    dirs: Handles<OpenDir>,
+}
+
+impl Local {
+    /// Serves the directory at `path`.
+    ///
+    /// Sets the process's umask to 0, because requests carry the final mode of what they create.
+    ///
+    /// # Errors
+    /// Why `path` cannot be opened as a directory.
+    pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let tree = Tree::open(path, options.descriptors, options.cache)?;
+        rustix::process::umask(rustix::fs::Mode::empty());
+        Ok(Local {
+            path: path.to_path_buf(),
+            options,
+            tree,
+            callers: Callers::new(),
+            files: Handles::new(),
+            dirs: Handles::new(),
+        })
+    }
+}

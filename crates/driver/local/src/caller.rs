@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Creating files as the caller: owner, group, set-group-id directories, default ACLs and quotas are then right by
+//! the host's own rules, in the one call that creates.
+//!
+//! A thread takes the caller's effective user and group for that call and keeps its capabilities meanwhile
+//! (`SECBIT_NO_SETUID_FIXUP`, see capabilities(7)): whether the caller may do this was decided by the door, with
+//! knowledge of groups that a request does not carry. Calls by root cost nothing.
+
+use crate::attr::failed;
+use outrigger_core::{Credentials, Error};
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{
+    CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
+    set_capabilities, set_capabilities_secure_bits, set_thread_res_gid, set_thread_res_uid,
+};
+use std::cell::Cell;
+
+/// What this process may do about credentials.
+#[derive(Debug)]
+pub(crate) struct Callers {
+    own: Credentials,
+    may_switch: bool,
+    keeps_setid: bool,
+}
+
+impl Callers {
+    /// Looks at the process's identity and capabilities.
+    pub(crate) fn new() -> Self {
+        let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        Callers {
+            own: Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw() },
+            may_switch: effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID),
+            keeps_setid: effective.contains(CapabilitySet::FSETID),
+        }
+    }
+
+    /// Runs `create` so that what it creates belongs to `caller`; to ourselves without the right to change that.
+    ///
+    /// # Errors
+    /// Those of `create`; `EINVAL` for a user or group our user namespace does not know.
+    pub(crate) fn run_as<T>(
+        &self,
+        caller: Credentials,
+        create: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if caller == self.own || !self.may_switch {
+            return create();
+        }
+        keep_capabilities()?;
+        let _restore = Switched(self.own);
+        set_thread_res_gid(None, Gid::from_raw(caller.gid), None).map_err(failed)?;
+        set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(failed)?;
+        create()
+    }
+
+    /// Runs `change` so that the host clears set-id bits as for an unprivileged writer.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub(crate) fn run_without_setid_right<T>(
+        &self,
+        change: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if !self.keeps_setid {
+            return change();
+        }
+        let before = capabilities(None).map_err(failed)?;
+        let _restore = Dropped(before);
+        let effective = before.effective - CapabilitySet::FSETID;
+        set_capabilities(None, CapabilitySets { effective, ..before }).map_err(failed)?;
+        change()
+    }
+}
+
+/// Gives the thread its own identity back when dropped, also when the work panics.
+struct Switched(Credentials);
+
+impl Drop for Switched {
+    fn drop(&mut self) {
+        let Credentials { uid, gid } = self.0;
+        let user = set_thread_res_uid(None, Uid::from_raw(uid), None);
+        let group = set_thread_res_gid(None, Gid::from_raw(gid), None);
+        if let Err(error) = user.and(group) {
+            // Cannot happen while the real user id is ours; going on would act for the wrong user.
+            tracing::error!(%error, uid, gid, "the thread could not take back its own identity");
+            std::process::abort();
+        }
+    }
+}
+
+/// Gives the thread its capabilities back when dropped.
+struct Dropped(CapabilitySets);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        if let Err(error) = set_capabilities(None, self.0) {
+            tracing::error!(%error, "the thread could not take back its capabilities");
+        }
+    }
+}
+
+/// Makes this thread keep its effective capabilities when its effective user changes; once per thread.
+fn keep_capabilities() -> Result<(), Error> {
+    thread_local!(static KEEPS: Cell<bool> = const { Cell::new(false) });
+    if KEEPS.get() {
+        return Ok(());
+    }
+    let bits = capabilities_secure_bits().map_err(failed)? | CapabilitiesSecureBits::NO_SETUID_FIXUP;
+    set_capabilities_secure_bits(bits).map_err(failed)?;
+    KEEPS.set(true);
+    Ok(())
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! File handles: what a host file system needs to find an inode again, also after a restart.
+//!
+//! This is the only file of the crate with `unsafe`: no maintained crate offers name_to_handle_at(2) and
+//! open_by_handle_at(2) as safe functions (see `docs/design/0001-file-handles.md`).
+#![allow(unsafe_code)]
+
+use rustix::fs::OFlags;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The most words a handle has: `MAX_HANDLE_SZ` of `<fcntl.h>` is 128 bytes.
+const WORDS_MAX: usize = 32;
+
+/// A handle as the kernel lays it out: `struct file_handle` of `<fcntl.h>` with room for the longest one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    words: [u32; WORDS_MAX],
+}
+
+/// Identifies a mount while it exists; what name_to_handle_at(2) reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MountId(i32);
+
+impl FileHandle {
+    /// A handle of the file system's type `kind` with this content; at most 32 words are kept.
+    pub(crate) fn new(kind: i32, content: &[u32]) -> Self {
+        let len = content.len().min(WORDS_MAX);
+        let mut words = [0; WORDS_MAX];
+        words[..len].copy_from_slice(&content[..len]);
+        FileHandle { bytes: (len * 4) as u32, kind, words }
+    }
+
+    /// The handle and the mount of `name` in `dir`, or of `dir` itself when `name` is empty. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// Those of name_to_handle_at(2); `EOPNOTSUPP` where the file system has no handles.
+    pub(crate) fn of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, MountId)> {
+        let mut handle = FileHandle { bytes: (WORDS_MAX * 4) as u32, kind: 0, words: [0; WORDS_MAX] };
+        let mut mount = 0;
+        let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
+        // SAFETY: `name` ends in NUL. `handle` has the layout of `struct file_handle` followed by as many bytes as
+        // its first field says, so the kernel writes inside it; `mount` is an int it may write.
+        let status = unsafe {
+            let raw = (&raw mut handle).cast::<libc::file_handle>();
+            libc::name_to_handle_at(dir.as_raw_fd(), name.as_ptr(), raw, &raw mut mount, flags)
+        };
+        if status < 0 { Err(io::Error::last_os_error()) } else { Ok((handle, MountId(mount))) }
+    }
+
+    /// Opens the file on the file system of `mount`, which must not be an `O_PATH` descriptor.
+    ///
+    /// # Errors
+    /// Those of open_by_handle_at(2): `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`.
+    pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        let mut handle = *self;
+        let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;
+        // SAFETY: `handle` has the layout of `struct file_handle`, and `bytes` never exceeds its room: `new` cuts, the
+        // kernel's own handles fit.
+        let fd = unsafe {
+            let raw = (&raw mut handle).cast::<libc::file_handle>();
+            libc::open_by_handle_at(mount.as_raw_fd(), raw, flags)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor for us; nobody else knows it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// The type the file system gave it; its meaning is the file system's.
+    pub(crate) fn kind(&self) -> i32 {
+        self.kind
+    }
+
+    /// Replaces one word of the content.
+    pub(crate) fn set(&mut self, at: usize, word: u32) {
+        self.words[at] = word;
+    }
+
+    /// The content.
+    pub(crate) fn words(&self) -> &[u32] {
+        let len = (self.bytes as usize / 4).min(WORDS_MAX);
+        &self.words[..len]
+    }
+}

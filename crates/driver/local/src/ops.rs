@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operations: what the host is asked for each request.
+
+use crate::Local;
+use crate::attr::{decode_device, failed};
+use crate::dir::OpenDir;
+use crate::file::{OpenFile, checked_offset, host_flags};
+use crate::setattr::{ForWriting, Subject};
+use crate::tree::{CName, proc_path};
+use crate::xattr;
+use bytes::Bytes;
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{
+    CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
+    Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink,
+    Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs, SymLink, SyncFs,
+    TmpFile, Unlink, Walk, Whence, Write,
+};
+use outrigger_core::reply::{
+    Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, IoctlDone, Names, Offset, OpenHow,
+    Opened,
+};
+use outrigger_core::{
+    Abilities, Backing, BlockingDriver, Cx, DriverClass, Errno, FileKind, FileSlice, Handle, Identity, Node,
+    OpCode, OpSet, Payload, Prompt, Request, Result, Target,
+};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom, makedev, openat,
+};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Ranges longer than this, in bytes, are copied and zeroed where waiting disturbs nobody.
+const PROMPT_RANGE: u64 = 1 << 20;
+
+/// Commands of ioctl(2) that are passed on, from `<linux/fs.h>`; their data is an `int` whatever their number says.
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+
+/// What this driver never answers: doors decide about access, and regular files are always ready.
+const NOT_SERVED: OpSet = OpSet::of(&[OpCode::Access, OpCode::Poll, OpCode::GetLock, OpCode::SetLock]);
+const XATTR: OpSet = OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
+
+impl Local {
+    /// Gives a descriptor of a regular file a handle.
+    fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Opened {
+        let file = Arc::new(OpenFile::new(fd, flags));
+        let backing =
+            if self.options.passthrough { Backing::new(Arc::clone(&file.fd)) } else { Backing::NONE };
+        Opened { handle: self.files.insert(file), how: OpenHow::NO_FLUSH, backing }
+    }
+
+    /// The file behind `handle`, if writing to it is allowed.
+    fn writable(&self, handle: Handle) -> Result<Arc<OpenFile>> {
+        let file = self.files.get(handle)?;
+        if file.writes() { Ok(file) } else { Err(Errno::EBADF.because("the file is not open for writing")) }
+    }
+
+    /// The descriptor of an open handle where there is one, else one of the node.
+    fn descriptor(&self, node: Node, handle: Option<Handle>) -> Result<Arc<OwnedFd>> {
+        match handle.map(|handle| self.files.get(handle)) {
+            Some(Ok(file)) => Ok(Arc::clone(&file.fd)),
+            // The handle may be one of a directory.
+            _ => self.tree.at(node),
+        }
+    }
+
+    fn require_xattr(&self) -> Result<()> {
+        if self.options.xattr { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
+    }
+
+    fn created(&self, dir: Node, fd: OwnedFd, flags: OpenFlags) -> Result<Created> {
+        let entry = self.tree.identify(dir, None, fd.as_fd())?;
+        let opened = self.opened(fd, flags);
+        Ok(Created { entry, opened })
+    }
+}
+
+fn mode(bits: u32) -> Mode {
+    Mode::from_raw_mode(bits & MODE_PERMISSIONS)
+}
+
+impl BlockingDriver for Local {
+    fn abilities(&self) -> Abilities {
+        let mut ops = OpSet::all().without(NOT_SERVED);
+        if !self.options.xattr {
+            ops = ops.without(XATTR);
+        }
+        let identity = if self.tree.is_persistent() { Identity::Persistent } else { Identity::ByPath };
+        Abilities {
+            identity,
+            class: DriverClass::PassThrough,
+            ..Abilities::new("local", self.path.display().to_string(), ops)
+        }
+    }
+
+    fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {
+        self.tree.find(op.dir, &op.name)
+    }
+
+    fn walk(&self, _: &Cx, op: Walk) -> Result<Entries> {
+        let mut entries = Entries::with_capacity(op.names.len());
+        let mut dir = op.dir;
+        for name in &op.names {
+            match self.tree.find(dir, name) {
+                Ok(entry) => {
+                    dir = entry.node;
+                    entries.push(entry);
+                }
+                Err(error) if entries.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(entries)
+    }
+
+    fn forget(&self, _: &Cx, op: Forget) -> Result<()> {
+        self.tree.forget(op.node, op.count);
+        Ok(())
+    }
+
+    fn getattr(&self, _: &Cx, op: GetAttr) -> Result<Attrs> {
+        self.tree.attrs(self.descriptor(op.node, op.handle)?)
+    }
+
+    fn setattr(&self, _: &Cx, op: SetAttr) -> Result<Attrs> {
+        let held = op.handle.and_then(|handle| self.writable(handle).ok());
+        let fd = self.descriptor(op.node, op.handle)?;
+        let open = || match &held {
+            Some(file) => Ok(ForWriting::Open(file.fd.as_fd())),
+            None => self.tree.open_regular(op.node, host_flags(OpenFlags::WRITE_ONLY)).map(ForWriting::New),
+        };
+        Subject { fd: fd.as_fd(), open }.apply(&self.callers, &op.attrs)?;
+        self.tree.attrs(fd)
+    }
+
+    fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
+        let fd = self.tree.at(op.node)?;
+        let target = rustix::fs::readlinkat(&*fd, c"", Vec::new()).map_err(|errno| match errno {
+            // readlinkat(2) says ENOENT for an empty path on anything but a symbolic link.
+            rustix::io::Errno::NOENT => Errno::EINVAL.into(),
+            errno => failed(errno),
+        })?;
+        Target::new(target.into_bytes())
+    }
+
+    fn mknod(&self, cx: &Cx, op: MkNod) -> Result<Entry> {
+        let kind = match FileKind::of_mode(op.mode) {
+            Some(FileKind::Directory | FileKind::Symlink) => return Err(Errno::EINVAL.into()),
+            kind => FileType::from_raw_mode(kind.unwrap_or(FileKind::Regular).bits()),
+        };
+        let (major, minor) = decode_device(op.rdev);
+        let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
+        let make = || rustix::fs::mknodat(&*dir, name.as_c_str(), kind, mode(op.mode), makedev(major, minor));
+        self.callers.run_as(cx.cred, || make().map_err(failed))?;
+        self.tree.find_at(op.dir, dir.as_fd(), &op.name)
+    }
+
+    fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
+        let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
+        let make = || rustix::fs::mkdirat(&*dir, name.as_c_str(), mode(op.mode)).map_err(failed);
+        self.callers.run_as(cx.cred, make)?;
+        self.tree.find_at(op.dir, dir.as_fd(), &op.name)
+    }
+
+    fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
+        let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
+        let make = || rustix::fs::symlinkat(op.target.as_bytes(), &*dir, name.as_c_str()).map_err(failed);
+        self.callers.run_as(cx.cred, make)?;
+        self.tree.find_at(op.dir, dir.as_fd(), &op.name)
+    }
+
+    fn link(&self, _: &Cx, op: Link) -> Result<Entry> {
+        let (file, dir, name) = (self.tree.at(op.node)?, self.tree.at(op.dir)?, CName::new(&op.name));
+        // A path through /proc needs no capability; it leads to the inode itself, also when that is a symbolic link.
+        rustix::fs::linkat(CWD, proc_path(&*file), &*dir, name.as_c_str(), AtFlags::SYMLINK_FOLLOW)
+            .map_err(failed)?;
+        self.tree.find_at(op.dir, dir.as_fd(), &op.name)
+    }
+
+    fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
+        self.tree.remove(op.dir, &op.name, AtFlags::empty())
+    }
+
+    fn rmdir(&self, _: &Cx, op: RmDir) -> Result<()> {
+        self.tree.remove(op.dir, &op.name, AtFlags::REMOVEDIR)
+    }
+
+    fn rename(&self, _: &Cx, op: Rename) -> Result<()> {
+        let flags = RenameFlags::from_bits_retain(op.flags.bits());
+        self.tree.rename((op.dir, &op.name), (op.to_dir, &op.to_name), flags)
+    }
+
+    fn open(&self, _: &Cx, op: Open) -> Result<Opened> {
+        let fd = self.tree.open_regular(op.node, host_flags(op.flags))?;
+        Ok(self.opened(fd, op.flags))
+    }
+
+    fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
+        let flags = host_flags(op.flags) | OFlags::CREATE | OFlags::EXCL;
+        let make = || openat(&*dir, name.as_c_str(), flags, mode(op.mode)).map_err(failed);
+        match self.callers.run_as(cx.cred, make) {
+            Ok(fd) => {
+                let entry = self.tree.identify(op.dir, Some(&op.name), fd.as_fd())?;
+                let opened = self.opened(fd, op.flags);
+                Ok(Created { entry, opened })
+            }
+            // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
+            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {
+                let entry = self.tree.find_at(op.dir, dir.as_fd(), &op.name)?;
+                let fd = self.tree.open_regular(entry.node, host_flags(op.flags))?;
+                let opened = self.opened(fd, op.flags);
+                Ok(Created { entry, opened })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tmpfile(&self, cx: &Cx, op: TmpFile) -> Result<Created> {
+        let dir = self.tree.at(op.dir)?;
+        let exclusive = if op.flags.contains(OpenFlags::EXCL) { OFlags::EXCL } else { OFlags::empty() };
+        let flags = host_flags(op.flags) - OFlags::NOFOLLOW | OFlags::TMPFILE | exclusive;
+        let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
+        let fd = self.callers.run_as(cx.cred, make)?;
+        self.created(op.dir, fd, op.flags)
+    }
+
+    fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
+        let file = self.files.get(op.handle)?;
+        if !file.reads() {
+            return Err(Errno::EBADF.because("the file is not open for reading"));
+        }
+        Ok(Payload::File(FileSlice { file, offset: checked_offset(op.offset)?, len: op.len }))
+    }
+
+    fn write(&self, _: &Cx, op: Write) -> Result<Count> {
+        let file = self.writable(op.handle)?;
+        let offset = checked_offset(op.offset)?;
+        let write = || file.write(offset, op.data, op.cached);
+        let count = if op.kill_setid { self.callers.run_without_setid_right(write) } else { write() };
+        count.map(Count)
+    }
+
+    fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
+        self.files.get(op.handle).map(drop)
+    }
+
+    fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
+        let file = self.files.get(op.handle)?;
+        let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
+        sync(&file.fd).map_err(failed)
+    }
+
+    fn fallocate(&self, _: &Cx, op: Fallocate) -> Result<()> {
+        let mode = FallocateFlags::from_bits_retain(op.mode.bits());
+        rustix::fs::fallocate(&self.writable(op.handle)?.fd, mode, op.offset, op.len).map_err(failed)
+    }
+
+    fn lseek(&self, _: &Cx, op: Seek) -> Result<Offset> {
+        let to = match op.whence {
+            Whence::Data => SeekFrom::Data(op.offset),
+            Whence::Hole => SeekFrom::Hole(op.offset),
+        };
+        rustix::fs::seek(&self.files.get(op.handle)?.fd, to).map(Offset).map_err(failed)
+    }
+
+    fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
+        let (from, to) = (self.files.get(op.handle)?, self.writable(op.to_handle)?);
+        let (mut offset, mut to_offset) = (op.offset, op.to_offset);
+        let len = usize::try_from(op.len).unwrap_or(usize::MAX);
+        let copied =
+            rustix::fs::copy_file_range(&from.fd, Some(&mut offset), &to.fd, Some(&mut to_offset), len);
+        copied.map(|count| Count(count as u64)).map_err(failed)
+    }
+
+    fn release(&self, _: &Cx, op: Release) -> Result<()> {
+        self.files.remove(op.handle).map(drop)
+    }
+
+    fn opendir(&self, _: &Cx, op: OpenDirOp) -> Result<Opened> {
+        let dir = OpenDir::new(self.tree.open_directory(op.node)?);
+        let handle = self.dirs.insert(Arc::new(dir));
+        Ok(Opened { handle, ..Opened::default() })
+    }
+
+    fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
+        self.dirs.get(op.handle)?.list(op.cookie, op.size)
+    }
+
+    fn readdirplus(&self, _: &Cx, op: ReadDirPlus) -> Result<DirentsPlus> {
+        self.dirs.get(op.handle)?.list_plus(&self.tree, op.node, op.cookie, op.size)
+    }
+
+    fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
+        self.dirs.remove(op.handle).map(drop)
+    }
+
+    fn fsyncdir(&self, _: &Cx, op: FSyncDir) -> Result<()> {
+        let dir = self.dirs.get(op.handle)?;
+        let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
+        sync(dir.fd()).map_err(failed)
+    }
+
+    fn getxattr(&self, _: &Cx, op: GetXattr) -> Result<Bytes> {
+        self.require_xattr()?;
+        xattr::get(self.tree.at(op.node)?.as_fd(), &op.name)
+    }
+
+    fn setxattr(&self, _: &Cx, op: SetXattr) -> Result<()> {
+        self.require_xattr()?;
+        xattr::set(self.tree.at(op.node)?.as_fd(), &op.name, &op.value, op.flags)
+    }
+
+    fn listxattr(&self, _: &Cx, op: ListXattr) -> Result<Names> {
+        self.require_xattr()?;
+        xattr::list(self.tree.at(op.node)?.as_fd())
+    }
+
+    fn removexattr(&self, _: &Cx, op: RemoveXattr) -> Result<()> {
+        self.require_xattr()?;
+        xattr::remove(self.tree.at(op.node)?.as_fd(), &op.name)
+    }
+
+    fn statfs(&self, _: &Cx, op: StatFs) -> Result<FsStat> {
+        let stat = rustix::fs::fstatvfs(&*self.tree.at(op.node)?).map_err(failed)?;
+        Ok(FsStat {
+            blocks: stat.f_blocks,
+            bfree: stat.f_bfree,
+            bavail: stat.f_bavail,
+            files: stat.f_files,
+            ffree: stat.f_ffree,
+            bsize: stat.f_bsize as u32,
+            frsize: stat.f_frsize as u32,
+            namelen: stat.f_namemax as u32,
+        })
+    }
+
+    fn syncfs(&self, _: &Cx, _: SyncFs) -> Result<()> {
+        rustix::fs::syncfs(self.tree.root()).map_err(failed)
+    }
+
+    fn ioctl(&self, _: &Cx, op: Ioctl) -> Result<IoctlDone> {
+        let file = self.files.get(op.handle).map(|file| Arc::clone(&file.fd));
+        let dir;
+        let fd = match &file {
+            Ok(fd) => fd.as_fd(),
+            Err(_) => {
+                dir = self.dirs.get(op.handle)?;
+                dir.fd()
+            }
+        };
+        match op.command {
+            FS_IOC_GETFLAGS if op.output_size >= 4 => {
+                let flags = rustix::fs::ioctl_getflags(fd).map_err(failed)?;
+                Ok(IoctlDone { result: 0, output: Bytes::copy_from_slice(&flags.bits().to_ne_bytes()) })
+            }
+            FS_IOC_SETFLAGS => {
+                let flags = op.input.first_chunk::<4>().ok_or(Errno::EINVAL)?;
+                let flags = IFlags::from_bits_retain(u32::from_ne_bytes(*flags));
+                rustix::fs::ioctl_setflags(fd, flags).map_err(failed)?;
+                Ok(IoctlDone::default())
+            }
+            _ => Err(Errno::ENOTTY.into()),
+        }
+    }
+}
+
+impl Prompt for Local {
+    /// All but what waits for a disk's cache or moves many bytes.
+    fn is_prompt(&self, request: &Request) -> bool {
+        match request {
+            Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) => false,
+            Request::CopyRange(op) => op.len <= PROMPT_RANGE,
+            Request::Fallocate(op) => op.len <= PROMPT_RANGE,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a user may choose.
+
+use outrigger_core::reply::Ttl;
+use outrigger_core::{Errno, Result};
+
+/// Options of a [`crate::Local`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalOptions {
+    /// How long names and attributes may be believed while others may change the directory (`cache=SECONDS`).
+    pub cache: Ttl,
+    /// Whether doors may pass reads and writes straight to the host's files (`passthrough=on|off`).
+    pub passthrough: bool,
+    /// Whether extended attributes are served (`xattr=on|off`).
+    pub xattr: bool,
+    /// Whether file systems mounted below the directory are part of the tree (`xdev=on|off`). With `off`, which needs
+    /// `CAP_SYS_ADMIN`, the directories they cover are served instead.
+    pub xdev: bool,
+    /// How many descriptors of nodes may stay open (`descriptors=N`).
+    pub descriptors: usize,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        LocalOptions { cache: Ttl::SECOND, passthrough: true, xattr: true, xdev: true, descriptors: 512 }
+    }
+}
+
+impl LocalOptions {
+    /// Sets the option `key` as `-o key=value` names it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "cache" => self.cache = seconds(value)?,
+            "passthrough" => self.passthrough = switch(key, value)?,
+            "xattr" => self.xattr = switch(key, value)?,
+            "xdev" => self.xdev = switch(key, value)?,
+            "descriptors" => {
+                let bad = |_| Errno::EINVAL.because(format!("descriptors={value}: a number is needed"));
+                self.descriptors = value.parse().map_err(bad)?;
+            }
+            _ => {
+                let known = "cache, passthrough, xattr, xdev, descriptors";
+                return Err(Errno::EINVAL.because(format!("local has no option {key}; it has {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn switch(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" | "" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Errno::EINVAL.because(format!("{key}={value}: on or off is needed"))),
+    }
+}
+
+fn seconds(value: &str) -> Result<Ttl> {
+    match value.parse::<f64>() {
+        // The conversion saturates, so that a huge number means "for ever".
+        Ok(seconds) if seconds >= 0.0 => Ok(Ttl((seconds * 1000.0) as u32)),
+        _ => Err(Errno::EINVAL.because(format!("cache={value}: a number of seconds is needed"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_parsed_or_refused_with_a_reason() {
+        let mut options = LocalOptions::default();
+        for (key, value) in [("cache", "0.25"), ("passthrough", "off"), ("xattr", ""), ("descriptors", "9")] {
+            assert_eq!(options.set(key, value), Ok(()), "{key}={value}");
+        }
+        let expected =
+            LocalOptions { cache: Ttl(250), passthrough: false, descriptors: 9, ..LocalOptions::default() };
+        assert_eq!(options, expected);
+        let wrong =
+            [("cache", "-1"), ("cache", "NaN"), ("xdev", "maybe"), ("descriptors", "x"), ("colour", "red")];
+        for (key, value) in wrong {
+            let error = options.set(key, value).expect_err(key);
+            assert_eq!(error.errno, Errno::EINVAL);
+            assert!(error.reason.is_some_and(|reason| reason.contains(key)));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Extended attributes, reached through `/proc/self/fd`, because an `O_PATH` descriptor refuses fgetxattr(2).
+//!
+//! The path leads to the very inode the descriptor holds, a symbolic link included, so nothing is looked up or followed.
+
+use crate::attr::failed;
+use crate::tree::proc_path;
+use bytes::Bytes;
+use outrigger_core::ops::XattrFlags;
+use outrigger_core::{Result, XattrName};
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
+
+/// The largest value and the longest list Linux allows, in bytes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const LARGEST: usize = 64 << 10;
+/// Room that is enough for most values and lists.
+const USUAL: usize = 512;
+
+/// The value of an attribute.
+pub(crate) fn get(fd: BorrowedFd<'_>, name: &XattrName) -> Result<Bytes> {
+    let path = proc_path(fd);
+    with_room(|buffer| rustix::fs::getxattr(&*path, name.as_bytes(), buffer))
+}
+
+/// The names of all attributes.
+pub(crate) fn list(fd: BorrowedFd<'_>) -> Result<Vec<XattrName>> {
+    let path = proc_path(fd);
+    let names = with_room(|buffer| rustix::fs::listxattr(&*path, buffer))?;
+    let parts = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    parts.map(|name| XattrName::new(names.slice_ref(name))).collect()
+}
+
+fn with_room(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Bytes> {
+    let mut small = [0; USUAL];
+    match call(&mut small) {
+        Ok(len) => Ok(Bytes::copy_from_slice(&small[..len])),
+        Err(Errno::RANGE) => {
+            let mut large = vec![0; LARGEST];
+            let len = call(&mut large).map_err(failed)?;
+            large.truncate(len);
+            Ok(large.into())
+        }
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+/// Sets an attribute.
+pub(crate) fn set(fd: BorrowedFd<'_>, name: &XattrName, value: &[u8], flags: XattrFlags) -> Result<()> {
+    let flags = rustix::fs::XattrFlags::from_bits_retain(flags.bits());
+    rustix::fs::setxattr(proc_path(fd), name.as_bytes(), value, flags).map_err(failed)
+}
+
+/// Removes an attribute.
+pub(crate) fn remove(fd: BorrowedFd<'_>, name: &XattrName) -> Result<()> {
+    rustix::fs::removexattr(proc_path(fd), name.as_bytes()).map_err(failed)
+}
