@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a reply of the core to a FUSE reply.
+use crate::backing::Backings;
+use crate::options::Options;
+use crate::translate::{DOT, DOT_DOT, Listing, OFFSET_MAX, Shape};
+use outrigger_core::ops::{Lock, LockKind};
+use outrigger_core::reply::{COOKIE_MAX, Created, DirentPlus, Entry, FsStat, Opened, Ttl};
+use outrigger_core::{Abilities, Attr, Errno, Error, FileKind, Node, Payload, Reply, Time, XattrName};
+use outrigger_proto_fuse as fuse;
+use outrigger_proto_fuse::{DirBuf, Dirent, OpenFlags};
+use std::time::Duration;
+
+/// How attributes and lifetimes are shown, and how files are opened.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    attr_timeout: Option<Duration>,
+    entry_timeout: Option<Duration>,
+    negative: Duration,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    umask: Option<u32>,
+    /// Added to what the driver says about every open file.
+    open: OpenFlags,
+}
+
+/// What belongs to a reply besides the bytes built for it.
+#[derive(Default)]
+pub(crate) struct Tail {
+    /// Content to send behind the built bytes.
+    pub(crate) data: Option<Payload>,
+    /// Nodes the driver counted a reference for that the kernel does not learn of.
+    pub(crate) forgotten: Vec<Node>,
+}
+
+/// An inode number for entries whose number nobody knows.
+const UNKNOWN_INO: u64 = 0xffff_ffff;
+
+impl View {
+    /// As the options and, where they leave it open, the service say.
+    pub(crate) fn new(options: &Options, abilities: &Abilities) -> Self {
+        let mut open = OpenFlags::empty();
+        open.set(OpenFlags::DIRECT_IO, options.direct_io);
+        open.set(OpenFlags::KEEP_CACHE, options.kernel_cache);
+        Self {
+            attr_timeout: options.attr_timeout,
+            entry_timeout: options.entry_timeout,
+            negative: options.negative_timeout.unwrap_or(abilities.negative_ttl.into()),
+            uid: options.uid,
+            gid: options.gid,
+            umask: options.umask,
+            open,
+        }
+    }
+
+    /// Appends the body of the reply to `out`.
+    ///
+    /// # Errors
+    /// The error the reply carries, or `EIO` when it is not a reply of this shape.
+    pub(crate) fn write(
+        &self,
+        shape: Shape,
+        reply: Reply,
+        backings: &Backings,
+        out: &mut Vec<u8>,
+    ) -> Result<Tail, Error> {
+        let mut tail = Tail::default();
+        match (shape, reply) {
+            (Shape::Lookup, Reply::Error(error)) if error.errno == Errno::ENOENT => {
+                out.extend_from_slice(&self.no_entry().ok_or(error)?.encode());
+            }
+            (_, Reply::Error(error)) => return Err(error),
+            (Shape::Done, Reply::Done(())) => {}
+            (Shape::Lookup | Shape::Entry, Reply::Entry(entry)) => {
+                out.extend_from_slice(&self.entry(&entry).encode());
+            }
+            (Shape::Attr, Reply::Attrs(attrs)) => {
+                let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, attrs.ttl);
+                let attr = self.attr(&attrs.attr);
+                out.extend_from_slice(&fuse::AttrOut { attr_valid, attr_valid_nsec, attr }.encode());
+            }
+            (Shape::Statx, Reply::Attrs(attrs)) => {
+                let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, attrs.ttl);
+                let stat = self.statx(&attrs.attr);
+                let reply = fuse::StatxOut { attr_valid, attr_valid_nsec, flags: 0, stat };
+                out.extend_from_slice(&reply.encode());
+            }
+            (Shape::Target, Reply::Target(target)) => out.extend_from_slice(target.as_bytes()),
+            (Shape::OpenFile(node), Reply::Opened(opened)) => {
+                out.extend_from_slice(&self.opened_file(node, &opened, backings).encode());
+            }
+            (Shape::OpenDir, Reply::Opened(opened)) => {
+                let open_flags = opened.how.bits();
+                let reply = fuse::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 };
+                out.extend_from_slice(&reply.encode());
+            }
+            (Shape::Create, Reply::Created(Created { entry, opened })) => {
+                out.extend_from_slice(&self.entry(&entry).encode());
+                out.extend_from_slice(&self.opened_file(entry.node, &opened, backings).encode());
+            }
+            (Shape::Dirents(listing), Reply::Dirents(dirents)) => self.dirents(listing, &dirents.entries, out),
+            (Shape::DirentsPlus(listing), Reply::DirentsPlus(dirents)) => {
+                tail.forgotten = self.dirents_plus(listing, &dirents.entries, out);
+            }
+            (shape, reply) => tail.data = write_plain(shape, reply, out)?,
+        }
+        Ok(tail)
+    }
+
+    /// A cacheable "there is no such name", if it may be cached.
+    fn no_entry(&self) -> Option<fuse::EntryOut> {
+        (!self.negative.is_zero()).then(|| fuse::EntryOut {
+            entry_valid: self.negative.as_secs(),
+            entry_valid_nsec: self.negative.subsec_nanos(),
+            ..fuse::EntryOut::default()
+        })
+    }
+
+    fn entry(&self, entry: &Entry) -> fuse::EntryOut {
+        let (entry_valid, entry_valid_nsec) = lifetime(self.entry_timeout, entry.entry_ttl);
+        let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, entry.attr_ttl);
+        fuse::EntryOut {
+            nodeid: entry.node.0,
+            generation: entry.generation.0,
+            entry_valid,
+            attr_valid,
+            entry_valid_nsec,
+            attr_valid_nsec,
+            attr: self.attr(&entry.attr),
+        }
+    }
+
+    fn attr(&self, attr: &Attr) -> fuse::Attr {
+        fuse::Attr {
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: attr.atime.secs.cast_unsigned(),
+            mtime: attr.mtime.secs.cast_unsigned(),
+            ctime: attr.ctime.secs.cast_unsigned(),
+            atimensec: attr.atime.nanos,
+            mtimensec: attr.mtime.nanos,
+            ctimensec: attr.ctime.nanos,
+            mode: self.mode(attr.mode),
+            nlink: attr.nlink,
+            uid: self.uid.unwrap_or(attr.uid),
+            gid: self.gid.unwrap_or(attr.gid),
+            rdev: attr.rdev,
+            blksize: attr.blksize,
+            flags: 0,
+        }
+    }
+
+    fn statx(&self, attr: &Attr) -> fuse::Statx {
+        let time = |time: Time| fuse::StatxTime { sec: time.secs, nsec: time.nanos };
+        let birth = if attr.btime.is_some() { libc::STATX_BTIME } else { 0 };
+        fuse::Statx {
+            mask: libc::STATX_BASIC_STATS | birth,
+            blksize: attr.blksize,
+            nlink: attr.nlink,
+            uid: self.uid.unwrap_or(attr.uid),
+            gid: self.gid.unwrap_or(attr.gid),
+            mode: self.mode(attr.mode) as u16,
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: time(attr.atime),
+            btime: time(attr.btime.unwrap_or_default()),
+            ctime: time(attr.ctime),
+            mtime: time(attr.mtime),
+            rdev_major: attr.rdev >> 8 & 0xfff,
+            rdev_minor: attr.rdev & 0xff | attr.rdev >> 12 & 0xfff00,
+            ..fuse::Statx::default()
+        }
+    }
+
+    fn mode(&self, mode: u32) -> u32 {
+        match self.umask {
+            Some(umask) => mode & libc::S_IFMT | 0o777 & !umask,
+            None => mode,
+        }
+    }
+
+    /// An open file, served by the kernel itself when the driver has a host file for it.
+    fn opened_file(&self, node: Node, opened: &Opened, backings: &Backings) -> fuse::OpenOut {
+        let mut flags = OpenFlags::from_bits_retain(opened.how.bits()) | self.open;
+        let backing_id = if flags.contains(OpenFlags::DIRECT_IO) && opened.backing.fd().is_none() {
+            backings.open_direct(node);
+            0
+        } else {
+            match backings.open(node, opened.backing.fd()) {
+                crate::backing::Mode::Cached => 0,
+                crate::backing::Mode::Direct => {
+                    flags |= OpenFlags::DIRECT_IO;
+                    0
+                }
+                crate::backing::Mode::Passthrough(id) => {
+                    flags = flags - OpenFlags::DIRECT_IO - OpenFlags::KEEP_CACHE | OpenFlags::PASSTHROUGH;
+                    id
+                }
+            }
+        };
+        fuse::OpenOut { fh: opened.handle.0, open_flags: flags.bits(), backing_id }
+    }
+
+    fn dirents(&self, listing: Listing, entries: &[outrigger_core::reply::Dirent], out: &mut Vec<u8>) {
+        let mut buf = DirBuf::new(out, listing.size as usize);
+        for (dot, ino) in dots(listing) {
+            if !buf.push(&dirent(dot, ino)) {
+                return;
+            }
+        }
+        for entry in entries {
+            let kind = entry.kind.map_or(0, |kind| kind.dirent_type().into());
+            let raw = Dirent { ino: entry.ino, off: entry.cookie, kind, name: entry.name.as_bytes() };
+            if !buf.push(&raw) {
+                return;
+            }
+        }
+    }
+
+    /// Gives the nodes of entries that did not fit: the kernel will ask for them again.
+    fn dirents_plus(&self, listing: Listing, entries: &[DirentPlus], out: &mut Vec<u8>) -> Vec<Node> {
+        let mut buf = DirBuf::new(out, listing.size as usize);
+        let mut fits = true;
+        for (dot, ino) in dots(listing) {
+            let attr =
+                fuse::Attr { ino, mode: FileKind::Directory.bits(), ..fuse::Attr::default() };
+            fits = fits && buf.push_plus(&dirent(dot, ino), &fuse::EntryOut { attr, ..Default::default() });
+        }
+        let mut forgotten = Vec::new();
+        for DirentPlus { cookie, name, entry } in entries {
+            let kind = entry.attr.kind().dirent_type().into();
+            let raw = Dirent { ino: entry.attr.ino, off: *cookie, kind, name: name.as_bytes() };
+            fits = fits && buf.push_plus(&raw, &self.entry(entry));
+            if !fits && entry.node != Node(0) {
+                forgotten.push(entry.node);
+            }
+        }
+        forgotten
+    }
+}
+
+/// The entries the door adds at this place of a listing, with their inode numbers.
+fn dots(listing: Listing) -> impl Iterator<Item = (u64, u64)> {
+    let all = [(DOT, listing.node), (DOT_DOT, UNKNOWN_INO)];
+    let skip = match listing.from {
+        0 => 0,
+        DOT => 1,
+        _ => 2,
+    };
+    all.into_iter().skip(skip)
+}
+
+fn dirent(dot: u64, ino: u64) -> Dirent<'static> {
+    let name: &[u8] = if dot == DOT { b"." } else { b".." };
+    Dirent { ino, off: dot, kind: FileKind::Directory.dirent_type().into(), name }
+}
+
+const _: () = assert!(DOT_DOT <= OFFSET_MAX && DOT > COOKIE_MAX, "the kernel's file positions are signed");
+
+/// Replies that no option changes.
+fn write_plain(shape: Shape, reply: Reply, out: &mut Vec<u8>) -> Result<Option<Payload>, Error> {
+    match (shape, reply) {
+        (Shape::Data(room), Reply::Data(data)) => return checked(data, room).map(Some),
+        (Shape::Count32, Reply::Count(count)) => {
+            let size = u32::try_from(count.0).unwrap_or(u32::MAX);
+            out.extend_from_slice(&fuse::WriteOut { size }.encode());
+        }
+        (Shape::Count64, Reply::Count(count)) => {
+            out.extend_from_slice(&fuse::CopyFileRangeOut { bytes_copied: count.0 }.encode());
+        }
+        (Shape::StatFs, Reply::FsStat(stat)) => out.extend_from_slice(&statfs(&stat).encode()),
+        (Shape::Value(room), Reply::Value(value)) => {
+            sized(out, room, value.len(), |out| out.extend_from_slice(&value))?;
+        }
+        (Shape::Names(room), Reply::Names(names)) => {
+            let len = names.iter().map(|name| name.len() + 1).sum();
+            sized(out, room, len, |out| names.iter().for_each(|name: &XattrName| put_name(out, name)))?;
+        }
+        (Shape::Lock, Reply::LockState(lock)) => {
+            out.extend_from_slice(&fuse::LkOut { lk: lock_out(lock) }.encode());
+        }
+        (Shape::Ioctl(room), Reply::IoctlDone(done)) => {
+            out.extend_from_slice(&fuse::IoctlOut { result: done.result, ..Default::default() }.encode());
+            return checked(Payload::Bytes(done.output), room).map(Some);
+        }
+        (Shape::Poll, Reply::Events(events)) => {
+            out.extend_from_slice(&fuse::PollOut { revents: events.0 }.encode());
+        }
+        (Shape::Seek, Reply::Offset(offset)) => {
+            out.extend_from_slice(&fuse::LseekOut { offset: offset.0 }.encode());
+        }
+        (shape, reply) => {
+            return Err(Errno::EIO.because(format!("the driver answered {reply:?} where {shape:?} is due")));
+        }
+    }
+    Ok(None)
+}
+
+/// Content that is not longer than was asked for.
+fn checked(data: Payload, room: u32) -> Result<Payload, Error> {
+    if data.len() > room as usize {
+        let reason = format!("the driver answered {} bytes where {room} were asked for", data.len());
+        return Err(Errno::EIO.because(reason));
+    }
+    Ok(data)
+}
+
+/// Writes a value of `len` bytes, or only its size when `room` is zero (getxattr(2), listxattr(2)).
+fn sized(out: &mut Vec<u8>, room: u32, len: usize, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+    if room == 0 {
+        let size = u32::try_from(len).map_err(|_| Errno::E2BIG)?;
+        out.extend_from_slice(&fuse::GetxattrOut { size }.encode());
+        Ok(())
+    } else if len > room as usize {
+        Err(Errno::ERANGE.into())
+    } else {
+        put(out);
+        Ok(())
+    }
+}
+
+fn put_name(out: &mut Vec<u8>, name: &XattrName) {
+    out.extend_from_slice(name.as_bytes());
+    out.push(0);
+}
+
+fn lifetime(option: Option<Duration>, driver: Ttl) -> (u64, u32) {
+    let lifetime = option.unwrap_or(driver.into());
+    (lifetime.as_secs(), lifetime.subsec_nanos())
+}
+
+fn statfs(stat: &FsStat) -> fuse::StatfsOut {
+    fuse::StatfsOut {
+        blocks: stat.blocks,
+        bfree: stat.bfree,
+        bavail: stat.bavail,
+        files: stat.files,
+        ffree: stat.ffree,
+        bsize: stat.bsize,
+        namelen: stat.namelen,
+        frsize: stat.frsize,
+    }
+}
+
+fn lock_out(lock: Option<Lock>) -> fuse::FileLock {
+    let (start, end, kind, pid) = match lock {
+        None => (0, 0, libc::F_UNLCK, 0),
+        Some(Lock { start, end, kind, pid }) => {
+            let kind = match kind {
+                LockKind::Read => libc::F_RDLCK,
+                LockKind::Write => libc::F_WRLCK,
+                LockKind::Unlock => libc::F_UNLCK,
+            };
+            (start, end.min(OFFSET_MAX), kind, pid)
+        }
+    };
+    fuse::FileLock { start, end, kind: kind.cast_unsigned(), pid }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many reader threads there are.
+//!
+//! One reader that never sleeps long serves a single program best: it stays on its CPU with warm caches, while two
+//! would take turns. More are needed when all are stuck inside slow calls. So the crew starts small, and a monitor
+//! thread looks every few milliseconds, only while there are requests, and hires or dismisses.
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// How often the monitor looks.
+const TICK: Duration = Duration::from_millis(2);
+/// Ticks without a free reader, while requests are being served, until one is hired for throughput.
+const SATURATED: u32 = 8;
+/// Ticks with two readers free until one is dismissed.
+const SURPLUS: u32 = 500;
+/// Ticks without a request until the monitor sleeps.
+const QUIET: u32 = 50;
+
+/// The reader threads of a session.
+pub(crate) struct Crew {
+    at_rest: usize,
+    limit: usize,
+    total: AtomicUsize,
+    /// Readers that wait for a request.
+    free: AtomicUsize,
+    /// Requests taken so far.
+    taken: AtomicU64,
+    /// Readers that shall leave.
+    dismissed: AtomicUsize,
+    dozing: AtomicBool,
+    over: AtomicBool,
+    monitor: OnceLock<Thread>,
+}
+
+impl Crew {
+    pub(crate) fn new(at_rest: usize, limit: usize) -> Self {
+        Self {
+            at_rest,
+            limit: limit.max(at_rest),
+            total: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            dismissed: AtomicUsize::new(0),
+            dozing: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            monitor: OnceLock::new(),
+        }
+    }
+
+    /// Readers there are.
+    pub(crate) fn total(&self) -> usize {
+        self.total.load(Relaxed)
+    }
+
+    /// Readers there shall be at rest.
+    pub(crate) fn at_rest(&self) -> usize {
+        self.at_rest
+    }
+
+    /// Counts a new reader.
+    pub(crate) fn joins(&self) {
+        self.total.fetch_add(1, SeqCst);
+    }
+
+    /// Counts a reader out; true for the last one.
+    pub(crate) fn leaves(&self) -> bool {
+        self.total.fetch_sub(1, SeqCst) == 1
+    }
+
+    /// A reader is about to wait for a request.
+    pub(crate) fn waits(&self) {
+        self.free.fetch_add(1, Relaxed);
+    }
+
+    /// A reader has taken a request.
+    pub(crate) fn takes(&self) {
+        self.free.fetch_sub(1, Relaxed);
+        self.taken.fetch_add(1, Relaxed);
+        if self.dozing.load(Relaxed) && self.dozing.swap(false, SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Whether the asking reader shall leave.
+    pub(crate) fn is_dismissed(&self) -> bool {
+        self.dismissed.load(Relaxed) != 0
+            && self.dismissed.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_ok()
+    }
+
+    /// Ends the monitor.
+    pub(crate) fn finish(&self) {
+        self.over.store(true, SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(thread) = self.monitor.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Runs the monitor; `hire` starts a reader.
+    pub(crate) fn watch(&self, hire: impl Fn()) {
+        let _ = self.monitor.set(thread::current());
+        let mut look = Look::default();
+        while !self.over.load(SeqCst) {
+            if look.quiet >= QUIET {
+                self.doze(look.taken);
+                look = Look { taken: self.taken.load(Relaxed), ..Look::default() };
+            }
+            thread::park_timeout(TICK);
+            match look.update(self.taken.load(Relaxed), self.free.load(Relaxed)) {
+                Advice::Hire if self.total() < self.limit => hire(),
+                Advice::Dismiss if self.total() > self.at_rest => {
+                    self.dismissed.fetch_add(1, SeqCst);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Sleeps until the next request; returns at once when one came since `taken` was read.
+    fn doze(&self, taken: u64) {
+        self.dozing.store(true, SeqCst);
+        while self.dozing.load(SeqCst) && self.taken.load(SeqCst) == taken && !self.over.load(SeqCst) {
+            thread::park();
+        }
+        self.dozing.store(false, SeqCst);
+    }
+}
+
+/// What the monitor remembers from tick to tick.
+#[derive(Debug, Default)]
+struct Look {
+    taken: u64,
+    /// Ticks in a row without a request while a reader is free.
+    quiet: u32,
+    /// Ticks in a row without a free reader.
+    saturated: u32,
+    /// Ticks in a row with two readers free.
+    surplus: u32,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Advice {
+    Nothing,
+    Hire,
+    Dismiss,
+}
+
+impl Look {
+    fn update(&mut self, taken: u64, free: usize) -> Advice {
+        let moved = taken != self.taken;
+        self.taken = taken;
+        self.quiet = if moved || free == 0 { 0 } else { self.quiet + 1 };
+        self.saturated = if free == 0 { self.saturated + 1 } else { 0 };
+        self.surplus = if free >= 2 { self.surplus + 1 } else { 0 };
+        // Nobody free and nothing taken for a whole tick: every reader is stuck.
+        let stuck = free == 0 && !moved;
+        if stuck || self.saturated >= SATURATED {
+            self.saturated = 0;
+            Advice::Hire
+        } else if self.surplus >= SURPLUS {
+            self.surplus = 0;
+            Advice::Dismiss
+        } else {
+            Advice::Nothing
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stuck_readers_get_help_and_surplus_ones_leave() {
+        let mut look = Look { taken: 5, ..Look::default() };
+        assert_eq!(look.update(6, 0), Advice::Nothing, "busy but moving");
+        assert_eq!(look.update(6, 0), Advice::Hire, "stuck");
+        assert_eq!(look.update(7, 1), Advice::Nothing);
+        let mut look = Look::default();
+        let hired = (1..=u64::from(SATURATED)).filter(|tick| look.update(*tick, 0) == Advice::Hire).count();
+        assert_eq!(hired, 1, "saturated");
+        let mut look = Look::default();
+        let dismissed = (0..SURPLUS).filter(|_| look.update(0, 2) == Advice::Dismiss).count();
+        assert_eq!(dismissed, 1);
+        assert!(look.quiet >= QUIET, "nothing was taken");
+    }
+
+    #[test]
+    fn one_dismissal_lets_one_reader_go() {
+        let crew = Crew::new(1, 4);
+        assert!(!crew.is_dismissed());
+        crew.dismissed.store(1, SeqCst);
+        assert!(crew.is_dismissed());
+        assert!(!crew.is_dismissed());
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is mounted where, read from `/proc/self/mountinfo` (proc_pid_mountinfo(5)): never asks the mount itself,
+//! whose server may hang.
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Device number: major part.
+    pub major: u32,
+    /// Device number: minor part. For FUSE this is the number of the connection.
+    pub minor: u32,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+    /// Type with subtype, as in `fuse.outrigger.mem`.
+    pub fstype: String,
+    /// What is mounted, as the mount table shows it.
+    pub source: OsString,
+}
+
+/// What is found at a path somebody wants to mount on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mountpoint {
+    /// A directory or file to mount on.
+    Usable {
+        /// Whether it is a directory.
+        is_dir: bool,
+    },
+    /// A FUSE mount whose server has died: it must be unmounted first.
+    Dead,
+    /// It cannot be reached for this reason.
+    Unreachable(i32),
+}
+
+impl MountEntry {
+    /// Whether this is a FUSE mount.
+    #[must_use]
+    pub fn is_fuse(&self) -> bool {
+        self.fstype == "fuse" || self.fstype.starts_with("fuse.") || self.fstype.starts_with("fuseblk")
+    }
+
+    /// All mounts this process sees, in the order they were made.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn all() -> io::Result<Vec<Self>> {
+        Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    }
+
+    /// The topmost mount on exactly this absolute path without symbolic links.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn at(mountpoint: &Path) -> io::Result<Option<Self>> {
+        Ok(Self::all()?.into_iter().rev().find(|entry| entry.mountpoint == mountpoint))
+    }
+}
+
+/// Looks at a path somebody wants to mount on.
+#[must_use]
+pub fn inspect(path: &Path) -> Mountpoint {
+    match rustix::fs::stat(path) {
+        Ok(stat) => Mountpoint::Usable { is_dir: stat.st_mode & libc::S_IFMT == libc::S_IFDIR },
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Mountpoint::Dead,
+        Err(errno) => Mountpoint::Unreachable(errno.raw_os_error()),
+    }
+}
+
+/// An absolute path without symbolic links in all but its last component, which is never followed or asked about.
+pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => Ok(path),
+    }
+}
+
+/// One line: `id parent major:minor root mountpoint options [tags] - type source options`.
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let mountpoint = unescape(fields.nth(1)?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (fstype, source) = (fields.next()?, fields.next()?);
+    let (major, minor) = device.split_once(':')?;
+    Some(MountEntry {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+        mountpoint: OsString::from_vec(mountpoint).into(),
+        fstype: String::from_utf8_lossy(fstype).into_owned(),
+        source: OsString::from_vec(unescape(source)),
+    })
+}
+
+/// Resolves `\040` and its like.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [byte, tail @ ..] = rest {
+        let code = tail.get(..3).filter(|_| *byte == b'\\').and_then(octal);
+        out.push(code.unwrap_or(*byte));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    out
+}
+
+fn octal(digits: &[u8]) -> Option<u8> {
+    u8::from_str_radix(std::ffi::OsStr::from_bytes(digits).to_str()?, 8).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read() {
+        let line = br"36 35 0:98 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.outrigger.mem mem:\011x rw";
+        let entry = parse(line).unwrap();
+        assert_eq!((entry.major, entry.minor), (0, 98));
+        assert_eq!(entry.mountpoint, Path::new(r"/mnt/a b\c"));
+        assert_eq!(entry.source, "mem:\tx");
+        assert!(entry.is_fuse());
+        for broken in ["", "1 2 3", "36 35 0:98 / /mnt rw", "36 35 x / /mnt rw - fuse a b"] {
+            assert_eq!(parse(broken.as_bytes()), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn the_root_is_mounted_and_a_missing_path_is_not_usable() {
+        assert!(MountEntry::at(Path::new("/")).unwrap().is_some());
+        assert_eq!(inspect(Path::new("/no/such/path")), Mountpoint::Unreachable(libc::ENOENT));
+    }
+}

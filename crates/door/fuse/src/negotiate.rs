@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! INIT: which abilities are switched on, and why.
+use crate::options::Options;
+use outrigger_core::{Abilities, OpCode};
+use outrigger_proto_fuse::{
+    DecodeError, Dialect, InitFlags, InitIn, InitOut, MINOR, Negotiation, negotiate,
+};
+
+/// What server and kernel have agreed on. INIT happens once in the life of a mount: a process that resumes a
+/// session needs this from the one that began it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated(InitOut);
+
+/// Size of a page; requests are counted in pages.
+const PAGE: u32 = 4096;
+
+impl Negotiated {
+    /// For safe keeping.
+    #[must_use]
+    pub fn to_bytes(self) -> Vec<u8> {
+        self.0.encode().to_vec()
+    }
+
+    /// From safe keeping.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are not from [`Negotiated::to_bytes`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let out = InitOut::decode(bytes)?;
+        if out.minor > MINOR || out.max_write < PAGE {
+            return Err(DecodeError::Version { major: 7, minor: out.minor });
+        }
+        Ok(Self(out))
+    }
+
+    /// Minor version of the protocol in use.
+    #[must_use]
+    pub fn minor(&self) -> u32 {
+        self.0.minor
+    }
+
+    /// Whether an ability is in force.
+    #[must_use]
+    pub fn has(&self, ability: InitFlags) -> bool {
+        self.0.flags.contains(ability)
+    }
+
+    /// Names of the abilities in force.
+    #[must_use]
+    pub fn abilities(&self) -> Vec<&'static str> {
+        self.0.flags.iter_names().map(|(name, _)| name).collect()
+    }
+
+    /// Largest write request in bytes.
+    #[must_use]
+    pub fn max_write(&self) -> u32 {
+        self.0.max_write
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        Dialect { minor: self.0.minor, flags: self.0.flags }
+    }
+
+    pub(crate) fn reply(&self) -> InitOut {
+        self.0
+    }
+}
+
+/// Answers INIT; `None` when the kernel has to ask again in our major version.
+///
+/// # Errors
+/// [`DecodeError::Version`] when there is no common version.
+pub(crate) fn agree(
+    init: &InitIn,
+    options: &Options,
+    abilities: &Abilities,
+    idmap: bool,
+) -> Result<Option<Negotiated>, DecodeError> {
+    let wanted = wanted(options, abilities, idmap);
+    let Negotiation::Use(dialect) = negotiate(init, wanted)? else { return Ok(None) };
+    let mut flags = dialect.flags;
+    if !flags.contains(InitFlags::MAX_PAGES) {
+        flags -= InitFlags::PASSTHROUGH;
+    }
+    let background = options.max_background;
+    let pages = if flags.contains(InitFlags::MAX_PAGES) { options.max_write.div_ceil(PAGE) } else { 32 };
+    let out = InitOut {
+        minor: dialect.minor,
+        max_readahead: options.max_readahead.unwrap_or(init.max_readahead).min(init.max_readahead),
+        flags,
+        max_background: background,
+        congestion_threshold: (background / 4 * 3).max(1),
+        max_write: options.max_write.min(pages * PAGE).min(abilities.max_io.max(PAGE)),
+        time_gran: 1,
+        max_pages: pages as u16,
+        max_stack_depth: u32::from(flags.contains(InitFlags::PASSTHROUGH)),
+        request_timeout: options.request_timeout.unwrap_or(0),
+    };
+    Ok(Some(Negotiated(out)))
+}
+
+/// Everything we would switch on if the kernel has it.
+fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
+    let ops = abilities.ops;
+    // Always of use: parallel and large requests, cached link targets, expiry, repetition after a crash. A changed
+    // mtime or size drops cached pages, because most trees can change behind the mount. O_TRUNC stays a request of
+    // its own, which carries the order to clear set-id bits.
+    let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::BIG_WRITES
+        | InitFlags::SPLICE_WRITE
+        | InitFlags::SPLICE_MOVE
+        | InitFlags::SPLICE_READ
+        | InitFlags::AUTO_INVAL_DATA
+        | InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::MAX_PAGES
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::NO_OPEN_SUPPORT
+        | InitFlags::NO_OPENDIR_SUPPORT
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::SETXATTR_EXT
+        | InitFlags::HAS_EXPIRE_ONLY
+        | InitFlags::DIRECT_IO_ALLOW_MMAP
+        | InitFlags::HAS_RESEND;
+    wanted.set(InitFlags::POSIX_LOCKS, ops.has(OpCode::SetLock) && ops.has(OpCode::GetLock));
+    wanted.set(InitFlags::FLOCK_LOCKS, ops.has(OpCode::SetLock));
+    wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
+    let plus = ops.has(OpCode::ReadDirPlus);
+    wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));
+    wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback && !abilities.read_only);
+    wanted.set(InitFlags::PASSTHROUGH, options.passthrough && !options.writeback);
+    wanted.set(InitFlags::POSIX_ACL, options.acl);
+    // The kernel fails the whole mount when asked for this without checking permissions itself.
+    wanted.set(InitFlags::ALLOW_IDMAP, idmap);
+    wanted.set(InitFlags::REQUEST_TIMEOUT, options.request_timeout.is_some());
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::OpSet;
+
+    fn kernel(minor: u32) -> InitIn {
+        InitIn { major: 7, minor, max_readahead: 131_072, flags: InitFlags::all() }
+    }
+
+    #[test]
+    fn abilities_follow_driver_and_options() {
+        let abilities = Abilities::new("test", "", OpSet::of(&[OpCode::SetLock]));
+        let plain = agree(&kernel(45), &Options::default(), &abilities, false).unwrap().unwrap();
+        for (ability, on) in [
+            (InitFlags::PASSTHROUGH, true),
+            (InitFlags::WRITEBACK_CACHE, false),
+            (InitFlags::FLOCK_LOCKS, true),
+            (InitFlags::POSIX_LOCKS, false),
+            (InitFlags::DO_READDIRPLUS, false),
+            (InitFlags::ALLOW_IDMAP, false),
+            (InitFlags::OVER_IO_URING, false),
+            (InitFlags::HAS_RESEND, true),
+        ] {
+            assert_eq!(plain.has(ability), on, "{ability:?}");
+        }
+        assert_eq!((plain.max_write(), plain.0.max_pages, plain.0.max_stack_depth), (1 << 20, 256, 1));
+        let options = Options { writeback: true, ..Options::default() };
+        let writeback = agree(&kernel(45), &options, &abilities, false).unwrap().unwrap();
+        assert!(writeback.has(InitFlags::WRITEBACK_CACHE) && !writeback.has(InitFlags::PASSTHROUGH));
+    }
+
+    #[test]
+    fn old_kernels_get_what_they_know() {
+        let abilities = Abilities::new("test", "", OpSet::NONE);
+        let init = InitIn { flags: InitFlags::ASYNC_READ | InitFlags::BIG_WRITES, ..kernel(31) };
+        let agreed = agree(&init, &Options::default(), &abilities, false).unwrap().unwrap();
+        assert_eq!((agreed.minor(), agreed.max_write()), (31, 128 << 10));
+        assert!(agree(&kernel(30), &Options::default(), &abilities, false).is_err());
+        assert_eq!(agree(&InitIn { major: 8, ..kernel(0) }, &Options::default(), &abilities, false), Ok(None));
+    }
+
+    #[test]
+    fn the_state_survives_safe_keeping() {
+        let abilities = Abilities::new("test", "", OpSet::all());
+        let agreed = agree(&kernel(45), &Options::default(), &abilities, true).unwrap().unwrap();
+        assert_eq!(Negotiated::from_bytes(&agreed.to_bytes()), Ok(agreed));
+        assert!(Negotiated::from_bytes(&[0; 64]).is_err());
+    }
+}

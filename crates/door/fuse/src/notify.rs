@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notices of the driver on their way to the kernel.
+//!
+//! A notification can wait in the kernel for a page or a directory that is locked by a request which only our readers
+//! can finish. So a thread of its own sends them, never one that serves requests or that the driver calls from.
+use crate::device::Device;
+use outrigger_core::{Notice, Notify};
+use outrigger_proto_fuse::Notification;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+/// What the thread is told.
+enum Command {
+    Send(Notice),
+    Stop,
+}
+
+/// The driver's end.
+#[derive(Clone)]
+pub(crate) struct Notifier {
+    commands: Sender<Command>,
+}
+
+/// The thread's end.
+pub(crate) struct Courier {
+    commands: Receiver<Command>,
+    device: Arc<Device>,
+}
+
+/// A pair of ends.
+pub(crate) fn notifier(device: Arc<Device>) -> (Notifier, Courier) {
+    let (sender, receiver) = mpsc::channel();
+    (Notifier { commands: sender }, Courier { commands: receiver, device })
+}
+
+impl Notifier {
+    /// Ends the thread; later notices go nowhere.
+    pub(crate) fn stop(&self) {
+        // An error means that the thread has ended already.
+        let _ = self.commands.send(Command::Stop);
+    }
+}
+
+impl Notify for Notifier {
+    fn notify(&self, notice: Notice) {
+        // An error means that the mount has ended: nobody caches anything any more.
+        let _ = self.commands.send(Command::Send(notice));
+    }
+}
+
+impl Courier {
+    /// Sends until told to stop.
+    pub(crate) fn run(self) {
+        while let Ok(Command::Send(notice)) = self.commands.recv() {
+            self.send(notice);
+        }
+    }
+
+    fn send(&self, notice: Notice) {
+        let message = match &notice {
+            Notice::InvalidateNode { node, offset, len } => {
+                Notification::InvalInode { nodeid: node.0, off: *offset, len: *len }.encode()
+            }
+            Notice::InvalidateEntry { dir, name } => {
+                let name = name.as_bytes();
+                Notification::InvalEntry { parent: dir.0, name, expire_only: false }.encode()
+            }
+            Notice::Deleted { dir, node, name } => {
+                Notification::Delete { parent: dir.0, child: node.0, name: name.as_bytes() }.encode()
+            }
+            Notice::Store { node, offset, data } => match data.clone().into_bytes() {
+                Ok(data) => Notification::Store { nodeid: node.0, offset: *offset, data: &data }.encode(),
+                Err(error) => return tracing::warn!(%error, "content to store cannot be read"),
+            },
+            Notice::Wake { key } => Notification::Poll { kh: *key }.encode(),
+        };
+        // ENOENT and ENOTDIR: the kernel does not cache it, which is as good.
+        if let Err(error) = self.device.send(&[IoSlice::new(&message)]) {
+            tracing::trace!(%error, ?notice, "notification not taken");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session: a service behind a connection to the kernel.
+use crate::answer::View;
+use crate::backing::Backings;
+use crate::crew::Crew;
+use crate::device::Device;
+use crate::mount::{MountError, Mounted, mount};
+use crate::negotiate::Negotiated;
+use crate::notify::{Notifier, notifier};
+use crate::options::Options;
+use crate::reader;
+use crate::slot::{Slots, lock};
+use crate::status::{Counters, InFlight, Status};
+use crate::translate::Rules;
+use crate::unmount::{Force, UnmountError, unmount};
+use outrigger_core::{Abilities, Runtime, Service};
+use outrigger_proto_fuse::{Dialect, InitFlags, Notification};
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The file system was unmounted, by us or by others.
+    Unmounted,
+    /// The connection was cut.
+    Aborted,
+    /// The device or the negotiation failed, for this reason.
+    Failed(String),
+}
+
+/// Everything the threads of a session share.
+pub(crate) struct Shared {
+    pub(crate) device: Arc<Device>,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) options: Options,
+    pub(crate) abilities: Abilities,
+    pub(crate) view: View,
+    pub(crate) slots: Slots,
+    pub(crate) counters: Counters,
+    pub(crate) crew: Crew,
+    pub(crate) backings: Backings,
+    pub(crate) idmap: bool,
+    agreed: OnceLock<Agreed>,
+    notifier: Notifier,
+    end: Mutex<Option<End>>,
+    /// Signalled when `agreed` or `end` is set.
+    changed: Condvar,
+}
+
+/// What is known after INIT.
+pub(crate) struct Agreed {
+    pub(crate) negotiated: Negotiated,
+    pub(crate) rules: Rules,
+}
+
+impl Shared {
+    /// How messages are decoded.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.agreed.get().map_or_else(Dialect::default, |agreed| agreed.negotiated.dialect())
+    }
+
+    /// What INIT has settled.
+    pub(crate) fn agreed(&self) -> Option<&Agreed> {
+        self.agreed.get()
+    }
+
+    /// Settles what INIT negotiated; a second INIT changes nothing.
+    pub(crate) fn settle(&self, negotiated: Negotiated) {
+        let writeback = negotiated.has(InitFlags::WRITEBACK_CACHE);
+        if negotiated.has(InitFlags::PASSTHROUGH) {
+            self.backings.enable();
+        }
+        let rules = Rules::new(&self.abilities, writeback);
+        let _guard = lock(&self.end);
+        // The kernel sends INIT once in the life of a connection.
+        let _ = self.agreed.set(Agreed { negotiated, rules });
+        self.changed.notify_all();
+    }
+
+    /// Notes why the session ends; the first reason counts.
+    pub(crate) fn ends(&self, end: End) {
+        lock(&self.end).get_or_insert(end);
+        self.crew.finish();
+        self.notifier.stop();
+    }
+
+    /// Called by the last reader.
+    pub(crate) fn all_left(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Largest write of a request, which decides how large the buffers are.
+    pub(crate) fn max_write(&self) -> u32 {
+        self.agreed.get().map_or(self.options.max_write, |agreed| agreed.negotiated.max_write())
+    }
+}
+
+/// A running session. Dropping it unmounts what it has mounted.
+pub struct Session {
+    shared: Arc<Shared>,
+    mounted: Mutex<Option<Mounted>>,
+}
+
+/// How long unmounting may wait for the server when a session is dropped.
+const DROP_DEADLINE: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// Mounts the service.
+    ///
+    /// # Errors
+    /// [`MountError`] when there is no mount afterwards.
+    pub fn mount(
+        mountpoint: &Path,
+        service: Arc<dyn Service>,
+        runtime: Arc<dyn Runtime>,
+        mut options: Options,
+    ) -> Result<Self, MountError> {
+        let abilities = service.abilities();
+        options.read_only |= abilities.read_only;
+        let (device, mounted) = mount(mountpoint, abilities.driver, &abilities.tree, &options)?;
+        let path = mounted.mountpoint.clone();
+        Self::start(device, Some(mounted), service, runtime, options, None)
+            .map_err(|error| MountError::Refused { path, error })
+    }
+
+    /// Serves a descriptor that somebody else has mounted or will mount.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn serve(
+        fd: OwnedFd,
+        service: Arc<dyn Service>,
+        runtime: Arc<dyn Runtime>,
+        options: Options,
+    ) -> io::Result<Self> {
+        Self::start(Device::from_fd(fd), None, service, runtime, options, None)
+    }
+
+    /// Goes on with a session whose process has died and been reaped; `fd` is another descriptor of the same
+    /// connection. The kernel sends every request that was not answered once more.
+    ///
+    /// Handles the dead process gave out come again in requests; the service must know them. Files it had registered
+    /// for passthrough stay registered with the kernel until the mount ends.
+    ///
+    /// # Errors
+    /// When no thread can be started, or `EOPNOTSUPP` when the kernel cannot send requests again (before 6.9).
+    pub fn resume(
+        fd: OwnedFd,
+        negotiated: Negotiated,
+        service: Arc<dyn Service>,
+        runtime: Arc<dyn Runtime>,
+        options: Options,
+    ) -> io::Result<Self> {
+        if !negotiated.has(InitFlags::HAS_RESEND) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        let session =
+            Self::start(Device::from_fd(fd), None, service, runtime, options, Some(negotiated))?;
+        let message = Notification::Resend.encode();
+        session.shared.device.send(&[IoSlice::new(&message)])?;
+        Ok(session)
+    }
+
+    fn start(
+        device: Device,
+        mounted: Option<Mounted>,
+        service: Arc<dyn Service>,
+        runtime: Arc<dyn Runtime>,
+        options: Options,
+        negotiated: Option<Negotiated>,
+    ) -> io::Result<Self> {
+        let device = Arc::new(device);
+        let (notifier, courier) = notifier(Arc::clone(&device));
+        let abilities = service.abilities();
+        service.attach(Arc::new(notifier.clone()));
+        let shared = Arc::new(Shared {
+            view: View::new(&options, &abilities),
+            slots: Slots::default(),
+            counters: Counters::default(),
+            crew: Crew::new(options.readers, options.max_readers),
+            backings: Backings::new(Arc::clone(&device)),
+            idmap: mounted.as_ref().is_some_and(|mounted| mounted.idmap),
+            agreed: OnceLock::new(),
+            notifier,
+            end: Mutex::default(),
+            changed: Condvar::new(),
+            device,
+            service,
+            runtime,
+            options,
+            abilities,
+        });
+        if let Some(negotiated) = negotiated {
+            shared.settle(negotiated);
+        }
+        let session = Self { shared, mounted: Mutex::new(mounted) };
+        thread::Builder::new().name("fuse-notify".into()).spawn(move || courier.run())?;
+        reader::start(&session.shared)?;
+        let shared = Arc::clone(&session.shared);
+        thread::Builder::new().name("fuse-crew".into()).spawn(move || reader::watch(&shared))?;
+        Ok(session)
+    }
+
+    /// Waits until the kernel has agreed on a protocol: from then on programs are served.
+    ///
+    /// # Errors
+    /// `TimedOut` after `timeout`; the reason when the session ended before.
+    pub fn wait_ready(&self, timeout: Duration) -> io::Result<Negotiated> {
+        let shared = &self.shared;
+        let waiting = |end: &mut Option<End>| shared.agreed.get().is_none() && end.is_none();
+        let (end, _) = shared
+            .changed
+            .wait_timeout_while(lock(&shared.end), timeout, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        match (shared.agreed.get(), &*end) {
+            (_, Some(end)) => Err(io::Error::other(format!("the session has ended: {end:?}"))),
+            (Some(agreed), None) => Ok(agreed.negotiated),
+            (None, None) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Waits until the session has ended and no reader is left.
+    pub fn wait(&self) -> End {
+        self.wait_until(None).unwrap_or(End::Unmounted)
+    }
+
+    /// As [`Session::wait`], but at most this long; `None` when the session goes on.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<End> {
+        self.wait_until(Some(timeout))
+    }
+
+    fn wait_until(&self, timeout: Option<Duration>) -> Option<End> {
+        let shared = &self.shared;
+        let going_on = |end: &mut Option<End>| end.is_none() || shared.crew.total() != 0;
+        let guard = lock(&shared.end);
+        let end = match timeout {
+            None => shared.changed.wait_while(guard, going_on).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = shared.changed.wait_timeout_while(guard, timeout, going_on);
+                let (end, result) = waited.unwrap_or_else(PoisonError::into_inner);
+                if result.timed_out() {
+                    return None;
+                }
+                end
+            }
+        };
+        end.clone()
+    }
+
+    /// Unmounts what the session has mounted; with [`Force::No`] this fails while programs use it. Also true for a
+    /// mount that others have removed already. A session over a descriptor ends when its mount or process does.
+    ///
+    /// # Errors
+    /// [`UnmountError`] when it is still mounted.
+    pub fn stop(&self, force: Force, deadline: Duration) -> Result<(), UnmountError> {
+        let mut mounted = lock(&self.mounted);
+        let Some(mount) = mounted.as_ref() else { return Ok(()) };
+        if lock(&self.shared.end).as_ref() == Some(&End::Unmounted) {
+            *mounted = None;
+            return Ok(());
+        }
+        match unmount(&mount.mountpoint, force, deadline) {
+            Ok(()) | Err(UnmountError::NotMounted { .. }) => {
+                *mounted = None;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A picture of what goes on.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        Status {
+            negotiated: shared.agreed.get().map(|agreed| agreed.negotiated),
+            in_flight: shared.slots.in_flight().into_iter().map(InFlight::from).collect(),
+            counts: shared.counters.counts(),
+            last_failure: shared.counters.last_failure(),
+            readers: shared.crew.total(),
+        }
+    }
+
+    /// Another descriptor of the connection, for a keeper that lets a later process [`Session::resume`].
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    pub fn device_fd(&self) -> io::Result<OwnedFd> {
+        self.shared.device.try_clone()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if lock(&self.mounted).is_none() {
+            return;
+        }
+        // In use or not, the server is gone after this.
+        for force in [Force::No, Force::Abort] {
+            if self.stop(force, DROP_DEADLINE).is_ok() {
+                return;
+            }
+        }
+        tracing::warn!("the mount could not be removed");
+    }
+}

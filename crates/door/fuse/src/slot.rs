@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests in flight: the context each runs in, and how an interrupt finds it.
+use outrigger_core::{Cancel, Credentials, Cx, Node};
+use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Free slots kept for reuse.
+const KEPT: usize = 64;
+
+/// Locks without minding that a holder panicked: every critical section here leaves its data whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Time for ages: a few milliseconds coarse, but nearly free.
+pub(crate) fn coarse_now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The context of one request at a time; reused without an allocation.
+pub(crate) struct Slot {
+    /// What the service sees.
+    pub(crate) cx: Cx,
+    live: Arc<Live>,
+}
+
+/// What others may see and do while a slot is busy.
+#[derive(Debug)]
+struct Live {
+    /// The request, without the resend mark; zero at rest.
+    request: AtomicU64,
+    about: Mutex<About>,
+}
+
+#[derive(Debug, Clone)]
+struct About {
+    opcode: u32,
+    node: u64,
+    pid: u32,
+    since: Duration,
+    cancel: Cancel,
+}
+
+/// A request being worked on, for status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sighting {
+    pub(crate) request: u64,
+    pub(crate) opcode: u32,
+    pub(crate) node: Node,
+    pub(crate) pid: u32,
+    pub(crate) age: Duration,
+}
+
+impl Slot {
+    /// Fills the slot with a request.
+    pub(crate) fn begin(&mut self, header: &InHeader, deadline: Option<Duration>) {
+        let request = header.request_id();
+        self.cx.id = request;
+        self.cx.cred = Credentials { uid: header.uid, gid: header.gid };
+        self.cx.origin.pid = header.pid;
+        self.cx.deadline = deadline;
+        let mut about = lock(&self.live.about);
+        // Ours and the one in `about`: a third belongs to somebody who still works on an earlier request.
+        if self.cx.cancel.is_raised() || self.cx.cancel.holders() > 2 {
+            self.cx.cancel = Cancel::default();
+            about.cancel = self.cx.cancel.clone();
+        }
+        about.opcode = header.opcode;
+        about.node = header.nodeid;
+        about.pid = header.pid;
+        about.since = coarse_now();
+        self.live.request.store(request, Ordering::Release);
+    }
+
+    /// Empties the slot.
+    pub(crate) fn end(&self) {
+        self.live.request.store(0, Ordering::Release);
+    }
+}
+
+/// All slots of a session.
+#[derive(Default)]
+pub(crate) struct Slots {
+    lives: Mutex<Vec<Arc<Live>>>,
+    free: Mutex<Vec<Arc<Slot>>>,
+}
+
+impl Slots {
+    /// A free slot.
+    pub(crate) fn take(&self) -> Arc<Slot> {
+        if let Some(slot) = lock(&self.free).pop() {
+            return slot;
+        }
+        let cx = Cx::new(0, Credentials::ROOT, "fuse");
+        let about =
+            About { opcode: 0, node: 0, pid: 0, since: Duration::ZERO, cancel: cx.cancel.clone() };
+        let live = Arc::new(Live { request: AtomicU64::new(0), about: Mutex::new(about) });
+        lock(&self.lives).push(Arc::clone(&live));
+        Arc::new(Slot { cx, live })
+    }
+
+    /// Takes a slot back.
+    pub(crate) fn give(&self, slot: Arc<Slot>) {
+        slot.end();
+        let mut free = lock(&self.free);
+        if free.len() < KEPT {
+            free.push(slot);
+        } else {
+            drop(free);
+            lock(&self.lives).retain(|live| !Arc::ptr_eq(live, &slot.live));
+        }
+    }
+
+    /// Raises the cancel token of a request. False when no such request is in flight.
+    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+        let request = unique & !UNIQUE_RESEND;
+        for live in lock(&self.lives).iter() {
+            if live.request.load(Ordering::Acquire) != request {
+                continue;
+            }
+            // The slot takes this lock to begin its next request, which therefore cannot be hit by mistake.
+            let about = lock(&live.about);
+            if live.request.load(Ordering::Acquire) == request {
+                about.cancel.raise();
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Every request in flight, oldest first.
+    pub(crate) fn in_flight(&self) -> Vec<Sighting> {
+        let now = coarse_now();
+        let mut all: Vec<Sighting> = lock(&self.lives)
+            .iter()
+            .filter_map(|live| {
+                let about = lock(&live.about);
+                let request = live.request.load(Ordering::Acquire);
+                (request != 0).then(|| Sighting {
+                    request,
+                    opcode: about.opcode,
+                    node: Node(about.node),
+                    pid: about.pid,
+                    age: now.saturating_sub(about.since),
+                })
+            })
+            .collect();
+        all.sort_by_key(|sighting| std::cmp::Reverse(sighting.age));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(unique: u64) -> InHeader {
+        InHeader { unique, opcode: 15, nodeid: 3, pid: 9, ..InHeader::default() }
+    }
+
+    #[test]
+    fn an_interrupt_reaches_its_request_only() {
+        let slots = Slots::default();
+        let (mut one, mut two) = (slots.take(), slots.take());
+        Arc::get_mut(&mut one).unwrap().begin(&header(10), None);
+        Arc::get_mut(&mut two).unwrap().begin(&header(12 | UNIQUE_RESEND), None);
+        assert!(!slots.interrupt(14));
+        assert!(slots.interrupt(12 | UNIQUE_RESEND));
+        assert!(two.cx.cancel.is_raised() && !one.cx.cancel.is_raised());
+        assert_eq!(slots.in_flight().len(), 2);
+        slots.give(two);
+        assert!(!slots.interrupt(12));
+        let mut again = slots.take();
+        Arc::get_mut(&mut again).unwrap().begin(&header(16), None);
+        assert!(!again.cx.cancel.is_raised(), "a raised token is not reused");
+    }
+
+    #[test]
+    fn a_kept_token_is_not_reused() {
+        let slots = Slots::default();
+        let mut slot = slots.take();
+        Arc::get_mut(&mut slot).unwrap().begin(&header(2), None);
+        let kept = slot.cx.cancel.clone();
+        Arc::get_mut(&mut slot).unwrap().begin(&header(4), None);
+        assert!(slots.interrupt(4));
+        assert!(!kept.is_raised());
+    }
+}

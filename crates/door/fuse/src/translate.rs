@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From a FUSE request to a request of the core.
+use bytes::Bytes;
+use outrigger_core::ops::{self, FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, Whence, XattrFlags};
+use outrigger_core::reply::COOKIE_MAX;
+use outrigger_core::{
+    Abilities, Errno, Error, Handle, LockOwner, Name, Node, OpCode, OpSet, Payload, Request, SetAttrs,
+    SetTime, Target, Time, XattrName,
+};
+use outrigger_proto_fuse as fuse;
+use outrigger_proto_fuse::{Operation, SetattrValid, WriteFlags};
+
+/// Cookies of the entries the door adds; the driver's follow after the second.
+pub(crate) const DOT: u64 = COOKIE_MAX + 1;
+/// See [`DOT`].
+pub(crate) const DOT_DOT: u64 = COOKIE_MAX + 2;
+
+/// What the translation depends on besides the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// What the service answers at all.
+    ops: OpSet,
+    stateless_files: bool,
+    stateless_dirs: bool,
+    /// The kernel collects writes, and then reads files opened for writing only and places appends itself.
+    writeback: bool,
+}
+
+/// What becomes of a request.
+pub(crate) enum Step {
+    /// Ask the service; the reply has this shape.
+    Ask(Request, Shape),
+    /// Fail without asking.
+    Fail(Errno),
+    /// Succeed without asking.
+    Done,
+}
+
+/// How a reply of the core is written as a FUSE reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Nothing but success.
+    Done,
+    /// A found entry, or the lasting knowledge that there is none.
+    Lookup,
+    /// A new entry.
+    Entry,
+    /// Attributes.
+    Attr,
+    /// Attributes as statx has them.
+    Statx,
+    /// The target of a symbolic link.
+    Target,
+    /// An open file.
+    OpenFile(Node),
+    /// An open directory.
+    OpenDir,
+    /// A new open file.
+    Create,
+    /// At most this much content.
+    Data(u32),
+    /// A byte count of 32 bits.
+    Count32,
+    /// A byte count of 64 bits.
+    Count64,
+    /// Totals of the file system.
+    StatFs,
+    /// A value with this much room, zero for its size only.
+    Value(u32),
+    /// Names with this much room, zero for their size only.
+    Names(u32),
+    /// A lock in the way.
+    Lock,
+    /// Result and at most this much data.
+    Ioctl(u32),
+    /// Ready events.
+    Poll,
+    /// A position.
+    Seek,
+    /// A listing from a cookie on.
+    Dirents(Listing),
+    /// A listing with attributes from a cookie on.
+    DirentsPlus(Listing),
+}
+
+/// Where a listing starts and how much room it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub(crate) node: u64,
+    pub(crate) from: u64,
+    pub(crate) size: u32,
+}
+
+/// Bytes that the request carries, as memory of its own.
+pub(crate) trait Own: Fn(&[u8]) -> Bytes {}
+impl<F: Fn(&[u8]) -> Bytes> Own for F {}
+
+impl Rules {
+    /// For a service with these abilities.
+    pub(crate) fn new(abilities: &Abilities, writeback: bool) -> Self {
+        Self {
+            ops: abilities.ops,
+            stateless_files: abilities.stateless_files || !abilities.ops.has(OpCode::Open),
+            stateless_dirs: abilities.stateless_dirs || !abilities.ops.has(OpCode::OpenDir),
+            writeback,
+        }
+    }
+
+    /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
+    pub(crate) fn translate(&self, request: &fuse::Request<'_>, own: impl Own) -> Step {
+        match self.step(Node(request.header.nodeid), &request.operation, &own) {
+            Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(Errno::ENOSYS),
+            Ok(step) => step,
+            Err(error) => Step::Fail(error.errno),
+        }
+    }
+
+    /// Tries the groups of operations, the most frequent first.
+    fn step(&self, node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Step, Error> {
+        if let Some(step) = self.open_files(node, operation, own)? {
+            return Ok(step);
+        }
+        if let Some(step) = self.names(node, operation, own)? {
+            return Ok(step);
+        }
+        if let Some(step) = attributes(node, operation, own)? {
+            return Ok(step);
+        }
+        if let Some(step) = ranges_and_locks(node, operation)? {
+            return Ok(step);
+        }
+        Ok(match operation {
+            Operation::Statfs => ask(ops::StatFs { node }, Shape::StatFs),
+            Operation::Syncfs => ask(ops::SyncFs { node }, Shape::Done),
+            Operation::Destroy => Step::Done,
+            _ => Step::Fail(Errno::ENOSYS),
+        })
+    }
+
+    /// Opening, reading, writing, listing, closing.
+    fn open_files(
+        &self,
+        node: Node,
+        operation: &Operation<'_>,
+        own: &impl Own,
+    ) -> Result<Option<Step>, Error> {
+        let listing = |args: &fuse::ReadIn| Listing { node: node.0, from: args.offset, size: args.size };
+        Ok(Some(match operation {
+            Operation::Open(_) if self.stateless_files => Step::Fail(Errno::ENOSYS),
+            Operation::Opendir(_) if self.stateless_dirs => Step::Fail(Errno::ENOSYS),
+            Operation::Open(args) => {
+                ask(ops::Open { node, flags: self.open_flags(args.flags) }, Shape::OpenFile(node))
+            }
+            Operation::Opendir(_) => ask(ops::OpenDir { node }, Shape::OpenDir),
+            Operation::Read(args) => ask(
+                ops::Read { node, handle: Handle(args.fh), offset: args.offset, len: args.size },
+                Shape::Data(args.size),
+            ),
+            Operation::Write { args, data } => write(node, args, own(data)),
+            Operation::Readdir(args) => {
+                let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
+                ask(
+                    ops::ReadDir { node, handle, cookie, size: args.size },
+                    Shape::Dirents(listing(args)),
+                )
+            }
+            Operation::Readdirplus(args) => {
+                let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
+                ask(
+                    ops::ReadDirPlus { node, handle, cookie, size: args.size },
+                    Shape::DirentsPlus(listing(args)),
+                )
+            }
+            Operation::Release(args) => release(node, args),
+            Operation::Releasedir(args) => {
+                ask(ops::ReleaseDir { node, handle: Handle(args.fh) }, Shape::Done)
+            }
+            Operation::Flush(args) => {
+                let (handle, owner) = (Handle(args.fh), LockOwner(args.lock_owner));
+                ask(ops::Flush { node, handle, owner }, Shape::Done)
+            }
+            Operation::Fsync(args) => {
+                let (handle, data_only) = (Handle(args.fh), data_only(args));
+                ask(ops::FSync { node, handle, data_only }, Shape::Done)
+            }
+            Operation::Fsyncdir(args) => {
+                let (handle, data_only) = (Handle(args.fh), data_only(args));
+                ask(ops::FSyncDir { node, handle, data_only }, Shape::Done)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Names in a directory.
+    fn names(&self, dir: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
+        let owned = |bytes: &[u8]| Name::new(own(bytes));
+        Ok(Some(match *operation {
+            Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
+            Operation::Symlink { name, target } => {
+                ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))? }, Shape::Entry)
+            }
+            Operation::Mknod { args, name } => {
+                ask(ops::MkNod { dir, name: owned(name)?, mode: args.mode, rdev: args.rdev }, Shape::Entry)
+            }
+            Operation::Mkdir { args, name } => {
+                ask(ops::MkDir { dir, name: owned(name)?, mode: args.mode & PERMISSIONS }, Shape::Entry)
+            }
+            Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
+            Operation::Rmdir { name } => ask(ops::RmDir { dir, name: owned(name)? }, Shape::Done),
+            Operation::Rename { newdir, flags, name, newname } => {
+                let flags = RenameFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
+                let (name, to_name) = (owned(name)?, owned(newname)?);
+                ask(ops::Rename { dir, name, to_dir: Node(newdir), to_name, flags }, Shape::Done)
+            }
+            Operation::Link { oldnodeid, name } => {
+                ask(ops::Link { node: Node(oldnodeid), dir, name: owned(name)? }, Shape::Entry)
+            }
+            Operation::Create { args, name } => {
+                let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
+                ask(ops::Create { dir, name: owned(name)?, mode, flags }, Shape::Create)
+            }
+            Operation::Tmpfile { args, .. } => {
+                let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
+                ask(ops::TmpFile { dir, mode, flags }, Shape::Create)
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The flags for the driver.
+    fn open_flags(&self, flags: u32) -> OpenFlags {
+        let mut flags = OpenFlags::from_bits_retain(flags) - OpenFlags::from_bits_retain(libc::O_CREAT as u32);
+        if self.writeback {
+            if flags.contains(OpenFlags::WRITE_ONLY) {
+                flags = flags - OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE;
+            }
+            flags -= OpenFlags::APPEND;
+        }
+        flags
+    }
+}
+
+/// Permission, set-id and sticky bits.
+const PERMISSIONS: u32 = 0o7777;
+
+fn ask(request: impl Into<Request>, shape: Shape) -> Step {
+    Step::Ask(request.into(), shape)
+}
+
+fn data_only(args: &fuse::FsyncIn) -> bool {
+    args.fsync_flags & fuse::FSYNC_FDATASYNC != 0
+}
+
+/// The driver's cookie for an offset: the door's own entries come before the first of the driver.
+fn driver_cookie(offset: u64) -> u64 {
+    if offset > COOKIE_MAX { 0 } else { offset }
+}
+
+fn write(node: Node, args: &fuse::WriteIn, data: Bytes) -> Step {
+    let flags = WriteFlags::from_bits_retain(args.write_flags);
+    let write = ops::Write {
+        node,
+        handle: Handle(args.fh),
+        offset: args.offset,
+        data: Payload::Bytes(data),
+        cached: flags.contains(WriteFlags::CACHE),
+        kill_setid: flags.contains(WriteFlags::KILL_SUIDGID),
+    };
+    ask(write, Shape::Count32)
+}
+
+fn release(node: Node, args: &fuse::ReleaseIn) -> Step {
+    let release = ops::Release {
+        node,
+        handle: Handle(args.fh),
+        flags: OpenFlags::from_bits_retain(args.flags),
+        owner: LockOwner(args.lock_owner),
+        flock_release: args.release_flags & fuse::RELEASE_FLOCK_UNLOCK != 0,
+    };
+    ask(release, Shape::Done)
+}
+
+/// Attributes, plain and extended.
+fn attributes(node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
+    let handle = |flags: u32, fh| (flags & fuse::GETATTR_FH != 0).then_some(Handle(fh));
+    let owned = |name: &[u8]| XattrName::new(own(name));
+    Ok(Some(match operation {
+        Operation::Getattr(args) => {
+            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Attr)
+        }
+        Operation::Statx(args) => {
+            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Statx)
+        }
+        Operation::Setattr(args) => setattr(node, args),
+        Operation::Readlink => ask(ops::ReadLink { node }, Shape::Target),
+        Operation::Access(args) => ask(ops::Access { node, mask: args.mask }, Shape::Done),
+        Operation::Getxattr { args, name } => {
+            ask(ops::GetXattr { node, name: owned(name)? }, Shape::Value(args.size))
+        }
+        Operation::Setxattr { args, name, value } => {
+            let flags = XattrFlags::from_bits(args.flags).ok_or(Errno::EINVAL)?;
+            ask(ops::SetXattr { node, name: owned(name)?, value: own(value), flags }, Shape::Done)
+        }
+        Operation::Listxattr(args) => ask(ops::ListXattr { node }, Shape::Names(args.size)),
+        Operation::Removexattr { name } => ask(ops::RemoveXattr { node, name: owned(name)? }, Shape::Done),
+        Operation::Ioctl { args, data } => {
+            let flags = fuse::IoctlFlags::from_bits_retain(args.flags);
+            if flags.intersects(fuse::IoctlFlags::UNRESTRICTED | fuse::IoctlFlags::COMPAT) {
+                return Ok(Some(Step::Fail(Errno::ENOTTY)));
+            }
+            let ioctl = ops::Ioctl {
+                node,
+                handle: Handle(args.fh),
+                command: args.cmd,
+                argument: args.arg,
+                input: own(data),
+                output_size: args.out_size,
+            };
+            ask(ioctl, Shape::Ioctl(args.out_size))
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn setattr(node: Node, args: &fuse::SetattrIn) -> Step {
+    let valid = SetattrValid::from_bits_retain(args.valid);
+    let time = |set, now, secs: u64, nanos| {
+        if valid.contains(now) {
+            Some(SetTime::Now)
+        } else {
+            valid.contains(set).then(|| SetTime::To(Time::new(secs.cast_signed(), nanos)))
+        }
+    };
+    let attrs = SetAttrs {
+        mode: valid.contains(SetattrValid::MODE).then_some(args.mode & PERMISSIONS),
+        uid: valid.contains(SetattrValid::UID).then_some(args.uid),
+        gid: valid.contains(SetattrValid::GID).then_some(args.gid),
+        size: valid.contains(SetattrValid::SIZE).then_some(args.size),
+        atime: time(SetattrValid::ATIME, SetattrValid::ATIME_NOW, args.atime, args.atimensec),
+        mtime: time(SetattrValid::MTIME, SetattrValid::MTIME_NOW, args.mtime, args.mtimensec),
+        ctime: valid
+            .contains(SetattrValid::CTIME)
+            .then(|| Time::new(args.ctime.cast_signed(), args.ctimensec)),
+        kill_setid: valid.contains(SetattrValid::KILL_SUIDGID),
+        lock_owner: valid.contains(SetattrValid::LOCKOWNER).then_some(LockOwner(args.lock_owner)),
+    };
+    let handle = valid.contains(SetattrValid::FH).then_some(Handle(args.fh));
+    ask(ops::SetAttr { node, handle, attrs }, Shape::Attr)
+}
+
+/// Ranges of open files: space, holes, copies, locks, readiness.
+fn ranges_and_locks(node: Node, operation: &Operation<'_>) -> Result<Option<Step>, Error> {
+    Ok(Some(match operation {
+        Operation::Fallocate(args) => {
+            let mode = FallocateMode::from_bits(args.mode).ok_or(Errno::EOPNOTSUPP)?;
+            let (handle, offset, len) = (Handle(args.fh), args.offset, args.length);
+            ask(ops::Fallocate { node, handle, offset, len, mode }, Shape::Done)
+        }
+        Operation::Lseek(args) => {
+            let whence = match args.whence.cast_signed() {
+                libc::SEEK_DATA => Whence::Data,
+                libc::SEEK_HOLE => Whence::Hole,
+                _ => return Err(Errno::EINVAL.into()),
+            };
+            ask(ops::Seek { node, handle: Handle(args.fh), offset: args.offset, whence }, Shape::Seek)
+        }
+        Operation::CopyFileRange(args) => copy(node, args, u32::MAX.into(), Shape::Count32),
+        Operation::CopyFileRange64(args) => copy(node, args, u64::MAX, Shape::Count64),
+        Operation::Getlk(args) => {
+            let (handle, owner) = (Handle(args.fh), LockOwner(args.owner));
+            ask(ops::GetLock { node, handle, owner, lock: lock(args)? }, Shape::Lock)
+        }
+        Operation::Setlk(args) => setlk(node, args, false)?,
+        Operation::Setlkw(args) => setlk(node, args, true)?,
+        Operation::Poll(args) => {
+            let key = (args.flags & fuse::POLL_SCHEDULE_NOTIFY != 0).then_some(args.kh);
+            ask(ops::Poll { node, handle: Handle(args.fh), events: args.events, key }, Shape::Poll)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn copy(node: Node, args: &fuse::CopyFileRangeIn, limit: u64, shape: Shape) -> Step {
+    let copy = ops::CopyRange {
+        node,
+        handle: Handle(args.fh_in),
+        offset: args.off_in,
+        to_node: Node(args.nodeid_out),
+        to_handle: Handle(args.fh_out),
+        to_offset: args.off_out,
+        len: args.len.min(limit),
+    };
+    ask(copy, shape)
+}
+
+fn setlk(node: Node, args: &fuse::LkIn, wait: bool) -> Result<Step, Error> {
+    let flock = args.lk_flags & fuse::LK_FLOCK != 0;
+    let (handle, owner) = (Handle(args.fh), LockOwner(args.owner));
+    Ok(ask(ops::SetLock { node, handle, owner, lock: lock(args)?, wait, flock }, Shape::Done))
+}
+
+/// The kernel's end of every file, where the core has `u64::MAX`.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+fn lock(args: &fuse::LkIn) -> Result<Lock, Error> {
+    let kind = match args.lk.kind.cast_signed() {
+        libc::F_RDLCK => LockKind::Read,
+        libc::F_WRLCK => LockKind::Write,
+        libc::F_UNLCK => LockKind::Unlock,
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    let end = if args.lk.end >= OFFSET_MAX { u64::MAX } else { args.lk.end };
+    Ok(Lock { start: args.lk.start, end, kind, pid: args.lk.pid })
+}
