@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The user's cache of indexes and spilled blocks.
+//!
+//! A file is named by a hash of the source's identity and the options that change the index, and starts with a header:
+//! magic, a CRC-32 of the rest, the length of the identity, the identity. What does not check out is ignored and
+//! replaced. Files are written under a temporary name and renamed, so that readers see a whole one or none. When the
+//! directory grows beyond its bound the least recently used files are removed (their time of change is the time of
+//! their last use).
+
+use crate::{CacheConfig, index::Index, source::Identity, spill::Spill};
+use bytes::{Buf, Bytes};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::{
+    fs::{self, File, FileTimes},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+/// Raised whenever the layout of a cached file changes.
+const MAGIC: &[u8; 8] = b"outrica\x01";
+const HEADER: usize = 16;
+/// Larger indexes are of archives with more than 10 million entries.
+const MAX_INDEX: u64 = 4 << 30;
+
+/// The place of one archive in the cache.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    config: CacheConfig,
+    /// What the file must say it is about.
+    key: String,
+    stem: String,
+}
+
+impl Slot {
+    /// The place for a source; `variant` tells apart indexes made with different options.
+    pub fn new(config: &CacheConfig, id: &Identity, variant: &str) -> Slot {
+        let key = format!("{}\n{}\n{}\n{variant}", id.key, id.size, id.version);
+        let stem = format!("{:016x}", fnv1a(key.as_bytes()));
+        Slot { config: config.clone(), key, stem }
+    }
+
+    fn path(&self, extension: &str) -> PathBuf {
+        self.config.dir.join(format!("{}.{extension}", self.stem))
+    }
+
+    /// The stored index, when there is an intact one about this source.
+    pub fn load(&self) -> Option<Index> {
+        let mut file = open_private(&self.path("idx")).ok()?;
+        let size = file.metadata().ok()?.len();
+        if size > MAX_INDEX {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(size as usize + 1);
+        file.read_to_end(&mut bytes).ok()?;
+        let index = Index::decode(open_envelope(bytes.into(), &self.key)?)?;
+        touch(&file);
+        Some(index)
+    }
+
+    /// Stores an index; what does not fit the bound is not stored.
+    ///
+    /// # Errors
+    /// Those of the file system. The archive is usable without.
+    pub fn store(&self, index: &Index) -> io::Result<()> {
+        let payload = index.encode();
+        if (payload.len() + self.key.len()) as u64 > self.config.max_bytes {
+            return Ok(());
+        }
+        make_dir(&self.config.dir)?;
+        let temporary = self.config.dir.join(format!("{}.{}.tmp", self.stem, std::process::id()));
+        let written = write_new(&temporary, &seal(&self.key, &payload))
+            .and_then(|()| fs::rename(&temporary, self.path("idx")));
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        written?;
+        self.evict();
+        Ok(())
+    }
+
+    /// The file for spilled blocks of this source, unless another process uses it; then an unnamed one.
+    pub fn spill(&self) -> Option<Spill> {
+        make_dir(&self.config.dir).ok()?;
+        let max = self.config.max_bytes / 2;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let named = rustix::fs::open(self.path("blk"), flags, mode).map(File::from).ok()?;
+        if rustix::fs::flock(&named, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            touch(&named);
+            return Spill::new(named, max).ok();
+        }
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let unnamed = rustix::fs::open(&self.config.dir, flags, mode).map(File::from).ok()?;
+        Spill::new(unnamed, max).ok()
+    }
+
+    /// Removes the least recently used files beyond the bound, but not this slot's.
+    fn evict(&self) {
+        let Ok(dir) = fs::read_dir(&self.config.dir) else { return };
+        let mut files: Vec<(SystemTime, u64, PathBuf)> = dir
+            .flatten()
+            .filter_map(|e| {
+                let m = e.metadata().ok().filter(fs::Metadata::is_file)?;
+                // Sparse and growing files count as what they occupy.
+                Some((m.modified().ok()?, m.blocks().saturating_mul(512), e.path()))
+            })
+            .collect();
+        files.sort();
+        let mut total: u64 = files.iter().map(|f| f.1).sum();
+        for (_, size, path) in files {
+            if total <= self.config.max_bytes {
+                break;
+            }
+            let own = path.file_stem().is_some_and(|s| s == self.stem.as_str());
+            if !own && fs::remove_file(&path).is_ok() {
+                total -= size;
+            }
+        }
+    }
+}
+
+/// The envelope around an index: see the module's description.
+fn seal(key: &str, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER + key.len() + payload.len());
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(payload);
+    let crc = crc32fast::hash(&out[12..]);
+    out[8..12].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn open_envelope(bytes: Bytes, key: &str) -> Option<Bytes> {
+    let mut h = bytes.get(..HEADER)?;
+    if !h.starts_with(MAGIC) {
+        return None;
+    }
+    h.advance(MAGIC.len());
+    let (crc, len) = (h.get_u32_le(), h.get_u32_le() as usize);
+    let end = HEADER.checked_add(len)?;
+    if bytes.get(HEADER..end)? != key.as_bytes() || crc32fast::hash(&bytes[12..]) != crc {
+        return None;
+    }
+    Some(bytes.slice(end..))
+}
+
+/// Opens a regular file of ours for reading; a link or somebody else's file is refused.
+fn open_private(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let m = file.metadata()?;
+    if !m.is_file() || m.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(file)
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    file.write_all(bytes)
+}
+
+/// Marks a file as used now. A failure only makes it look older.
+fn touch(file: &File) {
+    let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
+}
+
+/// FNV-1a, 64 bits (draft-eastlake-fnv): names files, and collisions only cost a rebuild.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
+}
