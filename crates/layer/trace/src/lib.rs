@@ -1,3 +1,167 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints each request and its reply.
+//! The layer `trace`: prints each request and its reply.
+//!
+//! ```text
+//! 12:34:56.789012 #17 pid 4242 lookup /etc/passwd = node 5 regular 0644 2048 bytes 13us
+//! 12:34:56.789103 #18 pid 4242 read /etc/passwd handle=1 offset=0 len=4096 ...
+//! 12:34:57.002381 #18 pid 4242 read /etc/passwd handle=1 offset=0 len=4096 = ETIMEDOUT (host silent) 213278us
+//! ```
+//!
+//! A request that is not answered at once has a line ending in `...` when it starts to wait and a second one when its
+//! reply comes; `= dropped` when nobody waited for it any more. Times are UTC; paths are learnt from the requests and
+//! replies that pass while tracing is on, and `#5` stands for node 5 whose path is not known. [`Format::Json`] writes
+//! one JSON object a line instead, described at [`Format`].
+//!
+//! [`TraceControl`] switches tracing on and off and replaces the place the lines go to, at any time. While off, a
+//! request costs one atomic load. While on, requests never wait for the place the lines go to: lines queue up to
+//! [`QUEUE_LINES`], beyond which they are dropped and counted.
+//!
+//! Limits: the bytes of files and values are not printed, only their lengths.
 #![forbid(unsafe_code)]
+
+mod control;
+mod describe;
+mod line;
+mod paths;
+
+pub use control::{QUEUE_LINES, TraceControl};
+pub use line::Format;
+
+use line::{Line, Outcome};
+use outrigger_core::{Answer, BoxFuture, Cx, Layer, Place, Reply, Request, Runtime, Service};
+use paths::{Change, Paths, Subject, printable, subjects};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How many nodes' paths are remembered at least.
+const NODES: usize = 1 << 16;
+
+/// The layer.
+pub struct Trace {
+    control: Arc<TraceControl>,
+    paths: Mutex<Paths>,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Trace {
+    /// A layer that is off, and its control; lines are written by blocking jobs of `runtime`.
+    pub fn new(runtime: Arc<dyn Runtime>) -> (Self, Arc<TraceControl>) {
+        let control = Arc::new(TraceControl::new(Arc::clone(&runtime)));
+        let layer = Trace { control: Arc::clone(&control), paths: Mutex::new(Paths::new(NODES)), runtime };
+        (layer, control)
+    }
+
+    /// Everything about the request that its lines show.
+    fn begin<'a>(&'a self, cx: &'a Cx, request: &mut Request) -> Call<'a> {
+        let subjects = subjects(request);
+        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = subjects.iter().map(|subject| printable(&paths.path(subject))).collect();
+        Call {
+            trace: self,
+            cx,
+            line: Line {
+                id: cx.id,
+                pid: cx.origin.pid,
+                uid: cx.cred.uid,
+                door: cx.origin.door,
+                op: request.op(),
+                paths: shown,
+                arguments: describe::arguments(request),
+            },
+            change: Change::of(request),
+            subjects,
+            started: self.runtime.monotonic(),
+        }
+    }
+}
+
+impl Layer for Trace {
+    fn place(&self) -> Place {
+        Place::anywhere("trace")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if !self.control.is_on() {
+            return next.call(cx, request);
+        }
+        let call = self.begin(cx, &mut request);
+        match next.call(cx, request) {
+            Answer::Ready(reply) => {
+                call.replied(&reply);
+                Answer::Ready(reply)
+            }
+            Answer::Later(answer) => Answer::later(Watched { answer, call: Some(call), waited: false }),
+        }
+    }
+}
+
+/// A request on its way.
+struct Call<'a> {
+    trace: &'a Trace,
+    cx: &'a Cx,
+    line: Line,
+    change: Change,
+    subjects: Vec<Subject>,
+    started: Duration,
+}
+
+impl Call<'_> {
+    fn replied(self, reply: &Reply) {
+        let mut paths = self.trace.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.learn(self.change, &self.subjects, reply);
+        drop(paths);
+        self.print(&match reply {
+            Reply::Error(error) => Outcome::Failed(error),
+            reply => Outcome::Done(describe::result(reply)),
+        });
+    }
+
+    fn print(&self, outcome: &Outcome<'_>) {
+        let took = self.trace.runtime.monotonic().saturating_sub(self.started);
+        self.trace.control.print(|format| self.line.print(format, self.trace.runtime.wall(), outcome, took));
+    }
+}
+
+/// An answer that is awaited, and seen when it starts to wait, when it comes and when it is dropped.
+struct Watched<'a> {
+    answer: BoxFuture<'a, Reply>,
+    call: Option<Call<'a>>,
+    waited: bool,
+}
+
+impl Future for Watched<'_> {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        let poll = self.answer.as_mut().poll(context);
+        match &poll {
+            Poll::Ready(reply) => {
+                if let Some(call) = self.call.take() {
+                    call.replied(reply);
+                }
+            }
+            Poll::Pending if !self.waited => {
+                self.waited = true;
+                if let Some(call) = &self.call {
+                    call.print(&Outcome::Waiting);
+                }
+            }
+            Poll::Pending => {}
+        }
+        poll
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            call.print(&Outcome::Dropped { cancelled: call.cx.cancel.is_raised() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which path a node number stands for, learnt from the requests and replies that pass.
+//!
+//! It works on the parts of messages ([`Traverse`]), not on operations, so it also names the files of operations
+//! added later. What it remembers is bounded: the nodes not mentioned for longest are forgotten first.
+
+use outrigger_core::ops::RenameFlags;
+use outrigger_core::{Name, Node, Reply, Request, Traverse, Visit};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// How many names a path shows at most, the last ones; also what ends a loop that a faulty driver might report.
+const DEPTH: usize = 64;
+
+/// A file a request is about: a node, and the names to follow from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) node: Node,
+    pub(crate) names: Vec<Name>,
+}
+
+/// The files a request is about, in the order of its arguments: two for a rename, a link or a copy.
+pub(crate) fn subjects(request: &mut Request) -> Vec<Subject> {
+    struct Collect(Vec<Subject>);
+    impl Visit for Collect {
+        fn node(&mut self, node: &mut Node) {
+            self.0.push(Subject { node: *node, names: Vec::new() });
+        }
+        fn name(&mut self, name: &mut Name) {
+            if let Some(subject) = self.0.last_mut() {
+                subject.names.push(name.clone());
+            }
+        }
+    }
+    let mut collect = Collect(Vec::new());
+    request.traverse(&mut collect);
+    collect.0
+}
+
+/// A bounded map between nodes and the names that lead to them.
+pub(crate) struct Paths {
+    capacity: usize,
+    young: Known,
+    /// What was known when `young` was started; what is asked for moves over, the rest is dropped with it.
+    old: Known,
+}
+
+#[derive(Default)]
+struct Known {
+    places: HashMap<Node, (Node, Name)>,
+    nodes: HashMap<(Node, Name), Node>,
+}
+
+impl Paths {
+    /// Remembers at least the last `capacity` and at most twice as many nodes.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Paths { capacity: capacity.max(1), young: Known::default(), old: Known::default() }
+    }
+
+    /// Learns from a request that was about `subjects` and its reply.
+    pub(crate) fn learn(&mut self, change: Change, subjects: &[Subject], reply: &Reply) {
+        match (change, subjects, reply) {
+            (_, _, Reply::Error(_)) => {}
+            (Change::Rename { exchange }, [from, to], _) => self.renamed(from, to, exchange),
+            (Change::Remove, [subject], _) => {
+                if let [name] = &subject.names[..] {
+                    self.remove(subject.node, name);
+                }
+            }
+            (_, [.., subject], Reply::Entry(entry)) => self.walked(subject, &[entry.node]),
+            (_, [.., subject], Reply::Created(created)) => self.walked(subject, &[created.entry.node]),
+            (_, [.., subject], Reply::Entries(entries)) => {
+                let nodes: Vec<Node> = entries.iter().map(|entry| entry.node).collect();
+                self.walked(subject, &nodes);
+            }
+            (_, [subject, ..], Reply::DirentsPlus(list)) => {
+                for dirent in &list.entries {
+                    self.put(dirent.entry.node, subject.node, dirent.name.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The path of `subject`, as far up as it is known; an unknown start shows as `#NODE`.
+    pub(crate) fn path(&mut self, subject: &Subject) -> Vec<u8> {
+        let mut names: Vec<Name> = subject.names.iter().rev().cloned().collect();
+        let mut node = subject.node;
+        while node != Node::ROOT && names.len() < DEPTH {
+            let Some((dir, name)) = self.place(node) else { break };
+            names.push(name);
+            node = dir;
+        }
+        let mut path = Vec::new();
+        if node != Node::ROOT {
+            let start = if names.len() < DEPTH { format!("#{}", node.0) } else { "...".to_owned() };
+            path.extend_from_slice(start.as_bytes());
+        }
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() { b"/".to_vec() } else { path }
+    }
+
+    /// Where `node` was last seen.
+    fn place(&mut self, node: Node) -> Option<(Node, Name)> {
+        if let Some(place) = self.young.places.get(&node) {
+            return Some(place.clone());
+        }
+        let (dir, name) = self.old.places.get(&node).cloned()?;
+        self.put(node, dir, name.clone());
+        Some((dir, name))
+    }
+
+    fn put(&mut self, node: Node, dir: Node, name: Name) {
+        if node == Node::default() || node == Node::ROOT {
+            return;
+        }
+        if self.young.places.len() >= self.capacity || self.young.nodes.len() >= self.capacity {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.nodes.insert((dir, name.clone()), node);
+        self.young.places.insert(node, (dir, name));
+    }
+
+    fn walked(&mut self, subject: &Subject, nodes: &[Node]) {
+        let mut dir = subject.node;
+        for (name, &node) in subject.names.iter().zip(nodes) {
+            self.put(node, dir, name.clone());
+            dir = node;
+        }
+    }
+
+    /// Forgets what `name` leads to; a node with another name or an open handle keeps its old path until it gets one.
+    fn remove(&mut self, dir: Node, name: &Name) -> Option<Node> {
+        let key = (dir, name.clone());
+        let young = self.young.nodes.remove(&key);
+        let old = self.old.nodes.remove(&key);
+        young.or(old)
+    }
+
+    fn renamed(&mut self, from: &Subject, to: &Subject, exchange: bool) {
+        let ([old], [new]) = (&from.names[..], &to.names[..]) else { return };
+        let moved = self.remove(from.node, old);
+        let replaced = self.remove(to.node, new);
+        if let Some(node) = moved {
+            self.put(node, to.node, new.clone());
+        }
+        if let (true, Some(node)) = (exchange, replaced) {
+            self.put(node, from.node, old.clone());
+        }
+    }
+}
+
+/// What a request does to names, apart from what its reply tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    None,
+    Remove,
+    Rename { exchange: bool },
+}
+
+impl Change {
+    pub(crate) fn of(request: &Request) -> Self {
+        match request {
+            Request::Unlink(_) | Request::RmDir(_) => Change::Remove,
+            Request::Rename(rename) => {
+                Change::Rename { exchange: rename.flags.contains(RenameFlags::EXCHANGE) }
+            }
+            _ => Change::None,
+        }
+    }
+}
+
+/// A path for people: bytes that are not printable ASCII or UTF-8 are escaped.
+pub(crate) fn printable(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() || letter == '\\' {
+                text.extend(letter.escape_default());
+            } else {
+                text.push(letter);
+            }
+        }
+        for byte in chunk.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::ops::{GetAttr, Link, Lookup, MkDir, Rename, Unlink, Walk};
+    use outrigger_core::reply::{Entry, Ttl};
+    use outrigger_core::{Attr, Generation};
+
+    fn name(text: &str) -> Name {
+        Name::try_from(text).expect("a good name")
+    }
+
+    fn entry(node: u64) -> Entry {
+        let (entry_ttl, attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
+        Entry { node: Node(node), generation: Generation(0), attr: Attr::default(), entry_ttl, attr_ttl }
+    }
+
+    fn pass(paths: &mut Paths, request: impl Into<Request>, reply: Reply) {
+        let mut request = request.into();
+        paths.learn(Change::of(&request), &subjects(&mut request), &reply);
+    }
+
+    fn lookup(paths: &mut Paths, dir: u64, text: &str, node: u64) {
+        pass(paths, Lookup { dir: Node(dir), name: name(text) }, Reply::Entry(entry(node)));
+    }
+
+    fn path_of(paths: &mut Paths, node: u64) -> String {
+        let subject = Subject { node: Node(node), names: Vec::new() };
+        printable(&paths.path(&subject))
+    }
+
+    #[test]
+    fn paths_are_learnt_from_lookups_walks_and_new_files() {
+        let mut paths = Paths::new(100);
+        lookup(&mut paths, 1, "a", 2);
+        let names = vec![name("b"), name("c"), name("missing")];
+        pass(&mut paths, Walk { dir: Node(2), names }, Reply::Entries(vec![entry(3), entry(4)]));
+        pass(&mut paths, MkDir { dir: Node(4), name: name("d"), mode: 0 }, Reply::Entry(entry(5)));
+        assert_eq!(path_of(&mut paths, 1), "/");
+        assert_eq!(path_of(&mut paths, 5), "/a/b/c/d");
+        assert_eq!(path_of(&mut paths, 77), "#77");
+        lookup(&mut paths, 77, "x", 78);
+        assert_eq!(path_of(&mut paths, 78), "#77/x");
+    }
+
+    #[test]
+    fn a_renamed_directory_takes_what_is_below_with_it() {
+        let mut paths = Paths::new(100);
+        lookup(&mut paths, 1, "a", 2);
+        lookup(&mut paths, 2, "file", 3);
+        lookup(&mut paths, 1, "z", 4);
+        let rename =
+            |flags| Rename { dir: Node(1), name: name("a"), to_dir: Node(1), to_name: name("z"), flags };
+        pass(&mut paths, rename(RenameFlags::EXCHANGE), Reply::Done(()));
+        assert_eq!((path_of(&mut paths, 3), path_of(&mut paths, 4)), ("/z/file".into(), "/a".into()));
+        pass(&mut paths, rename(RenameFlags::empty()), Reply::Error(outrigger_core::Errno::EIO.into()));
+        assert_eq!(path_of(&mut paths, 4), "/a", "a rename that failed moved nothing");
+    }
+
+    #[test]
+    fn a_removed_name_is_not_moved_by_a_later_rename() {
+        let mut paths = Paths::new(100);
+        lookup(&mut paths, 1, "a", 2);
+        pass(&mut paths, Unlink { dir: Node(1), name: name("a") }, Reply::Done(()));
+        let flags = RenameFlags::empty();
+        let rename = Rename { dir: Node(1), name: name("a"), to_dir: Node(1), to_name: name("b"), flags };
+        pass(&mut paths, rename, Reply::Done(()));
+        assert_eq!(path_of(&mut paths, 2), "/a");
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_in_use_is_kept() {
+        let mut paths = Paths::new(10);
+        lookup(&mut paths, 1, "hot", 2);
+        for node in 100..200 {
+            lookup(&mut paths, 1, &format!("cold{node}"), node);
+            assert_eq!(path_of(&mut paths, 2), "/hot");
+        }
+        assert!(paths.young.places.len() + paths.old.places.len() <= 20);
+        assert!(paths.young.nodes.len() + paths.old.nodes.len() <= 20);
+        assert_eq!(path_of(&mut paths, 100), "#100");
+    }
+
+    #[test]
+    fn a_loop_among_parents_ends() {
+        let mut paths = Paths::new(10);
+        lookup(&mut paths, 2, "a", 3);
+        lookup(&mut paths, 3, "b", 2);
+        assert!(path_of(&mut paths, 2).starts_with("..."));
+    }
+
+    #[test]
+    fn requests_about_two_files_have_two_subjects() {
+        let mut request = Request::from(Link { node: Node(5), dir: Node(1), name: name("new") });
+        let expected =
+            [Subject { node: Node(5), names: vec![] }, Subject { node: Node(1), names: vec![name("new")] }];
+        assert_eq!(subjects(&mut request), expected);
+        let mut request = Request::from(GetAttr { node: Node(5), handle: None });
+        assert_eq!(subjects(&mut request).len(), 1);
+    }
+
+    #[test]
+    fn odd_bytes_are_escaped() {
+        assert_eq!(printable(b"/a\n\xff\\\xc3\xa4"), "/a\\n\\xff\\\\\u{e4}");
+    }
+}
