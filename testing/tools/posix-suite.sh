@@ -18,6 +18,8 @@ fsx_seed=${FSX_SEED:-1}
 tools=$top/testing/tools
 logs=$results/posix
 scratch=
+# How pjdfstest reports a case, as a pattern of awk.
+case_lines='/^[a-z_0-9]+(::[a-z_0-9]+)+ +(ok|FAILED|skipped)$/'
 
 cleanup() {
     [ -z "$scratch" ] || { release_mounts "$scratch"; rm -rf --one-file-system "$scratch"; }
@@ -40,14 +42,25 @@ umount_outrigger() {
     deadline 30 "$outrigger" umount "$scratch/mnt" >>"$logs/mount.log" 2>&1 && ! is_mounted "$scratch/mnt"
 }
 
-# run_pjdfstest NAME DIR: writes "CASE RESULT" lines to $logs/pjdfstest-NAME.txt; fails when the run is not complete.
+# run_pjdfstest NAME DIR: writes "CASE RESULT" lines to $logs/pjdfstest-NAME.txt; fails when a run is not complete.
+# The cases that remount the file system read-only run by themselves: after others, they find it busy, on ext4 too.
 run_pjdfstest() {
-    local log=$logs/pjdfstest-$1.log cases=$logs/pjdfstest-$1.txt total
+    local log=$logs/pjdfstest-$1.log
     deadline 30 mkdir -p -m 777 "$2/t" || return 1
-    deadline 300 "$programs/pjdfstest" -c "$tools/pjdfstest.toml" -p "$2/t" -s "$scratch/other" >"$log" 2>&1 || true
-    awk '/^[a-z_0-9]+(::[a-z_0-9]+)+ +(ok|FAILED|skipped)$/ { print $1, $2 }' "$log" | sort >"$cases"
-    total=$(sed -n 's/^Summary:.* \([0-9]*\) total$/\1/p' "$log")
-    [ -n "$total" ] && [ "$total" -gt 0 ] && [ "$total" -eq "$(wc -l <"$cases")" ]
+    sed 's/^allow_remount = false/allow_remount = true/' "$tools/pjdfstest.toml" >"$logs/remount.toml"
+    pjdfstest "$tools/pjdfstest.toml" "$2/t" "$log" || return 1
+    pjdfstest "$logs/remount.toml" "$2/t" "$log.remount" erofs || return 1
+    # Later lines win, so the second run answers for the cases that the first one skipped.
+    cat "$log" "$log.remount" | awk "$case_lines"' { result[$1] = $2 } END { for (c in result) print c, result[c] }' |
+        sort >"$logs/pjdfstest-$1.txt"
+}
+
+# pjdfstest CONFIGURATION DIR LOG [FILTER]: one run. Complete when every case it counts has its line.
+pjdfstest() {
+    local total
+    deadline 300 "$programs/pjdfstest" -c "$1" -p "$2" -s "$scratch/other" "${@:4}" >"$3" 2>&1 || true
+    total=$(sed -n 's/^Summary:.* \([0-9]*\) total$/\1/p' "$3")
+    [ -n "$total" ] && [ "$total" -gt 0 ] && [ "$total" -eq "$(awk "$case_lines" "$3" | wc -l)" ]
 }
 
 # cases RESULT: how many cases of the native run ended so.
@@ -118,7 +131,7 @@ if ! run_pjdfstest native "$scratch/ext4/native"; then
     exit 0
 fi
 # A failure here is one of the test environment: what ext4 fails measures nothing.
-record pjdfstest-native "$(cases ok)" "$(cases FAILED)" 0 "ext4; $(cases skipped) run nowhere: they remount"
+record pjdfstest-native "$(cases ok)" "$(cases FAILED)" "$(cases skipped)" "ext4"
 pjdfstest_on local "$scratch/ext4/below"
 pjdfstest_on mem mem:
 fsx_on local "$scratch/ext4/below" ""
