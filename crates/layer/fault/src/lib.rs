@@ -1,3 +1,188 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Injects errors, delays and short reads.
+//! The layer `fault`: makes chosen requests fail, wait or come back short, to see what the rest does about it.
+//!
+//! Rules come as text ([`Rule`]): `op=write,path=*.db,error=ENOSPC,after=3`. Every rule that matches a request acts on
+//! it, in the order in which they were given; the first error among them is the answer.
+//!
+//! Probabilities follow from a seed and from how many requests a rule has matched, not from the clock: the same
+//! requests in the same order meet the same faults.
+//!
+//! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
+//! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
+//! `short` cuts content; it does not know which lengths the caller would accept.
 #![forbid(unsafe_code)]
+
+// The same source as in the layer trace: layers share no crate but the core.
+#[path = "../../trace/src/paths.rs"]
+mod paths;
+mod rule;
+
+pub use rule::{Action, BadRule, Rule};
+
+use outrigger_core::{Answer, Cx, Error, Layer, OpCode, Payload, Place, Reply, Request, Runtime, Service};
+use paths::{Change, Paths, Subject, printable, subjects};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How many nodes' paths are remembered at least.
+const NODES: usize = 1 << 16;
+
+/// The layer.
+pub struct Fault {
+    rules: Vec<Counted>,
+    seed: u64,
+    /// Only rules with a path need to know paths.
+    paths: Option<Mutex<Paths>>,
+    runtime: Arc<dyn Runtime>,
+}
+
+/// A rule and how often it has matched and acted.
+struct Counted {
+    rule: Rule,
+    matched: AtomicU64,
+    acted: AtomicU64,
+}
+
+/// What is to happen to one request.
+#[derive(Default)]
+struct Plan {
+    delay: Duration,
+    /// An error instead of the operation.
+    refuse: Option<Error>,
+    /// An error after the operation.
+    disown: Option<Error>,
+    short: Option<u32>,
+}
+
+impl Fault {
+    /// A layer with `rules`; `seed` decides about their probabilities, `runtime` waits for their delays.
+    pub fn new(rules: impl IntoIterator<Item = Rule>, seed: u64, runtime: Arc<dyn Runtime>) -> Self {
+        let count = |rule| Counted { rule, matched: AtomicU64::new(0), acted: AtomicU64::new(0) };
+        let rules: Vec<Counted> = rules.into_iter().map(count).collect();
+        let with_path = rules.iter().any(|counted| counted.rule.has_path());
+        Fault { rules, seed, paths: with_path.then(|| Mutex::new(Paths::new(NODES))), runtime }
+    }
+
+    /// How often each rule has acted, in the order in which they were given.
+    pub fn acted(&self) -> Vec<u64> {
+        self.rules.iter().map(|counted| counted.acted.load(Ordering::Relaxed)).collect()
+    }
+
+    fn plan(&self, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
+        let paths: Vec<Vec<u8>> = self.with_paths(|paths| subjects.iter().map(|s| paths.path(s)).collect());
+        let mut plan = None;
+        for (place, counted) in self.rules.iter().enumerate() {
+            if counted.rule.concerns(op, subjects, &paths) && self.acts(place, counted) {
+                let shown = paths.first().map(|path| printable(path));
+                plan.get_or_insert_with(Plan::default).add(&counted.rule, shown.as_deref());
+            }
+        }
+        plan
+    }
+
+    /// Counts a match of rule number `place` and decides whether the rule acts on it.
+    fn acts(&self, place: usize, counted: &Counted) -> bool {
+        let before = counted.matched.fetch_add(1, Ordering::Relaxed);
+        let rule = &counted.rule;
+        if before < rule.after() || !self.lucky(place, before, rule.probability()) {
+            return false;
+        }
+        let limit = rule.times();
+        let take = |acted: u64| (acted < limit).then_some(acted + 1);
+        counted.acted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    fn lucky(&self, place: usize, matched: u64, probability: f64) -> bool {
+        let seed = self.seed ^ (place as u64).rotate_left(48) ^ matched.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        probability >= 1.0 || fastrand::Rng::with_seed(seed).f64() < probability
+    }
+
+    /// Nothing at all when no rule has a path.
+    fn with_paths<T: Default>(&self, work: impl FnOnce(&mut Paths) -> T) -> T {
+        match &self.paths {
+            Some(paths) => work(&mut paths.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => T::default(),
+        }
+    }
+
+    async fn carry_out(&self, plan: Plan, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
+        if !plan.delay.is_zero() {
+            self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
+        }
+        if let Some(error) = plan.refuse {
+            return Reply::Error(error);
+        }
+        if let Some(most) = plan.short
+            && let Err(error) = shorten_request(&mut request, most)
+        {
+            return Reply::Error(error);
+        }
+        let reply = self.pass(next, cx, request).await;
+        // An operation that failed by itself keeps its own error.
+        match plan.disown {
+            Some(error) if reply.error().is_none() => Reply::Error(error),
+            _ => reply,
+        }
+    }
+
+    /// Asks below and learns from the reply.
+    fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if self.paths.is_none() {
+            return next.call(cx, request);
+        }
+        let (change, subjects) = (Change::of(&request), subjects(&mut request));
+        next.call(cx, request).map(move |reply| {
+            self.with_paths(|paths| paths.learn(change, &subjects, &reply));
+            reply
+        })
+    }
+}
+
+impl Plan {
+    fn add(&mut self, rule: &Rule, path: Option<&str>) {
+        let reason = || match path {
+            Some(path) => format!("{path}: injected by the rule {rule}"),
+            None => format!("injected by the rule {rule}"),
+        };
+        match rule.action() {
+            Action::Refuse(errno) => drop(self.refuse.get_or_insert_with(|| errno.because(reason()))),
+            Action::Disown(errno) => drop(self.disown.get_or_insert_with(|| errno.because(reason()))),
+            Action::Short(most) => self.short = Some(self.short.map_or(most, |other| other.min(most))),
+            Action::None => {}
+        }
+        self.delay = self.delay.saturating_add(rule.delay());
+    }
+}
+
+/// Cuts what a read asks for or a write brings; other operations have no length.
+fn shorten_request(request: &mut Request, most: u32) -> Result<(), Error> {
+    match request {
+        Request::Read(read) => read.len = read.len.min(most),
+        Request::CopyRange(copy) => copy.len = copy.len.min(most.into()),
+        Request::Write(write) => {
+            let content = std::mem::replace(&mut write.data, Payload::EMPTY).into_bytes()?;
+            let most = content.len().min(most as usize);
+            write.data = Payload::Bytes(content.slice(..most));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+impl Layer for Fault {
+    fn place(&self) -> Place {
+        Place::anywhere("fault")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        let subjects = subjects(&mut request);
+        match self.plan(request.op(), &subjects) {
+            None => self.pass(next, cx, request),
+            Some(plan) => Answer::later(self.carry_out(plan, next, cx, request)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rules and their text.
+
+use crate::paths::Subject;
+use globset::{GlobBuilder, GlobMatcher};
+use outrigger_core::{Class, Errno, Node, OpCode, OpSet};
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// When to act on a request, and how.
+///
+/// As text, a rule is a list of parts separated by commas:
+///
+/// | part | meaning |
+/// |---|---|
+/// | `op=write`, `op=read\|write`, `op=query`, `op=change`, `op=any` | which operations; `any` unless given |
+/// | `path=GLOB` | files whose path matches; a pattern without `/` matches the last name, `*` stops at `/`, `**` does not |
+/// | `node=5` | files with this node number |
+/// | `error=ENOSPC` | answer this error instead of doing the operation |
+/// | `applied` | do the operation, then answer the error nevertheless |
+/// | `short=100` | let reads, writes and copies do at most so many bytes |
+/// | `delay=250ms` | wait first (`us`, `ms`, `s`) |
+/// | `after=3` | spare the first so many matches |
+/// | `times=2`, `once`, `always` | act at most so often; `always` unless given |
+/// | `probability=0.1` | act on this share of the matches |
+///
+/// ```
+/// use outrigger_layer_fault::Rule;
+///
+/// let rule: Rule = "op=write,path=*.db,error=ENOSPC,after=3".parse()?;
+/// assert_eq!(rule.to_string(), "op=write,path=*.db,error=ENOSPC,after=3");
+/// let error = "op=wirte,error=EIO".parse::<Rule>().unwrap_err();
+/// assert!(error.to_string().contains("there is no operation \"wirte\""));
+/// # Ok::<(), outrigger_layer_fault::BadRule>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Rule {
+    text: String,
+    ops: OpSet,
+    path: Option<Pattern>,
+    node: Option<Node>,
+    action: Action,
+    delay: Duration,
+    after: u64,
+    times: u64,
+    probability: f64,
+}
+
+/// What a rule does, apart from waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing else.
+    None,
+    /// Answers an error instead of doing the operation.
+    Refuse(Errno),
+    /// Does the operation, then answers an error.
+    Disown(Errno),
+    /// Lets the operation handle at most so many bytes.
+    Short(u32),
+}
+
+/// A rule's text cannot be understood; says which part and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRule(String);
+
+impl fmt::Display for BadRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadRule {}
+
+fn bad<T>(part: &str, expected: impl fmt::Display) -> Result<T, BadRule> {
+    Err(BadRule(format!("fault rule, part \"{part}\": {expected}")))
+}
+
+/// A glob for whole paths, or for last names when it has no `/`.
+#[derive(Debug, Clone)]
+struct Pattern {
+    glob: GlobMatcher,
+    last_name_only: bool,
+}
+
+impl Pattern {
+    fn matches(&self, path: &[u8]) -> bool {
+        let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        let subject = if self.last_name_only { last } else { path };
+        self.glob.is_match(Path::new(OsStr::from_bytes(subject)))
+    }
+}
+
+impl Rule {
+    /// Whether the rule is about `op` on these files, whose paths are only needed when [`Rule::has_path`].
+    pub(crate) fn concerns(&self, op: OpCode, subjects: &[Subject], paths: &[Vec<u8>]) -> bool {
+        let path = |pattern: &Pattern| paths.iter().any(|path| pattern.matches(path));
+        let node =
+            |node: Node| subjects.iter().any(|subject| subject.node == node && subject.names.is_empty());
+        self.ops.has(op) && self.path.as_ref().is_none_or(path) && self.node.is_none_or(node)
+    }
+
+    pub(crate) fn has_path(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// What it does.
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
+    /// How long it waits before that.
+    pub fn delay(&self) -> Duration {
+        self.delay
+    }
+
+    /// How many matches it spares first.
+    pub fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// How often it acts at most.
+    pub fn times(&self) -> u64 {
+        self.times
+    }
+
+    /// On which share of its matches it acts.
+    pub fn probability(&self) -> f64 {
+        self.probability
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for Rule {
+    type Err = BadRule;
+
+    fn from_str(text: &str) -> Result<Self, BadRule> {
+        let mut parts = Parts::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            parts.read(part, key.trim(), value.trim())?;
+        }
+        parts.finish(text.trim())
+    }
+}
+
+/// The parts of a rule as far as they were read.
+#[derive(Default)]
+struct Parts {
+    ops: Option<OpSet>,
+    path: Option<Pattern>,
+    node: Option<Node>,
+    error: Option<Errno>,
+    applied: bool,
+    short: Option<u32>,
+    delay: Option<Duration>,
+    after: Option<u64>,
+    times: Option<u64>,
+    probability: Option<f64>,
+}
+
+fn set<T>(part: &str, place: &mut Option<T>, value: T) -> Result<(), BadRule> {
+    if place.replace(value).is_some() { bad(part, "given twice") } else { Ok(()) }
+}
+
+fn number<T: FromStr>(part: &str, value: &str) -> Result<T, BadRule> {
+    value.parse().or_else(|_| bad(part, "expected a number"))
+}
+
+impl Parts {
+    fn read(&mut self, part: &str, key: &str, value: &str) -> Result<(), BadRule> {
+        match (key, value) {
+            ("op", _) => set(part, &mut self.ops, operations(part, value)?),
+            ("path", _) => set(part, &mut self.path, pattern(part, value)?),
+            ("node", _) => set(part, &mut self.node, Node(number(part, value)?)),
+            ("error", _) => set(part, &mut self.error, errno(part, value)?),
+            ("short", _) => set(part, &mut self.short, number(part, value)?),
+            ("delay", _) => set(part, &mut self.delay, duration(part, value)?),
+            ("after", _) => set(part, &mut self.after, number(part, value)?),
+            ("times", _) => set(part, &mut self.times, number(part, value)?),
+            ("once", "") => set(part, &mut self.times, 1),
+            ("always", "") => set(part, &mut self.times, u64::MAX),
+            ("probability", _) => match number(part, value)? {
+                share if (0.0..=1.0).contains(&share) => set(part, &mut self.probability, share),
+                _ => bad(part, "expected a number from 0 to 1"),
+            },
+            ("applied", "") => {
+                self.applied = true;
+                Ok(())
+            }
+            _ => bad(
+                part,
+                "expected op=, path=, node=, error=, applied, short=, delay=, after=, times=, once, always or probability=",
+            ),
+        }
+    }
+
+    fn finish(self, text: &str) -> Result<Rule, BadRule> {
+        let action = match (self.error, self.applied, self.short) {
+            (Some(errno), false, None) => Action::Refuse(errno),
+            (Some(errno), true, None) => Action::Disown(errno),
+            (None, false, Some(most)) => Action::Short(most),
+            (None, false, None) if self.delay.is_some() => Action::None,
+            (None, false, None) => return bad(text, "says nothing to do: give error=, short= or delay="),
+            (None, true, _) => return bad(text, "applied needs error="),
+            (Some(_), _, Some(_)) => {
+                return bad(text, "error= and short= exclude each other: give two rules");
+            }
+        };
+        Ok(Rule {
+            text: text.to_owned(),
+            ops: self.ops.unwrap_or(OpSet::all()),
+            path: self.path,
+            node: self.node,
+            action,
+            delay: self.delay.unwrap_or_default(),
+            after: self.after.unwrap_or(0),
+            times: self.times.unwrap_or(u64::MAX),
+            probability: self.probability.unwrap_or(1.0),
+        })
+    }
+}
+
+fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
+    let mut all = OpSet::NONE;
+    for name in value.split('|') {
+        let of_class = |class| {
+            let ops = OpCode::ALL.iter().filter(|op| op.class() == class);
+            ops.fold(OpSet::NONE, |set, &op| set.and(OpSet::of(&[op])))
+        };
+        let more = match name {
+            "any" => OpSet::all(),
+            "query" => of_class(Class::Query),
+            "change" => of_class(Class::Change),
+            name => match OpCode::from_name(name) {
+                Some(op) => OpSet::of(&[op]),
+                None => return bad(part, format_args!("there is no operation \"{name}\"")),
+            },
+        };
+        all = all.and(more);
+    }
+    Ok(all)
+}
+
+fn pattern(part: &str, value: &str) -> Result<Pattern, BadRule> {
+    if value.is_empty() {
+        return bad(part, "expected a pattern, as in *.db or /home/**");
+    }
+    let built = GlobBuilder::new(value).literal_separator(true).backslash_escape(true).build();
+    match built {
+        Ok(glob) => Ok(Pattern { glob: glob.compile_matcher(), last_name_only: !value.contains('/') }),
+        Err(error) => bad(part, error.kind()),
+    }
+}
+
+fn errno(part: &str, value: &str) -> Result<Errno, BadRule> {
+    // Linux keeps error numbers below 4096.
+    let named = || (1..4096).map(Errno).find(|errno| errno.name() == Some(value));
+    let numbered = value.parse().ok().filter(|number| (1..4096).contains(number)).map(Errno);
+    match numbered.or_else(named) {
+        Some(errno) => Ok(errno),
+        None => bad(part, "expected the name or number of an error, as in ENOSPC or 28"),
+    }
+}
+
+fn duration(part: &str, value: &str) -> Result<Duration, BadRule> {
+    let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let split = units.iter().find_map(|(unit, seconds)| Some((value.strip_suffix(unit)?, seconds)));
+    let seconds = split.and_then(|(count, seconds)| Some(count.parse::<f64>().ok()? * seconds));
+    match seconds.map(Duration::try_from_secs_f64) {
+        Some(Ok(duration)) => Ok(duration),
+        _ => bad(part, "expected a time, as in 250us, 10ms or 1.5s"),
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::*;
+use outrigger_core::ops::{Lookup, Read, Rename, Write};
+use outrigger_core::reply::{Count, Entry, Ttl};
+use outrigger_core::{Attr, Clock, Credentials, Errno, Generation, Handle, Name, Node, Stack};
+use outrigger_sim::{Scripted, Sim, Step};
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a good name")
+}
+
+fn read(node: u64) -> Request {
+    Read { node: Node(node), handle: Handle(1), offset: 0, len: 100 }.into()
+}
+
+fn write(node: u64) -> Request {
+    let data = Payload::from(vec![7; 100]);
+    Write { node: Node(node), handle: Handle(1), offset: 0, data, cached: false, kill_setid: false }.into()
+}
+
+fn lookup(dir: u64, text: &str) -> Request {
+    Lookup { dir: Node(dir), name: name(text) }.into()
+}
+
+/// Reads and writes do as asked; a name is the decimal number of its node.
+fn script(_: &Cx, request: &Request) -> Step {
+    Step::Now(match request {
+        Request::Read(read) => Reply::Data(Payload::from(vec![0; read.len as usize])),
+        Request::Write(write) => Reply::Count(Count(write.data.len() as u64)),
+        Request::Lookup(lookup) => {
+            let digits: String = lookup.name.to_string().chars().filter(char::is_ascii_digit).collect();
+            let (node, generation) = (Node(digits.parse().unwrap_or(0)), Generation(0));
+            let (attr, entry_ttl, attr_ttl) = (Attr::default(), Ttl::NEVER, Ttl::NEVER);
+            Reply::Entry(Entry { node, generation, attr, entry_ttl, attr_ttl })
+        }
+        _ => Reply::Done(()),
+    })
+}
+
+struct Bench {
+    sim: Arc<Sim>,
+    driver: Arc<Scripted>,
+    top: Arc<dyn Service>,
+}
+
+impl Bench {
+    fn new(rules: &[&str], seed: u64) -> Self {
+        let sim = Sim::new(1);
+        let driver = Scripted::new(&sim, script);
+        let rules: Vec<Rule> = rules.iter().map(|text| text.parse().expect("a good rule")).collect();
+        let fault = Fault::new(rules, seed, sim.clone());
+        let top = Stack::new(driver.clone()).push(fault).expect("any order is good").service();
+        Bench { sim, driver, top }
+    }
+
+    fn ask(&self, request: Request) -> Reply {
+        let (top, cx) = (Arc::clone(&self.top), Cx::new(1, Credentials::ROOT, "test"));
+        self.sim.block_on(async move { top.call(&cx, request).await })
+    }
+
+    fn fails(&self, request: Request) -> bool {
+        self.ask(request).error().is_some()
+    }
+}
+
+#[test]
+fn an_error_comes_instead_of_the_operation_with_the_rule_as_its_reason() {
+    let bench = Bench::new(&["op=write,error=ENOSPC"], 0);
+    let reply = bench.ask(write(2));
+    let error = reply.error().expect("an error");
+    assert_eq!(error.errno, Errno::ENOSPC);
+    assert!(error.to_string().contains("op=write,error=ENOSPC"), "{error}");
+    assert!(bench.driver.started().is_empty() && !bench.fails(read(2)));
+}
+
+#[test]
+fn an_applied_error_comes_after_the_operation() {
+    let bench = Bench::new(&["op=change,error=EIO,applied"], 0);
+    assert!(bench.fails(write(2)));
+    assert_eq!(bench.driver.started().len(), 1);
+}
+
+#[test]
+fn counts_say_which_matches_are_hit() {
+    for (rule, expected) in [
+        ("op=read,error=EIO,after=2", [false, false, true, true, true]),
+        ("op=read,error=EIO,once", [true, false, false, false, false]),
+        ("op=read,error=EIO,after=1,times=2", [false, true, true, false, false]),
+        ("op=read|write,error=EIO,always", [true; 5]),
+        ("error=EIO,probability=0", [false; 5]),
+    ] {
+        let bench = Bench::new(&[rule], 0);
+        assert_eq!([0; 5].map(|_| bench.fails(read(2))), expected, "{rule}");
+    }
+}
+
+#[test]
+fn probabilities_follow_the_seed() {
+    let run = |seed| {
+        let bench = Bench::new(&["op=read,error=EIO,probability=0.3"], seed);
+        (0..1000).map(|_| bench.fails(read(2))).collect::<Vec<bool>>()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    let hits = run(3).iter().filter(|&&hit| hit).count();
+    assert!((230..370).contains(&hits), "{hits} of 1000");
+}
+
+#[test]
+fn paths_are_matched_by_last_name_or_as_a_whole() {
+    for (rule, expected) in [
+        ("path=*.db,error=EIO", [false, true, true]),
+        ("path=/dir2/*,error=EIO", [false, false, true]),
+        ("path=/**/4.db,error=EIO", [false, false, true]),
+        ("path=/*.db,error=EIO", [false, true, false]),
+        ("node=3,error=EIO", [false, true, false]),
+    ] {
+        let bench = Bench::new(&[&format!("{rule},op=read")], 0);
+        bench.ask(lookup(1, "dir2"));
+        bench.ask(lookup(1, "3.db"));
+        bench.ask(lookup(2, "4.db"));
+        assert_eq!([2, 3, 4].map(|node| bench.fails(read(node))), expected, "{rule}");
+    }
+}
+
+#[test]
+fn a_rename_matches_by_either_name_and_moves_what_later_requests_match() {
+    let bench = Bench::new(&["path=new,error=EIO,after=1"], 0);
+    bench.ask(lookup(1, "5"));
+    let (dir, to_dir, flags) = (Node(1), Node(1), Default::default());
+    let rename = Rename { dir, name: name("5"), to_dir, to_name: name("new"), flags };
+    assert!(!bench.fails(rename.into()), "the first match is spared");
+    assert!(bench.fails(read(5)));
+}
+
+#[test]
+fn short_reads_and_writes_are_cut() {
+    let bench = Bench::new(&["short=30", "op=write,short=10"], 0);
+    assert_eq!(bench.ask(read(2)), Reply::Data(Payload::from(vec![0; 30])));
+    assert_eq!(bench.ask(write(2)), Reply::Count(Count(10)));
+}
+
+#[test]
+fn delays_add_up_and_come_first() {
+    let bench = Bench::new(&["delay=1.5s", "delay=500ms,error=EIO"], 0);
+    assert!(bench.fails(read(2)));
+    assert!(bench.sim.monotonic() >= Duration::from_secs(2));
+}
+
+#[test]
+fn a_bad_rule_says_what_is_wrong_with_which_part() {
+    for (text, part, expected) in [
+        ("", "", "nothing to do"),
+        ("op=write", "op=write", "nothing to do"),
+        ("op=wirte,error=EIO", "op=wirte", "no operation \"wirte\""),
+        ("error=EWRONG", "error=EWRONG", "name or number of an error"),
+        ("error=0", "error=0", "name or number of an error"),
+        ("error=EIO,after=x", "after=x", "a number"),
+        ("error=EIO,error=EPERM", "error=EPERM", "given twice"),
+        ("error=EIO,once,times=3", "times=3", "given twice"),
+        ("error=EIO,path=[", "path=[", ""),
+        ("error=EIO,path=", "path=", "a pattern"),
+        ("delay=5", "delay=5", "a time"),
+        ("delay=-1s", "delay=-1s", "a time"),
+        ("delay=1e300s", "delay=1e300s", "a time"),
+        ("error=EIO,probability=1.5", "probability=1.5", "from 0 to 1"),
+        ("applied", "applied", "needs error="),
+        ("error=EIO,short=3", "error=EIO,short=3", "exclude"),
+        ("colour=red", "colour=red", "expected op="),
+    ] {
+        let error = text.parse::<Rule>().expect_err(text).to_string();
+        assert!(error.contains(&format!("\"{part}\"")) && error.contains(expected), "{text}: {error}");
+    }
+}
