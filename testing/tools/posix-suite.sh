@@ -88,19 +88,25 @@ pjdfstest_on() {
     release_mounts "$scratch/mnt"
 }
 
+# run_fsx DIR LOG
+run_fsx() {
+    deadline 30 rm -rf "$1/fsx" && deadline 30 mkdir "$1/fsx" || return 1
+    RUST_LOG=error deadline 900 "$programs/fsx" -N "$fsx_ops" -S "$fsx_seed" -f "$tools/fsx.toml" -P "$logs" \
+        "$1/fsx/file" >"$2" 2>&1 && grep -q 'A-OK' "$2"
+}
+
 # fsx_on NAME LOCATION OPTIONS
 fsx_on() {
-    local suite=fsx-$1 log=$logs/fsx-$1.log work=$scratch/mnt/fsx began=$SECONDS outcome
+    local suite=fsx-$1 log=$logs/fsx-$1.log began=$SECONDS outcome
     if ! mount_outrigger "$2" "$3"; then
         record "$suite" 0 1 0 "mount failed: see $logs/mount.log"
+    elif ! run_fsx "$scratch/mnt" "$log"; then
+        outcome=$(grep -v '^$' "$log" | tail -n 1 | cut -c 1-120)
+        record "$suite" 0 1 0 "seed $fsx_seed: ${outcome:-no output}; see $log"
+    elif ! umount_outrigger; then
+        record "$suite" 0 1 0 "umount failed: see $logs/mount.log"
     else
-        if deadline 30 rm -rf "$work" && deadline 30 mkdir "$work" && RUST_LOG=error deadline 900 "$programs/fsx" -N "$fsx_ops" -S "$fsx_seed" -f "$tools/fsx.toml" -P "$logs" \
-            "$work/file" >"$log" 2>&1 && grep -q 'A-OK' "$log" && umount_outrigger; then
-            record "$suite" 1 0 0 "$fsx_ops operations, seed $fsx_seed, $((SECONDS - began)) s"
-        else
-            outcome=$(grep -v '^$' "$log" | tail -n 1 | cut -c 1-120)
-            record "$suite" 0 1 0 "seed $fsx_seed: ${outcome:-no output}; see $log"
-        fi
+        record "$suite" 1 0 0 "$fsx_ops operations, seed $fsx_seed, $((SECONDS - began)) s"
     fi
     release_mounts "$scratch/mnt"
 }
