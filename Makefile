@@ -61,10 +61,10 @@ install: $(program)
 	$(program) generate man $(target)/generated/man
 	$(program) generate completions $(target)/generated/completions
 	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/outrigger
-	install -d $(DESTDIR)$(SBINDIR) $(share)/man/man1 $(share)/man/man8
+	install -d $(DESTDIR)$(SBINDIR)
 	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
 	for page in $(target)/generated/man/*.[18]; do \
-	    install -m 644 "$$page" "$(share)/man/man$${page##*.}/" || exit 1; \
+	    install -D -m 644 "$$page" "$(share)/man/man$${page##*.}/$${page##*/}" || exit 1; \
 	done
 	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
 	install -D -m 644 $(target)/generated/completions/_outrigger $(share)/zsh/site-functions/_outrigger
