@@ -9,6 +9,8 @@ use ignore::WalkBuilder;
 
 /// Files over this size are data (fuzz corpora, archives), not text that a rule could judge.
 const TEXT_LIMIT: u64 = 1 << 20;
+/// Where inputs that fuzzing found are kept: data, even when they happen to be text.
+const CORPUS: &str = "fuzz/corpus/";
 
 /// A set of files, by path relative to the repository, with their text where they have one.
 #[derive(Debug, Default)]
@@ -35,7 +37,11 @@ impl Tree {
             let entry = entry?;
             let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             let Some(path) = entry.path().strip_prefix(root)?.to_str().filter(|_| !is_dir) else { continue };
-            let text = read_text(entry.path()).with_context(|| format!("cannot read {path}"))?;
+            let text = if path.starts_with(CORPUS) {
+                None
+            } else {
+                read_text(entry.path()).with_context(|| format!("cannot read {path}"))?
+            };
             tree.files.insert(path.to_owned(), text);
         }
         Ok(tree)
@@ -99,6 +105,7 @@ mod tests {
             (".ci/run", "#!/bin/sh\n"),
             ("target/debug/junk.rs", "junk"),
             ("docs/A.md", "text"),
+            ("fuzz/corpus/wire/1", "data"),
             (".git/config", "junk"),
         ] {
             let file = dir.path().join(path);
@@ -108,7 +115,8 @@ mod tests {
         std::fs::write(dir.path().join("docs/data.bin"), [0xff, 0xfe]).unwrap();
         let tree = Tree::read(dir.path()).unwrap();
         let paths: Vec<&str> = tree.files.keys().map(String::as_str).collect();
-        assert_eq!(paths, [".ci/run", ".gitignore", "docs/A.md", "docs/data.bin"]);
+        assert_eq!(paths, [".ci/run", ".gitignore", "docs/A.md", "docs/data.bin", "fuzz/corpus/wire/1"]);
+        assert_eq!(tree.text("fuzz/corpus/wire/1"), None);
         assert_eq!(tree.text("docs/data.bin"), None);
         assert_eq!(tree.text("docs/A.md"), Some("text"));
     }
