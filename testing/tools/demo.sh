@@ -55,17 +55,17 @@ make_tree() {
 look_into_package() {
     heading "A file inside a package: no unpacking, no root, nothing mounted"
     fetch_package
-    # Debian 13 moved the programs from /bin to /usr/bin.
-    bin=usr/bin
-    deadline 60 outrigger stat "$deb::/data.tar.xz::/$bin/ls" >/dev/null 2>&1 || bin=bin
     run "outrigger ls -l $deb"
-    run "outrigger ls -l $deb::/data.tar.xz::/$bin | sed -n 1,12p"
+    run "outrigger ls -l $deb::/data.tar.xz::/usr/bin | sed -n 1,12p"
     run "outrigger cat $deb::/data.tar.xz::/usr/share/doc/coreutils/copyright | sed -n 1,6p"
 }
 
 run_from_package() {
     heading "The same tree mounted: any program can use it"
     mkdir -p package
+    # Debian 13 moved ls from /bin to /usr/bin.
+    bin=usr/bin
+    deadline 60 outrigger stat "$deb::/data.tar.xz::/$bin/ls" >/dev/null 2>&1 || bin=bin
     run "outrigger mount $deb::/data.tar.xz package"
     run "outrigger status"
     run "package/$bin/ls --version | sed -n 1p"
