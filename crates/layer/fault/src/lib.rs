@@ -64,6 +64,21 @@ impl Fault {
         Fault { rules, seed, paths: with_path.then(|| Mutex::new(Paths::new(NODES))), runtime }
     }
 
+    /// A layer from text: rules, and perhaps `seed=NUMBER`, separated by `;`, as in `op=write,error=EIO,probability=0.1;seed=7`.
+    ///
+    /// # Errors
+    /// [`BadRule`] names the part that cannot be understood.
+    pub fn parse(text: &str, runtime: Arc<dyn Runtime>) -> Result<Self, BadRule> {
+        let (mut rules, mut seed) = (Vec::new(), 0);
+        for part in text.split(';').map(str::trim) {
+            match part.strip_prefix("seed=") {
+                Some(number) => seed = rule::number(part, number)?,
+                None => rules.push(part.parse()?),
+            }
+        }
+        Ok(Fault::new(rules, seed, runtime))
+    }
+
     /// How often each rule has acted, in the order in which they were given.
     pub fn acted(&self) -> Vec<u64> {
         self.rules.iter().map(|counted| counted.acted.load(Ordering::Relaxed)).collect()

@@ -171,7 +171,7 @@ fn set<T>(part: &str, place: &mut Option<T>, value: T) -> Result<(), BadRule> {
     if place.replace(value).is_some() { bad(part, "given twice") } else { Ok(()) }
 }
 
-fn number<T: FromStr>(part: &str, value: &str) -> Result<T, BadRule> {
+pub(crate) fn number<T: FromStr>(part: &str, value: &str) -> Result<T, BadRule> {
     value.parse().or_else(|_| bad(part, "expected a number"))
 }
 

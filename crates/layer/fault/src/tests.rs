@@ -149,6 +149,16 @@ fn delays_add_up_and_come_first() {
 }
 
 #[test]
+fn several_rules_and_a_seed_come_as_one_text() {
+    let sim = Sim::new(0);
+    let fault = Fault::parse("op=read,error=EIO; op=write,short=3 ;seed=9", sim.clone()).expect("good rules");
+    assert_eq!((fault.rules.len(), fault.seed, fault.acted()), (2, 9, vec![0, 0]));
+    for bad in ["", "op=read,error=EIO;", "seed=x", "op=read"] {
+        assert!(Fault::parse(bad, sim.clone()).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_bad_rule_says_what_is_wrong_with_which_part() {
     for (text, part, expected) in [
         ("", "", "nothing to do"),
