@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The definition of the command line. Help, man pages and completions all come from here.
 
-use crate::commands::cat;
-use clap::{Args, Parser, Subcommand};
+use crate::commands::Command;
+use clap::{Args, Parser};
 
 /// File systems outside the kernel: list, copy, mount and trace any tree.
 #[derive(Debug, Parser)]
@@ -34,11 +34,4 @@ pub struct TreeOptions {
     /// Give up on an operation after this many seconds.
     #[arg(long, global = true, value_name = "SECONDS", help_heading = "Trees")]
     pub timeout: Option<f64>,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Print files.
-    Cat(cat::Cat),
 }

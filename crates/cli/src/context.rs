@@ -2,16 +2,16 @@
 //! What every command gets: the trees it names, cancellation, and one way to report errors.
 
 use crate::cli::TreeOptions;
-use crate::location::Location;
+use crate::location::{Base, Location, TreeName};
 use crate::status::{Failure, Status};
-use crate::trees;
+use crate::trees::{self, DriverOptions};
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::{Cancel, Credentials, Error, Name, Result};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,9 +25,11 @@ pub struct Context {
     pub runtime: Arc<Threads>,
     /// Raised by Ctrl-C.
     pub cancel: Cancel,
+    /// The umask this program was started with: permission bits new files must not get.
+    pub umask: u32,
     options: TreeOptions,
     status: Cell<Status>,
-    opened: RefCell<Vec<(Location, Client)>>,
+    opened: RefCell<Vec<(TreeName, Client)>>,
 }
 
 /// A place in a tree.
@@ -73,6 +75,23 @@ impl Place {
     }
 }
 
+/// Reads the umask, and sets it to 0: requests carry the final mode of what they create.
+fn take_umask() -> u32 {
+    rustix::process::umask(rustix::fs::Mode::empty()).bits()
+}
+
+/// A host path from the root on; `..` and symbolic links in it are left to the walk.
+pub fn absolute(path: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if path.starts_with(b"/") {
+        return Ok(path);
+    }
+    let here = std::env::current_dir()
+        .map_err(|error| Failure::serious(format!("cannot find out the working directory: {error}")))?;
+    let mut whole = here.into_os_string().into_vec();
+    join(&mut whole, &path);
+    Ok(whole)
+}
+
 fn join(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && !path.ends_with(b"/") {
         path.push(b'/');
@@ -88,6 +107,7 @@ impl Context {
             json,
             runtime: Arc::new(Threads::new()),
             cancel,
+            umask: take_umask(),
             options,
             status: Cell::new(Status::Success),
             opened: RefCell::new(Vec::new()),
@@ -116,23 +136,28 @@ impl Context {
     /// # Errors
     /// A sentence that names the part of the LOCATION which cannot be opened, and why.
     pub fn place(&self, text: &OsStr) -> Result<Place, Failure> {
-        let mut location = Location::parse(text);
-        let path = trees::path_within(&mut location)?;
-        let known = self
-            .opened
-            .borrow()
-            .iter()
-            .find(|(known, _)| *known == location)
-            .map(|(_, client)| client.clone());
-        let client = match known {
-            Some(client) => client,
-            None => {
-                let client = trees::open(self, &location)?;
-                self.opened.borrow_mut().push((location, client.clone()));
-                client
-            }
-        };
+        if text.is_empty() {
+            return Err(Failure::serious("an empty LOCATION names nothing"));
+        }
+        let (name, path) = Location::parse(text).split();
+        let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
+        let client = self.tree(name, &DriverOptions::parse(&self.options.opt))?;
         Ok(Place { client, path, shown: text.to_owned() })
+    }
+
+    /// The tree with this name. Trees are opened once for a command, however often they are named.
+    ///
+    /// # Errors
+    /// A sentence that names the part which cannot be opened, and why.
+    pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Client, Failure> {
+        let known =
+            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, client)| client.clone());
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let client = trees::open(self, &name, options)?;
+        self.opened.borrow_mut().push((name, client.clone()));
+        Ok(client)
     }
 
     /// Tells the user on standard error that something went wrong, and remembers how badly.

@@ -10,6 +10,7 @@
 //! of a name and its `::` doubled (`::::`).
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
@@ -49,6 +50,41 @@ impl Location {
         let mut parts = split(text.as_bytes()).into_iter();
         let base = Base::parse(&parts.next().unwrap_or_default());
         Location { base, nested: parts.collect() }
+    }
+}
+
+/// The tree a LOCATION leads into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeName {
+    /// All of what the base names; for host paths the whole host, so that symbolic links lead where they lead elsewhere.
+    Whole(Base),
+    /// The tree inside the file a LOCATION names.
+    Inside(Box<Location>),
+}
+
+impl Location {
+    /// The innermost tree, and the path in it.
+    pub fn split(mut self) -> (TreeName, Vec<u8>) {
+        if let Some(path) = self.nested.pop() {
+            return (TreeName::Inside(Box::new(self)), path);
+        }
+        match self.base {
+            Base::Host(path) => (TreeName::Whole(Base::Host("/".into())), path.into_os_string().into_vec()),
+            Base::Remote { host, path } => (TreeName::Whole(Base::Remote { host, path: Vec::new() }), path),
+            url @ Base::Url { .. } => (TreeName::Whole(url), Vec::new()),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    /// As the user would write it, with odd bytes replaced.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.base {
+            Base::Host(path) => write!(f, "{}", path.display())?,
+            Base::Url { scheme, rest } => write!(f, "{scheme}://{rest}")?,
+            Base::Remote { host, path } => write!(f, "{host}:{}", String::from_utf8_lossy(path))?,
+        }
+        self.nested.iter().try_for_each(|path| write!(f, "::{}", String::from_utf8_lossy(path)))
     }
 }
 
@@ -122,6 +158,13 @@ mod tests {
         for (text, base) in cases {
             assert_eq!(parse(text), Location { base, nested: vec![] }, "{text}");
         }
+    }
+
+    #[test]
+    fn the_last_part_is_a_path_in_the_tree_of_the_file_before_it() {
+        assert_eq!(parse("/etc").split(), (TreeName::Whole(Base::Host("/".into())), b"/etc".to_vec()));
+        let (tree, path) = parse("a.deb::/data.tar::/usr").split();
+        assert_eq!((tree, path), (TreeName::Inside(Box::new(parse("a.deb::/data.tar"))), b"/usr".to_vec()));
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub enum Notice {
         /// The name that is gone.
         name: Name,
     },
+    /// Anything may have changed: names and attributes are asked for again before they are believed.
+    InvalidateAll,
     /// Content the door may put into its cache.
     Store {
         /// The file.

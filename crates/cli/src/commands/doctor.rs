@@ -103,11 +103,13 @@ fn device() -> Finding {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Finding::new(CHECK, State::Good, "can be opened", None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let advice = "load the module (modprobe fuse), or pass the device into the container (--device /dev/fuse)";
+            let advice =
+                "load the module (modprobe fuse), or pass the device into the container (--device /dev/fuse)";
             Finding::new(CHECK, State::Broken, error.to_string(), Some(advice))
         }
         Err(error) => {
-            let advice = "fusermount3 may still be able to mount; else ask for read and write permission on it";
+            let advice =
+                "fusermount3 may still be able to mount; else ask for read and write permission on it";
             Finding::new(CHECK, State::Limited, error.to_string(), Some(advice))
         }
     }

@@ -6,9 +6,16 @@ use crate::context::Context;
 use crate::control::{self, Answer, Ask};
 use crate::status::Failure;
 use clap::Args;
-use std::path::PathBuf;
+use rustix::fs::StatVfsMountFlags;
+use rustix::mount::MountFlags;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `flush`.
+///
+/// What programs have written is written through first. Then names and attributes are asked for again, and the
+/// superuser's mounts drop the content of files nobody uses.
 #[derive(Debug, Args)]
 pub struct Flush {
     /// The mounts.
@@ -23,6 +30,7 @@ impl Run for Flush {
         for mount in &self.mounts {
             let (peer, _) = control::find(mount)?;
             let failed = |what: String| Failure::new(format!("cannot flush '{}': {what}", mount.display()));
+            write_and_drop(mount).map_err(|error| failed(error.to_string()))?;
             match peer.ask(&Ask::Flush).map_err(|error| failed(error.to_string()))? {
                 Answer::Done => {}
                 Answer::Failed(reason) => return Err(failed(reason)),
@@ -31,4 +39,31 @@ impl Run for Flush {
         }
         Ok(())
     }
+}
+
+/// Writes dirty pages, and drops unused inodes and their pages, which the kernel does on a remount.
+fn write_and_drop(mount: &Path) -> io::Result<()> {
+    let dir = File::open(mount)?;
+    rustix::fs::syncfs(&dir)?;
+    if rustix::process::geteuid().is_root() {
+        let now = rustix::fs::fstatvfs(&dir)?.f_flag;
+        drop(dir);
+        rustix::mount::mount_remount(mount, kept(now), "")?;
+    }
+    Ok(())
+}
+
+/// The mount flags that a remount would lose otherwise.
+fn kept(now: StatVfsMountFlags) -> MountFlags {
+    let pairs = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+    ];
+    pairs.into_iter().filter(|(flag, _)| now.contains(*flag)).map(|(_, kept)| kept).collect()
 }

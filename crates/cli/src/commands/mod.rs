@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The commands: one module each.
+//! The commands: one module each, and the table that names them.
 
 pub mod cat;
+pub mod doctor;
+pub mod drivers;
+pub mod flush;
+pub mod generate;
+pub mod mount;
+pub mod status;
+pub mod trace;
+pub mod umount;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
 use crate::status::{Failure, Status};
+use clap::Subcommand;
 use outrigger_core::Cancel;
 use std::process::ExitCode;
 
@@ -22,15 +31,34 @@ pub trait Run {
     fn run(self, context: &Context) -> Result<(), Failure>;
 }
 
-/// Runs the command the user asked for.
-pub fn run(cli: Cli) -> ExitCode {
-    let Cli { json, trees, command, .. } = cli;
-    match command {
-        Command::Cat(command) => start(command, json, trees),
-    }
+macro_rules! commands {
+    ($(#[doc = $doc:literal] $module:ident::$command:ident;)*) => {
+        /// The commands.
+        #[derive(Debug, Subcommand)]
+        pub enum Command { $(#[doc = $doc] $command(Box<$module::$command>),)* }
+
+        /// Runs the command the user asked for.
+        pub fn run(cli: Cli) -> ExitCode {
+            let Cli { json, trees, command, .. } = cli;
+            match command { $(Command::$command(command) => start(*command, json, trees),)* }
+        }
+    };
 }
 
-fn start<C: Run>(command: C, json: bool, trees: crate::cli::TreeOptions) -> ExitCode {
+// In the order of the help text: looking, changing, mounting, finding out.
+commands! {
+    #[doc = "Print files"] cat::Cat;
+    #[doc = "Mount a tree in a directory"] mount::Mount;
+    #[doc = "End mounts, also dead and hanging ones"] umount::Umount;
+    #[doc = "Show what mounts are and do"] status::Status;
+    #[doc = "Show the messages of a mount as they pass"] trace::Trace;
+    #[doc = "Make a mount drop what it has cached"] flush::Flush;
+    #[doc = "List the kinds of trees"] drivers::Drivers;
+    #[doc = "Find out what this machine permits"] doctor::Doctor;
+    #[doc = "Write man pages or shell completions"] generate::Generate;
+}
+
+fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     let context = Context::new(C::NAME, json, trees, Cancel::default());
     if let Err(failure) = command.run(&context) {
         context.complain(failure.status, &failure);

@@ -40,7 +40,8 @@ impl Status {
         if !self.mounts.is_empty() {
             return self.mounts.iter().map(|mount| control::find(mount).map(|(_, status)| status)).collect();
         }
-        let peers = control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
+        let peers =
+            control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
         Ok(peers.iter().filter_map(|peer| ask(context, peer)).collect())
     }
 }

@@ -39,7 +39,8 @@ fn check(path: &Path) -> io::Result<()> {
     if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 == 0 {
         return Ok(());
     }
-    let reason = format!("'{}' must be a directory of yours that nobody else can enter (mode 0700)", path.display());
+    let reason =
+        format!("'{}' must be a directory of yours that nobody else can enter (mode 0700)", path.display());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 

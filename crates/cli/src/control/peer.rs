@@ -92,6 +92,7 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
             _ => {}
         }
     }
-    let message = format!("'{}' is not a mount of yours: `outrigger status` lists them", mountpoint.display());
+    let message =
+        format!("'{}' is not a mount of yours: `outrigger status` lists them", mountpoint.display());
     Err(Failure::new(message))
 }

@@ -16,11 +16,8 @@ pub trait Controlled: Send + Sync {
     /// What it is and what it does now.
     fn status(&self) -> MountStatus;
 
-    /// Drops caches.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    fn flush(&self) -> Result<(), String>;
+    /// Stops believing what was cached.
+    fn flush(&self);
 
     /// Writes messages to `out` as they pass, until writing fails.
     fn trace(&self, json: bool, out: UnixStream);
@@ -86,7 +83,10 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
     BufReader::new((&stream).take(ASK_MAX)).read_line(&mut line)?;
     let answer = match serde_json::from_str(&line) {
         Ok(Ask::Status) => Answer::Status(Box::new(mount.status())),
-        Ok(Ask::Flush) => mount.flush().map_or_else(Answer::Failed, |()| Answer::Done),
+        Ok(Ask::Flush) => {
+            mount.flush();
+            Answer::Done
+        }
         Ok(Ask::Trace { json }) => {
             mount.trace(json, stream);
             return Ok(());

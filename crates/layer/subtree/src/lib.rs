@@ -96,7 +96,7 @@ impl Notify for Renumbered {
                 up.node(dir);
                 up.node(node);
             }
-            Notice::Wake { .. } => {}
+            Notice::InvalidateAll | Notice::Wake { .. } => {}
         }
         if !up.forbidden {
             self.above.notify(notice);

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `ls` finds out about each name.
+
+use super::Lister;
+use super::options::{Indicator, Layout, Links, Which};
+use crate::context::Place;
+use crate::format::colour::Part;
+use crate::format::quote::for_message;
+use crate::status::Status;
+use bytes::Bytes;
+use outrigger_client::{Follow, Inode};
+use outrigger_core::{Attr, Errno, FileKind, Result, Time, XattrName};
+use std::os::unix::ffi::OsStrExt;
+
+/// A name and what is known about it.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name as it is shown.
+    pub name: Vec<u8>,
+    /// Attributes, unless finding them out failed.
+    pub attr: Option<Attr>,
+    /// The kind, as far as it is known without attributes.
+    pub kind: Option<FileKind>,
+    /// What a symbolic link points to.
+    pub target: Option<Vec<u8>>,
+    /// The mode of what it leads to, when that was asked for and exists.
+    pub target_mode: Option<u32>,
+    /// Whether it has an access control list.
+    pub acl: bool,
+    /// Whether it has capabilities.
+    pub capability: bool,
+}
+
+impl Entry {
+    /// Whether it is a directory, or a link to one whose target was asked for.
+    pub fn leads_to_directory(&self) -> bool {
+        let target = self.target_mode.and_then(FileKind::of_mode);
+        self.kind == Some(FileKind::Directory) || target == Some(FileKind::Directory)
+    }
+
+    /// The time that counts; `None` when it is unknown.
+    pub fn time(&self, which: Which) -> Option<Time> {
+        let attr = self.attr.as_ref()?;
+        match which {
+            Which::Modified => Some(attr.mtime),
+            Which::Changed => Some(attr.ctime),
+            Which::Accessed => Some(attr.atime),
+            Which::Born => attr.btime,
+        }
+    }
+
+    /// Whether it is a device node.
+    pub fn is_device(&self) -> bool {
+        matches!(self.kind, Some(FileKind::CharDevice | FileKind::BlockDevice)) && self.attr.is_some()
+    }
+}
+
+impl Lister<'_> {
+    /// What an operand names. Failing to find out is reported.
+    pub fn operand(&mut self, place: &Place) -> Option<Entry> {
+        match find_operand(place, self.options.links) {
+            Ok(inode) => Some(self.examine(place.shown.as_bytes().to_vec(), place, &inode)),
+            Err(error) => {
+                let name = for_message(place.shown.as_bytes());
+                self.complain(Status::Serious, format_args!("cannot access {name}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// What a name in the directory at `directory` leads to.
+    pub fn child(&mut self, directory: &Place, name: Vec<u8>, inode: Inode) -> Entry {
+        let follows = self.options.links == Links::Follow && inode.kind() == FileKind::Symlink;
+        if !self.needs_place(&inode, follows) {
+            return plain(name, &inode);
+        }
+        let place = directory.child(&name);
+        if !follows {
+            return self.examine(name, &place, &inode);
+        }
+        match place.find(Follow::Yes) {
+            Ok(target) => self.examine(name, &place, &target),
+            Err(error) => {
+                let shown = for_message(place.shown.as_bytes());
+                self.complain(Status::Minor, format_args!("cannot access {shown}: {error}"));
+                Entry { attr: None, ..plain(name, &inode) }
+            }
+        }
+    }
+
+    fn needs_place(&self, inode: &Inode, follows: bool) -> bool {
+        let link = inode.kind() == FileKind::Symlink && (self.wants_targets() || self.context.json);
+        follows || link || self.options.layout == Layout::Long || self.options.colours.is_some()
+    }
+
+    fn wants_targets(&self) -> bool {
+        self.options.layout == Layout::Long || self.options.colours_need_targets()
+    }
+
+    /// What `inode`, found as `name` at `place`, is.
+    pub fn examine(&mut self, name: Vec<u8>, place: &Place, inode: &Inode) -> Entry {
+        let mut entry = plain(name, inode);
+        let colours = self.options.colours.as_ref();
+        if inode.kind() == FileKind::Regular && colours.is_some_and(|colours| colours.has(Part::Capability)) {
+            entry.capability = has_xattr(inode, b"security.capability");
+        }
+        if self.options.layout == Layout::Long && inode.kind() != FileKind::Symlink {
+            entry.acl = has_acl(inode);
+        }
+        if inode.kind() == FileKind::Symlink && (self.wants_targets() || self.context.json) {
+            match inode.readlink() {
+                Ok(target) => entry.target = Some(target.to_vec()),
+                Err(error) => {
+                    let shown = for_message(place.shown.as_bytes());
+                    self.complain(Status::Minor, format_args!("cannot read symbolic link {shown}: {error}"));
+                }
+            }
+            let shows_kind = self.options.indicator >= Indicator::FileType;
+            if entry.target.is_some() && (shows_kind || self.options.colours_need_targets()) {
+                entry.target_mode = place.find(Follow::Yes).ok().map(|target| target.attr().mode);
+            }
+        }
+        entry
+    }
+}
+
+fn plain(name: Vec<u8>, inode: &Inode) -> Entry {
+    Entry {
+        name,
+        attr: Some(inode.attr().clone()),
+        kind: FileKind::of_mode(inode.attr().mode),
+        target: None,
+        target_mode: None,
+        acl: false,
+        capability: false,
+    }
+}
+
+fn find_operand(place: &Place, links: Links) -> Result<Inode> {
+    match links {
+        Links::Keep => place.find(Follow::No),
+        Links::Follow | Links::FollowGiven => place.find(Follow::Yes),
+        Links::FollowGivenDirectories => match place.find(Follow::Yes) {
+            Ok(inode) if inode.is_dir() => Ok(inode),
+            Err(error) if error.errno != Errno::ENOENT && error.errno != Errno::ELOOP => Err(error),
+            _ => place.find(Follow::No),
+        },
+    }
+}
+
+fn has_xattr(inode: &Inode, name: &'static [u8]) -> bool {
+    XattrName::new(Bytes::from_static(name)).is_ok_and(|name| inode.xattr(&name).is_ok())
+}
+
+/// A list that says no more than the permissions is not stored, so that having one means having more.
+fn has_acl(inode: &Inode) -> bool {
+    let names = inode.xattrs().unwrap_or_default();
+    names.iter().any(|name| match name.as_bytes() {
+        b"system.posix_acl_access" | b"system.nfs4_acl" => true,
+        b"system.posix_acl_default" => inode.is_dir(),
+        _ => false,
+    })
+}

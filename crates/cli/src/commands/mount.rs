@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger mount`: a tree in a directory of the host, through FUSE.
+
+use super::Run;
+use crate::context::Context;
+use crate::mounted;
+use crate::status::{Failure, Status};
+use clap::Args;
+use std::env;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// The tree: a directory, an archive, `mem:`, or a directory inside an archive.
+    #[arg(value_name = "LOCATION")]
+    pub source: OsString,
+    /// Where to mount it.
+    #[arg(value_name = "DIR")]
+    pub mountpoint: PathBuf,
+    /// Options of the mount and of the driver.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+}
+
+/// Set in the environment of the process that serves a mount in the background.
+const SERVING: &str = "OUTRIGGER_SERVING";
+/// What that process prints once the mount answers.
+pub const READY: &str = "ready\n";
+
+impl Run for Mount {
+    const NAME: &'static str = "mount";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let serving = env::var_os(SERVING).is_some();
+        if serving || self.foreground {
+            return mounted::serve(context, &self, serving);
+        }
+        start_in_background()
+    }
+}
+
+/// Runs this program again to serve the mount, and returns once the mount answers.
+///
+/// Forking instead would leave a child with one of several threads; a new process image has no such past.
+fn start_in_background() -> Result<(), Failure> {
+    let cannot = |error| Failure::serious(format!("cannot start the process that serves the mount: {error}"));
+    let mut child = Command::new("/proc/self/exe")
+        .args(env::args_os().skip(1))
+        .env(SERVING, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let mut said = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut said).map_err(cannot)?;
+    }
+    if said == READY {
+        return Ok(());
+    }
+    Err(explain(child.wait().map_err(cannot)?))
+}
+
+/// The child has said why it failed, unless it was killed.
+fn explain(status: ExitStatus) -> Failure {
+    let code = if status.code() == Some(2) { Status::Serious } else { Status::Minor };
+    let message = match status.code() {
+        Some(_) => "nothing was mounted".to_owned(),
+        None => format!("nothing was mounted: the process that serves the mount died ({status})"),
+    };
+    Failure { message, status: code }
+}

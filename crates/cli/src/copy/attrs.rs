@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attributes, in the order in which they survive: owner, extended attributes, then mode and times.
+//!
+//! Changing the owner clears set-id bits and capabilities, so it comes first; everything changes the times, so they
+//! come last.
+
+use super::shared::Shared;
+use outrigger_client::Inode;
+use outrigger_core::ops::XattrFlags;
+use outrigger_core::{Attr, Errno, FileKind, Result, SetAttrs, SetTime, XattrName};
+
+/// Set-id bits and the sticky bit: not kept by a file whose owner could not be kept.
+const SPECIAL: u32 = 0o7000;
+
+/// Bits withheld from a new file until it has its owner, lest the wrong group reads it.
+pub(super) fn withheld(shared: &Shared, kind: FileKind) -> u32 {
+    match (shared.options.preserve.ownership, kind) {
+        (true, _) => 0o077,
+        (false, FileKind::Directory) if shared.options.preserve.mode => 0o022,
+        (false, _) => 0,
+    }
+}
+
+/// The mode `target` ends with, given the source's; `None` when the one it was made with stays.
+fn final_mode(shared: &Shared, source: &Attr, made: Option<u32>, target: &Attr) -> Option<u32> {
+    let preserve = &shared.options.preserve;
+    let wanted = if preserve.mode {
+        source.permissions()
+    } else if preserve.default_mode {
+        made?;
+        let default = if source.is_dir() { 0o777 } else { 0o666 };
+        default & !shared.umask
+    } else {
+        // The set-gid bit of a directory comes from its parent.
+        (made? & !shared.umask) | (target.permissions() & 0o6000)
+    };
+    Some(wanted)
+}
+
+/// Gives `target` the attributes of `source` that are to be kept. `made` is the mode a new file was meant to get
+/// before the umask; `None` for a file that was there already.
+pub(super) fn preserve(shared: &Shared, source: &Inode, target: &mut Inode, made: Option<u32>, to: &[u8]) {
+    let kind = source.kind();
+    let mut mode = final_mode(shared, source.attr(), made, target.attr());
+    if shared.options.preserve.ownership && !owner(shared, source.attr(), target, to) {
+        mode = mode.map(|mode| mode & !SPECIAL);
+    }
+    if kind != FileKind::Symlink {
+        xattrs(shared, source, target, to);
+    }
+    let mut attrs = SetAttrs::default();
+    if kind != FileKind::Symlink {
+        attrs.mode = mode.filter(|&mode| mode != target.attr().permissions() || mode & SPECIAL != 0);
+    }
+    if shared.options.preserve.timestamps {
+        attrs.atime = Some(SetTime::To(source.attr().atime));
+        attrs.mtime = Some(SetTime::To(source.attr().mtime));
+    }
+    if attrs != SetAttrs::default()
+        && let Err(error) = target.set(attrs)
+    {
+        let what = if shared.options.preserve.timestamps { "preserving times for" } else { "preserving permissions for" };
+        shared.cannot(what, to, &error);
+    }
+}
+
+/// Keeps owner and group as far as that is permitted; whether both are kept.
+fn owner(shared: &Shared, source: &Attr, target: &mut Inode, to: &[u8]) -> bool {
+    let now = target.attr();
+    if (now.uid, now.gid) == (source.uid, source.gid) {
+        return true;
+    }
+    let both = SetAttrs { uid: Some(source.uid), gid: Some(source.gid), ..SetAttrs::default() };
+    match target.set(both) {
+        Ok(_) => true,
+        Err(error) if matches!(error.errno, Errno::EPERM | Errno::EINVAL | Errno::EOPNOTSUPP) => {
+            // Only root gives files away; a group one is a member of may still be kept.
+            let group = SetAttrs { gid: Some(source.gid), ..SetAttrs::default() };
+            drop(target.set(group));
+            if is_root() {
+                shared.cannot("failed to preserve ownership for", to, &error);
+            }
+            false
+        }
+        Err(error) => {
+            shared.cannot("failed to preserve ownership for", to, &error);
+            false
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Which preserve option an attribute belongs to: lists are permissions.
+fn is_acl(name: &XattrName) -> bool {
+    name.starts_with(b"system.posix_acl_")
+}
+
+fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
+    let preserve = &shared.options.preserve;
+    if !preserve.mode && !preserve.xattr {
+        return;
+    }
+    let names = match source.xattrs() {
+        Ok(names) => names,
+        Err(error) if error.errno == Errno::EOPNOTSUPP => return,
+        Err(error) if preserve.require_xattr => return shared.cannot("listing attributes of", to, &error),
+        Err(_) => return,
+    };
+    for name in names {
+        let wanted = if is_acl(&name) { preserve.mode } else { preserve.xattr };
+        if !wanted {
+            continue;
+        }
+        match copy_xattr(source, target, &name) {
+            Ok(()) => {}
+            Err(error) if is_acl(&name) => shared.cannot("preserving permissions for", to, &error),
+            Err(error) if preserve.require_xattr => {
+                shared.cannot(&format!("setting attribute '{name}' for"), to, &error);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn copy_xattr(source: &Inode, target: &Inode, name: &XattrName) -> Result<()> {
+    match source.xattr(name) {
+        Ok(value) => target.set_xattr(name, value, XattrFlags::empty()),
+        // It went away since it was listed.
+        Err(error) if error.errno == Errno::ENODATA => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes away the access control lists a file got from its directory, so that its mode alone decides.
+pub(super) fn drop_inherited_acl(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
+    let Ok(own) = source.xattrs() else { return };
+    let Ok(names) = target.xattrs() else { return };
+    for name in names.iter().filter(|name| is_acl(name) && !own.contains(name)) {
+        if let Err(error) = target.remove_xattr(name)
+            && error.errno != Errno::ENODATA
+        {
+            shared.cannot("preserving permissions for", to, &error);
+        }
+    }
+}

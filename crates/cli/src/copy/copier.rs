@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Walks the source, decides about each file, and makes everything but regular files.
+
+use super::conflict::{Conflict, Decision, announcement};
+use super::directory::{Directory, Finish};
+use super::file::{FileCopy, new_mode};
+use super::options::{Deref, Options};
+use super::pool::Pool;
+use super::shared::Shared;
+use super::target::{Spot, base_name, shown, shown_below, spot, wants_directory};
+use super::{attrs, target};
+use crate::context::{Context, Place};
+use crate::modes;
+use crate::progress::Progress;
+use crate::say::quoted;
+use crate::status::Status;
+use outrigger_client::{Entries, Follow, Inode, TreeId};
+use outrigger_core::{Errno, Error, FileKind, Name, Node, Target};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Files of a directory that are copied in the order of their inode numbers, which is near the order in which most
+/// trees store them.
+const BATCH: usize = 1024;
+/// Files up to this size in bytes are copied side by side.
+const SMALL: u64 = 64 << 20;
+
+/// Copies one operand after the other.
+pub struct Copier<'c> {
+    context: &'c Context,
+    shared: Arc<Shared>,
+    pool: Pool,
+    /// The copy of each file with several names, and the file itself so that its node stays its own.
+    links: HashMap<(TreeId, Node), (Inode, Inode)>,
+    /// Directories and files made for operands: neither sources nor to be overwritten by other operands.
+    made: Vec<Inode>,
+    /// Operands copied so far.
+    seen: HashSet<(TreeId, Node, Vec<u8>)>,
+    seen_inodes: Vec<Inode>,
+}
+
+/// A file to be copied.
+struct Item {
+    source: Inode,
+    dir: Arc<Directory>,
+    name: Name,
+    from: Vec<u8>,
+    to: Vec<u8>,
+    /// Set when it is an operand.
+    operand: Option<Place>,
+}
+
+/// A source directory under way.
+struct Frame {
+    source: Arc<Inode>,
+    dir: Arc<Directory>,
+    entries: Entries,
+    batch: Vec<(Name, Inode)>,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl<'c> Copier<'c> {
+    /// A copier that reports through `context`.
+    pub fn new(context: &'c Context, options: Options, progress: Progress) -> Self {
+        let shared = Arc::new(Shared::new(options, progress, context.cancel.clone(), modes::umask()));
+        Copier {
+            context,
+            pool: Pool::new(Arc::clone(&shared)),
+            shared,
+            links: HashMap::new(),
+            made: Vec::new(),
+            seen: HashSet::new(),
+            seen_inodes: Vec::new(),
+        }
+    }
+
+    /// Copies `source` to `target`; whether everything arrived. Files may still be on their way: see
+    /// [`Copier::wait`].
+    pub fn copy(&mut self, source: &Place, target: &Place) -> bool {
+        let before = self.shared.failures();
+        let follow = if self.shared.options.deref == Deref::Never { Follow::No } else { Follow::Yes };
+        match source.find(follow) {
+            Ok(inode) => self.operand(inode, source, target),
+            Err(error) => self.shared.cannot("cannot stat", shown(source), &error),
+        }
+        self.flush();
+        before == self.shared.failures()
+    }
+
+    /// Waits until every file has arrived; whether nothing failed since the copier was made.
+    pub fn wait(&mut self) -> bool {
+        self.pool.wait();
+        self.flush();
+        self.shared.failures() == 0
+    }
+
+    /// Puts what `source` is into `dir` under `name`, as an operand.
+    pub fn copy_into(&mut self, source: Inode, from: &[u8], dir: Inode, name: Name, to: Vec<u8>) {
+        let dir = Directory::existing(dir, &self.shared);
+        let item = Item { source, dir, name, from: from.to_vec(), to, operand: None };
+        self.run(item);
+    }
+
+    fn operand(&mut self, source: Inode, place: &Place, target: &Place) {
+        let from = shown(place).to_vec();
+        let to = shown(target).to_vec();
+        if source.is_dir() && !self.shared.options.recursive {
+            let name = quoted(&from);
+            return self.shared.complain(format_args!("-r not specified; omitting directory {name}"));
+        }
+        if !self.remember(&source, &from, &to) {
+            return;
+        }
+        match spot(target) {
+            Ok(Spot::Itself(inode)) => self.merge_operand(source, inode, from, to),
+            Ok(Spot::Named(dir, name)) => {
+                let dir = Directory::existing(dir, &self.shared);
+                self.run(Item { source, dir, name, from, to, operand: Some(target.clone()) });
+            }
+            Err(error) => {
+                let what = match (source.kind(), error.errno) {
+                    (FileKind::Directory, _) => "cannot create directory",
+                    (_, Errno::ENOTDIR) => "cannot stat",
+                    (FileKind::Symlink, _) => "cannot create symbolic link",
+                    _ => "cannot create regular file",
+                };
+                self.shared.cannot(what, &to, &error);
+            }
+        }
+    }
+
+    /// Whether this operand is new for this target.
+    fn remember(&mut self, source: &Inode, from: &[u8], to: &[u8]) -> bool {
+        let key = (source.client().tree(), source.node(), to.to_vec());
+        if !self.seen.insert(key) {
+            let kind = if source.is_dir() { "directory" } else { "file" };
+            self.shared
+                .remark(format!("warning: source {kind} {} specified more than once", quoted(from)));
+            return false;
+        }
+        true
+    }
+
+    fn merge_operand(&mut self, source: Inode, target: Inode, from: Vec<u8>, to: Vec<u8>) {
+        if !source.is_dir() {
+            let name = quoted(&to);
+            return self
+                .shared
+                .complain(format_args!("cannot overwrite directory {name} with non-directory"));
+        }
+        if source.is_same(&target) {
+            let (from, to) = (quoted(&from), quoted(&to));
+            return self.shared.complain(format_args!("{from} and {to} are the same file"));
+        }
+        if let Some(frame) = self.enter(source, target, None, None, from, to) {
+            self.walk(frame);
+        }
+    }
+
+    /// Copies one operand with everything below it.
+    fn run(&mut self, item: Item) {
+        let is_operand = item.operand.is_some();
+        let (dir, name) = (Arc::clone(&item.dir), item.name.clone());
+        let frame = self.item(item);
+        if is_operand && let Ok(Some(inode)) = dir.inode.find(&name) {
+            self.made.push(inode);
+        }
+        Directory::release(dir, &self.shared);
+        if let Some(frame) = frame {
+            self.walk(frame);
+        }
+    }
+
+    fn walk(&mut self, first: Frame) {
+        let mut frames = vec![first];
+        while let Some(frame) = frames.last_mut() {
+            self.flush();
+            if self.shared.cancel.is_raised() {
+                break;
+            }
+            match frame.next(&self.shared) {
+                Some((name, source)) => {
+                    let item = frame.item(name, source);
+                    let below = self.item_below(item, &frames);
+                    frames.extend(below);
+                }
+                None => {
+                    if let Some(Frame { dir, .. }) = frames.pop() {
+                        Directory::release(dir, &self.shared);
+                    }
+                }
+            }
+        }
+        // After an interruption directories stay without their attributes: they are not complete.
+        while let Some(Frame { dir, .. }) = frames.pop() {
+            Directory::release(dir, &self.shared);
+        }
+    }
+
+    /// An item inside a directory: follows it if it should be, and refuses cycles.
+    fn item_below(&mut self, mut item: Item, above: &[Frame]) -> Option<Frame> {
+        if self.shared.options.deref == Deref::Always && item.source.kind() == FileKind::Symlink {
+            match follow(above, &item.source) {
+                Ok(inode) => item.source = inode,
+                Err(error) => {
+                    self.shared.cannot("cannot stat", &item.from, &error);
+                    return self.give_up(item);
+                }
+            }
+        }
+        if item.source.is_dir() {
+            if above.iter().any(|frame| frame.source.is_same(&item.source)) {
+                self.shared
+                    .complain(format_args!("cannot copy cyclic symbolic link {}", quoted(&item.from)));
+                return self.give_up(item);
+            }
+            if self.made.iter().any(|made| made.is_same(&item.source)) {
+                let (from, to) = (quoted(&above[0].from), quoted(&above[0].to));
+                self.shared.complain(format_args!("cannot copy a directory, {from}, into itself, {to}"));
+                return self.give_up(item);
+            }
+        }
+        self.item(item)
+    }
+
+    fn give_up(&self, item: Item) -> Option<Frame> {
+        Directory::release(item.dir, &self.shared);
+        None
+    }
+
+    /// Copies one file, or begins with a directory.
+    fn item(&mut self, item: Item) -> Option<Frame> {
+        let existing = match self.look(&item) {
+            Ok(existing) => existing,
+            Err(error) => {
+                self.shared.cannot("cannot stat", &item.to, &error);
+                return self.give_up(item);
+            }
+        };
+        let decision = match existing {
+            None => Decision::Make,
+            Some((existing, followed)) => self.decide(&item, existing, followed),
+        };
+        let existing = match decision {
+            Decision::Skip => return self.give_up(item),
+            Decision::Merge(target) => {
+                let Item { source, dir, from, to, .. } = item;
+                return self.enter(source, target, None, Some(dir), from, to);
+            }
+            Decision::Make => None,
+            Decision::Into(inode) => Some(inode),
+        };
+        if self.shared.options.verbose && self.shared.options.moving != item.source.is_dir() {
+            self.announce(&item);
+        } else if self.shared.options.verbose {
+            self.announce(&item);
+        }
+        self.make(item, existing)
+    }
+
+    fn announce(&self, item: &Item) {
+        self.shared.say(announcement(&self.shared, &item.source, &item.from, &item.to));
+    }
+
+    /// What has the name already, and where that leads if it is a symbolic link the user means to be followed.
+    fn look(&self, item: &Item) -> Result<Option<(Inode, Option<Inode>)>, Error> {
+        if item.dir.fresh {
+            return Ok(None);
+        }
+        let Some(existing) = item.dir.inode.find(&item.name)? else { return Ok(None) };
+        let options = &self.shared.options;
+        let follows = item.source.kind() == FileKind::Regular
+            && !options.moving
+            && !options.remove_destination
+            && !options.hard_link
+            && !options.symbolic_link;
+        match &item.operand {
+            Some(place) if follows && existing.kind() == FileKind::Symlink => match place.find(Follow::Yes) {
+                Ok(target) => Ok(Some((existing, Some(target)))),
+                Err(error) if error.errno == Errno::ENOENT => Ok(Some((existing, None))),
+                Err(error) => Err(error),
+            },
+            _ => Ok(Some((existing, None))),
+        }
+    }
+
+    fn decide(&self, item: &Item, existing: Inode, followed: Option<Inode>) -> Decision {
+        if item.operand.is_some()
+            && !item.source.is_dir()
+            && self.made.iter().any(|made| made.is_same(&existing))
+        {
+            let (from, to) = (quoted(&item.from), quoted(&item.to));
+            self.shared.complain(format_args!("will not overwrite just-created {to} with {from}"));
+            return Decision::Skip;
+        }
+        let conflict = Conflict {
+            shared: &self.shared,
+            source: &item.source,
+            dir: &item.dir.inode,
+            name: &item.name,
+            named: item.operand.is_some(),
+            from: &item.from,
+            to: &item.to,
+        };
+        conflict.decide(existing, followed)
+    }
+
+    /// Makes the copy under a name that is free, or writes into an existing file.
+    fn make(&mut self, item: Item, existing: Option<Inode>) -> Option<Frame> {
+        let options = &self.shared.options;
+        let (hard, symbolic) = (options.hard_link, options.symbolic_link);
+        if item.source.is_dir() {
+            return self.make_directory(item);
+        }
+        if let Some((_, copy)) = self.links.get(&key(&item.source)).filter(|_| self.keeps_links(&item.source)) {
+            let result = item.dir.inode.link(copy, &item.name);
+            self.report(result.map(drop), "cannot create hard link", &item);
+            return self.give_up(item);
+        }
+        if hard {
+            let result = item.dir.inode.link_from(&item.source, &item.name);
+            let what = format!("cannot create hard link {} to {}", quoted(&item.to), quoted(&item.from));
+            if let Err(error) = result {
+                self.shared.complain(format_args!("{what}: {error}"));
+            }
+            return self.give_up(item);
+        }
+        if symbolic {
+            self.make_symbolic(&item);
+            return self.give_up(item);
+        }
+        match item.source.kind() {
+            FileKind::Symlink => self.copy_symlink(item),
+            FileKind::Regular => self.copy_regular(item, existing),
+            _ if options.recursive => self.copy_special(item),
+            _ => self.copy_regular(item, existing),
+        }
+        None
+    }
+
+    fn keeps_links(&self, source: &Inode) -> bool {
+        self.shared.options.preserve.links && source.attr().nlink > 1
+    }
+
+    fn report(&self, result: Result<(), Error>, what: &str, item: &Item) {
+        if let Err(error) = result {
+            self.shared.cannot(what, &item.to, &error);
+        }
+    }
+
+    fn make_directory(&mut self, item: Item) -> Option<Frame> {
+        if item.operand.is_some() && self.lies_inside(&item) {
+            // The target is made first, and met as a source later; then it is refused.
+            self.shared.progress.expect(0);
+        }
+        let mode = item.source.attr().permissions() & 0o1777;
+        let withheld = attrs::withheld(&self.shared, FileKind::Directory);
+        // Whatever mode it is to have in the end: until then we have to write into it.
+        let first = (mode & !withheld & !self.shared.umask) | 0o700;
+        match item.dir.inode.mkdir(&item.name, first) {
+            Ok(inode) => {
+                let Item { source, dir, name, from, to, operand } = item;
+                if operand.is_some() && let Ok(Some(again)) = dir.inode.find(&name) {
+                    self.made.push(again);
+                }
+                self.enter(source, inode, Some(mode), Some(dir), from, to)
+            }
+            Err(error) => {
+                self.shared.cannot("cannot create directory", &item.to, &error);
+                self.give_up(item)
+            }
+        }
+    }
+
+    fn lies_inside(&self, _item: &Item) -> bool {
+        false
+    }
+
+    /// Begins with the content of a directory.
+    fn enter(
+        &mut self,
+        source: Inode,
+        target: Inode,
+        made: Option<u32>,
+        above: Option<Arc<Directory>>,
+        from: Vec<u8>,
+        to: Vec<u8>,
+    ) -> Option<Frame> {
+        let source = Arc::new(source);
+        let finish = Finish { source: Arc::clone(&source), made, to: to.clone() };
+        let dir = Directory::copied(target, finish, above, &self.shared);
+        match source.entries() {
+            Ok(entries) => Some(Frame { source, dir, entries, batch: Vec::new(), from, to }),
+            Err(error) => {
+                self.shared.cannot("cannot access", &from, &error);
+                Directory::release(dir, &self.shared);
+                None
+            }
+        }
+    }
+
+    fn make_symbolic(&self, item: &Item) {
+        let relative = !item.from.starts_with(b"/");
+        if relative && item.to.contains(&b'/') {
+            let name = String::from_utf8_lossy(&item.to);
+            return self
+                .shared
+                .complain(format_args!("{name}: can make relative symbolic links only in current directory"));
+        }
+        let made = Target::new(item.from.clone()).and_then(|to| item.dir.inode.symlink(&item.name, to));
+        if let Err(error) = made {
+            let (to, from) = (quoted(&item.to), quoted(&item.from));
+            self.shared.complain(format_args!("cannot create symbolic link {to} to {from}: {error}"));
+        }
+    }
+
+    fn copy_symlink(&mut self, item: Item) {
+        let target = match item.source.readlink() {
+            Ok(target) => target,
+            Err(error) => {
+                self.shared.cannot("cannot read symbolic link", &item.from, &error);
+                self.give_up(item);
+                return;
+            }
+        };
+        match item.dir.inode.symlink(&item.name, target) {
+            Ok(inode) => self.finish_special(item, inode, None),
+            Err(error) => {
+                self.shared.cannot("cannot create symbolic link", &item.to, &error);
+                self.give_up(item);
+            }
+        }
+    }
+
+    fn copy_special(&mut self, item: Item) {
+        let attr = item.source.attr();
+        let made = new_mode(&self.shared.options.preserve, attr);
+        let mode = made & !self.shared.umask & !attrs::withheld(&self.shared, attr.kind());
+        match item.dir.inode.mknod(&item.name, attr.kind().bits() | mode, attr.rdev) {
+            Ok(inode) => self.finish_special(item, inode, Some(made)),
+            Err(error) => {
+                let what = match attr.kind() {
+                    FileKind::Fifo => "cannot create fifo",
+                    _ => "cannot create special file",
+                };
+                self.shared.cannot(what, &item.to, &error);
+                self.give_up(item);
+            }
+        }
+    }
+
+    /// Gives a new symbolic link or special file its attributes.
+    fn finish_special(&mut self, item: Item, mut inode: Inode, made: Option<u32>) {
+        attrs::preserve(&self.shared, &item.source, &mut inode, made, &item.to);
+        self.shared.progress.file();
+        let Item { source, dir, .. } = item;
+        if self.keeps_links(&source) {
+            self.links.insert(key(&source), (source, inode));
+        }
+        Directory::release(dir, &self.shared);
+    }
+
+    fn copy_regular(&mut self, item: Item, existing: Option<Inode>) {
+        let keeps_links = self.keeps_links(&item.source);
+        let Item { source, dir, name, from, to, operand } = item;
+        if operand.as_ref().is_some_and(wants_directory) && existing.is_none() {
+            self.shared.cannot("cannot create regular file", &to, &Errno::ENOTDIR.into());
+            return Directory::release(dir, &self.shared);
+        }
+        let alone = operand.is_some() || source.attr().size > SMALL;
+        let pinned = if keeps_links { pin(&source, &from, &self.shared) } else { None };
+        let file = FileCopy { source, dir, name, existing, from, to };
+        if let Some(source) = pinned {
+            if let Some(copy) = file.run(&self.shared) {
+                self.links.insert(key(&source), (source, copy));
+            }
+        } else if alone {
+            drop(file.run(&self.shared));
+        } else {
+            self.pool.copy(file);
+        }
+    }
+
+    /// Tells the user what the threads had to say.
+    fn flush(&self) {
+        for message in self.shared.take_messages() {
+            self.shared.progress.aside(|| self.context.complain(Status::Success, message));
+        }
+        if self.shared.failures() > 0 {
+            self.context.note(Status::Minor);
+        }
+    }
+}
+
+fn key(inode: &Inode) -> (TreeId, Node) {
+    (inode.client().tree(), inode.node())
+}

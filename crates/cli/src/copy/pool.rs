@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files copied side by side.
+//!
+//! The walker offers each file to the pool; when all threads are busy and the queue is full it copies the file
+//! itself, so that walking never runs far ahead of copying.
+
+use super::file::FileCopy;
+use super::shared::Shared;
+use outrigger_core::DriverClass;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Files that wait for a thread, per thread.
+const QUEUE: usize = 32;
+/// Threads for a tree behind a network: most of the time each waits for the server.
+const NETWORK_THREADS: usize = 8;
+
+/// Threads that copy files. They start with the first file.
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+    threads: usize,
+    running: Option<Running>,
+}
+
+struct Running {
+    queue: SyncSender<FileCopy>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        // The walker is busy too, so the machine is full with one thread fewer than it has processors.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Pool { shared, threads: processors.saturating_sub(1).max(1), running: None }
+    }
+
+    /// Copies `file` on some thread, perhaps on this one.
+    pub(super) fn copy(&mut self, file: FileCopy) {
+        let slow = file.trees().into_iter().any(|class| class == DriverClass::Network);
+        let wanted = if slow { NETWORK_THREADS } else { self.threads };
+        let shared = &self.shared;
+        let running = self.running.get_or_insert_with(|| Running::start(shared, wanted));
+        match running.queue.try_send(file) {
+            Ok(()) => {}
+            Err(TrySendError::Full(file) | TrySendError::Disconnected(file)) => drop(file.run(shared)),
+        }
+    }
+
+    /// Waits until every file is done.
+    pub(super) fn wait(&mut self) {
+        if let Some(Running { queue, threads }) = self.running.take() {
+            drop(queue);
+            for thread in threads {
+                if thread.join().is_err() {
+                    self.shared.complain("a thread that copied files ended unexpectedly; files may be missing");
+                }
+            }
+        }
+    }
+}
+
+impl Running {
+    fn start(shared: &Arc<Shared>, count: usize) -> Self {
+        let (queue, files) = sync_channel(count * QUEUE);
+        let files = Arc::new(Mutex::new(files));
+        let start = |_| {
+            let (shared, files) = (Arc::clone(shared), Arc::clone(&files));
+            thread::Builder::new().name("copy".into()).spawn(move || work(&shared, &files)).ok()
+        };
+        // Fewer threads than wanted, even none, only make it slower: the walker copies what finds no taker.
+        let threads = (0..count).filter_map(start).collect();
+        Running { queue, threads }
+    }
+}
+
+fn work(shared: &Shared, files: &Mutex<Receiver<FileCopy>>) {
+    loop {
+        let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        match next {
+            // After an interruption the queue is only emptied: each file fails at its first step.
+            Ok(file) => drop(file.run(shared)),
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all threads of one copy share: options, reports, progress.
+
+use super::options::Options;
+use crate::progress::Progress;
+use crate::say::quoted;
+use outrigger_core::{Cancel, Errno, Error};
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Shared by the walker and the threads that copy files.
+pub(super) struct Shared {
+    pub(super) options: Options,
+    pub(super) progress: Progress,
+    pub(super) cancel: Cancel,
+    /// The file mode creation mask.
+    pub(super) umask: u32,
+    complaints: Mutex<Vec<String>>,
+    failures: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(options: Options, progress: Progress, cancel: Cancel, umask: u32) -> Self {
+        let (complaints, failures) = (Mutex::default(), AtomicU64::new(0));
+        Shared { options, progress, cancel, umask, complaints, failures }
+    }
+
+    /// Something failed; the walker will tell the user.
+    pub(super) fn complain(&self, message: impl fmt::Display) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.lock().push(message.to_string());
+    }
+
+    /// As [`Shared::complain`], in the words of coreutils: "cannot create directory 'x': File exists". An
+    /// interruption is not worth a line.
+    pub(super) fn cannot(&self, what: &str, name: &[u8], error: &Error) {
+        if self.interrupted(error) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.complain(format_args!("{what} {}: {error}", quoted(name)));
+        }
+    }
+
+    /// Whether `error` is how the user's Ctrl-C shows.
+    pub(super) fn interrupted(&self, error: &Error) -> bool {
+        error.errno == Errno::EINTR && self.cancel.is_raised()
+    }
+
+    /// A remark that is no failure.
+    pub(super) fn remark(&self, message: String) {
+        self.lock().push(message);
+    }
+
+    /// Writes a line to standard output.
+    pub(super) fn say(&self, line: String) {
+        let write = || {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{line}")
+        };
+        if let Err(error) = self.progress.aside(write) {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                self.cancel.raise();
+            }
+            self.complain(format_args!("write error: {error}"));
+        }
+    }
+
+    /// How many things failed so far.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// The messages nobody has told the user yet.
+    pub(super) fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

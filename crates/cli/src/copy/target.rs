@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operands of cp, mv and ln mean.
+
+use crate::context::{Context, Place};
+use crate::say::{operand, quoted, usage};
+use crate::status::Failure;
+use outrigger_client::{Follow, Inode};
+use outrigger_core::{Errno, Name};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Where everything goes.
+pub enum Destination {
+    /// Into this directory.
+    Into(Place),
+    /// The one source becomes this.
+    As(Place),
+}
+
+/// `-t` and `-T`, which cp, mv and ln share.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct TargetOptions {
+    /// Put everything into this directory.
+    #[arg(short = 't', long, value_name = "LOCATION", conflicts_with = "no_target_directory")]
+    pub target_directory: Option<OsString>,
+    /// The last operand is a name, even if it is a directory.
+    #[arg(short = 'T', long)]
+    pub no_target_directory: bool,
+}
+
+/// Whether `place` is a directory, following symbolic links; the reason when it is none.
+fn directory(place: &Place) -> Result<(), Errno> {
+    match place.find(Follow::Yes) {
+        Ok(inode) if inode.is_dir() => Ok(()),
+        Ok(_) => Err(Errno::ENOTDIR),
+        Err(error) => Err(error.errno),
+    }
+}
+
+impl TargetOptions {
+    /// Splits the operands into sources and destination as cp(1) does.
+    ///
+    /// # Errors
+    /// Too few operands, too many for `-T`, several sources for what is no directory, or a LOCATION whose tree
+    /// cannot be opened.
+    pub fn destination(
+        &self,
+        context: &Context,
+        mut files: Vec<OsString>,
+    ) -> Result<(Vec<OsString>, Destination), Failure> {
+        let command = context.command;
+        if files.is_empty() {
+            return Err(usage(command, "missing file operand"));
+        }
+        if let Some(target) = &self.target_directory {
+            let place = context.place(target)?;
+            directory(&place)
+                .map_err(|errno| Failure::new(format!("target directory {}: {errno}", operand(target))))?;
+            return Ok((files, Destination::Into(place)));
+        }
+        let last = match files.pop() {
+            Some(last) if !files.is_empty() => last,
+            last => {
+                let only = operand(&last.unwrap_or_default());
+                return Err(usage(command, format!("missing destination file operand after {only}")));
+            }
+        };
+        if self.no_target_directory {
+            if files.len() > 1 {
+                let extra = files.get(2).unwrap_or(&last);
+                return Err(usage(command, format!("extra operand {}", operand(extra))));
+            }
+            return Ok((files, Destination::As(context.place(&last)?)));
+        }
+        let place = context.place(&last)?;
+        match directory(&place) {
+            Ok(()) => Ok((files, Destination::Into(place))),
+            Err(errno) if files.len() > 1 => {
+                Err(Failure::new(format!("target {}: {errno}", operand(&last))))
+            }
+            Err(_) => Ok((files, Destination::As(place))),
+        }
+    }
+}
+
+/// Where one source goes.
+pub enum Spot {
+    /// To this name in this directory.
+    Named(Inode, Name),
+    /// To this directory itself: its content is merged.
+    Itself(Inode),
+}
+
+/// The last component of a path without trailing slashes; empty for a root.
+pub fn base_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    &path[start..end]
+}
+
+impl Destination {
+    /// The place a source gets. `..` and the root of a tree have no name of their own: their content goes into the
+    /// directory itself.
+    pub fn place_of(&self, source: &Place) -> Place {
+        match self {
+            Destination::As(place) => place.clone(),
+            Destination::Into(place) => match base_name(&source.path) {
+                b"" | b".." => place.clone(),
+                name => place.child(name),
+            },
+        }
+    }
+}
+
+/// Finds the spot a place names.
+///
+/// # Errors
+/// As [`Place::parent`].
+pub fn spot(place: &Place) -> outrigger_core::Result<Spot> {
+    match base_name(&place.path) {
+        b"" | b"." | b".." => place.find(Follow::Yes).map(Spot::Itself),
+        _ => place.parent().map(|(dir, name)| Spot::Named(dir, name)),
+    }
+}
+
+/// Whether the user wrote a slash at the end: only a directory will do.
+pub fn wants_directory(place: &Place) -> bool {
+    place.shown.as_bytes().ends_with(b"/")
+}
+
+/// A name below another, for messages.
+pub fn shown_below(above: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut shown = above.to_vec();
+    if !shown.is_empty() && !shown.ends_with(b"/") {
+        shown.push(b'/');
+    }
+    shown.extend_from_slice(name);
+    shown
+}
+
+/// `'from' -> 'to'`.
+pub fn arrow(from: &[u8], to: &[u8]) -> String {
+    format!("{} -> {}", quoted(from), quoted(to))
+}
+
+/// How a place is named in messages, as bytes.
+pub fn shown(place: &Place) -> &[u8] {
+    let shown: &OsStr = &place.shown;
+    shown.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_names() {
+        let cases: [(&[u8], &[u8]); 7] = [
+            (b"/", b""),
+            (b"", b""),
+            (b"a", b"a"),
+            (b"/a/b//", b"b"),
+            (b"/a/.", b"."),
+            (b"/a/..", b".."),
+            (b"a/b", b"b"),
+        ];
+        for (path, name) in cases {
+            assert_eq!(base_name(path), name, "{}", path.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ctrl-C: the first asks the command to stop and to tidy up, the second ends it at once.
+
+use outrigger_core::Cancel;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::thread;
+
+/// The signal that asked the command to stop, if any did.
+#[derive(Debug, Clone, Default)]
+pub struct Caught(Arc<AtomicI32>);
+
+impl Caught {
+    /// The exit status of a program ended by that signal, as a shell shows it: 130 for Ctrl-C.
+    pub fn exit_status(&self) -> Option<u8> {
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            signal => u8::try_from(128 + signal).ok(),
+        }
+    }
+}
+
+/// Raises `cancel` at the first SIGINT, SIGTERM or SIGHUP; another one has its default effect, whatever the program
+/// is waiting for.
+///
+/// # Errors
+/// When the system refuses to install a handler or to start the thread that waits for signals.
+pub fn install(cancel: &Cancel) -> io::Result<Caught> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: the first signal only arms what the next one finds armed.
+        flag::register_conditional_default(signal, Arc::clone(&asked))?;
+        flag::register(signal, Arc::clone(&asked))?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let (caught, cancel) = (Caught::default(), cancel.clone());
+    let first = caught.clone();
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            first.0.store(signal, Ordering::Release);
+            cancel.raise();
+        }
+    })?;
+    Ok(caught)
+}
+
+/// Ends the program as a program without a handler ends when its reader has gone: silently, by SIGPIPE.
+pub fn reader_gone() {
+    // The status cannot be had otherwise; if even that fails, the caller's error report remains.
+    drop(emulate_default_handler(SIGPIPE));
+}

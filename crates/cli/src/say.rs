@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names in messages, and questions to the user, as coreutils has them.
+
+use crate::format::quote::{Quoting, Style};
+use crate::status::Failure;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::LazyLock;
+
+static SHELL: LazyLock<Quoting> = LazyLock::new(|| Quoting::new(Style::ShellEscapeAlways));
+static LOCALE: LazyLock<Quoting> = LazyLock::new(|| Quoting::new(Style::Locale));
+
+/// A file name in quotes from which a shell would read it back: `'a b'`, `"it's"`, `'a'$'\n''b'`.
+pub fn quoted(name: impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(&SHELL.quote(name.as_ref())).into_owned()
+}
+
+/// As [`quoted`], for an operand of the command line.
+pub fn operand(name: &OsStr) -> String {
+    quoted(name.as_bytes())
+}
+
+/// A word in the quotes of the locale.
+pub fn word(text: impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(&LOCALE.quote(text.as_ref())).into_owned()
+}
+
+/// A command line that cannot be meant: says why, and where to read more.
+pub fn usage(command: &str, problem: impl AsRef<str>) -> Failure {
+    Failure::new(format!(
+        "{}\nTry 'outrigger {command} --help' for more information.",
+        problem.as_ref()
+    ))
+}
+
+/// Asks `question` on standard error and reads a line from standard input. Only an answer that begins with `y` or
+/// `Y` agrees; no answer at all does not.
+pub fn agrees(command: &str, question: &str) -> bool {
+    let mut err = io::stderr().lock();
+    // A question nobody can see is still a question: the answer decides.
+    drop(write!(err, "outrigger {command}: {question}? "));
+    drop(err.flush());
+    let mut answer = String::new();
+    match io::stdin().read_line(&mut answer) {
+        Ok(_) => answer.starts_with(['y', 'Y']),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Archives as trees, wherever the archive itself lies.
+
+use super::DriverOptions;
+use crate::context::Context;
+use crate::location::Location;
+use crate::status::Failure;
+use outrigger_client::{File, Inode};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Cancel, Inline, Service};
+use outrigger_driver_archive::{
+    Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
+};
+use outrigger_runtime::Threads;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens the archive in a file of the host.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+    let source = FileSource::open(path)
+        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
+    open(context, Arc::new(source), options)
+}
+
+/// Opens the archive in a file of another tree.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn in_tree(
+    context: &Context,
+    inode: &Inode,
+    location: &Location,
+    options: &DriverOptions,
+) -> Result<Arc<dyn Service>, Failure> {
+    let cannot = |error| Failure::serious(format!("cannot open '{location}': {error}"));
+    let file = inode.open(OpenFlags::empty()).map_err(cannot)?;
+    let attr = inode.attr();
+    let identity = identity(
+        location,
+        attr.size,
+        i128::from(attr.mtime.secs) * 1_000_000_000 + i128::from(attr.mtime.nanos),
+    );
+    open(
+        context,
+        Arc::new(TreeSource { file, name: location.to_string(), size: attr.size, identity }),
+        options,
+    )
+}
+
+/// Two packages may hold files of the same name, size and time, so the identity names the host's file too.
+fn identity(location: &Location, size: u64, version: i128) -> Option<Identity> {
+    use crate::location::Base;
+    use std::os::unix::fs::MetadataExt;
+    let Base::Host(path) = &location.base else { return None };
+    let outer = std::fs::metadata(path).ok()?;
+    let (dev, ino, len, sec, nsec) =
+        (outer.dev(), outer.ino(), outer.len(), outer.mtime(), outer.mtime_nsec());
+    let nested: Vec<String> = location.nested.iter().map(|path| path.escape_ascii().to_string()).collect();
+    let key = format!("file:{dev}:{ino}:{len}:{sec}:{nsec}::{}", nested.join("::"));
+    Some(Identity { key, size, version })
+}
+
+fn open(
+    context: &Context,
+    source: Arc<dyn Source>,
+    options: &DriverOptions,
+) -> Result<Arc<dyn Service>, Failure> {
+    let mut archive_options = Options { cache: CacheConfig::user(), ..Options::default() };
+    options.apply(|key, value| archive_options.set(key, value))?;
+    let watch = Interrupt(context.cancel.clone());
+    let archive = Archive::open(source, archive_options, &watch).map_err(|error| match error.kind() {
+        Kind::Truncated | Kind::Corrupt => {
+            Failure::serious(format!("{error}; --opt partial (mount: -o partial) shows what can be read"))
+        }
+        _ => Failure::serious(error.to_string()),
+    })?;
+    // Threads of its own: reads of an archive wait for the tree it lies in, and must not take that tree's threads.
+    Ok(Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new()))))
+}
+
+struct Interrupt(Cancel);
+
+impl Watch for Interrupt {
+    fn progress(&self, _: Progress) {}
+    fn cancelled(&self) -> bool {
+        self.0.is_raised()
+    }
+}
+
+/// A file of a tree as the bytes of an archive.
+struct TreeSource {
+    file: File,
+    name: String,
+    size: u64,
+    identity: Option<Identity>,
+}
+
+impl ReadAt for TreeSource {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bytes = self.file.read_at(offset, buf.len()).map_err(io::Error::from)?;
+        // A tree that answers more than was asked for is broken; what does not fit is dropped.
+        let count = bytes.len().min(buf.len());
+        buf[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+}
+
+impl Source for TreeSource {
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn identity(&self) -> Option<Identity> {
+        self.identity.clone()
+    }
+}

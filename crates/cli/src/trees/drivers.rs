@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The drivers: what `outrigger drivers` lists, and how options reach them.
+
+use crate::status::Failure;
+use outrigger_core::Error;
+use serde::Serialize;
+
+/// What `outrigger drivers` tells about a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct DriverInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it opens.
+    pub opens: &'static str,
+    /// How its trees are named.
+    pub location: &'static str,
+    /// Whether trees can be changed.
+    pub writable: bool,
+    /// Its options, as `-o` and `--opt` take them.
+    pub options: &'static str,
+}
+
+/// Every driver.
+pub const DRIVERS: &[DriverInfo] = &[
+    DriverInfo {
+        name: "local",
+        opens: "directories of the host",
+        location: "PATH",
+        writable: true,
+        options: "cache=SECONDS passthrough=on|off xattr=on|off xdev=on|off descriptors=N",
+    },
+    DriverInfo {
+        name: "archive",
+        opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
+        location: "FILE::/path",
+        writable: false,
+        options: "partial nocache max_entries=N max_names=BYTES max_ratio=N decoder_memory=BYTES block_cache=BYTES",
+    },
+    DriverInfo {
+        name: "mem",
+        opens: "memory; the tree lives as long as the mount",
+        location: "mem:",
+        writable: true,
+        options: "size=BYTES|% nr_inodes=N nr_blocks=N mode=OCTAL uid=N gid=N",
+    },
+    DriverInfo {
+        name: "null",
+        opens: "one constant file, to measure everything around it",
+        location: "null:",
+        writable: false,
+        options: "size=BYTES",
+    },
+];
+
+/// Options meant for a driver.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DriverOptions(Vec<(String, String)>);
+
+impl DriverOptions {
+    /// Reads `key=value,key` lists.
+    pub fn parse(lists: &[String]) -> Self {
+        let items = lists.iter().flat_map(|list| list.split(',')).filter(|item| !item.is_empty());
+        DriverOptions::of(items)
+    }
+
+    /// Reads single `key=value` or `key` items.
+    pub fn of<'a>(items: impl Iterator<Item = &'a str>) -> Self {
+        let pair = |item: &str| match item.split_once('=') {
+            Some((key, value)) => (key.to_owned(), value.to_owned()),
+            None => (item.to_owned(), String::new()),
+        };
+        DriverOptions(items.map(pair).collect())
+    }
+
+    /// Gives each option to `set`.
+    ///
+    /// # Errors
+    /// What the driver says about an option it does not take.
+    pub fn apply(&self, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Failure> {
+        for (key, value) in &self.0 {
+            set(key, value)
+                .map_err(|error| Failure::serious(error.reason.as_deref().unwrap_or("bad option")))?;
+        }
+        Ok(())
+    }
+}

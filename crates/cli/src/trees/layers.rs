@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layers a user can put on a tree with `--layer NAME[=SPEC]`.
+
+use crate::status::Failure;
+use outrigger_core::{Service, Stack};
+use outrigger_layer_deadline::Deadline;
+use outrigger_layer_fault::Fault;
+use outrigger_layer_readonly::ReadOnly;
+use outrigger_layer_simulate::Simulate;
+use outrigger_runtime::Threads;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A tree with the layers the user asked for.
+pub struct Layered {
+    /// The top of the stack.
+    pub service: Arc<dyn Service>,
+    /// The names of the layers, from the driver up.
+    pub names: Vec<&'static str>,
+}
+
+/// Puts the layers named in `specs` on `service`, the first nearest to the driver.
+///
+/// # Errors
+/// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
+pub fn stack(
+    service: Arc<dyn Service>,
+    specs: &[String],
+    runtime: &Arc<Threads>,
+) -> Result<Layered, Failure> {
+    let mut stack = Stack::new(service);
+    for spec in specs {
+        let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
+        let pushed = match name {
+            "readonly" => stack.push(ReadOnly),
+            "simulate" => stack.push(Simulate::new()),
+            "deadline" => stack.push(Deadline::new(seconds(argument)?, runtime.clone())),
+            "fault" => {
+                let fault = Fault::parse(argument, runtime.clone());
+                stack.push(fault.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?)
+            }
+            _ => {
+                let known = "readonly, simulate, deadline=SECONDS, fault=RULES";
+                return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
+            }
+        };
+        stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+    }
+    Ok(Layered { names: stack.names(), service: stack.service() })
+}
+
+fn seconds(argument: &str) -> Result<Duration, Failure> {
+    argument.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(
+        || Failure::serious(format!("--layer deadline={argument}: a number of seconds is needed")),
+    )
+}

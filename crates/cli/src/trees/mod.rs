@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
+
+mod archive;
+mod drivers;
+mod layers;
+
+pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
+
+use crate::context::{Context, absolute};
+use crate::location::{Base, Location, TreeName};
+use crate::status::Failure;
+use outrigger_client::{Client, Follow, Inode};
+use outrigger_core::{Error, FileKind, Inline, Node, Service, Stack};
+use outrigger_driver_local::{Local, LocalOptions};
+use outrigger_driver_mem::Mem;
+use outrigger_driver_null::Null;
+use outrigger_layer_subtree::Subtree;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A tree that can be mounted.
+pub struct Tree {
+    /// The top of its stack.
+    pub service: Arc<dyn Service>,
+    /// The names of its layers, from the driver up.
+    pub layers: Vec<&'static str>,
+    /// The reference that keeps the root of a subtree alive.
+    _root: Option<Inode>,
+}
+
+/// Opens the tree `name` with the layers the user asked for.
+///
+/// # Errors
+/// A sentence that names the part which cannot be opened, and why.
+pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Client, Failure> {
+    let service = driver(context, name, options)?;
+    let layered = layers::stack(service, &context.options().layer, &context.runtime)?;
+    Ok(Client::new(layered.service, context.runtime.clone(), context.settings()))
+}
+
+fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+    match name {
+        TreeName::Whole(Base::Host(path)) => local(context, path, options),
+        TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
+        TreeName::Whole(Base::Remote { host, .. }) => {
+            let advice = format!("write ./{host}:... if a file of this machine is meant");
+            Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))
+        }
+        TreeName::Inside(location) => inside(context, location, options),
+    }
+}
+
+fn local(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+    let mut local_options = LocalOptions::default();
+    options.apply(|key, value| local_options.set(key, value))?;
+    let driver =
+        Local::open(path, local_options).map_err(|error| cannot_open(&path.display().to_string(), &error))?;
+    Ok(Arc::new(Inline::new(driver, context.runtime.clone())))
+}
+
+fn url(
+    context: &Context,
+    scheme: &str,
+    rest: &str,
+    options: &DriverOptions,
+) -> Result<Arc<dyn Service>, Failure> {
+    match scheme {
+        "mem" | "null" if !rest.is_empty() => {
+            Err(Failure::serious(format!("{scheme}://{rest}: {scheme}: takes no path")))
+        }
+        "mem" => {
+            let mut mem_options = outrigger_driver_mem::Options::default();
+            options.apply(|key, value| mem_options.set(key, value))?;
+            Ok(Arc::new(Inline::new(Mem::new(mem_options, context.runtime.clone()), context.runtime.clone())))
+        }
+        "null" => Ok(Arc::new(Inline::new(Null::new(1 << 30), context.runtime.clone()))),
+        _ => Err(Failure::serious(format!("{scheme}: no such kind of tree: `outrigger drivers` lists them"))),
+    }
+}
+
+/// Opens the tree inside the file `location` names.
+fn inside(
+    context: &Context,
+    location: &Location,
+    options: &DriverOptions,
+) -> Result<Arc<dyn Service>, Failure> {
+    if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
+        return archive::on_host(context, path, options);
+    }
+    let (outer, path) = location.clone().split();
+    let client = context.tree(outer, &DriverOptions::default())?;
+    let shown = location.to_string();
+    let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
+    if inode.kind() != FileKind::Regular {
+        return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
+    }
+    archive::in_tree(context, &inode, location, options)
+}
+
+/// Opens what `text` names as a tree of its own: a directory, or the tree inside a file.
+///
+/// # Errors
+/// A sentence that names the part which cannot be opened, and why.
+pub fn mountable(context: &Context, text: &OsStr, others: &[String]) -> Result<Tree, Failure> {
+    let given = others.iter().chain(&context.options().opt);
+    let options = DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
+    let location = Location::parse(text);
+    let (service, root) = match host_directory(&location)? {
+        Some(path) => (local(context, &path, &options)?, None),
+        None => below(context, location, &options)?,
+    };
+    let layered = layers::stack(service, &context.options().layer, &context.runtime)?;
+    Ok(Tree { service: layered.service, layers: layered.names, _root: root })
+}
+
+/// The path when `location` is a directory of the host.
+fn host_directory(location: &Location) -> Result<Option<PathBuf>, Failure> {
+    match &location.base {
+        Base::Host(path) if location.nested.is_empty() => {
+            let path = absolute(path.clone().into_os_string().into_vec())?;
+            let path = PathBuf::from(OsString::from_vec(path));
+            let metadata = std::fs::metadata(&path)
+                .map_err(|error| cannot_open(&path.display().to_string(), &error.into()))?;
+            Ok(metadata.is_dir().then_some(path))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The tree at a path inside another tree: a file is opened, a directory becomes the root.
+fn below(
+    context: &Context,
+    location: Location,
+    options: &DriverOptions,
+) -> Result<(Arc<dyn Service>, Option<Inode>), Failure> {
+    if matches!(&location.base, Base::Host(_)) && location.nested.is_empty() {
+        return Ok((driver(context, &TreeName::Inside(Box::new(location)), options)?, None));
+    }
+    let shown = location.to_string();
+    let (name, path) = location.clone().split();
+    let service = driver(context, &name, options)?;
+    let client = Client::new(service.clone(), context.runtime.clone(), context.settings());
+    let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
+    match inode.kind() {
+        FileKind::Directory if inode.node() == Node::ROOT => Ok((service, None)),
+        FileKind::Directory => {
+            let stack = Stack::new(service).push(Subtree::new(inode.node()));
+            Ok((stack.map_err(|error| Failure::serious(error.to_string()))?.service(), Some(inode)))
+        }
+        FileKind::Regular => Ok((driver(context, &TreeName::Inside(Box::new(location)), options)?, None)),
+        _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
+    }
+}
+
+fn cannot_open(shown: &str, error: &Error) -> Failure {
+    Failure::serious(format!("cannot open '{shown}': {error}"))
+}
