@@ -97,7 +97,9 @@ impl View {
                 out.extend_from_slice(&self.entry(&entry).encode());
                 out.extend_from_slice(&self.opened_file(entry.node, &opened, backings).encode());
             }
-            (Shape::Dirents(listing), Reply::Dirents(dirents)) => self.dirents(listing, &dirents.entries, out),
+            (Shape::Dirents(listing), Reply::Dirents(dirents)) => {
+                self.dirents(listing, &dirents.entries, out)
+            }
             (Shape::DirentsPlus(listing), Reply::DirentsPlus(dirents)) => {
                 tail.forgotten = self.dirents_plus(listing, &dirents.entries, out);
             }
@@ -194,7 +196,8 @@ impl View {
                     0
                 }
                 crate::backing::Mode::Passthrough(id) => {
-                    flags = flags - OpenFlags::DIRECT_IO - OpenFlags::KEEP_CACHE | OpenFlags::PASSTHROUGH;
+                    flags -= OpenFlags::DIRECT_IO | OpenFlags::KEEP_CACHE;
+                    flags |= OpenFlags::PASSTHROUGH;
                     id
                 }
             }
@@ -223,8 +226,7 @@ impl View {
         let mut buf = DirBuf::new(out, listing.size as usize);
         let mut fits = true;
         for (dot, ino) in dots(listing) {
-            let attr =
-                fuse::Attr { ino, mode: FileKind::Directory.bits(), ..fuse::Attr::default() };
+            let attr = fuse::Attr { ino, mode: FileKind::Directory.bits(), ..fuse::Attr::default() };
             fits = fits && buf.push_plus(&dirent(dot, ino), &fuse::EntryOut { attr, ..Default::default() });
         }
         let mut forgotten = Vec::new();

@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn lines_are_read() {
-        let line = br"36 35 0:98 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.outrigger.mem mem:\011x rw";
+        let line =
+            br"36 35 0:98 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.outrigger.mem mem:\011x rw";
         let entry = parse(line).unwrap();
         assert_eq!((entry.major, entry.minor), (0, 98));
         assert_eq!(entry.mountpoint, Path::new(r"/mnt/a b\c"));

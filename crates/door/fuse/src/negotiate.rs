@@ -2,9 +2,7 @@
 //! INIT: which abilities are switched on, and why.
 use crate::options::Options;
 use outrigger_core::{Abilities, OpCode};
-use outrigger_proto_fuse::{
-    DecodeError, Dialect, InitFlags, InitIn, InitOut, MINOR, Negotiation, negotiate,
-};
+use outrigger_proto_fuse::{DecodeError, Dialect, InitFlags, InitIn, InitOut, MINOR, Negotiation, negotiate};
 
 /// What server and kernel have agreed on. INIT happens once in the life of a mount: a process that resumes a
 /// session needs this from the one that began it.
@@ -174,7 +172,10 @@ mod tests {
         let agreed = agree(&init, &Options::default(), &abilities, false).unwrap().unwrap();
         assert_eq!((agreed.minor(), agreed.max_write()), (31, 128 << 10));
         assert!(agree(&kernel(30), &Options::default(), &abilities, false).is_err());
-        assert_eq!(agree(&InitIn { major: 8, ..kernel(0) }, &Options::default(), &abilities, false), Ok(None));
+        assert_eq!(
+            agree(&InitIn { major: 8, ..kernel(0) }, &Options::default(), &abilities, false),
+            Ok(None)
+        );
     }
 
     #[test]

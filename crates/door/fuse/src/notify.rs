@@ -69,6 +69,7 @@ impl Courier {
             Notice::Deleted { dir, node, name } => {
                 Notification::Delete { parent: dir.0, child: node.0, name: name.as_bytes() }.encode()
             }
+            Notice::InvalidateAll => Notification::IncEpoch.encode(),
             Notice::Store { node, offset, data } => match data.clone().into_bytes() {
                 Ok(data) => Notification::Store { nodeid: node.0, offset: *offset, data: &data }.encode(),
                 Err(error) => return tracing::warn!(%error, "content to store cannot be read"),

@@ -216,7 +216,8 @@ fn split(list: &str) -> Vec<String> {
     let mut items = vec![String::new()];
     let mut chars = list.chars();
     while let Some(c) = chars.next() {
-        let escaped = if c == '\\' { chars.clone().next().filter(|next| matches!(next, ',' | '\\')) } else { None };
+        let escaped =
+            if c == '\\' { chars.clone().next().filter(|next| matches!(next, ',' | '\\')) } else { None };
         if let (Some(item), Some(next)) = (items.last_mut(), escaped) {
             item.push(next);
             chars.next();

@@ -217,7 +217,11 @@ fn ask(
     let reply = match asked {
         Ok(Answer::Ready(reply)) => reply,
         Ok(Answer::Later(future)) => {
-            park(Parked { future: Some(future), slot: Some(slot), shared: Arc::clone(shared) }, *header, shape);
+            park(
+                Parked { future: Some(future), slot: Some(slot), shared: Arc::clone(shared) },
+                *header,
+                shape,
+            );
             return None;
         }
         Err(_) => Reply::Error(Errno::EIO.because("the driver panicked")),
@@ -339,8 +343,10 @@ impl ReplySender {
             [] => shared.device.send(&[IoSlice::new(&self.out)]),
             [one] => shared.device.send(&[IoSlice::new(&self.out), IoSlice::new(one)]),
             many => {
-                let parts: Vec<IoSlice<'_>> =
-                    std::iter::once(&self.out[..]).chain(many.iter().map(|b| &b[..])).map(IoSlice::new).collect();
+                let parts: Vec<IoSlice<'_>> = std::iter::once(&self.out[..])
+                    .chain(many.iter().map(|b| &b[..]))
+                    .map(IoSlice::new)
+                    .collect();
                 shared.device.send(&parts)
             }
         }

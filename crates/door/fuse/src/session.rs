@@ -13,7 +13,7 @@ use crate::slot::{Slots, lock};
 use crate::status::{Counters, InFlight, Status};
 use crate::translate::Rules;
 use crate::unmount::{Force, UnmountError, unmount};
-use outrigger_core::{Abilities, Runtime, Service};
+use outrigger_core::{Abilities, Notice, Notify, Runtime, Service};
 use outrigger_proto_fuse::{Dialect, InitFlags, Notification};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -160,8 +160,7 @@ impl Session {
         if !negotiated.has(InitFlags::HAS_RESEND) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let session =
-            Self::start(Device::from_fd(fd), None, service, runtime, options, Some(negotiated))?;
+        let session = Self::start(Device::from_fd(fd), None, service, runtime, options, Some(negotiated))?;
         let message = Notification::Resend.encode();
         session.shared.device.send(&[IoSlice::new(&message)])?;
         Ok(session)
@@ -284,6 +283,11 @@ impl Session {
             last_failure: shared.counters.last_failure(),
             readers: shared.crew.total(),
         }
+    }
+
+    /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).
+    pub fn invalidate_all(&self) {
+        self.shared.notifier.notify(Notice::InvalidateAll);
     }
 
     /// Another descriptor of the connection, for a keeper that lets a later process [`Session::resume`].

@@ -95,8 +95,7 @@ impl Slots {
             return slot;
         }
         let cx = Cx::new(0, Credentials::ROOT, "fuse");
-        let about =
-            About { opcode: 0, node: 0, pid: 0, since: Duration::ZERO, cancel: cx.cancel.clone() };
+        let about = About { opcode: 0, node: 0, pid: 0, since: Duration::ZERO, cancel: cx.cancel.clone() };
         let live = Arc::new(Live { request: AtomicU64::new(0), about: Mutex::new(about) });
         lock(&self.lives).push(Arc::clone(&live));
         Arc::new(Slot { cx, live })

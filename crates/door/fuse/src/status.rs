@@ -126,8 +126,7 @@ impl Counters {
         if error.reason.is_some() || !is_ordinary(error.errno) {
             let op = op_name(opcode);
             tracing::debug!(op, node, %error, "request failed");
-            let failure =
-                Failure { op, node: Node(node), error: error.clone(), at: SystemTime::now() };
+            let failure = Failure { op, node: Node(node), error: error.clone(), at: SystemTime::now() };
             *lock(&self.last) = Some(failure);
         }
     }

@@ -159,10 +159,7 @@ impl Rules {
             Operation::Write { args, data } => write(node, args, own(data)),
             Operation::Readdir(args) => {
                 let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
-                ask(
-                    ops::ReadDir { node, handle, cookie, size: args.size },
-                    Shape::Dirents(listing(args)),
-                )
+                ask(ops::ReadDir { node, handle, cookie, size: args.size }, Shape::Dirents(listing(args)))
             }
             Operation::Readdirplus(args) => {
                 let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
@@ -229,10 +226,12 @@ impl Rules {
 
     /// The flags for the driver.
     fn open_flags(&self, flags: u32) -> OpenFlags {
-        let mut flags = OpenFlags::from_bits_retain(flags) - OpenFlags::from_bits_retain(libc::O_CREAT as u32);
+        let mut flags =
+            OpenFlags::from_bits_retain(flags) - OpenFlags::from_bits_retain(libc::O_CREAT as u32);
         if self.writeback {
             if flags.contains(OpenFlags::WRITE_ONLY) {
-                flags = flags - OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE;
+                flags -= OpenFlags::WRITE_ONLY;
+                flags |= OpenFlags::READ_WRITE;
             }
             flags -= OpenFlags::APPEND;
         }

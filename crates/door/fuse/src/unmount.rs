@@ -74,7 +74,9 @@ pub fn unmount(path: &Path, force: Force, deadline: Duration) -> Result<(), Unmo
     }
     let lazy = force != Force::No;
     match detach_within(&path, lazy, deadline) {
-        Some(Err(errno)) if errno.raw_os_error() == Some(libc::EBUSY) => Err(UnmountError::Busy { path }),
+        // Somebody else, or cutting it off, has removed it meanwhile.
+        Some(Err(_)) if !still_there(&path, &entry) => Ok(()),
+        Some(Err(error)) if error.raw_os_error() == Some(libc::EBUSY) => Err(UnmountError::Busy { path }),
         Some(result) => result.map_err(|error| UnmountError::Refused { path, error }),
         // It waits for the server, which does not answer: without the server it comes to an end.
         None => {

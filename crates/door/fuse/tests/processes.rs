@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions in other processes: one that is killed and replaced, and ones without privileges.
+//!
+//! The other process is this test binary again, told by the environment to run one of the ignored tests.
+mod support;
+
+use outrigger_core::Inline;
+use outrigger_door_fuse::{Force, Negotiated, Options, Session, mount, unmount};
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use support::tree::{Habits, Tree, Trouble};
+use support::{DEADLINE, can_mount, limited, runtime, watchdog, within};
+
+/// Folder the two processes exchange files in.
+const FOLDER: &str = "OUTRIGGER_TEST_FOLDER";
+
+fn folder() -> Option<PathBuf> {
+    std::env::var_os(FOLDER).map(PathBuf::from)
+}
+
+/// Serves standard input, a descriptor of `/dev/fuse`, until killed.
+#[test]
+#[ignore = "runs inside `a_killed_server_is_replaced_unnoticed`"]
+fn worker() {
+    let Some(folder) = folder() else { return };
+    let (service, _gate) = Trouble::new(Tree::new(Habits::default()), runtime());
+    let fd = io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let options = Options { lock_buffers: true, ..Options::default() };
+    let session = Session::serve(fd, service, runtime(), options).unwrap();
+    let negotiated = session.wait_ready(DEADLINE).unwrap();
+    fs::write(folder.join("negotiated"), negotiated.to_bytes()).unwrap();
+    within(|| !session.status().in_flight.is_empty());
+    fs::write(folder.join("received"), "").unwrap();
+    session.wait_timeout(DEADLINE);
+}
+
+/// What makes this binary run one ignored test.
+fn arguments(test: &str) -> [&str; 4] {
+    ["--ignored", "--exact", test, "--nocapture"]
+}
+
+#[test]
+fn a_killed_server_is_replaced_unnoticed() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    let (device, mounted) = mount(&dir, "test", "test:", &Options::default()).unwrap();
+    let _over = watchdog(&mounted.mountpoint);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(arguments("worker"))
+        .env(FOLDER, temp.path())
+        .stdin(Stdio::from(device.try_clone().unwrap()))
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let keeper = device.try_clone().unwrap();
+    let path = dir.join("hang");
+    let waiting = thread::spawn(move || fs::metadata(path).unwrap_err());
+    within(|| temp.path().join("received").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!waiting.is_finished(), "the program noticed the death of the server");
+
+    let negotiated = Negotiated::from_bytes(&fs::read(temp.path().join("negotiated")).unwrap()).unwrap();
+    let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
+    let session = match Session::resume(keeper, negotiated, service, runtime(), Options::default()) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            eprintln!("SKIPPED: this kernel cannot send requests again");
+            unmount(&dir, Force::Abort, DEADLINE).unwrap();
+            return;
+        }
+        session => session.unwrap(),
+    };
+    let error = limited(move || waiting.join().unwrap());
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "the new server's answer");
+    let file = dir.join("file");
+    limited(move || {
+        fs::write(&file, "x").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+    });
+    unmount(&dir, Force::No, DEADLINE).unwrap();
+    assert!(session.wait_timeout(DEADLINE).is_some());
+}
+
+/// Mounts, uses and unmounts as whoever it runs as.
+#[test]
+#[ignore = "runs inside `users_without_privileges_can_mount`"]
+fn unprivileged() {
+    let Some(folder) = folder() else { return };
+    let dir = folder.join("mnt");
+    let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
+    // The tree belongs to root; without a umask everybody may write.
+    let options = Options { umask: Some(0), ..Options::default() };
+    let session = Session::mount(&dir, service, runtime(), options).unwrap();
+    let _over = watchdog(&dir);
+    session.wait_ready(DEADLINE).unwrap();
+    let file = dir.join("file");
+    limited(move || {
+        fs::write(&file, "x").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"x");
+    });
+    session.stop(Force::No, DEADLINE).unwrap();
+    fs::write(folder.join("done"), "").unwrap();
+}
+
+#[test]
+fn users_without_privileges_can_mount() {
+    if !can_mount() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    for (how, wrapper) in [("user namespace", "unshare -Urm"), ("fusermount3", "")] {
+        let temp = tempfile::tempdir().unwrap();
+        fs::set_permissions(temp.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = temp.path().join("folder");
+        fs::create_dir_all(folder.join("mnt")).unwrap();
+        // To where that user can get at it. Not by fs::copy: a child forked meanwhile would keep the copy open for
+        // writing, and then it cannot be executed.
+        let exe = temp.path().join("tests");
+        assert!(
+            Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success()
+        );
+        for path in [&folder, &folder.join("mnt")] {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        // Everybody may use the device in a mount namespace of our own.
+        let script = format!(
+            "mknod {0}/fuse c 10 229 && chmod 666 {0}/fuse && mount --bind {0}/fuse /dev/fuse && \
+             exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups {wrapper} \"$@\"",
+            temp.path().display(),
+        );
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script, "sh"])
+            .arg(&exe)
+            .args(arguments("unprivileged"))
+            .env(FOLDER, &folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let impossible = ["Operation not permitted", "not found", "cannot be run"];
+        if !output.status.success()
+            && !said.contains("panicked")
+            && impossible.iter().any(|why| said.contains(why))
+        {
+            eprintln!("SKIPPED: no mount by {how} here: {said}");
+            continue;
+        }
+        assert!(folder.join("done").exists(), "{how}: {said}{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
