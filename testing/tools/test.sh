@@ -45,14 +45,14 @@ suite_scripts() {
     fi
 }
 
-# Counts what the test programs report. A test that cannot run here prints a line "SKIP: reason" and returns.
+# Counts what the test programs report. A test that cannot run here prints a line "SKIPPED: reason" and returns.
 suite_cargo() {
     local log=$results/cargo.log status=0 passed failed ignored skipped
     heading "cargo: cargo test --workspace"
     deadline 2400 cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
     read -r passed failed ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
-    skipped=$(grep -c '^SKIP: ' "$log" || true)
-    grep '^SKIP: ' "$log" | sort | uniq -c || true
+    skipped=$(grep -c '^SKIPPED: ' "$log" || true)
+    grep '^SKIPPED: ' "$log" | sort | uniq -c || true
     if [ "$status" -ne 0 ]; then
         grep -E '^(error|test .* FAILED)' "$log" | sort -u || true
         tail -n 60 "$log"

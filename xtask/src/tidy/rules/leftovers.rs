@@ -33,7 +33,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
             }
             if line.contains(IGNORE) {
                 let advice =
-                    "let the test run, or delete it: a test that cannot run here prints `SKIP: reason`";
+                    "let the test run, or delete it: a test that cannot run here prints `SKIPPED: reason`";
                 findings.push(Finding::new(RULE.name, path, number, advice));
             }
         }
