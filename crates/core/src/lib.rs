@@ -22,6 +22,7 @@
 //! | [`cx`] | [`Cx`]: request id, credentials, cancellation, deadline, origin |
 //! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
 //! | [`driver`] | adapters from methods to messages |
+//! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`owed`] | exactly one reply per request |
@@ -44,6 +45,7 @@ pub mod error;
 pub mod layer;
 pub mod name;
 pub mod node;
+pub mod node_table;
 pub mod notify;
 pub mod ops;
 pub mod opset;
@@ -62,6 +64,7 @@ pub use error::{Errno, Error, Result};
 pub use layer::{Layer, Place, Stack, StackError};
 pub use name::{Name, Target, XattrName};
 pub use node::{Generation, Handle, LockOwner, Node};
+pub use node_table::NodeTable;
 pub use notify::{Notice, Notify};
 pub use ops::{BlockingDriver, Class, Driver, Op, OpCode, Request};
 pub use opset::OpSet;

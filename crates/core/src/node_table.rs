@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Node numbers for drivers that know files only by path ([`crate::Identity::ByPath`]).
+//!
+//! A [`NodeTable`] maps a [`Node`] to its place, a directory and a name, and follows what happens to it: renames (of a
+//! directory with all that is below it, at the cost of one), further hard links, removal while somebody still refers
+//! to it, and references returned. A driver tells it what it found (with a key, if it can recognise a file by anything
+//! but its path) and what it changed, and asks for the path of a node.
+//!
+//! * **Identity.** The low half of a node is a slot, the high half counts how often the slot was freed. A number that
+//!   is no longer known fails with `ESTALE` and never means another file.
+//! * **Life.** Finding a name counts one reference; [`NodeTable::forget`] returns them. A node without references and
+//!   without known names below it is dropped. A node whose last name was removed stays until it is forgotten.
+//! * **Memory.** 32 bytes an entry and its name in words of eight bytes, in a [`Region`]; an index of about 5 to 11
+//!   bytes an entry (twice that where keys are used) in the process.
+//! * **Crashes.** A region may outlive its process: each change is a transaction that a kill leaves done or not done,
+//!   and [`NodeTable::reopen`] takes over what is there. It reads the whole table once to build its index.
+
+mod index;
+mod region;
+mod store;
+
+pub use region::{HeapRegion, Region};
+
+use crate::error::{Errno, Result};
+use crate::name::Name;
+use crate::node::{Generation, Node};
+use bytes::Bytes;
+use index::Index;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use store::{Change, Kind, Record, Store};
+
+/// The slot of the root.
+const ROOT: u32 = Node::ROOT.0 as u32;
+/// A count of references that has become too large to count down again.
+const REFS_STUCK: u32 = u32::MAX;
+
+/// What a driver recognises a file by, whatever its name: an inode number mixed with what else tells files apart.
+/// A key that two files share makes them hard links of each other, so leave it out where it cannot be had.
+pub type FileKey = NonZeroU64;
+
+/// Nodes and where they are; see the [module](self).
+pub struct NodeTable {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    index: Index,
+}
+
+/// A name somewhere: the slot of its directory, and its bytes.
+type Place<'a> = (u32, &'a [u8]);
+
+impl NodeTable {
+    /// An empty table in `region`, whose content is lost.
+    ///
+    /// # Errors
+    /// `EINVAL` when the region is too small for any node.
+    pub fn create(region: Arc<dyn Region>) -> Result<Self> {
+        let store = Store::format(region)?;
+        let mut change = store.change();
+        let (slot, record) = change.take_record()?;
+        debug_assert_eq!(slot, ROOT);
+        change.put(slot, Record { kind: Kind::Node, refs: REFS_STUCK, ..record });
+        change.commit();
+        let index = Index::build(&store)?;
+        Ok(NodeTable { inner: Mutex::new(Inner { store, index }) })
+    }
+
+    /// The table that another owner, perhaps killed in the middle of a change, left in `region`.
+    ///
+    /// # Errors
+    /// `EUCLEAN` when the region holds no table, one of another version, or one that contradicts itself.
+    pub fn reopen(region: Arc<dyn Region>) -> Result<Self> {
+        let store = Store::recover(region)?;
+        let index = Index::build(&store)?;
+        let mut inner = Inner { store, index };
+        // A change and the dropping of what it left over are two transactions.
+        for slot in 1..=inner.store.records() {
+            inner.drop_unused(slot);
+        }
+        Ok(NodeTable { inner: Mutex::new(inner) })
+    }
+
+    /// An empty table in this process's memory for as many entries as fit into `bytes`.
+    ///
+    /// # Errors
+    /// `EINVAL` when no node fits.
+    pub fn in_memory(bytes: usize) -> Result<Self> {
+        NodeTable::create(Arc::new(HeapRegion::new(bytes / 8)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `name` in `dir` leads to the file with this key: its node, with one more reference.
+    ///
+    /// A known file under a new name gets the name as a further hard link. A known name that now leads to another file
+    /// leaves the old one without it.
+    ///
+    /// # Errors
+    /// `ESTALE` when `dir` is not known, `ENFILE` when the table is full.
+    pub fn found(&self, dir: Node, name: &Name, key: Option<FileKey>) -> Result<Node> {
+        let mut inner = self.lock();
+        let dir = inner.slot(dir)?;
+        let slot = inner.find_or_add((dir, name), key.map_or(0, NonZeroU64::get))?;
+        inner.add_ref(slot);
+        Ok(inner.node(slot))
+    }
+
+    /// A new file without a name, with one reference.
+    ///
+    /// # Errors
+    /// `ENFILE` when the table is full.
+    pub fn found_nameless(&self, key: Option<FileKey>) -> Result<Node> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let key = key.map_or(0, NonZeroU64::get);
+        let mut change = inner.store.change();
+        let (slot, record) = change.take_record()?;
+        change.put(slot, Record { kind: Kind::Node, refs: 1, key, ..record });
+        change.commit();
+        if key != 0 {
+            inner.index.add_key(&inner.store, slot);
+        }
+        Ok(inner.node(slot))
+    }
+
+    /// The node `name` in `dir` is known to lead to. Counts no reference.
+    pub fn get(&self, dir: Node, name: &Name) -> Option<Node> {
+        let inner = self.lock();
+        let dir = inner.slot(dir).ok()?;
+        let record = inner.index.name(&inner.store, (dir, name))?;
+        Some(inner.node(inner.owner(record)))
+    }
+
+    /// The names that lead from the root to `node`; none for the root itself.
+    ///
+    /// # Errors
+    /// `ESTALE` when the node is not known, or when it or a directory above it has no name any more.
+    pub fn path(&self, node: Node) -> Result<Vec<Name>> {
+        let inner = self.lock();
+        let mut slot = inner.slot(node)?;
+        let mut path = Vec::new();
+        while slot != ROOT {
+            let record = inner.store.record(slot);
+            if record.parent == 0 {
+                return Err(Errno::ESTALE.because("the file was removed"));
+            }
+            path.push(inner.name(&record)?);
+            slot = record.parent;
+        }
+        path.reverse();
+        Ok(path)
+    }
+
+    /// All names of `node`, each with its directory, the last one found first.
+    ///
+    /// # Errors
+    /// `ESTALE` when the node is not known.
+    pub fn names(&self, node: Node) -> Result<Vec<(Node, Name)>> {
+        let inner = self.lock();
+        let mut record = inner.store.record(inner.slot(node)?);
+        let mut names = Vec::new();
+        while record.parent != 0 {
+            names.push((inner.node(record.parent), inner.name(&record)?));
+            match record.next {
+                0 => break,
+                next => record = inner.store.record(next),
+            }
+        }
+        Ok(names)
+    }
+
+    /// What the driver recognises `node` by.
+    ///
+    /// # Errors
+    /// `ESTALE` when the node is not known.
+    pub fn key(&self, node: Node) -> Result<Option<FileKey>> {
+        let inner = self.lock();
+        let slot = inner.slot(node)?;
+        Ok(NonZeroU64::new(inner.store.record(slot).key))
+    }
+
+    /// `node` got a further name, and the caller a further reference (link(2)).
+    ///
+    /// # Errors
+    /// `ESTALE` when a node is not known, `ENFILE` when the table is full, `EINVAL` for a directory with known names.
+    pub fn linked(&self, node: Node, dir: Node, name: &Name) -> Result<()> {
+        let mut inner = self.lock();
+        let (slot, place) = (inner.slot(node)?, (inner.slot(dir)?, &name[..]));
+        if inner.store.record(slot).children != 0 || inner.is_above(slot, place.0) {
+            return Err(Errno::EINVAL.because("a directory has one name only"));
+        }
+        let replaced = inner.index.name(&inner.store, place);
+        if replaced.is_none_or(|record| inner.owner(record) != slot) {
+            inner.keep_one_name(place.0);
+            inner.replace(replaced, |edit| edit.add_name(slot, place))?;
+        }
+        inner.add_ref(slot);
+        Ok(())
+    }
+
+    /// `name` in `dir` was removed (unlink(2), rmdir(2)).
+    pub fn removed(&self, dir: Node, name: &Name) {
+        let mut inner = self.lock();
+        if let Ok(dir) = inner.slot(dir) {
+            inner.detach((dir, name));
+        }
+    }
+
+    /// `from` became `to`, replacing what had that name (rename(2)). Does nothing when both were the same file.
+    ///
+    /// # Errors
+    /// `ESTALE` when a directory is not known, `ENFILE` when the table is full, `EINVAL` when a directory would
+    /// come to lie inside itself.
+    pub fn renamed(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
+        let mut inner = self.lock();
+        let from: Place<'_> = (inner.slot(from.0)?, from.1);
+        let to: Place<'_> = (inner.slot(to.0)?, to.1);
+        let moved = inner.index.name(&inner.store, from);
+        let replaced = inner.index.name(&inner.store, to);
+        match (moved, replaced) {
+            (Some(moved), Some(replaced)) if inner.owner(moved) == inner.owner(replaced) => return Ok(()),
+            (Some(moved), _) if inner.is_above(inner.owner(moved), to.0) => {
+                return Err(Errno::EINVAL.because("a directory cannot be moved into itself"));
+            }
+            _ => {}
+        }
+        let Some(moved) = moved else {
+            inner.detach(to);
+            return Ok(());
+        };
+        inner.keep_one_name(to.0);
+        inner.replace(replaced, |edit| edit.move_name(moved, to))?;
+        inner.drop_unused(from.0);
+        Ok(())
+    }
+
+    /// The files at two places changed places (`RENAME_EXCHANGE` of renameat2(2)).
+    ///
+    /// # Errors
+    /// As [`NodeTable::renamed`].
+    pub fn exchanged(&self, one: (Node, &Name), other: (Node, &Name)) -> Result<()> {
+        let mut inner = self.lock();
+        let one: Place<'_> = (inner.slot(one.0)?, one.1);
+        let other: Place<'_> = (inner.slot(other.0)?, other.1);
+        if one == other {
+            return Ok(());
+        }
+        let records = (inner.index.name(&inner.store, one), inner.index.name(&inner.store, other));
+        for (record, place) in [(records.0, other), (records.1, one)] {
+            if record.is_some_and(|record| inner.is_above(inner.owner(record), place.0)) {
+                return Err(Errno::EINVAL.because("a directory cannot be moved into itself"));
+            }
+        }
+        inner.keep_one_name(one.0);
+        inner.keep_one_name(other.0);
+        match records {
+            (Some(a), Some(b)) => inner.edit(|edit| edit.exchange(a, b)),
+            (Some(a), None) => inner.edit(|edit| edit.move_name(a, other))?,
+            (None, Some(b)) => inner.edit(|edit| edit.move_name(b, one))?,
+            (None, None) => {}
+        }
+        inner.drop_unused(one.0);
+        inner.drop_unused(other.0);
+        Ok(())
+    }
+
+    /// Returns `count` references to `node`.
+    pub fn forget(&self, node: Node, count: u64) {
+        let mut inner = self.lock();
+        if let Ok(slot) = inner.slot(node) {
+            let refs = inner.store.record(slot).refs;
+            if refs != REFS_STUCK {
+                let left = refs.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+                inner.store.set_refs(slot, left);
+                inner.drop_unused(slot);
+            }
+        }
+    }
+
+    /// How many references to `node` are out; `None` when it is not known or they were too many to count.
+    pub fn references(&self, node: Node) -> Option<u32> {
+        let inner = self.lock();
+        let slot = inner.slot(node).ok()?;
+        Some(inner.store.record(slot).refs).filter(|&refs| refs != REFS_STUCK)
+    }
+
+    /// The node that uses `slot`, the low half of a node, now.
+    pub fn at_slot(&self, slot: u32) -> Option<Node> {
+        let inner = self.lock();
+        (inner.store.record(slot).kind == Kind::Node).then(|| inner.node(slot))
+    }
+
+    /// How many nodes are known, the root included.
+    pub fn len(&self) -> usize {
+        let inner = self.lock();
+        (1..=inner.store.records()).filter(|&slot| inner.store.record(slot).kind == Kind::Node).count()
+    }
+
+    /// Whether nothing but the root is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 1
+    }
+
+    /// The generation of a node of this table.
+    pub const fn generation(node: Node) -> Generation {
+        Generation(node.0 >> 32)
+    }
+}
+
+impl Inner {
+    fn node(&self, slot: u32) -> Node {
+        Node(u64::from(self.store.record(slot).generation) << 32 | u64::from(slot))
+    }
+
+    fn slot(&self, node: Node) -> Result<u32> {
+        let slot = node.0 as u32;
+        let record = self.store.record(slot);
+        if slot != 0 && record.kind == Kind::Node && u64::from(record.generation) == node.0 >> 32 {
+            Ok(slot)
+        } else {
+            Err(Errno::ESTALE.because(format!("{node:?} is not known any more")))
+        }
+    }
+
+    /// The node a record with a name belongs to.
+    fn owner(&self, slot: u32) -> u32 {
+        let record = self.store.record(slot);
+        if record.kind == Kind::Alias { record.refs } else { slot }
+    }
+
+    fn name(&self, record: &Record) -> Result<Name> {
+        Name::new(Bytes::copy_from_slice(self.store.name(record.name).as_bytes()))
+    }
+
+    /// Whether `slot` is `below` or above it. Ends, because no change closes a circle.
+    fn is_above(&self, slot: u32, mut below: u32) -> bool {
+        while below != 0 {
+            if below == slot {
+                return true;
+            }
+            below = self.store.record(below).parent;
+        }
+        false
+    }
+
+    fn add_ref(&mut self, slot: u32) {
+        let refs = self.store.record(slot).refs;
+        self.store.set_refs(slot, refs.saturating_add(1));
+    }
+
+    fn find_or_add(&mut self, place: Place<'_>, key: u64) -> Result<u32> {
+        let mut replaced = None;
+        if let Some(record) = self.index.name(&self.store, place) {
+            let slot = self.owner(record);
+            let known = self.store.record(slot).key;
+            if key == 0 || known == key {
+                return Ok(slot);
+            }
+            if known == 0 {
+                self.set_key(slot, key);
+                return Ok(slot);
+            }
+            replaced = Some(record);
+        }
+        self.keep_one_name(place.0);
+        match self.index.key(&self.store, key) {
+            // A directory found inside itself was moved by others: what was known of its place is wrong, so it
+            // becomes a new node.
+            Some(slot) if self.is_above(slot, place.0) => self.set_key(slot, 0),
+            Some(slot) => {
+                let node = self.store.record(slot);
+                let is_directory = node.children != 0 && node.parent != 0;
+                let moved = if is_directory { Some(slot) } else { None };
+                self.replace(replaced, |edit| match moved {
+                    Some(record) => edit.move_name(record, place),
+                    None => edit.add_name(slot, place),
+                })?;
+                self.drop_unused(node.parent);
+                return Ok(slot);
+            }
+            None => {}
+        }
+        let slot = self.replace(replaced, |edit| edit.add_node(place, key))?;
+        if key != 0 {
+            self.index.add_key(&self.store, slot);
+        }
+        Ok(slot)
+    }
+
+    fn set_key(&mut self, slot: u32, key: u64) {
+        self.index.remove_key(&self.store, slot);
+        let mut change = self.store.change();
+        let record = change.record(slot);
+        change.put(slot, Record { key, ..record });
+        change.commit();
+        if key != 0 {
+            self.index.add_key(&self.store, slot);
+        }
+    }
+
+    /// What has names below it is a directory, and a directory has one name. Others that were found are out of date.
+    fn keep_one_name(&mut self, dir: u32) {
+        while self.store.record(dir).next != 0 {
+            let alias = self.store.record(dir).next;
+            let parent = self.store.record(alias).parent;
+            self.edit(|edit| edit.take_name_off(alias));
+            self.drop_unused(parent);
+        }
+    }
+
+    /// Takes the name at `place` from whatever has it.
+    fn detach(&mut self, place: Place<'_>) {
+        if let Some(record) = self.index.name(&self.store, place) {
+            let slot = self.owner(record);
+            self.edit(|edit| edit.take_name_off(record));
+            self.drop_unused(slot);
+            self.drop_unused(place.0);
+        }
+    }
+
+    /// Takes the name in the record `replaced` off its node and does `work`, in one change; drops the node if it is
+    /// of no use any more.
+    fn replace<T>(
+        &mut self,
+        replaced: Option<u32>,
+        work: impl FnOnce(&mut Edit<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let victim = replaced.map(|record| self.owner(record));
+        let result = self.edit(|edit| {
+            replaced.into_iter().for_each(|record| edit.take_name_off(record));
+            work(edit)
+        })?;
+        victim.into_iter().for_each(|slot| self.drop_unused(slot));
+        Ok(result)
+    }
+
+    /// Does `work` in one change and keeps the index of names in step; does nothing when `work` fails.
+    fn edit<T: Outcome>(&mut self, work: impl FnOnce(&mut Edit<'_>) -> T) -> T {
+        let mut edit = Edit { change: self.store.change(), outdated: Vec::new(), renewed: Vec::new() };
+        let result = work(&mut edit);
+        if result.succeeded() {
+            let Edit { change, outdated, renewed } = edit;
+            outdated.iter().for_each(|&record| self.index.remove_name(&self.store, record));
+            change.commit();
+            renewed.iter().for_each(|&record| self.index.add_name(&self.store, record));
+        }
+        result
+    }
+
+    /// Drops the node in `slot` if nobody refers to it and nothing is known below it; then perhaps its directories.
+    fn drop_unused(&mut self, slot: u32) {
+        let mut maybe = vec![slot];
+        while let Some(slot) = maybe.pop() {
+            let node = self.store.record(slot);
+            if slot == ROOT || node.kind != Kind::Node || node.refs != 0 || node.children != 0 {
+                continue;
+            }
+            while self.store.record(slot).parent != 0 {
+                maybe.push(self.store.record(slot).parent);
+                self.edit(|edit| edit.take_name_off(slot));
+            }
+            self.index.remove_key(&self.store, slot);
+            let mut change = self.store.change();
+            change.free_record(slot);
+            change.commit();
+        }
+    }
+}
+
+/// Whether a change is to be made.
+trait Outcome {
+    fn succeeded(&self) -> bool;
+}
+
+impl Outcome for () {
+    fn succeeded(&self) -> bool {
+        true
+    }
+}
+
+impl<T> Outcome for Result<T> {
+    fn succeeded(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+/// A change of names, and the records whose names the index has to learn anew.
+struct Edit<'a> {
+    change: Change<'a>,
+    /// Records whose old names leave the index.
+    outdated: Vec<u32>,
+    /// Records whose new names enter it.
+    renewed: Vec<u32>,
+}
+
+impl Edit<'_> {
+    /// A new node at a place that is free.
+    fn add_node(&mut self, (dir, name): Place<'_>, key: u64) -> Result<u32> {
+        let (slot, record) = self.change.take_record()?;
+        let name = self.change.take_name(name)?;
+        self.change.put(slot, Record { kind: Kind::Node, parent: dir, name, key, ..record });
+        self.change.count_child(dir, 1);
+        self.renewed.push(slot);
+        Ok(slot)
+    }
+
+    /// Gives the node in `slot` a further name, which becomes its first; the one it had moves to a record of its own.
+    fn add_name(&mut self, slot: u32, (dir, name): Place<'_>) -> Result<()> {
+        let name_at = self.change.take_name(name)?;
+        let node = self.change.record(slot);
+        let mut next = node.next;
+        if node.parent != 0 {
+            let (alias, record) = self.change.take_record()?;
+            let (kind, refs, parent, name) = (Kind::Alias, slot, node.parent, node.name);
+            self.change.put(alias, Record { kind, refs, parent, name, next, ..record });
+            next = alias;
+            self.outdated.push(slot);
+            self.renewed.push(alias);
+        }
+        self.change.put(slot, Record { parent: dir, name: name_at, next, ..node });
+        self.change.count_child(dir, 1);
+        self.renewed.push(slot);
+        Ok(())
+    }
+
+    /// Takes the name in `record` off its node.
+    fn take_name_off(&mut self, record: u32) {
+        let taken = self.change.record(record);
+        self.outdated.push(record);
+        self.change.free_name(taken.name);
+        self.change.count_child(taken.parent, -1);
+        match taken.kind {
+            Kind::Alias => {
+                self.unlink_alias(taken.refs, record, taken.next);
+                self.change.free_record(record);
+            }
+            _ if taken.next != 0 => {
+                // The second name becomes the first.
+                let alias = self.change.record(taken.next);
+                let (parent, name, next) = (alias.parent, alias.name, alias.next);
+                self.change.put(record, Record { parent, name, next, ..taken });
+                self.change.free_record(taken.next);
+                self.outdated.push(taken.next);
+                self.renewed.push(record);
+            }
+            _ => self.change.put(record, Record { parent: 0, name: 0, ..taken }),
+        }
+    }
+
+    /// Makes the record before `alias` in the list of names of the node in `slot` point behind it.
+    fn unlink_alias(&mut self, mut slot: u32, alias: u32, next: u32) {
+        while slot != 0 {
+            let record = self.change.record(slot);
+            if record.next == alias {
+                return self.change.put(slot, Record { next, ..record });
+            }
+            slot = record.next;
+        }
+    }
+
+    /// Moves the name in `record` to a place that is free.
+    fn move_name(&mut self, record: u32, (dir, name): Place<'_>) -> Result<()> {
+        let name = self.change.take_name(name)?;
+        let old = self.change.record(record);
+        self.change.free_name(old.name);
+        self.change.count_child(old.parent, -1);
+        self.change.count_child(dir, 1);
+        let moved = self.change.record(record);
+        self.change.put(record, Record { parent: dir, name, ..moved });
+        self.outdated.push(record);
+        self.renewed.push(record);
+        Ok(())
+    }
+
+    /// Exchanges the places of two names; directories keep their number of names.
+    fn exchange(&mut self, a: u32, b: u32) {
+        let (old_a, old_b) = (self.change.record(a), self.change.record(b));
+        self.change.put(a, Record { parent: old_b.parent, name: old_b.name, ..old_a });
+        self.change.put(b, Record { parent: old_a.parent, name: old_a.name, ..old_b });
+        self.outdated.extend([a, b]);
+        self.renewed.extend([a, b]);
+    }
+}
+
+#[cfg(test)]
+mod tests;
