@@ -81,6 +81,8 @@ impl Tree {
 struct Program {
     random: fastrand::Rng,
     nodes: Vec<Node>,
+    /// Those that are regular files; doors copy between nothing else.
+    files: Vec<Node>,
 }
 
 impl Program {
@@ -105,7 +107,7 @@ impl Program {
         let flags = all[self.random.usize(..4)];
         match self.random.u8(..11) {
             0 => MkDir { dir, name, mode: 0o755 }.into(),
-            1 | 2 => Create { dir, name, mode: mode & 0o777, flags }.into(),
+            1 | 2 => Create { dir, name, mode: mode & 0o777, flags: flags | OpenFlags::READ_WRITE }.into(),
             3 => Lookup { dir, name }.into(),
             4 => Walk { dir, names: (0..self.random.usize(..4)).map(|_| self.name()).collect() }.into(),
             5 => {
@@ -113,8 +115,10 @@ impl Program {
                 Write { node, handle, offset, data, cached: false, kill_setid: false }.into()
             }
             6 => Read { node, handle, offset, len: 4096 }.into(),
-            7 => {
-                let (to_node, to_handle, to_offset) = (dir, handle, self.random.u64(..5000));
+            7 if !self.files.is_empty() => {
+                let mut file = || self.files[self.random.usize(..self.files.len())];
+                let (node, to_node) = (file(), file());
+                let (to_handle, to_offset) = (handle, self.random.u64(..5000));
                 let len = self.random.u64(..4000);
                 CopyRange { node, handle, offset, to_node, to_handle, to_offset, len }.into()
             }
@@ -125,13 +129,14 @@ impl Program {
     }
 
     fn learn(&mut self, reply: &Reply) {
-        let node = match reply {
-            Reply::Entry(entry) => entry.node,
-            Reply::Created(created) => created.entry.node,
+        let entry = match reply {
+            Reply::Entry(entry) => entry,
+            Reply::Created(created) => &created.entry,
             _ => return,
         };
-        if !self.nodes.contains(&node) {
-            self.nodes.push(node);
+        if !self.nodes.contains(&entry.node) {
+            self.nodes.push(entry.node);
+            self.files.extend((!entry.attr.is_dir()).then_some(entry.node));
         }
     }
 }
@@ -152,7 +157,8 @@ fn compare(sim: &Arc<Sim>, missing: &[OpCode]) {
     let complete = Tree { sim: Arc::clone(sim), top: mem(sim).service() };
     let stack = mem(sim).push(Without(OpSet::of(missing))).and_then(|stack| stack.push(Simulate::new()));
     let supplied = Tree { sim: Arc::clone(sim), top: stack.expect("any order is good").service() };
-    let mut program = Program { random: fastrand::Rng::with_seed(sim.seed()), nodes: vec![Node::ROOT] };
+    let random = fastrand::Rng::with_seed(sim.seed());
+    let mut program = Program { random, nodes: vec![Node::ROOT], files: vec![] };
     for _ in 0..300 {
         let request = program.next();
         sim.log(format!("{request:?}"));

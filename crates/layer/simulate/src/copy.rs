@@ -2,7 +2,7 @@
 //! Copying a range through reads and writes.
 
 use crate::Below;
-use outrigger_core::ops::{CopyRange, Read, Write};
+use outrigger_core::ops::{CopyRange, GetAttr, Read, Write};
 use outrigger_core::reply::Count;
 use outrigger_core::{Errno, Payload, Result, ask};
 
@@ -13,11 +13,15 @@ const STEP: u64 = 1 << 20;
 
 impl Below<'_> {
     pub(crate) async fn copy_range(&self, op: CopyRange) -> Result<Count> {
-        let len = op.len.min(MOST);
-        let (from, to) = (op.offset.checked_add(len), op.to_offset.checked_add(len));
-        let (Some(from_end), Some(to_end)) = (from, to) else { return Err(Errno::EOVERFLOW.into()) };
-        if op.node == op.to_node && op.offset < to_end && op.to_offset < from_end {
-            return Err(Errno::EINVAL.because("the ranges to copy between overlap"));
+        let mut len = op.len.min(MOST);
+        if op.offset.checked_add(len).is_none() || op.to_offset.checked_add(len).is_none() {
+            return Err(Errno::EOVERFLOW.into());
+        }
+        if op.node == op.to_node {
+            len = len.min(self.rest(&op).await);
+            if op.offset < op.to_offset + len && op.to_offset < op.offset + len {
+                return Err(Errno::EINVAL.because("the ranges to copy between overlap"));
+            }
         }
         let step = u64::from(self.next.abilities().max_io.max(1)).min(STEP);
         let mut done = 0;
@@ -31,6 +35,13 @@ impl Below<'_> {
             }
         }
         Ok(Count(done))
+    }
+
+    /// How much of the source there is: Linux looks for an overlap within the file only. All when its size is unknown.
+    async fn rest(&self, op: &CopyRange) -> u64 {
+        let get = GetAttr { node: op.node, handle: Some(op.handle) };
+        let known = ask(self.next, self.cx, get).await;
+        known.map_or(u64::MAX, |known| known.attr.size.saturating_sub(op.offset))
     }
 
     /// Copies up to `len` bytes, `done` bytes into the ranges; 0 at the end of the source.

@@ -2,8 +2,9 @@
 //! Opening, positions and permissions of files.
 
 use crate::Below;
+use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Access, Create, GetAttr, MkNod, Open, OpenFlags, Seek, SetAttr, Whence};
-use outrigger_core::reply::{Created, Entry, Offset, Opened};
+use outrigger_core::reply::{Created, Entry, Offset, Opened, Ttl};
 use outrigger_core::{
     Answer, Attr, Credentials, Errno, FileKind, Node, OpCode, Reply, Result, SetAttrs, ask,
 };
@@ -11,6 +12,9 @@ use outrigger_core::{
 /// The bits of access(2).
 const R_OK: u32 = 4;
 const X_OK: u32 = 1;
+const W_OK: u32 = 2;
+/// How often `create` starts again because somebody removes the file it found.
+const TRIES: u32 = 5;
 
 impl<'a> Below<'a> {
     /// Opens a file of a driver that has no handles.
@@ -29,21 +33,44 @@ impl<'a> Below<'a> {
 
 impl Below<'_> {
     pub(crate) async fn create(&self, op: Create) -> Result<Created> {
-        let mode = FileKind::Regular.bits() | (op.mode & 0o7777);
-        let make = MkNod { dir: op.dir, name: op.name.clone(), mode, rdev: 0 };
-        let entry = match ask(self.next, self.cx, make).await {
-            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {
-                self.existing(&op).await?
+        let mut entry = self.make_or_find(&op).await?;
+        match self.open_for_create(entry.node, op.flags.difference(OpenFlags::EXCL)).await {
+            Ok(opened) => {
+                if op.flags.contains(OpenFlags::TRUNC) && entry.attr.size > 0 {
+                    self.refresh(&mut entry).await;
+                }
+                Ok(Created { entry, opened })
             }
-            made => made?,
-        };
-        let flags = op.flags.difference(OpenFlags::EXCL);
-        match self.open_for_create(entry.node, flags).await {
-            Ok(opened) => Ok(Created { entry, opened }),
             Err(error) => {
                 self.forget(entry.node).await;
                 Err(error)
             }
+        }
+    }
+
+    async fn make_or_find(&self, op: &Create) -> Result<Entry> {
+        let mode = FileKind::Regular.bits() | (op.mode & MODE_PERMISSIONS);
+        let mut tries = 0;
+        loop {
+            let make = MkNod { dir: op.dir, name: op.name.clone(), mode, rdev: 0 };
+            match ask(self.next, self.cx, make).await {
+                Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
+                made => return made,
+            }
+            match self.existing(op).await {
+                // Removed between the two steps: make it after all.
+                Err(error) if error.errno == Errno::ENOENT && tries < TRIES => tries += 1,
+                found => return found,
+            }
+        }
+    }
+
+    /// Attributes after the file was emptied. What cannot be told is not to be believed.
+    async fn refresh(&self, entry: &mut Entry) {
+        let get = GetAttr { node: entry.node, handle: None };
+        match ask(self.next, self.cx, get).await {
+            Ok(now) => (entry.attr, entry.attr_ttl) = (now.attr, now.ttl),
+            Err(_) => (entry.attr.size, entry.attr_ttl) = (0, Ttl::NEVER),
         }
     }
 
@@ -90,7 +117,7 @@ fn permitted(attr: &Attr, cred: Credentials) -> u32 {
     let mode = attr.permissions();
     if cred.uid == 0 {
         let may_execute = attr.is_dir() || mode & 0o111 != 0;
-        return R_OK | 2 | if may_execute { X_OK } else { 0 };
+        return R_OK | W_OK | if may_execute { X_OK } else { 0 };
     }
     let shift = match attr {
         _ if attr.uid == cred.uid => 6,
