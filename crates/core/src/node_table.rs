@@ -47,6 +47,8 @@ pub struct NodeTable {
 struct Inner {
     store: Store,
     index: Index,
+    /// Nodes that a change may have left of no use; looked at when the operation is over.
+    suspects: Vec<u32>,
 }
 
 /// A name somewhere: the slot of its directory, and its bytes.
@@ -65,7 +67,7 @@ impl NodeTable {
         change.put(slot, Record { kind: Kind::Node, refs: REFS_STUCK, ..record });
         change.commit();
         let index = Index::build(&store)?;
-        Ok(NodeTable { inner: Mutex::new(Inner { store, index }) })
+        Ok(NodeTable { inner: Mutex::new(Inner { store, index, suspects: Vec::new() }) })
     }
 
     /// The table that another owner, perhaps killed in the middle of a change, left in `region`.
@@ -75,11 +77,10 @@ impl NodeTable {
     pub fn reopen(region: Arc<dyn Region>) -> Result<Self> {
         let store = Store::recover(region)?;
         let index = Index::build(&store)?;
-        let mut inner = Inner { store, index };
         // A change and the dropping of what it left over are two transactions.
-        for slot in 1..=inner.store.records() {
-            inner.drop_unused(slot);
-        }
+        let suspects = (1..=store.records()).collect();
+        let mut inner = Inner { store, index, suspects };
+        inner.drop_unused();
         Ok(NodeTable { inner: Mutex::new(inner) })
     }
 
@@ -95,6 +96,14 @@ impl NodeTable {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes a change, then drops what it left of no use.
+    fn change<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+        let mut inner = self.lock();
+        let result = work(&mut inner);
+        inner.drop_unused();
+        result
+    }
+
     /// `name` in `dir` leads to the file with this key: its node, with one more reference.
     ///
     /// A known file under a new name gets the name as a further hard link. A known name that now leads to another file
@@ -103,11 +112,12 @@ impl NodeTable {
     /// # Errors
     /// `ESTALE` when `dir` is not known, `ENFILE` when the table is full.
     pub fn found(&self, dir: Node, name: &Name, key: Option<FileKey>) -> Result<Node> {
-        let mut inner = self.lock();
-        let dir = inner.slot(dir)?;
-        let slot = inner.find_or_add((dir, name), key.map_or(0, NonZeroU64::get))?;
-        inner.add_ref(slot);
-        Ok(inner.node(slot))
+        self.change(|inner| {
+            let dir = inner.slot(dir)?;
+            let slot = inner.find_or_add((dir, name), key.map_or(0, NonZeroU64::get))?;
+            inner.add_ref(slot);
+            Ok(inner.node(slot))
+        })
     }
 
     /// A new file without a name, with one reference.
@@ -189,26 +199,28 @@ impl NodeTable {
     /// # Errors
     /// `ESTALE` when a node is not known, `ENFILE` when the table is full, `EINVAL` for a directory with known names.
     pub fn linked(&self, node: Node, dir: Node, name: &Name) -> Result<()> {
-        let mut inner = self.lock();
-        let (slot, place) = (inner.slot(node)?, (inner.slot(dir)?, &name[..]));
-        if inner.store.record(slot).children != 0 || inner.is_above(slot, place.0) {
-            return Err(Errno::EINVAL.because("a directory has one name only"));
-        }
-        let replaced = inner.index.name(&inner.store, place);
-        if replaced.is_none_or(|record| inner.owner(record) != slot) {
-            inner.keep_one_name(place.0);
-            inner.replace(replaced, |edit| edit.add_name(slot, place))?;
-        }
-        inner.add_ref(slot);
-        Ok(())
+        self.change(|inner| {
+            let (slot, place) = (inner.slot(node)?, (inner.slot(dir)?, &name[..]));
+            if slot == ROOT || inner.store.record(slot).children != 0 || inner.is_above(slot, place.0) {
+                return Err(Errno::EINVAL.because("a directory has one name only"));
+            }
+            let replaced = inner.index.name(&inner.store, place);
+            if replaced.is_none_or(|record| inner.owner(record) != slot) {
+                inner.keep_one_name(place.0);
+                inner.replace(replaced, |edit| edit.add_name(slot, place))?;
+            }
+            inner.add_ref(slot);
+            Ok(())
+        })
     }
 
     /// `name` in `dir` was removed (unlink(2), rmdir(2)).
     pub fn removed(&self, dir: Node, name: &Name) {
-        let mut inner = self.lock();
-        if let Ok(dir) = inner.slot(dir) {
-            inner.detach((dir, name));
-        }
+        self.change(|inner| {
+            if let Ok(dir) = inner.slot(dir) {
+                inner.detach((dir, name));
+            }
+        });
     }
 
     /// `from` became `to`, replacing what had that name (rename(2)). Does nothing when both were the same file.
@@ -217,26 +229,22 @@ impl NodeTable {
     /// `ESTALE` when a directory is not known, `ENFILE` when the table is full, `EINVAL` when a directory would
     /// come to lie inside itself.
     pub fn renamed(&self, from: (Node, &Name), to: (Node, &Name)) -> Result<()> {
-        let mut inner = self.lock();
-        let from: Place<'_> = (inner.slot(from.0)?, from.1);
-        let to: Place<'_> = (inner.slot(to.0)?, to.1);
-        let moved = inner.index.name(&inner.store, from);
-        let replaced = inner.index.name(&inner.store, to);
-        match (moved, replaced) {
-            (Some(moved), Some(replaced)) if inner.owner(moved) == inner.owner(replaced) => return Ok(()),
-            (Some(moved), _) if inner.is_above(inner.owner(moved), to.0) => {
-                return Err(Errno::EINVAL.because("a directory cannot be moved into itself"));
+        self.change(|inner| {
+            let from: Place<'_> = (inner.slot(from.0)?, from.1);
+            let to: Place<'_> = (inner.slot(to.0)?, to.1);
+            let replaced = inner.index.name(&inner.store, to);
+            let Some(moved) = inner.index.name(&inner.store, from) else {
+                inner.detach(to);
+                return Ok(());
+            };
+            if replaced.is_some_and(|record| inner.owner(record) == inner.owner(moved)) {
+                return Ok(());
             }
-            _ => {}
-        }
-        let Some(moved) = moved else {
-            inner.detach(to);
-            return Ok(());
-        };
-        inner.keep_one_name(to.0);
-        inner.replace(replaced, |edit| edit.move_name(moved, to))?;
-        inner.drop_unused(from.0);
-        Ok(())
+            inner.refuse_circle(moved, to.0)?;
+            inner.keep_one_name(to.0);
+            inner.suspects.push(from.0);
+            inner.replace(replaced, |edit| edit.move_name(moved, to))
+        })
     }
 
     /// The files at two places changed places (`RENAME_EXCHANGE` of renameat2(2)).
@@ -244,42 +252,41 @@ impl NodeTable {
     /// # Errors
     /// As [`NodeTable::renamed`].
     pub fn exchanged(&self, one: (Node, &Name), other: (Node, &Name)) -> Result<()> {
-        let mut inner = self.lock();
-        let one: Place<'_> = (inner.slot(one.0)?, one.1);
-        let other: Place<'_> = (inner.slot(other.0)?, other.1);
-        if one == other {
-            return Ok(());
-        }
-        let records = (inner.index.name(&inner.store, one), inner.index.name(&inner.store, other));
-        for (record, place) in [(records.0, other), (records.1, one)] {
-            if record.is_some_and(|record| inner.is_above(inner.owner(record), place.0)) {
-                return Err(Errno::EINVAL.because("a directory cannot be moved into itself"));
+        self.change(|inner| {
+            let one: Place<'_> = (inner.slot(one.0)?, one.1);
+            let other: Place<'_> = (inner.slot(other.0)?, other.1);
+            if one == other {
+                return Ok(());
             }
-        }
-        inner.keep_one_name(one.0);
-        inner.keep_one_name(other.0);
-        match records {
-            (Some(a), Some(b)) => inner.edit(|edit| edit.exchange(a, b)),
-            (Some(a), None) => inner.edit(|edit| edit.move_name(a, other))?,
-            (None, Some(b)) => inner.edit(|edit| edit.move_name(b, one))?,
-            (None, None) => {}
-        }
-        inner.drop_unused(one.0);
-        inner.drop_unused(other.0);
-        Ok(())
+            let records = (inner.index.name(&inner.store, one), inner.index.name(&inner.store, other));
+            for (record, place) in [(records.0, other), (records.1, one)] {
+                record.map_or(Ok(()), |record| inner.refuse_circle(record, place.0))?;
+            }
+            inner.keep_one_name(one.0);
+            inner.keep_one_name(other.0);
+            inner.suspects.extend([one.0, other.0]);
+            match records {
+                (Some(a), Some(b)) => inner.edit(|edit| edit.exchange(a, b)),
+                (Some(a), None) => inner.edit(|edit| edit.move_name(a, other))?,
+                (None, Some(b)) => inner.edit(|edit| edit.move_name(b, one))?,
+                (None, None) => {}
+            }
+            Ok(())
+        })
     }
 
     /// Returns `count` references to `node`.
     pub fn forget(&self, node: Node, count: u64) {
-        let mut inner = self.lock();
-        if let Ok(slot) = inner.slot(node) {
-            let refs = inner.store.record(slot).refs;
-            if refs != REFS_STUCK {
-                let left = refs.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-                inner.store.set_refs(slot, left);
-                inner.drop_unused(slot);
+        self.change(|inner| {
+            if let Ok(slot) = inner.slot(node) {
+                let refs = inner.store.record(slot).refs;
+                if refs != REFS_STUCK {
+                    let left = refs.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
+                    inner.store.set_refs(slot, left);
+                    inner.suspects.push(slot);
+                }
             }
-        }
+        });
     }
 
     /// How many references to `node` are out; `None` when it is not known or they were too many to count.
@@ -348,6 +355,14 @@ impl Inner {
         false
     }
 
+    /// Refuses to let the owner of `record` get a name in `dir` when it is `dir` or above it.
+    fn refuse_circle(&self, record: u32, dir: u32) -> Result<()> {
+        if self.is_above(self.owner(record), dir) {
+            return Err(Errno::EINVAL.because("a directory cannot be moved into itself"));
+        }
+        Ok(())
+    }
+
     fn add_ref(&mut self, slot: u32) {
         let refs = self.store.record(slot).refs;
         self.store.set_refs(slot, refs.saturating_add(1));
@@ -361,7 +376,7 @@ impl Inner {
             if key == 0 || known == key {
                 return Ok(slot);
             }
-            if known == 0 {
+            if known == 0 && self.index.key(&self.store, key).is_none() {
                 self.set_key(slot, key);
                 return Ok(slot);
             }
@@ -380,7 +395,7 @@ impl Inner {
                     Some(record) => edit.move_name(record, place),
                     None => edit.add_name(slot, place),
                 })?;
-                self.drop_unused(node.parent);
+                self.suspects.push(node.parent);
                 return Ok(slot);
             }
             None => {}
@@ -409,7 +424,7 @@ impl Inner {
             let alias = self.store.record(dir).next;
             let parent = self.store.record(alias).parent;
             self.edit(|edit| edit.take_name_off(alias));
-            self.drop_unused(parent);
+            self.suspects.push(parent);
         }
     }
 
@@ -418,25 +433,21 @@ impl Inner {
         if let Some(record) = self.index.name(&self.store, place) {
             let slot = self.owner(record);
             self.edit(|edit| edit.take_name_off(record));
-            self.drop_unused(slot);
-            self.drop_unused(place.0);
+            self.suspects.extend([slot, place.0]);
         }
     }
 
-    /// Takes the name in the record `replaced` off its node and does `work`, in one change; drops the node if it is
-    /// of no use any more.
+    /// Takes the name in the record `replaced` off its node and does `work`, in one change.
     fn replace<T>(
         &mut self,
         replaced: Option<u32>,
         work: impl FnOnce(&mut Edit<'_>) -> Result<T>,
     ) -> Result<T> {
-        let victim = replaced.map(|record| self.owner(record));
-        let result = self.edit(|edit| {
+        self.suspects.extend(replaced.map(|record| self.owner(record)));
+        self.edit(|edit| {
             replaced.into_iter().for_each(|record| edit.take_name_off(record));
             work(edit)
-        })?;
-        victim.into_iter().for_each(|slot| self.drop_unused(slot));
-        Ok(result)
+        })
     }
 
     /// Does `work` in one change and keeps the index of names in step; does nothing when `work` fails.
@@ -452,16 +463,15 @@ impl Inner {
         result
     }
 
-    /// Drops the node in `slot` if nobody refers to it and nothing is known below it; then perhaps its directories.
-    fn drop_unused(&mut self, slot: u32) {
-        let mut maybe = vec![slot];
-        while let Some(slot) = maybe.pop() {
+    /// Drops each suspect that nobody refers to and that has no names below it; then perhaps its directories.
+    fn drop_unused(&mut self) {
+        while let Some(slot) = self.suspects.pop() {
             let node = self.store.record(slot);
             if slot == ROOT || node.kind != Kind::Node || node.refs != 0 || node.children != 0 {
                 continue;
             }
             while self.store.record(slot).parent != 0 {
-                maybe.push(self.store.record(slot).parent);
+                self.suspects.push(self.store.record(slot).parent);
                 self.edit(|edit| edit.take_name_off(slot));
             }
             self.index.remove_key(&self.store, slot);

@@ -369,3 +369,38 @@ proptest! {
         prop_assert!(model.table.is_empty(), "nothing is left when nothing is held");
     }
 }
+
+/// One call with arguments a confused driver might give: nodes by their place in the list of those seen.
+type Call = (u8, usize, usize, usize, usize);
+
+fn do_call(table: &NodeTable, seen: &mut Vec<Node>, (what, dir, at, to_dir, to): Call) {
+    let pick = |i: usize| seen[i % seen.len()];
+    let (dir, to_dir) = (pick(dir), pick(to_dir));
+    let (one, other) = (name(NAMES[at % 4]), name(NAMES[to % 4]));
+    // Refusing is fine; what counts is the state afterwards.
+    match what {
+        0..4 => seen.extend(table.found(dir, &one, key(to as u64 % 5)).ok()),
+        4 => drop(table.renamed((dir, &one), (to_dir, &other))),
+        5 => drop(table.exchanged((dir, &one), (to_dir, &other))),
+        6 => table.removed(dir, &one),
+        7 => drop(table.linked(to_dir, dir, &one)),
+        8 => table.forget(to_dir, 1 + at as u64 % 3),
+        _ => seen.extend(table.found_nameless(key(to as u64 % 5)).ok()),
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_calls_harms_the_table(
+        calls in prop::collection::vec((0..10_u8, 0..99_usize, 0..9_usize, 0..99_usize, 0..9_usize), 1..60),
+    ) {
+        let region: Arc<dyn Region> = Arc::new(HeapRegion::new(1 << 14));
+        let table = NodeTable::create(Arc::clone(&region)).expect("room");
+        let mut seen = vec![Node::ROOT];
+        for call in calls {
+            do_call(&table, &mut seen, call);
+            let again = NodeTable::reopen(Arc::clone(&region));
+            prop_assert!(again.is_ok(), "{call:?}: {:?}", again.err());
+        }
+    }
+}
