@@ -30,6 +30,10 @@ struct Shared {
     next_id: AtomicU64,
 }
 
+/// Which tree a client asks: equal for all clients of one service. See [`Client::tree`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TreeId(usize);
+
 /// As whom, how long and until when a [`Client`] asks.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -70,6 +74,11 @@ impl Client {
     /// The service it asks.
     pub fn service(&self) -> &Arc<dyn Service> {
         &self.shared.service
+    }
+
+    /// Which tree it asks. Valid while a client of that tree exists; nodes are comparable only within one tree.
+    pub fn tree(&self) -> TreeId {
+        TreeId(Arc::as_ptr(&self.shared).addr())
     }
 
     /// The same client without its cancel token: for tidying up after an interruption.

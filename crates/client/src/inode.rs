@@ -58,6 +58,11 @@ impl Inode {
         self.entry.node
     }
 
+    /// Whether both are the same file of the same tree.
+    pub fn is_same(&self, other: &Inode) -> bool {
+        self.node() == other.node() && self.client.tree() == other.client.tree()
+    }
+
     /// Its attributes when it was found or last refreshed.
     pub fn attr(&self) -> &Attr {
         &self.entry.attr

@@ -19,7 +19,7 @@ mod inode;
 mod wait;
 mod walk;
 
-pub use client::{Client, Settings};
+pub use client::{Client, Settings, TreeId};
 pub use dir::Entries;
 pub use file::{File, Reader, Writer};
 pub use inode::Inode;
