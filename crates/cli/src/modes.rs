@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Modes as chmod(1) takes them: octal, or symbolic as in `u=rwX,go-w` (POSIX, with GNU's extensions).
 
-use std::sync::OnceLock;
-
 const SET_UID: u32 = 0o4000;
 const SET_GID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
 const ALL: u32 = 0o7777;
 const EXECUTE: u32 = 0o111;
-
-static UMASK: OnceLock<u32> = OnceLock::new();
-
-/// The file mode creation mask the program was started with.
-///
-/// The first call must come before a tree is opened: the local driver clears the mask of the process.
-pub fn umask() -> u32 {
-    *UMASK.get_or_init(|| {
-        let mask = rustix::process::umask(rustix::fs::Mode::empty());
-        rustix::process::umask(mask);
-        mask.as_raw_mode() & 0o777
-    })
-}
 
 /// A change of a mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,10 +147,9 @@ impl Step {
             Value::Bits(bits) => bits,
             Value::BitsAndSearch(bits) if is_dir || mode & EXECUTE != 0 => bits | EXECUTE,
             Value::BitsAndSearch(bits) => bits,
-            Value::CopyOf(class) => [0o444, 0o222, EXECUTE]
-                .into_iter()
-                .filter(|permission| mode & class & permission != 0)
-                .sum(),
+            Value::CopyOf(class) => {
+                [0o444, 0o222, EXECUTE].into_iter().filter(|permission| mode & class & permission != 0).sum()
+            }
         };
         let value = value & self.affected.unwrap_or(!umask & ALL) & !kept;
         match self.op {

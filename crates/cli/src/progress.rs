@@ -27,8 +27,7 @@ pub struct Progress {
 }
 
 /// Bytes, files, rate and time left.
-const TEMPLATE: &str =
-    "{spinner} {binary_bytes}/{binary_total_bytes} {wide_bar} {msg} {binary_bytes_per_sec} {eta_precise} left";
+const TEMPLATE: &str = "{spinner} {binary_bytes}/{binary_total_bytes} {wide_bar} {msg} {binary_bytes_per_sec} {eta_precise} left";
 
 impl Progress {
     /// A bar that appears after the first tick, or none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names in messages, and questions to the user, as coreutils has them.
 
+use crate::context::{Context, Place};
 use crate::format::quote::{Quoting, Style};
 use crate::status::Failure;
 use std::ffi::OsStr;
@@ -28,10 +29,13 @@ pub fn word(text: impl AsRef<[u8]>) -> String {
 
 /// A command line that cannot be meant: says why, and where to read more.
 pub fn usage(command: &str, problem: impl AsRef<str>) -> Failure {
-    Failure::new(format!(
-        "{}\nTry 'outrigger {command} --help' for more information.",
-        problem.as_ref()
-    ))
+    Failure::new(format!("{}\nTry 'outrigger {command} --help' for more information.", problem.as_ref()))
+}
+
+/// The place a LOCATION names; `None` when its tree cannot be opened, which the user is told, so that the command can
+/// go on with the next operand.
+pub fn place(context: &Context, text: &OsStr) -> Option<Place> {
+    context.place(text).map_err(|failure| context.complain(failure.status, failure)).ok()
 }
 
 /// Asks `question` on standard error and reads a line from standard input. Only an answer that begins with `y` or

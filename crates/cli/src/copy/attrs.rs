@@ -59,7 +59,11 @@ pub(super) fn preserve(shared: &Shared, source: &Inode, target: &mut Inode, made
     if attrs != SetAttrs::default()
         && let Err(error) = target.set(attrs)
     {
-        let what = if shared.options.preserve.timestamps { "preserving times for" } else { "preserving permissions for" };
+        let what = if shared.options.preserve.timestamps {
+            "preserving times for"
+        } else {
+            "preserving permissions for"
+        };
         shared.cannot(what, to, &error);
     }
 }

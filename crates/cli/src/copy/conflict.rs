@@ -48,12 +48,15 @@ impl Conflict<'_> {
             (true, true) => return Decision::Merge(followed.unwrap_or(existing)),
             (true, false) => {
                 let (from, to) = (quoted(self.from), quoted(self.to));
-                self.shared.complain(format_args!("cannot overwrite non-directory {to} with directory {from}"));
+                self.shared
+                    .complain(format_args!("cannot overwrite non-directory {to} with directory {from}"));
                 return Decision::Skip;
             }
             (false, true) => {
-                self.shared
-                    .complain(format_args!("cannot overwrite directory {} with non-directory", quoted(self.to)));
+                self.shared.complain(format_args!(
+                    "cannot overwrite directory {} with non-directory",
+                    quoted(self.to)
+                ));
                 return Decision::Skip;
             }
             (false, false) => {}

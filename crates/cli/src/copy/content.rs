@@ -45,7 +45,8 @@ impl Content<'_> {
     pub(super) fn copy(&self) -> Result<(), Fault> {
         let sparse = self.shared.options.sparse;
         let holes = sparse != Sparse::Never && self.attr.blocks.saturating_mul(512) < self.attr.size;
-        let inside = self.same_tree && self.copies_inside && self.shared.options.inside && sparse != Sparse::Always;
+        let inside =
+            self.same_tree && self.copies_inside && self.shared.options.inside && sparse != Sparse::Always;
         if holes && self.knows_holes && self.copy_extents(inside)? {
             return Ok(());
         }
@@ -63,7 +64,10 @@ impl Content<'_> {
             let data = match self.source.seek(at, Whence::Data) {
                 Ok(Some(data)) => data,
                 Ok(None) => break,
-                Err(error) if at == 0 && matches!(error.errno, Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP) => {
+                Err(error)
+                    if at == 0
+                        && matches!(error.errno, Errno::ENOSYS | Errno::EINVAL | Errno::EOPNOTSUPP) =>
+                {
                     return Ok(false);
                 }
                 Err(error) => return Err(Fault::Read(error)),
@@ -93,7 +97,9 @@ impl Content<'_> {
                     done += count;
                 }
                 // Space and interruptions are final; everything else may work the other way.
-                Err(error) if matches!(error.errno, Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EINTR) => {
+                Err(error)
+                    if matches!(error.errno, Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG | Errno::EINTR) =>
+                {
                     return Err(Fault::Write(error));
                 }
                 Err(_) => break,

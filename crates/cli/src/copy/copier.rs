@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Walks the source, decides about each file, and makes everything but regular files.
 
+use super::attrs;
 use super::conflict::{Conflict, Decision, announcement};
 use super::directory::{Directory, Finish};
 use super::file::{FileCopy, new_mode};
 use super::options::{Deref, Options};
 use super::pool::Pool;
 use super::shared::Shared;
-use super::target::{Spot, base_name, shown, shown_below, spot, wants_directory};
-use super::{attrs, target};
+use super::target::{Spot, shown, shown_below, spot, wants_directory};
 use crate::context::{Context, Place};
-use crate::modes;
 use crate::progress::Progress;
 use crate::say::quoted;
-use crate::status::Status;
 use outrigger_client::{Entries, Follow, Inode, TreeId};
 use outrigger_core::{Errno, Error, FileKind, Name, Node, Target};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::thread;
 
 /// Files of a directory that are copied in the order of their inode numbers, which is near the order in which most
 /// trees store them.
 const BATCH: usize = 1024;
-/// Files up to this size in bytes are copied side by side.
-const SMALL: u64 = 64 << 20;
+/// Files larger than this, in bytes, are copied one at a time: reading ahead already keeps two processors busy.
+const LARGE: u64 = 64 << 20;
 
 /// Copies one operand after the other.
 pub struct Copier<'c> {
@@ -34,14 +33,17 @@ pub struct Copier<'c> {
     links: HashMap<(TreeId, Node), (Inode, Inode)>,
     /// Directories and files made for operands: neither sources nor to be overwritten by other operands.
     made: Vec<Inode>,
-    /// Operands copied so far.
-    seen: HashSet<(TreeId, Node, Vec<u8>)>,
-    seen_inodes: Vec<Inode>,
+    /// Operands so far, and where they went.
+    seen: HashSet<(Vec<u8>, Vec<u8>)>,
+    /// Directories made on the way to an operand, outermost first.
+    parents: Vec<Arc<Directory>>,
 }
 
 /// A file to be copied.
 struct Item {
     source: Inode,
+    /// The path of the source in its tree, for following symbolic links.
+    path: Vec<u8>,
     dir: Arc<Directory>,
     name: Name,
     from: Vec<u8>,
@@ -50,9 +52,18 @@ struct Item {
     operand: Option<Place>,
 }
 
+/// A source directory, and how messages name it and its copy.
+struct Pair {
+    source: Inode,
+    path: Vec<u8>,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
 /// A source directory under way.
 struct Frame {
     source: Arc<Inode>,
+    path: Vec<u8>,
     dir: Arc<Directory>,
     entries: Entries,
     batch: Vec<(Name, Inode)>,
@@ -63,7 +74,7 @@ struct Frame {
 impl<'c> Copier<'c> {
     /// A copier that reports through `context`.
     pub fn new(context: &'c Context, options: Options, progress: Progress) -> Self {
-        let shared = Arc::new(Shared::new(options, progress, context.cancel.clone(), modes::umask()));
+        let shared = Arc::new(Shared::new(options, progress, context.cancel.clone(), context.umask));
         Copier {
             context,
             pool: Pool::new(Arc::clone(&shared)),
@@ -71,7 +82,7 @@ impl<'c> Copier<'c> {
             links: HashMap::new(),
             made: Vec::new(),
             seen: HashSet::new(),
-            seen_inodes: Vec::new(),
+            parents: Vec::new(),
         }
     }
 
@@ -91,15 +102,43 @@ impl<'c> Copier<'c> {
     /// Waits until every file has arrived; whether nothing failed since the copier was made.
     pub fn wait(&mut self) -> bool {
         self.pool.wait();
+        while let Some(dir) = self.parents.pop() {
+            Directory::release(dir, &self.shared);
+        }
         self.flush();
+        self.shared.progress.finish();
         self.shared.failures() == 0
     }
 
-    /// Puts what `source` is into `dir` under `name`, as an operand.
-    pub fn copy_into(&mut self, source: Inode, from: &[u8], dir: Inode, name: Name, to: Vec<u8>) {
-        let dir = Directory::existing(dir, &self.shared);
-        let item = Item { source, dir, name, from: from.to_vec(), to, operand: None };
-        self.run(item);
+    /// Makes the directory `target` as a copy of `source` without its content, unless it exists; whether it is there.
+    pub fn make_parent(&mut self, source: &Place, target: &Place) -> bool {
+        let made = source.find(Follow::Yes).and_then(|inode| self.try_make_parent(inode, target));
+        if let Err(error) = &made {
+            self.shared.cannot("cannot make directory", shown(target), error);
+        }
+        self.flush();
+        made.is_ok()
+    }
+
+    fn try_make_parent(&mut self, source: Inode, target: &Place) -> Result<(), Error> {
+        let (dir, name) = target.parent()?;
+        if dir.find(&name)?.is_some() {
+            return Ok(());
+        }
+        let mode = source.attr().permissions() & 0o1777;
+        let inode = dir.mkdir(&name, (mode & !self.shared.umask) | 0o700)?;
+        let finish = Finish { source: Arc::new(source), made: Some(mode), to: shown(target).to_vec() };
+        self.parents.push(Directory::copied(inode, finish, None, &self.shared));
+        Ok(())
+    }
+
+    /// Adds the size of what will be copied to the progress bar, on a thread of its own.
+    pub fn expect(&self, sources: Vec<Place>) {
+        if self.shared.progress.is_shown() {
+            let shared = Arc::clone(&self.shared);
+            // Without the thread the bar only lacks its end.
+            drop(thread::Builder::new().name("scan".into()).spawn(move || scan(&shared, sources)));
+        }
     }
 
     fn operand(&mut self, source: Inode, place: &Place, target: &Place) {
@@ -109,14 +148,15 @@ impl<'c> Copier<'c> {
             let name = quoted(&from);
             return self.shared.complain(format_args!("-r not specified; omitting directory {name}"));
         }
-        if !self.remember(&source, &from, &to) {
+        if !self.remember(&source, from.clone(), to.clone()) {
             return;
         }
         match spot(target) {
-            Ok(Spot::Itself(inode)) => self.merge_operand(source, inode, from, to),
+            Ok(Spot::Itself(inode)) => self.merge_operand(source, place.path.clone(), inode, from, to),
             Ok(Spot::Named(dir, name)) => {
                 let dir = Directory::existing(dir, &self.shared);
-                self.run(Item { source, dir, name, from, to, operand: Some(target.clone()) });
+                let path = place.path.clone();
+                self.run(Item { source, path, dir, name, from, to, operand: Some(target.clone()) });
             }
             Err(error) => {
                 let what = match (source.kind(), error.errno) {
@@ -131,18 +171,17 @@ impl<'c> Copier<'c> {
     }
 
     /// Whether this operand is new for this target.
-    fn remember(&mut self, source: &Inode, from: &[u8], to: &[u8]) -> bool {
-        let key = (source.client().tree(), source.node(), to.to_vec());
-        if !self.seen.insert(key) {
+    fn remember(&mut self, source: &Inode, from: Vec<u8>, to: Vec<u8>) -> bool {
+        let message = quoted(&from);
+        let new = self.seen.insert((from, to));
+        if !new {
             let kind = if source.is_dir() { "directory" } else { "file" };
-            self.shared
-                .remark(format!("warning: source {kind} {} specified more than once", quoted(from)));
-            return false;
+            self.shared.remark(format!("warning: source {kind} {message} specified more than once"));
         }
-        true
+        new
     }
 
-    fn merge_operand(&mut self, source: Inode, target: Inode, from: Vec<u8>, to: Vec<u8>) {
+    fn merge_operand(&mut self, source: Inode, path: Vec<u8>, target: Inode, from: Vec<u8>, to: Vec<u8>) {
         if !source.is_dir() {
             let name = quoted(&to);
             return self
@@ -153,7 +192,8 @@ impl<'c> Copier<'c> {
             let (from, to) = (quoted(&from), quoted(&to));
             return self.shared.complain(format_args!("{from} and {to} are the same file"));
         }
-        if let Some(frame) = self.enter(source, target, None, None, from, to) {
+        let item = Pair { source, path, from, to };
+        if let Some(frame) = self.enter(item, target, None, None) {
             self.walk(frame);
         }
     }
@@ -201,7 +241,7 @@ impl<'c> Copier<'c> {
     /// An item inside a directory: follows it if it should be, and refuses cycles.
     fn item_below(&mut self, mut item: Item, above: &[Frame]) -> Option<Frame> {
         if self.shared.options.deref == Deref::Always && item.source.kind() == FileKind::Symlink {
-            match follow(above, &item.source) {
+            match item.source.client().walk(&item.path, Follow::Yes) {
                 Ok(inode) => item.source = inode,
                 Err(error) => {
                     self.shared.cannot("cannot stat", &item.from, &error);
@@ -211,8 +251,7 @@ impl<'c> Copier<'c> {
         }
         if item.source.is_dir() {
             if above.iter().any(|frame| frame.source.is_same(&item.source)) {
-                self.shared
-                    .complain(format_args!("cannot copy cyclic symbolic link {}", quoted(&item.from)));
+                self.shared.complain(format_args!("cannot copy cyclic symbolic link {}", quoted(&item.from)));
                 return self.give_up(item);
             }
             if self.made.iter().any(|made| made.is_same(&item.source)) {
@@ -245,22 +284,16 @@ impl<'c> Copier<'c> {
         let existing = match decision {
             Decision::Skip => return self.give_up(item),
             Decision::Merge(target) => {
-                let Item { source, dir, from, to, .. } = item;
-                return self.enter(source, target, None, Some(dir), from, to);
+                let Item { source, path, dir, from, to, .. } = item;
+                return self.enter(Pair { source, path, from, to }, target, None, Some(dir));
             }
             Decision::Make => None,
             Decision::Into(inode) => Some(inode),
         };
-        if self.shared.options.verbose && self.shared.options.moving != item.source.is_dir() {
-            self.announce(&item);
-        } else if self.shared.options.verbose {
-            self.announce(&item);
+        if self.shared.options.verbose {
+            self.shared.say(announcement(&self.shared, &item.source, &item.from, &item.to));
         }
         self.make(item, existing)
-    }
-
-    fn announce(&self, item: &Item) {
-        self.shared.say(announcement(&self.shared, &item.source, &item.from, &item.to));
     }
 
     /// What has the name already, and where that leads if it is a symbolic link the user means to be followed.
@@ -313,17 +346,14 @@ impl<'c> Copier<'c> {
         if item.source.is_dir() {
             return self.make_directory(item);
         }
-        if let Some((_, copy)) = self.links.get(&key(&item.source)).filter(|_| self.keeps_links(&item.source)) {
+        if let Some((_, copy)) = self.links.get(&key(&item.source)).filter(|_| self.keeps_links(&item.source))
+        {
             let result = item.dir.inode.link(copy, &item.name);
             self.report(result.map(drop), "cannot create hard link", &item);
             return self.give_up(item);
         }
         if hard {
-            let result = item.dir.inode.link_from(&item.source, &item.name);
-            let what = format!("cannot create hard link {} to {}", quoted(&item.to), quoted(&item.from));
-            if let Err(error) = result {
-                self.shared.complain(format_args!("{what}: {error}"));
-            }
+            self.make_hard(&item);
             return self.give_up(item);
         }
         if symbolic {
@@ -350,21 +380,14 @@ impl<'c> Copier<'c> {
     }
 
     fn make_directory(&mut self, item: Item) -> Option<Frame> {
-        if item.operand.is_some() && self.lies_inside(&item) {
-            // The target is made first, and met as a source later; then it is refused.
-            self.shared.progress.expect(0);
-        }
         let mode = item.source.attr().permissions() & 0o1777;
         let withheld = attrs::withheld(&self.shared, FileKind::Directory);
         // Whatever mode it is to have in the end: until then we have to write into it.
         let first = (mode & !withheld & !self.shared.umask) | 0o700;
         match item.dir.inode.mkdir(&item.name, first) {
             Ok(inode) => {
-                let Item { source, dir, name, from, to, operand } = item;
-                if operand.is_some() && let Ok(Some(again)) = dir.inode.find(&name) {
-                    self.made.push(again);
-                }
-                self.enter(source, inode, Some(mode), Some(dir), from, to)
+                let Item { source, path, dir, from, to, .. } = item;
+                self.enter(Pair { source, path, from, to }, inode, Some(mode), Some(dir))
             }
             Err(error) => {
                 self.shared.cannot("cannot create directory", &item.to, &error);
@@ -373,25 +396,19 @@ impl<'c> Copier<'c> {
         }
     }
 
-    fn lies_inside(&self, _item: &Item) -> bool {
-        false
-    }
-
     /// Begins with the content of a directory.
     fn enter(
         &mut self,
-        source: Inode,
+        Pair { source, path, from, to }: Pair,
         target: Inode,
         made: Option<u32>,
         above: Option<Arc<Directory>>,
-        from: Vec<u8>,
-        to: Vec<u8>,
     ) -> Option<Frame> {
         let source = Arc::new(source);
         let finish = Finish { source: Arc::clone(&source), made, to: to.clone() };
         let dir = Directory::copied(target, finish, above, &self.shared);
         match source.entries() {
-            Ok(entries) => Some(Frame { source, dir, entries, batch: Vec::new(), from, to }),
+            Ok(entries) => Some(Frame { source, path, dir, entries, batch: Vec::new(), from, to }),
             Err(error) => {
                 self.shared.cannot("cannot access", &from, &error);
                 Directory::release(dir, &self.shared);
@@ -400,13 +417,25 @@ impl<'c> Copier<'c> {
         }
     }
 
+    fn make_hard(&self, item: &Item) {
+        let made = if item.source.client().tree() == item.dir.inode.client().tree() {
+            item.dir.inode.link(&item.source, &item.name).map(drop)
+        } else {
+            Err(Errno::EXDEV.into())
+        };
+        if let Err(error) = made {
+            let (to, from) = (quoted(&item.to), quoted(&item.from));
+            self.shared.complain(format_args!("cannot create hard link {to} to {from}: {error}"));
+        }
+    }
+
     fn make_symbolic(&self, item: &Item) {
         let relative = !item.from.starts_with(b"/");
         if relative && item.to.contains(&b'/') {
             let name = String::from_utf8_lossy(&item.to);
-            return self
-                .shared
-                .complain(format_args!("{name}: can make relative symbolic links only in current directory"));
+            return self.shared.complain(format_args!(
+                "{name}: can make relative symbolic links only in current directory"
+            ));
         }
         let made = Target::new(item.from.clone()).and_then(|to| item.dir.inode.symlink(&item.name, to));
         if let Err(error) = made {
@@ -463,16 +492,15 @@ impl<'c> Copier<'c> {
 
     fn copy_regular(&mut self, item: Item, existing: Option<Inode>) {
         let keeps_links = self.keeps_links(&item.source);
-        let Item { source, dir, name, from, to, operand } = item;
+        let Item { source, dir, name, from, to, operand, .. } = item;
         if operand.as_ref().is_some_and(wants_directory) && existing.is_none() {
             self.shared.cannot("cannot create regular file", &to, &Errno::ENOTDIR.into());
             return Directory::release(dir, &self.shared);
         }
-        let alone = operand.is_some() || source.attr().size > SMALL;
-        let pinned = if keeps_links { pin(&source, &from, &self.shared) } else { None };
+        let alone = operand.is_some() || source.attr().size > LARGE;
         let file = FileCopy { source, dir, name, existing, from, to };
-        if let Some(source) = pinned {
-            if let Some(copy) = file.run(&self.shared) {
+        if keeps_links {
+            if let Some((source, copy)) = file.run(&self.shared) {
                 self.links.insert(key(&source), (source, copy));
             }
         } else if alone {
@@ -484,15 +512,64 @@ impl<'c> Copier<'c> {
 
     /// Tells the user what the threads had to say.
     fn flush(&self) {
-        for message in self.shared.take_messages() {
-            self.shared.progress.aside(|| self.context.complain(Status::Success, message));
-        }
-        if self.shared.failures() > 0 {
-            self.context.note(Status::Minor);
+        for (status, message) in self.shared.take_messages() {
+            self.shared.progress.aside(|| self.context.complain(status, message));
         }
     }
 }
 
 fn key(inode: &Inode) -> (TreeId, Node) {
     (inode.client().tree(), inode.node())
+}
+
+impl Frame {
+    /// The next file of this directory.
+    fn next(&mut self, shared: &Shared) -> Option<(Name, Inode)> {
+        if self.batch.is_empty() {
+            self.batch = self
+                .entries
+                .by_ref()
+                .take(BATCH)
+                .filter_map(|entry| {
+                    entry.map_err(|error| shared.cannot("error reading directory", &self.from, &error)).ok()
+                })
+                .collect();
+            // The last is taken first.
+            self.batch.sort_unstable_by_key(|(_, inode)| std::cmp::Reverse(inode.attr().ino));
+        }
+        self.batch.pop()
+    }
+
+    fn item(&self, name: Name, source: Inode) -> Item {
+        Item {
+            source,
+            path: shown_below(&self.path, &name),
+            dir: Arc::clone(&self.dir),
+            from: shown_below(&self.from, &name),
+            to: shown_below(&self.to, &name),
+            name,
+            operand: None,
+        }
+    }
+}
+
+/// Adds up the sizes of everything below `sources`. What cannot be read is not expected either.
+fn scan(shared: &Shared, sources: Vec<Place>) {
+    let follow = if shared.options.deref == Deref::Never { Follow::No } else { Follow::Yes };
+    for source in sources {
+        let mut pending: Vec<Inode> = source.find(follow).into_iter().collect();
+        while let Some(inode) = pending.pop() {
+            if shared.cancel.is_raised() {
+                return;
+            }
+            match inode.kind() {
+                FileKind::Regular => shared.progress.expect(inode.attr().size),
+                FileKind::Directory if shared.options.recursive => {
+                    let entries = inode.entries().into_iter().flatten();
+                    pending.extend(entries.filter_map(|entry| entry.ok().map(|(_, inode)| inode)));
+                }
+                _ => {}
+            }
+        }
+    }
 }

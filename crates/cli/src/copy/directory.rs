@@ -46,7 +46,9 @@ impl Directory {
     /// Gives a directory back. Whoever is last finishes it, and then the one above, if that was waiting only for it.
     pub(super) fn release(this: Arc<Self>, shared: &Shared) {
         let mut next = Some(this);
-        while let Some(Directory { mut inode, finish, above, default_acl, .. }) = next.and_then(Arc::into_inner) {
+        while let Some(Directory { mut inode, finish, above, default_acl, .. }) =
+            next.and_then(Arc::into_inner)
+        {
             if let Some(Finish { source, made, to }) = finish
                 && !shared.cancel.is_raised()
             {

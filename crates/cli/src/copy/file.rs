@@ -39,16 +39,15 @@ impl FileCopy {
         [self.source.client().abilities().class, self.dir.inode.client().abilities().class]
     }
 
-    /// Copies the file and gives back the copy; `None` when that failed, which the user will be told.
-    pub(super) fn run(mut self, shared: &Shared) -> Option<Inode> {
+    /// Copies the file and gives back source and copy; `None` when that failed, which the user will be told.
+    pub(super) fn run(mut self, shared: &Shared) -> Option<(Inode, Inode)> {
         let copied = self.copy(shared);
         if copied.is_some() {
             shared.progress.file();
         }
         let FileCopy { source, dir, .. } = self;
-        drop(source);
         Directory::release(dir, shared);
-        copied
+        copied.map(|copy| (source, copy))
     }
 
     fn copy(&mut self, shared: &Shared) -> Option<Inode> {
@@ -132,7 +131,9 @@ impl FileCopy {
                 return None;
             }
         }
-        self.create(shared).map_err(|error| shared.cannot("cannot create regular file", &self.to, &error)).ok()
+        self.create(shared)
+            .map_err(|error| shared.cannot("cannot create regular file", &self.to, &error))
+            .ok()
     }
 
     fn create(&self, shared: &Shared) -> Result<Target, Error> {

@@ -53,7 +53,8 @@ impl Pool {
             drop(queue);
             for thread in threads {
                 if thread.join().is_err() {
-                    self.shared.complain("a thread that copied files ended unexpectedly; files may be missing");
+                    self.shared
+                        .complain("a thread that copied files ended unexpectedly; files may be missing");
                 }
             }
         }

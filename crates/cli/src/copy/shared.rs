@@ -4,11 +4,12 @@
 use super::options::Options;
 use crate::progress::Progress;
 use crate::say::quoted;
+use crate::status::Status;
 use outrigger_core::{Cancel, Errno, Error};
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Shared by the walker and the threads that copy files.
 pub(super) struct Shared {
@@ -17,20 +18,20 @@ pub(super) struct Shared {
     pub(super) cancel: Cancel,
     /// The file mode creation mask.
     pub(super) umask: u32,
-    complaints: Mutex<Vec<String>>,
+    messages: Mutex<Vec<(Status, String)>>,
     failures: AtomicU64,
 }
 
 impl Shared {
     pub(super) fn new(options: Options, progress: Progress, cancel: Cancel, umask: u32) -> Self {
-        let (complaints, failures) = (Mutex::default(), AtomicU64::new(0));
-        Shared { options, progress, cancel, umask, complaints, failures }
+        let (messages, failures) = (Mutex::default(), AtomicU64::new(0));
+        Shared { options, progress, cancel, umask, messages, failures }
     }
 
     /// Something failed; the walker will tell the user.
     pub(super) fn complain(&self, message: impl fmt::Display) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.lock().push(message.to_string());
+        self.lock().push((Status::Minor, message.to_string()));
     }
 
     /// As [`Shared::complain`], in the words of coreutils: "cannot create directory 'x': File exists". An
@@ -50,7 +51,7 @@ impl Shared {
 
     /// A remark that is no failure.
     pub(super) fn remark(&self, message: String) {
-        self.lock().push(message);
+        self.lock().push((Status::Success, message));
     }
 
     /// Writes a line to standard output.
@@ -73,11 +74,11 @@ impl Shared {
     }
 
     /// The messages nobody has told the user yet.
-    pub(super) fn take_messages(&self) -> Vec<String> {
+    pub(super) fn take_messages(&self) -> Vec<(Status, String)> {
         std::mem::take(&mut *self.lock())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Status, String)>> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

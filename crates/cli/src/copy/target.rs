@@ -18,13 +18,11 @@ pub enum Destination {
 }
 
 /// `-t` and `-T`, which cp, mv and ln share.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default)]
 pub struct TargetOptions {
     /// Put everything into this directory.
-    #[arg(short = 't', long, value_name = "LOCATION", conflicts_with = "no_target_directory")]
     pub target_directory: Option<OsString>,
     /// The last operand is a name, even if it is a directory.
-    #[arg(short = 'T', long)]
     pub no_target_directory: bool,
 }
 
@@ -53,6 +51,10 @@ impl TargetOptions {
             return Err(usage(command, "missing file operand"));
         }
         if let Some(target) = &self.target_directory {
+            if self.no_target_directory {
+                let problem = "cannot combine --target-directory (-t) and --no-target-directory (-T)";
+                return Err(Failure::new(problem));
+            }
             let place = context.place(target)?;
             directory(&place)
                 .map_err(|errno| Failure::new(format!("target directory {}: {errno}", operand(target))))?;
@@ -75,9 +77,7 @@ impl TargetOptions {
         let place = context.place(&last)?;
         match directory(&place) {
             Ok(()) => Ok((files, Destination::Into(place))),
-            Err(errno) if files.len() > 1 => {
-                Err(Failure::new(format!("target {}: {errno}", operand(&last))))
-            }
+            Err(errno) if files.len() > 1 => Err(Failure::new(format!("target {}: {errno}", operand(&last)))),
             Err(_) => Ok((files, Destination::As(place))),
         }
     }
@@ -123,6 +123,21 @@ pub fn spot(place: &Place) -> outrigger_core::Result<Spot> {
     }
 }
 
+/// The directory a place is in, named as the user would; `None` when the user's words do not name one.
+pub fn above(place: &Place) -> Option<Place> {
+    let path = cut(&place.path)?;
+    let shown = OsStr::from_bytes(cut(shown(place))?).to_owned();
+    Some(Place { client: place.client.clone(), path: path.to_vec(), shown })
+}
+
+/// A path without its last component and the slashes before it.
+fn cut(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|&byte| byte != b'/')? + 1;
+    let slash = path[..end].iter().rposition(|&byte| byte == b'/')?;
+    let kept = path[..slash].iter().rposition(|&byte| byte != b'/').map_or(1, |last| last + 1);
+    Some(&path[..kept])
+}
+
 /// Whether the user wrote a slash at the end: only a directory will do.
 pub fn wants_directory(place: &Place) -> bool {
     place.shown.as_bytes().ends_with(b"/")
@@ -166,6 +181,21 @@ mod tests {
         ];
         for (path, name) in cases {
             assert_eq!(base_name(path), name, "{}", path.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn cutting_a_path() {
+        let cases: [(&[u8], Option<&[u8]>); 6] = [
+            (b"a/b", Some(b"a")),
+            (b"a//b/", Some(b"a")),
+            (b"/a", Some(b"/")),
+            (b"a", None),
+            (b"/", None),
+            (b"", None),
+        ];
+        for (path, above) in cases {
+            assert_eq!(cut(path), above, "{}", path.escape_ascii());
         }
     }
 }

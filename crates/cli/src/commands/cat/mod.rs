@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger cat`: files to standard output.
+
+mod format;
+
+use super::{Run, output_failed};
+use crate::context::{Context, Place};
+use crate::interrupt;
+use crate::say::place;
+use crate::status::{Failure, Status};
+use bytes::Bytes;
+use clap::Args;
+use format::{Format, Formatter};
+use outrigger_client::{File, Follow, Inode};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, Error};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+/// Bytes asked for at once.
+const BLOCK: usize = 1 << 20;
+/// Blocks read ahead of the one being written.
+const AHEAD: usize = 3;
+
+/// Arguments of `cat`.
+#[derive(Debug, Args)]
+pub struct Cat {
+    #[command(flatten)]
+    format: Format,
+    /// The files; `-` or none for standard input.
+    #[arg(value_name = "LOCATION")]
+    files: Vec<OsString>,
+}
+
+impl Run for Cat {
+    const NAME: &'static str = "cat";
+
+    fn run(mut self, context: &Context) -> Result<(), Failure> {
+        // Straight to the descriptor: what is written are whole blocks already.
+        let out = io::stdout().as_fd().try_clone_to_owned().map(fs::File::from).map_err(output_failed)?;
+        if self.files.is_empty() {
+            self.files.push("-".into());
+        }
+        let mut printer = Printer { context, own: identity(&out), out, formatter: self.format.formatter() };
+        for file in &self.files {
+            if context.cancel.is_raised() {
+                break;
+            }
+            if file == "-" {
+                printer.standard_input()?;
+            } else if let Some(place) = place(context, file) {
+                printer.print(&place)?;
+            }
+        }
+        printer.finish()
+    }
+}
+
+struct Printer<'c> {
+    context: &'c Context,
+    out: fs::File,
+    /// Standard output, when it is a regular file that has content or is appended to.
+    own: Option<(u64, i64, u64)>,
+    formatter: Option<Formatter>,
+}
+
+/// What tells a regular file from others: inode number, time of last change, size.
+fn identity(file: &fs::File) -> Option<(u64, i64, u64)> {
+    let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    Some((metadata.ino(), metadata.ctime(), metadata.size())).filter(|&(_, _, size)| size > 0)
+}
+
+impl Printer<'_> {
+    fn complain(&self, place: &Place, error: &Error) {
+        if !(error.errno == Errno::EINTR && self.context.cancel.is_raised()) {
+            self.context.complain(Status::Minor, format_args!("{}: {error}", place.display()));
+        }
+    }
+
+    fn print(&mut self, place: &Place) -> Result<(), Failure> {
+        let opened = place.find(Follow::Yes).and_then(|inode| {
+            let file =
+                if inode.is_dir() { Err(Errno::EISDIR.into()) } else { inode.open(OpenFlags::empty()) };
+            file.map(|file| (inode, file))
+        });
+        match opened {
+            Ok((inode, _)) if self.is_own(&inode) => {
+                let message = format_args!("{}: input file is output file", place.display());
+                self.context.complain(Status::Minor, message);
+            }
+            Ok((inode, file)) => {
+                if let Err(error) = self.stream(&file, inode.attr().size)? {
+                    self.complain(place, &error);
+                }
+            }
+            Err(error) => self.complain(place, &error),
+        }
+        Ok(())
+    }
+
+    /// Whether printing this file would append to it for ever.
+    fn is_own(&self, inode: &Inode) -> bool {
+        let attr = inode.attr();
+        let local = inode.client().abilities().driver == "local";
+        local && self.own == Some((attr.ino, attr.ctime.secs, attr.size))
+    }
+
+    /// Prints a file, reading ahead on another thread when it is large. The inner result is about reading.
+    fn stream(&mut self, file: &File, size: u64) -> Result<Result<(), Error>, Failure> {
+        let blocks = |mut at: u64| {
+            move || match file.read_at(at, BLOCK) {
+                Ok(block) if block.is_empty() => None,
+                read => {
+                    at += read.as_ref().map_or(0, |block| block.len() as u64);
+                    Some(read)
+                }
+            }
+        };
+        if size <= BLOCK as u64 {
+            return self.write_all(std::iter::from_fn(blocks(0)));
+        }
+        thread::scope(|scope| {
+            let (sender, received) = sync_channel(AHEAD);
+            let read = std::iter::from_fn(blocks(0));
+            scope.spawn(move || {
+                for block in read {
+                    let failed = block.is_err();
+                    // The writer hangs up when it fails.
+                    if sender.send(block).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+            self.write_all(received.into_iter())
+        })
+    }
+
+    fn write_all(
+        &mut self,
+        blocks: impl Iterator<Item = Result<Bytes, Error>>,
+    ) -> Result<Result<(), Error>, Failure> {
+        for block in blocks {
+            match block {
+                Ok(block) => self.write(&block)?,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn write(&mut self, block: &[u8]) -> Result<(), Failure> {
+        let written = match &mut self.formatter {
+            None => self.out.write_all(block),
+            Some(formatter) => self.out.write_all(formatter.format(block)),
+        };
+        written.map_err(failed)
+    }
+
+    fn standard_input(&mut self) -> Result<(), Failure> {
+        let mut input = io::stdin().lock();
+        let mut block = vec![0; BLOCK];
+        loop {
+            match input.read(&mut block) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.write(&block[..count])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    if self.context.cancel.is_raised() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    let error = Error::from(error);
+                    self.context.complain(Status::Minor, format_args!("-: {error}"));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        match &mut self.formatter {
+            None => Ok(()),
+            Some(formatter) => self.out.write_all(formatter.finish()).map_err(failed),
+        }
+    }
+}
+
+fn failed(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        interrupt::reader_gone();
+    }
+    output_failed(error)
+}

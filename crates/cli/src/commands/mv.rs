@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger mv`: renames inside a tree, copies and removes between trees.
+
+use super::Run;
+use super::cp::when;
+use crate::context::{Context, Place};
+use crate::copy::target::{Destination, Spot, TargetOptions, arrow, shown, spot, wants_directory};
+use crate::copy::{Copier, Deref, Existing, Options, Preserve, Sparse};
+use crate::getopt::{Arguments, Table};
+use crate::progress::{Progress, When};
+use crate::remove::{Ask, Remover};
+use crate::say::{agrees, place, quoted};
+use crate::status::{Failure, Status};
+use crate::switches::{Given, Switch, Takes};
+use clap::Args;
+use outrigger_client::{Follow, Inode};
+use outrigger_core::ops::RenameFlags;
+use outrigger_core::{Errno, Error, Name};
+
+/// Arguments of `mv`.
+#[derive(Debug, Args)]
+pub struct Mv {
+    #[command(flatten)]
+    arguments: Arguments<MvTable>,
+}
+
+/// The options of `mv`.
+#[derive(Debug, Clone)]
+pub struct MvTable;
+
+impl Table for MvTable {
+    const OPERAND: &'static str = "LOCATION";
+    const OPERAND_HELP: &'static str = "What to move; the last one is where to";
+    const SWITCHES: &'static [Switch] = &[
+        Switch::flag("b", Some('b'), None, "Not supported, as --backup"),
+        Switch::with(
+            "backup",
+            None,
+            Some("backup"),
+            Takes::Optional("CONTROL", ""),
+            "Not supported: backups of replaced files are refused",
+        ),
+        Switch::flag("exchange", None, Some("exchange"), "Exchange source and destination"),
+        Switch::flag("force", Some('f'), Some("force"), "Do not ask before overwriting"),
+        Switch::flag("interactive", Some('i'), Some("interactive"), "Ask before overwriting"),
+        Switch::flag("no-clobber", Some('n'), Some("no-clobber"), "Do not overwrite"),
+        Switch::flag(
+            "strip-trailing-slashes",
+            None,
+            Some("strip-trailing-slashes"),
+            "Remove slashes at the end of each source",
+        ),
+        Switch::with(
+            "target-directory",
+            Some('t'),
+            Some("target-directory"),
+            Takes::Value("LOCATION"),
+            "Move everything into this directory",
+        ),
+        Switch::flag(
+            "no-target-directory",
+            Some('T'),
+            Some("no-target-directory"),
+            "The destination is a name, even if it is a directory",
+        ),
+        Switch::flag("update", Some('u'), Some("update"), "Move only what is newer than the destination"),
+        Switch::flag("verbose", Some('v'), Some("verbose"), "Name each file"),
+        Switch::with(
+            "progress",
+            None,
+            Some("progress"),
+            Takes::Optional("WHEN", "always"),
+            "Show progress of copying: auto (on a terminal), always or never",
+        ),
+    ];
+}
+
+struct Settings {
+    existing: Existing,
+    update: bool,
+    exchange: bool,
+    verbose: bool,
+    progress: When,
+    target: TargetOptions,
+}
+
+impl Settings {
+    fn take(&mut self, given: &Given) -> Result<(), Failure> {
+        match given.id {
+            "b" | "backup" => {
+                return Err(Failure::new(
+                    "backups of replaced files are not supported: leave out -b and --backup",
+                ));
+            }
+            "exchange" => self.exchange = true,
+            "force" => self.existing = Existing::Replace,
+            "interactive" => self.existing = Existing::Ask,
+            "no-clobber" => self.existing = Existing::Keep,
+            "target-directory" => self.target.target_directory = Some(given.value.clone()),
+            "no-target-directory" => self.target.no_target_directory = true,
+            "update" => self.update = true,
+            "verbose" => self.verbose = true,
+            "progress" => self.progress = when(&given.text())?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Run for Mv {
+    const NAME: &'static str = "mv";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let mut settings = Settings {
+            existing: Existing::Replace,
+            update: false,
+            exchange: false,
+            verbose: false,
+            progress: When::Auto,
+            target: TargetOptions::default(),
+        };
+        for given in &self.arguments.given {
+            settings.take(given)?;
+        }
+        let (sources, destination) = settings.target.destination(context, self.arguments.operands)?;
+        let mover = Mover { context, settings };
+        for source in &sources {
+            if context.cancel.is_raised() {
+                break;
+            }
+            if let Some(place) = place(context, source) {
+                mover.move_one(&place, &destination);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Mover<'c> {
+    context: &'c Context,
+    settings: Settings,
+}
+
+/// A source and where it goes.
+struct Move<'a> {
+    from: &'a Place,
+    to: &'a Place,
+    dir: Inode,
+    name: Name,
+    source: Inode,
+    to_dir: Inode,
+    to_name: Name,
+}
+
+impl Mover<'_> {
+    fn complain(&self, message: String) {
+        self.context.complain(Status::Minor, message);
+    }
+
+    fn move_one(&self, from: &Place, destination: &Destination) {
+        let to = &destination.place_of(from);
+        let found = match spot(from) {
+            Ok(Spot::Named(dir, name)) => dir.lookup(&name).map(|source| (dir, name, source)),
+            Ok(Spot::Itself(_)) => {
+                // `.`, `..` and roots are in use by whoever names them so; rename(2) says the same.
+                return self.cannot_move(from, to, &Errno::EBUSY.into());
+            }
+            Err(error) => Err(error),
+        };
+        let (dir, name, source) = match found {
+            Ok((.., source)) if wants_directory(from) && !source.is_dir() => {
+                return self.complain(format!("cannot stat {}: {}", quoted(shown(from)), Errno::ENOTDIR));
+            }
+            Ok(found) => found,
+            Err(error) => return self.complain(format!("cannot stat {}: {error}", quoted(shown(from)))),
+        };
+        match spot(to) {
+            Ok(Spot::Named(to_dir, to_name)) => {
+                self.place(Move { from, to, dir, name, source, to_dir, to_name });
+            }
+            Ok(Spot::Itself(_)) => self.cannot_move(from, to, &Errno::EBUSY.into()),
+            Err(error) => self.cannot_move(from, to, &error),
+        }
+    }
+
+    fn cannot_move(&self, from: &Place, to: &Place, error: &Error) {
+        let (from, to) = (quoted(shown(from)), quoted(shown(to)));
+        self.complain(format!("cannot move {from} to {to}: {error}"));
+    }
+
+    fn place(&self, job: Move<'_>) {
+        let existing = match job.to_dir.find(&job.to_name) {
+            Ok(existing) => existing,
+            Err(error) => return self.cannot_move(job.from, job.to, &error),
+        };
+        if let Some(existing) = &existing
+            && !self.settings.exchange
+            && !self.may_replace(&job, existing)
+        {
+            return;
+        }
+        if job.source.client().tree() != job.to_dir.client().tree() {
+            return self.carry(job, existing);
+        }
+        let flags = match (self.settings.exchange, self.settings.existing) {
+            (true, _) => RenameFlags::EXCHANGE,
+            (false, Existing::Keep) => RenameFlags::NOREPLACE,
+            (false, _) => RenameFlags::empty(),
+        };
+        match self.rename(&job, flags) {
+            Ok(()) => self.announce(&job),
+            Err(error) if error.errno == Errno::EXDEV && !self.settings.exchange => self.carry(job, existing),
+            // Somebody else took the name meanwhile.
+            Err(error) if error.errno == Errno::EEXIST && self.settings.existing == Existing::Keep => {}
+            Err(error) if error.errno == Errno::EINVAL && job.source.is_dir() => {
+                let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
+                self.complain(format!("cannot move {from} to a subdirectory of itself, {to}"));
+            }
+            Err(error) => self.cannot_move(job.from, job.to, &error),
+        }
+    }
+
+    fn announce(&self, job: &Move<'_>) {
+        if self.settings.verbose {
+            if self.context.json {
+                let (source, destination) = (shown(job.from), shown(job.to));
+                let record = serde_json::json!({
+                    "source": String::from_utf8_lossy(source),
+                    "destination": String::from_utf8_lossy(destination),
+                });
+                println!("{record}");
+            } else {
+                println!("renamed {}", arrow(shown(job.from), shown(job.to)));
+            }
+        }
+    }
+
+    /// Renames, without flags where the tree does not know them and they do not matter any more.
+    fn rename(&self, job: &Move<'_>, flags: RenameFlags) -> Result<(), Error> {
+        let rename = |flags| job.dir.rename(&job.name, &job.to_dir, &job.to_name, flags);
+        match rename(flags) {
+            Err(error)
+                if flags == RenameFlags::NOREPLACE
+                    && matches!(error.errno, Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) =>
+            {
+                rename(RenameFlags::empty())
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// Whether `existing` is to make place.
+    fn may_replace(&self, job: &Move<'_>, existing: &Inode) -> bool {
+        let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
+        if job.source.is_same(existing) && !job.source.is_dir() {
+            self.complain(format!("{from} and {to} are the same file"));
+            return false;
+        }
+        match (job.source.is_dir(), existing.is_dir()) {
+            (true, false) => {
+                self.complain(format!("cannot overwrite non-directory {to} with directory {from}"));
+                return false;
+            }
+            (false, true) => {
+                self.complain(format!("cannot overwrite directory {to} with non-directory"));
+                return false;
+            }
+            _ => {}
+        }
+        if job.source.is_same(existing) {
+            self.complain(format!("cannot move {from} to a subdirectory of itself, {to}"));
+            return false;
+        }
+        if self.settings.update && existing.attr().mtime >= job.source.attr().mtime {
+            return false;
+        }
+        match self.settings.existing {
+            Existing::Keep => false,
+            Existing::Replace => true,
+            Existing::Ask => agrees(Mv::NAME, &format!("overwrite {to}")),
+        }
+    }
+
+    /// Moves between trees: a complete copy first, then the source goes.
+    fn carry(&self, job: Move<'_>, existing: Option<Inode>) {
+        if self.settings.exchange {
+            return self.cannot_move(job.from, job.to, &Errno::EXDEV.into());
+        }
+        // As rename(2) would: what is replaced goes first, and a directory only if it is empty.
+        if let Some(existing) = existing {
+            let removed = if existing.is_dir() {
+                job.to_dir.rmdir(&job.to_name)
+            } else {
+                job.to_dir.unlink(&job.to_name)
+            };
+            if let Err(error) = removed {
+                let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
+                let message =
+                    format!("inter-device move failed: {from} to {to}; unable to remove target: {error}");
+                return self.complain(message);
+            }
+        }
+        let mut copier = Copier::new(self.context, self.carrying(), Progress::new(self.settings.progress));
+        copier.expect(vec![job.from.clone()]);
+        let copied = copier.copy(job.from, job.to);
+        if !(copier.wait() && copied) || self.context.cancel.is_raised() {
+            return;
+        }
+        let context = self.context;
+        let verbose = self.settings.verbose && !context.json;
+        let remover = Remover { context, ask: Ask::Never, recursive: true, dir: false, verbose };
+        // Only what was copied: another file may have taken the name meanwhile.
+        match job.from.find(Follow::No) {
+            Ok(source) if source.is_same(&job.source) => {
+                remover.remove(job.dir, job.name, job.source, shown(job.from));
+            }
+            Ok(_) => {
+                let name = quoted(shown(job.from));
+                self.complain(format!("cannot remove {name}: it was replaced while it was copied"));
+            }
+            Err(error) => self.complain(format!("cannot remove {}: {error}", quoted(shown(job.from)))),
+        }
+    }
+
+    /// How files are carried to another tree: with everything that tree can hold.
+    fn carrying(&self) -> Options {
+        Options {
+            command: Mv::NAME,
+            recursive: true,
+            deref: Deref::Never,
+            preserve: Preserve::ALL,
+            existing: Existing::Replace,
+            update: false,
+            force: false,
+            remove_destination: false,
+            attributes_only: false,
+            sparse: Sparse::Auto,
+            inside: true,
+            hard_link: false,
+            symbolic_link: false,
+            verbose: self.settings.verbose,
+            json: self.context.json,
+            moving: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_options_win() {
+        let mut settings = Settings {
+            existing: Existing::Replace,
+            update: false,
+            exchange: false,
+            verbose: false,
+            progress: When::Never,
+            target: TargetOptions::default(),
+        };
+        for (id, expected) in
+            [("interactive", Existing::Ask), ("no-clobber", Existing::Keep), ("force", Existing::Replace)]
+        {
+            settings.take(&Given { id, value: Default::default() }).expect("a known option");
+            assert_eq!(settings.existing, expected);
+        }
+        assert!(settings.take(&Given { id: "b", value: Default::default() }).is_err());
+    }
+}
