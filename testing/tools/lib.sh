@@ -80,7 +80,7 @@ mounts_below() {
 }
 
 # release_mounts DIR: takes away every mount at or below DIR. A FUSE connection is aborted first, so that no process stays
-# stuck in it, even when its server hangs.
+# stuck in it, even when its server hangs; then a server that is still there is killed.
 release_mounts() {
     local type minor mountpoint control=/sys/fs/fuse/connections
     mounts_below "$1" | while read -r type minor mountpoint; do
@@ -92,6 +92,18 @@ release_mounts() {
         esac
         timeout 20 umount -l "$mountpoint" 2>/dev/null || timeout 20 fusermount3 -uz "$mountpoint" 2>/dev/null ||
             note "cannot unmount $mountpoint"
+    done
+    end_servers "$1"
+}
+
+# end_servers DIR: kills the processes of Outrigger that were started with DIR in their arguments and still run.
+end_servers() {
+    local entry program
+    for entry in /proc/[0-9]*; do
+        program=$(readlink "$entry/exe" 2>/dev/null) || continue
+        if [[ $program == */outrigger* ]] && tr '\0' '\n' 2>/dev/null <"$entry/cmdline" | grep -qF -- "$1"; then
+            kill -KILL "${entry#/proc/}" 2>/dev/null || true
+        fi
     done
 }
 
