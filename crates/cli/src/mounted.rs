@@ -56,7 +56,7 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
         Failure::new(format!("the kernel does not answer on '{}': {error}", mount.mountpoint.display()))
     })?;
     let mounted = Arc::new(Mounted::new(context, mount, tree, session, control));
-    let _server = Server::start(mounted.clone())
+    let _server = Server::start(mounted.clone(), &mounted.mountpoint)
         .map_err(|error| eprintln!("outrigger mount: status and trace will not find this mount: {error}"));
     watch_signals(signals, mounted.clone());
     if background {

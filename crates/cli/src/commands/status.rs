@@ -3,7 +3,7 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, MountStatus, Peer};
+use crate::control::{self, MountStatus};
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use std::fmt::Write as _;
@@ -42,14 +42,17 @@ impl Status {
         }
         let peers =
             control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
-        Ok(peers.iter().filter_map(|peer| ask(context, peer)).collect())
+        let mut found = Vec::new();
+        for (peer, status) in control::statuses(peers) {
+            match status {
+                Ok(status) => found.push(status),
+                Err(error) => {
+                    context.complain(Severity::Minor, format_args!("{peer} does not answer: {error}"))
+                }
+            }
+        }
+        Ok(found)
     }
-}
-
-fn ask(context: &Context, peer: &Peer) -> Option<MountStatus> {
-    peer.status()
-        .map_err(|error| context.complain(Severity::Minor, format_args!("a mount does not answer: {error}")))
-        .ok()
 }
 
 fn describe(status: &MountStatus) -> String {

@@ -4,6 +4,7 @@
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,20 @@ pub fn directory() -> io::Result<PathBuf> {
     check(&path)?;
     Ok(path)
 }
+
+/// How the names of the sockets of mounts at `mountpoint` start: the path itself may be too long for a socket's name.
+pub fn socket_prefix(mountpoint: &Path) -> String {
+    let hash = mountpoint
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(FNV_OFFSET, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    format!("{hash:016x}-")
+}
+
+/// Parameters of the 64-bit FNV-1a hash, which is the same in every process and release.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 fn path() -> PathBuf {
     let uid = geteuid();

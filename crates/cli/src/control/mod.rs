@@ -8,8 +8,8 @@ mod directory;
 mod peer;
 mod server;
 
-pub use directory::directory;
-pub use peer::{Peer, find, peers};
+pub use directory::{directory, socket_prefix};
+pub use peer::{Peer, find, peers, statuses};
 pub use server::{Controlled, Server};
 
 use serde::{Deserialize, Serialize};

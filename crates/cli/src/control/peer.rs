@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands' side of the control sockets.
 
-use super::{Answer, Ask, MountStatus, directory};
+use super::{Answer, Ask, MountStatus, directory, socket_prefix};
 use crate::status::Failure;
+use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 /// How long a mount may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mount that can be asked.
 #[derive(Debug, Clone)]
@@ -79,20 +82,43 @@ pub fn peers() -> io::Result<Vec<Peer>> {
     Ok(peers)
 }
 
+/// What all of `peers` are and do, asked side by side: one that hangs must not hold up the others.
+pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, io::Result<MountStatus>)> {
+    let ask = |peer: Peer| thread::spawn(move || (peer.status(), peer));
+    let asked: Vec<_> = peers.into_iter().map(ask).collect();
+    let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
+    answers.map(|(status, peer)| (peer, status)).collect()
+}
+
 /// The mount at `mountpoint`.
 ///
 /// # Errors
-/// When there is none of this user's there.
+/// When there is none of this user's there, or it does not answer.
 pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     let wanted = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    let peers = peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
-    for peer in peers {
-        match peer.status() {
+    let prefix = socket_prefix(&wanted);
+    let mut peers = peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
+    peers.retain(|peer| {
+        peer.socket.file_name().is_some_and(|name| name.as_bytes().starts_with(prefix.as_bytes()))
+    });
+    let mut failure =
+        format!("'{}' is not a mount of yours: `outrigger status` lists them", mountpoint.display());
+    for (peer, status) in statuses(peers) {
+        match status {
             Ok(status) if Path::new(&status.mountpoint) == wanted => return Ok((peer, status)),
-            _ => {}
+            Ok(_) => {}
+            Err(error) => {
+                failure = format!("{peer} serves '{}' and does not answer: {error}", wanted.display())
+            }
         }
     }
-    let message =
-        format!("'{}' is not a mount of yours: `outrigger status` lists them", mountpoint.display());
-    Err(Failure::new(message))
+    Err(Failure::new(failure))
+}
+
+impl fmt::Display for Peer {
+    /// The process behind it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.socket.file_stem().unwrap_or_default().to_string_lossy();
+        write!(f, "process {}", name.rsplit('-').next().unwrap_or_default())
+    }
 }

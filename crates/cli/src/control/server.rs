@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mount's side of its control socket.
 
-use super::{Answer, Ask, MountStatus, directory};
+use super::{Answer, Ask, MountStatus, directory, socket_prefix};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -37,12 +37,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLIENTS_MAX: usize = 16;
 
 impl Server {
-    /// Listens for `mount` on a socket named after this process.
+    /// Listens for `mount` on a socket named after `mountpoint` and this process.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(mount: Arc<dyn Controlled>) -> io::Result<Self> {
-        let path = directory()?.join(format!("{}.sock", std::process::id()));
+    pub fn start(mount: Arc<dyn Controlled>, mountpoint: &Path) -> io::Result<Self> {
+        let path = directory()?.join(format!("{}{}.sock", socket_prefix(mountpoint), std::process::id()));
         // A former process of this number may have left its socket.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
