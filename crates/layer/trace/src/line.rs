@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One line of a trace, for people or for programs.
 
+use crate::paths::printable;
 use outrigger_core::{Error, OpCode, Time};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -66,8 +67,11 @@ impl Line {
             Outcome::Done(result) => write!(text, " = {result} {micros}us"),
             Outcome::Dropped { cancelled: false } => write!(text, " = dropped {micros}us"),
             Outcome::Dropped { cancelled: true } => write!(text, " = dropped, cancelled {micros}us"),
-            // An error prints as its name with its reason in parentheses.
-            Outcome::Failed(error) => write!(text, " = {error:?} {micros}us"),
+            // The reason may quote what a server said, so it is not to be trusted on a terminal.
+            Outcome::Failed(error) => {
+                let shown = format!("{error:?}");
+                write!(text, " = {} {micros}us", printable(shown.as_bytes()))
+            }
         };
         text
     }

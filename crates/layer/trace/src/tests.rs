@@ -47,7 +47,7 @@ fn script(_: &Cx, request: &Request) -> Step {
             Step::Now(Reply::Entry(Entry { node, generation, attr, entry_ttl, attr_ttl }))
         }
         Request::Read(_) => {
-            Step::After(Duration::from_secs(1), Reply::Error(Errno::EIO.because("disk on fire")))
+            Step::After(Duration::from_secs(1), Reply::Error(Errno::EIO.because("disk on\x1b[2J fire")))
         }
         Request::GetAttr(_) => Step::Never,
         Request::MkDir(_) => Step::Now(Reply::Error(Errno(4242).into())),
@@ -112,7 +112,7 @@ fn people_see_path_arguments_result_and_reason() {
     let expected = [
         "#17 pid 4242 lookup /a b\\n = node 5 regular 0644 7 bytes",
         "#17 pid 4242 read /a b\\n handle=1 offset=0 len=9 ...",
-        "#17 pid 4242 read /a b\\n handle=1 offset=0 len=9 = EIO (disk on fire)",
+        "#17 pid 4242 read /a b\\n handle=1 offset=0 len=9 = EIO (disk on\\u{1b}[2J fire)",
         "#17 pid 4242 open /a b\\n flags=read_write|trunc = done",
         "#17 pid 4242 rename /a b\\n -> #9/c = done",
         "#17 pid 4242 mkdir #9/c/d mode=0755 = errno 4242",
@@ -142,7 +142,7 @@ fn programs_see_the_same_as_json() {
             assert_eq!(line[key], value, "{key}");
         }
     }
-    assert_eq!((&lines[1]["error"], &lines[1]["reason"]), (&json!("EIO"), &json!("disk on fire")));
+    assert_eq!((&lines[1]["error"], &lines[1]["reason"]), (&json!("EIO"), &json!("disk on\x1b[2J fire")));
     assert!(lines[1]["us"].as_f64().is_some_and(|micros| micros > 1e6) && lines[0]["us"].is_null());
 }
 
