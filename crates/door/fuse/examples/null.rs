@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file system with one file and nothing to do, to measure the transport: every attribute request reaches the
-//! server, reads give zeroes.
+//! server, reads give zeroes, or the content of a host file.
 //!
-//! `null MOUNTPOINT [OPTIONS]` serves until unmounted; `null --measure FILE N` times fstat and open+close there.
+//! `null MOUNTPOINT [OPTIONS [HOSTFILE]]` serves until unmounted; `null --measure FILE N` times fstat and open+close there.
 use outrigger_core::ops::{self, OpCode, Request};
 use outrigger_core::reply::{Attrs, Entry, Opened, Ttl};
 use outrigger_core::{
-    Abilities, Answer, Attr, BoxFuture, Clock, Cx, Errno, FileKind, Generation, Node, Notify, OpSet, Payload,
-    Reply, Runtime, Service, Time,
+    Abilities, Answer, Attr, BoxFuture, Clock, Cx, Errno, FileKind, FileSlice, Generation, Node, Notify,
+    OpSet, Payload, ReadAt, Reply, Runtime, Service, Time,
 };
 use outrigger_door_fuse::{Options, Session};
 use std::error::Error;
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +25,19 @@ const SIZE: u64 = 256 << 20;
 
 struct Null {
     zeroes: bytes::Bytes,
+    host: Option<Arc<Host>>,
+}
+
+/// A host file, so that replies can be spliced from it.
+struct Host(File);
+
+impl ReadAt for Host {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, outrigger_core::Error> {
+        Ok(self.0.read_at(buf, offset)?)
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
 }
 
 fn attr(node: Node) -> Attr {
@@ -46,6 +61,9 @@ impl Null {
             Request::Lookup(_) => Reply::Error(Errno::ENOENT.into()),
             Request::GetAttr(get) => Reply::Attrs(Attrs { attr: attr(get.node), ttl: Ttl::NEVER }),
             Request::Open(_) => Reply::Opened(Opened::default()),
+            Request::Read(ops::Read { offset, len, .. }) if let Some(host) = &self.host => {
+                Reply::Data(Payload::File(FileSlice { file: Arc::clone(host) as _, offset, len }))
+            }
             Request::Read(read) => {
                 let len = u64::from(read.len).min(SIZE.saturating_sub(read.offset)) as usize;
                 Reply::Data(Payload::Bytes(self.zeroes.slice(..len.min(self.zeroes.len()))))
@@ -113,7 +131,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["--measure", file, count] => measure(file.as_ref(), count.parse()?),
         [mountpoint, rest @ ..] => {
             let (options, _) = Options::parse(rest.first().unwrap_or(&""))?;
-            let service = Arc::new(Null { zeroes: vec![0; 1 << 20].into() });
+            let host = rest.get(1).map(File::open).transpose()?.map(|file| Arc::new(Host(file)));
+            let service = Arc::new(Null { zeroes: vec![0; 1 << 20].into(), host });
             let session =
                 Session::mount(mountpoint.as_ref(), service, Arc::new(NoTasks(Instant::now())), options)?;
             session.wait_ready(Duration::from_secs(5))?;

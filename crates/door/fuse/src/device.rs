@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// A connection to the kernel's FUSE.
 #[derive(Debug)]
@@ -40,6 +40,19 @@ impl Device {
     #[must_use]
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { fd }
+    }
+
+    /// Takes over a descriptor that this process was started with, named by its number: `/dev/fd/N`, `--fuse-fd N`.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such descriptor.
+    pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+        if number < 0 {
+            return Err(Errno::BADF.into());
+        }
+        // SAFETY: the borrow lasts for one fcntl, which says EBADF when nothing is open under the number.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        Ok(rustix::io::fcntl_dupfd_cloexec(borrowed, 0)?)
     }
 
     /// Another descriptor of the same connection, to be kept while a worker dies.
@@ -179,6 +192,14 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn inherited_descriptors_are_checked() {
+        assert!(Device::inherited(0).is_ok());
+        for number in [-1, i32::MAX] {
+            assert_eq!(Device::inherited(number).unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
+    }
 
     #[test]
     fn memory_comes_back_unless_somebody_keeps_it() {

@@ -32,7 +32,7 @@ pub struct Options {
     pub max_read: Option<u32>,
     /// Largest write request in bytes; at most 1 MiB.
     pub max_write: u32,
-    /// Largest read-ahead in bytes; the kernel's offer when absent.
+    /// Largest read-ahead in bytes; the kernel's offer (128 KiB) when absent. More than that needs root.
     pub max_readahead: Option<u32>,
     /// Background requests the kernel keeps in flight.
     pub max_background: u16,

@@ -5,6 +5,7 @@ use crate::backing::Backings;
 use crate::crew::Crew;
 use crate::device::Device;
 use crate::mount::{MountError, Mounted, mount};
+use crate::mountinfo::MountEntry;
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
 use crate::options::Options;
@@ -219,8 +220,28 @@ impl Session {
             .unwrap_or_else(PoisonError::into_inner);
         match (shared.agreed.get(), &*end) {
             (_, Some(end)) => Err(io::Error::other(format!("the session has ended: {end:?}"))),
-            (Some(agreed), None) => Ok(agreed.negotiated),
+            (Some(agreed), None) => {
+                drop(end);
+                self.raise_readahead();
+                Ok(agreed.negotiated)
+            }
             (None, None) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// The kernel offers 128 KiB in INIT and takes no more there.
+    fn raise_readahead(&self) {
+        let mounted = lock(&self.mounted);
+        let (Some(mounted), Some(bytes)) = (mounted.as_ref(), self.shared.options.max_readahead) else {
+            return;
+        };
+        let set = match MountEntry::at(&mounted.mountpoint) {
+            Ok(Some(entry)) => entry.set_readahead(bytes),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = set {
+            tracing::info!(%error, "the read-ahead stays as the kernel has it");
         }
     }
 
