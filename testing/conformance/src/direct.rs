@@ -323,6 +323,13 @@ impl Subject for Direct {
         USER.set(before);
     }
 
+    fn close_all(&self) {
+        let open: Vec<Fd> = self.0.files().keys().copied().collect();
+        for fd in open {
+            let _ = self.close(fd);
+        }
+    }
+
     fn open(&self, path: &Path, flags: Flags, mode: u32) -> Result<Fd> {
         if flags.contains(Flags::TMPFILE) {
             let dir = self.resolve(path, true)?;

@@ -204,6 +204,10 @@ impl Subject for HostDir {
         }
     }
 
+    fn close_all(&self) {
+        self.files().clear();
+    }
+
     fn open(&self, path: &Path, flags: Flags, mode: u32) -> Result<Fd> {
         let file = rfs::openat(&self.dir, self.at(path), open_flags(flags), Mode::from_raw_mode(mode))
             .map_err(errno)?;

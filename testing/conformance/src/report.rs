@@ -128,15 +128,19 @@ fn run_case(case: &Case, subject: &dyn Subject, target: &Target<'_>) -> Outcome 
         return Outcome::Skipped(format!("exception: {reason}"));
     }
     if case.reads_sample {
-        return outcome_of(|| (case.run)(&Tester::new(subject, PathBuf::new())));
+        let outcome = outcome_of(|| (case.run)(&Tester::new(subject, PathBuf::new())));
+        subject.close_all();
+        return outcome;
     }
     let base = PathBuf::from(case.name.replace('/', "."));
-    outcome_of(|| {
+    let outcome = outcome_of(|| {
         if let Err(errno) = subject.mkdir(&base, 0o777) {
             panic!("the directory of the case cannot be made: {errno:?}");
         }
         (case.run)(&Tester::new(subject, base));
-    })
+    });
+    subject.close_all();
+    outcome
 }
 
 impl Report {

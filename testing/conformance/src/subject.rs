@@ -97,6 +97,9 @@ pub trait Subject: Send + Sync {
     /// Runs `body` on this thread as another user, without privileges or supplementary groups.
     fn as_user(&self, user: Credentials, body: &mut dyn FnMut());
 
+    /// Closes whatever a case left open.
+    fn close_all(&self);
+
     /// open(2)
     fn open(&self, path: &Path, flags: Flags, mode: u32) -> Result<Fd>;
     /// close(2)
