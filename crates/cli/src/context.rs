@@ -139,7 +139,7 @@ impl Context {
         if text.is_empty() {
             return Err(Failure::serious("an empty LOCATION names nothing"));
         }
-        let (name, path) = Location::parse(text).split();
+        let (name, path) = Location::parse(text).expanded()?.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
         let client = self.tree(name, &DriverOptions::parse(&self.options.opt))?;
         Ok(Place { client, path, shown: text.to_owned() })

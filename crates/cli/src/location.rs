@@ -9,6 +9,7 @@
 //! Each `::` opens the file before it as a tree. A host path whose name contains `::` is written with `./` in front
 //! of a name and its `::` doubled (`::::`).
 
+use crate::status::Failure;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -63,6 +64,33 @@ pub enum TreeName {
 }
 
 impl Location {
+    /// With the pattern in a host path replaced by the one file that matches it, when there is no file of that name.
+    ///
+    /// A shell leaves `*.deb::/usr` alone, because nothing of that name exists; what was meant is clear all the same.
+    ///
+    /// # Errors
+    /// When several files match.
+    pub fn expanded(mut self) -> Result<Self, Failure> {
+        if let Base::Host(path) = &mut self.base
+            && !self.nested.is_empty()
+            && let Some(pattern) = path.to_str().filter(|text| text.contains(['*', '?', '[']))
+            && !path.exists()
+        {
+            let mut matches = glob::glob(pattern).into_iter().flatten().flatten();
+            match (matches.next(), matches.next()) {
+                (Some(found), None) => *path = found,
+                (Some(one), Some(other)) => {
+                    let (one, other) = (one.display(), other.display());
+                    return Err(Failure::serious(format!(
+                        "'{pattern}' matches {one}, {other}...: name one of them"
+                    )));
+                }
+                (None, _) => {}
+            }
+        }
+        Ok(self)
+    }
+
     /// The innermost tree, and the path in it.
     pub fn split(mut self) -> (TreeName, Vec<u8>) {
         if let Some(path) = self.nested.pop() {
@@ -165,6 +193,17 @@ mod tests {
         assert_eq!(parse("/etc").split(), (TreeName::Whole(Base::Host("/".into())), b"/etc".to_vec()));
         let (tree, path) = parse("a.deb::/data.tar::/usr").split();
         assert_eq!((tree, path), (TreeName::Inside(Box::new(parse("a.deb::/data.tar"))), b"/usr".to_vec()));
+    }
+
+    #[test]
+    fn a_pattern_stands_for_the_one_file_that_matches() {
+        let dir = tempfile::tempdir().unwrap();
+        let pattern = format!("{}/*.deb::/usr", dir.path().display());
+        assert_eq!(parse(&pattern).expanded().unwrap(), parse(&pattern), "no match: the name as it is");
+        std::fs::write(dir.path().join("a.deb"), "").unwrap();
+        assert_eq!(parse(&pattern).expanded().unwrap().base, Base::Host(dir.path().join("a.deb")));
+        std::fs::write(dir.path().join("b.deb"), "").unwrap();
+        assert!(parse(&pattern).expanded().is_err());
     }
 
     #[test]

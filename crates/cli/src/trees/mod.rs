@@ -107,7 +107,7 @@ fn inside(
 pub fn mountable(context: &Context, text: &OsStr, others: &[String]) -> Result<Tree, Failure> {
     let given = others.iter().chain(&context.options().opt);
     let options = DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
-    let location = Location::parse(text);
+    let location = Location::parse(text).expanded()?;
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, &options)?, None),
         None => below(context, location, &options)?,
