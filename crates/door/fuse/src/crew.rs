@@ -17,6 +17,8 @@ const SATURATED: u32 = 8;
 const SURPLUS: u32 = 500;
 /// Ticks without a request until the monitor sleeps.
 const QUIET: u32 = 50;
+/// Ticks between two patrols.
+const PATROL: u32 = 25;
 
 /// The reader threads of a session.
 pub(crate) struct Crew {
@@ -101,12 +103,20 @@ impl Crew {
         }
     }
 
-    /// Runs the monitor; `hire` starts a reader.
-    pub(crate) fn watch(&self, hire: impl Fn()) {
+    /// Runs the monitor; `hire` starts a reader, `patrol` looks after interrupted requests and is called every
+    /// [`PATROL`] ticks as long as it says that there are any.
+    pub(crate) fn watch(&self, hire: impl Fn(), patrol: impl Fn() -> bool) {
         let _ = self.monitor.set(thread::current());
         let mut look = Look::default();
+        let mut tick = 0u32;
+        let mut patrolling = false;
         while !self.over.load(SeqCst) {
-            if look.quiet >= QUIET {
+            tick = tick.wrapping_add(1);
+            if tick % PATROL == 0 {
+                patrolling = patrol();
+            }
+            // An interrupt is a request too, so at least one patrol follows it before all is quiet.
+            if look.quiet >= QUIET && !patrolling {
                 self.doze(look.taken);
                 look = Look { taken: self.taken.load(Relaxed), ..Look::default() };
             }

@@ -25,7 +25,8 @@
 //! | `negotiate` | INIT: which abilities are switched on and why |
 //! | `session` | [`Session`]: start, resume, wait, stop |
 //! | `reader`, `crew` | the threads that read requests, and how many there are |
-//! | `slot` | requests in flight, interruption |
+//! | `slot` | requests in flight |
+//! | `interrupt` | which signals end a request |
 //! | `translate`, `answer` | FUSE request to core request; core reply to FUSE reply |
 //! | `backing` | files the kernel serves by itself (FUSE passthrough) |
 //! | `splice` | file content that never enters our memory |
@@ -41,8 +42,10 @@
 //! to the [`Runtime`](outrigger_core::Runtime) with everything it borrows, and the reader goes on. There is one
 //! reader until all readers have been busy for a few milliseconds, then more, up to a limit.
 //!
-//! Every request gets exactly one reply, also when a driver panics or drops it (`EIO`). An interrupted program
-//! raises the request's cancel token; the driver decides whether that means `EINTR`.
+//! Every request gets exactly one reply, also when a driver panics or drops it (`EIO`). When a program is killed or
+//! interrupted for good, the cancel token of its request is raised; a request without effect that is not answered
+//! yet then gets `EINTR` at once, so that the program can end even if the driver hangs. Signals that a program
+//! survives do not disturb its requests.
 //!
 //! # Limits
 //!
@@ -56,6 +59,7 @@ mod answer;
 mod backing;
 mod crew;
 mod device;
+mod interrupt;
 mod mount;
 mod mountinfo;
 mod negotiate;

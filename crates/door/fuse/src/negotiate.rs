@@ -81,14 +81,15 @@ pub(crate) fn agree(
         flags -= InitFlags::PASSTHROUGH;
     }
     let background = options.max_background;
-    let pages = if flags.contains(InitFlags::MAX_PAGES) { options.max_write.div_ceil(PAGE) } else { 32 };
+    let largest = options.max_write.min(abilities.max_io).max(PAGE);
+    let pages = if flags.contains(InitFlags::MAX_PAGES) { largest.div_ceil(PAGE) } else { 32 };
     let out = InitOut {
         minor: dialect.minor,
         max_readahead: options.max_readahead.unwrap_or(init.max_readahead).min(init.max_readahead),
         flags,
         max_background: background,
         congestion_threshold: (background / 4 * 3).max(1),
-        max_write: options.max_write.min(pages * PAGE).min(abilities.max_io.max(PAGE)),
+        max_write: largest.min(pages * PAGE),
         time_gran: 1,
         max_pages: pages as u16,
         max_stack_depth: u32::from(flags.contains(InitFlags::PASSTHROUGH)),

@@ -3,17 +3,18 @@
 use crate::device::{ReadBuffer, Received};
 use crate::negotiate::agree;
 use crate::session::{End, Shared};
-use crate::slot::Slot;
+use crate::slot::{Interrupted, Slot};
 use crate::splice::FileSender;
 use crate::translate::{Shape, Step};
 use bytes::Bytes;
-use outrigger_core::{Answer, BoxFuture, Errno, Error, Node, Owed, Payload, Reply, Request, ops};
+use outrigger_core::{Answer, BoxFuture, Class, Errno, Error, Node, Owed, Payload, Reply, Request, ops};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation, OutHeader};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -42,11 +43,12 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 
 /// Runs the monitor of the readers.
 pub(crate) fn watch(shared: &Arc<Shared>) {
-    shared.crew.watch(|| {
+    let hire = || {
         if let Err(error) = start(shared) {
             tracing::warn!(%error, "all readers are busy and no further one can be started");
         }
-    });
+    };
+    shared.crew.watch(hire, || shared.slots.patrol());
 }
 
 struct Reader {
@@ -122,7 +124,7 @@ impl Worker {
         match &request.operation {
             Operation::Init(init) => self.init(header, init),
             Operation::Interrupt(args) => {
-                if !self.shared.slots.interrupt(args.unique) {
+                if self.shared.slots.interrupt(args.unique) == Interrupted::Unknown {
                     // Another reader has just received that request: the kernel shall interrupt again. If it
                     // has been answered, the kernel knows and ignores this.
                     self.sender.error(&self.shared, header, Errno::EAGAIN);
@@ -206,6 +208,7 @@ fn ask(
     shape: Option<Shape>,
     sender: &mut ReplySender,
 ) -> Option<Arc<Slot>> {
+    let query = Query::of(&request, header);
     let deadline = shared.options.timeout.map(|timeout| shared.runtime.monotonic() + timeout);
     // A slot is shared only while a parked answer holds it, which gives it back by value.
     Arc::get_mut(&mut slot)?.begin(header, deadline);
@@ -217,11 +220,8 @@ fn ask(
     let reply = match asked {
         Ok(Answer::Ready(reply)) => reply,
         Ok(Answer::Later(future)) => {
-            park(
-                Parked { future: Some(future), slot: Some(slot), shared: Arc::clone(shared) },
-                *header,
-                shape,
-            );
+            let parked = Parked { future: Some(future), slot: Some(slot), shared: Arc::clone(shared) };
+            park(parked, *header, query, shape);
             return None;
         }
         Err(_) => Reply::Error(Errno::EIO.because("the driver panicked")),
@@ -243,18 +243,61 @@ fn ready_at_once(answer: Answer<'_>) -> Answer<'_> {
 }
 
 /// Hands an answer that is not ready to the runtime, with the duty to reply.
-fn park(parked: Parked, header: InHeader, shape: Option<Shape>) {
+///
+/// When the program gives up, a request without effect is answered at once: the program can end although the driver
+/// goes on. A change is answered when it is done.
+fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Option<Shape>) {
     let shared = Arc::clone(&parked.shared);
     let runtime = Arc::clone(&shared.runtime);
-    let owed = Owed::new(header.request_id(), move |reply| {
-        if let Some(shape) = shape {
-            ReplySender::new(false).reply(&shared, &header, shape, reply);
+    let owed = Owed::new(header.request_id(), {
+        let shared = Arc::clone(&shared);
+        move |reply| {
+            if let Some(shape) = shape {
+                ReplySender::new(false).reply(&shared, &header, shape, reply);
+            }
         }
     });
     runtime.spawn(Box::pin(async move {
-        let reply = parked.await;
-        owed.pay(reply);
+        let Some(query) = query else {
+            let reply = parked.await;
+            return owed.pay(reply);
+        };
+        match parked.unless_cancelled().await {
+            Some(reply) => owed.pay(reply),
+            None => {
+                owed.pay(Reply::Error(Errno::EINTR.into()));
+                let late = parked.await;
+                query.undo(&shared, &header, late);
+            }
+        }
     }));
+}
+
+/// A request without effect on the tree; what it obtained for a program that is gone has to be returned.
+#[derive(Debug, Clone, Copy)]
+struct Query {
+    node: Node,
+}
+
+impl Query {
+    fn of(request: &Request, header: &InHeader) -> Option<Self> {
+        (request.class() == Class::Query).then_some(Query { node: Node(header.nodeid) })
+    }
+
+    fn undo(self, shared: &Arc<Shared>, header: &InHeader, reply: Reply) {
+        let mut sender = ReplySender::new(false);
+        match reply {
+            Reply::Entry(entry) => sender.forget(shared, header, entry.node),
+            Reply::DirentsPlus(list) => {
+                list.entries.iter().for_each(|one| sender.forget(shared, header, one.entry.node));
+            }
+            Reply::Opened(opened) => {
+                let release = ops::ReleaseDir { node: self.node, handle: opened.handle };
+                sender.ask_for_nobody(shared, header, release.into());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// An answer that is not ready, with everything it borrows from.
@@ -263,6 +306,19 @@ struct Parked {
     future: Option<BoxFuture<'static, Reply>>,
     slot: Option<Arc<Slot>>,
     shared: Arc<Shared>,
+}
+
+impl Parked {
+    /// The reply, or `None` when the request was cancelled before.
+    async fn unless_cancelled(&mut self) -> Option<Reply> {
+        let cancel = self.slot.as_ref().map(|slot| slot.cx.cancel.clone()).unwrap_or_default();
+        let mut raised = pin!(cancel.raised());
+        poll_fn(|context| match Pin::new(&mut *self).poll(context) {
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending => raised.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
 }
 
 impl Future for Parked {
@@ -386,9 +442,13 @@ impl ReplySender {
 
     /// Returns a reference the kernel does not know it has.
     fn forget(&mut self, shared: &Arc<Shared>, header: &InHeader, node: Node) {
-        let forget = ops::Forget { node, count: 1 };
+        self.ask_for_nobody(shared, header, ops::Forget { node, count: 1 }.into());
+    }
+
+    /// Asks the service for something nobody waits for.
+    fn ask_for_nobody(&mut self, shared: &Arc<Shared>, header: &InHeader, request: Request) {
         let slot = shared.slots.take();
-        if let Some(slot) = ask(shared, slot, header, forget.into(), None, self) {
+        if let Some(slot) = ask(shared, slot, header, request, None, self) {
             shared.slots.give(slot);
         }
     }

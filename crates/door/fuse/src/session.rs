@@ -130,7 +130,7 @@ impl Session {
             .map_err(|error| MountError::Refused { path, error })
     }
 
-    /// Serves a descriptor that somebody else has mounted or will mount.
+    /// Serves a descriptor that somebody else has mounted.
     ///
     /// # Errors
     /// When no thread can be started.

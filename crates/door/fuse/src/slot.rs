@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests in flight: the context each runs in, and how an interrupt finds it.
+use crate::interrupt::{is_dying, is_interruptible};
 use outrigger_core::{Cancel, Credentials, Cx, Node};
 use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,19 @@ struct About {
     pid: u32,
     since: Duration,
     cancel: Cancel,
+    /// A signal came that does not end the request; one that does would not be reported any more.
+    signalled: bool,
+}
+
+/// What became of an interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    /// No such request is in flight.
+    Unknown,
+    /// The program goes on waiting: look after it with [`Slots::patrol`].
+    Ignored,
+    /// The request is given up.
+    Raised,
 }
 
 /// A request being worked on, for status.
@@ -52,6 +66,12 @@ pub(crate) struct Sighting {
     pub(crate) node: Node,
     pub(crate) pid: u32,
     pub(crate) age: Duration,
+}
+
+impl About {
+    fn is_given_up(&self) -> bool {
+        is_interruptible(self.opcode) || is_dying(self.pid)
+    }
 }
 
 impl Slot {
@@ -72,6 +92,7 @@ impl Slot {
         about.node = header.nodeid;
         about.pid = header.pid;
         about.since = coarse_now();
+        about.signalled = false;
         self.live.request.store(request, Ordering::Release);
     }
 
@@ -95,7 +116,14 @@ impl Slots {
             return slot;
         }
         let cx = Cx::new(0, Credentials::ROOT, "fuse");
-        let about = About { opcode: 0, node: 0, pid: 0, since: Duration::ZERO, cancel: cx.cancel.clone() };
+        let about = About {
+            opcode: 0,
+            node: 0,
+            pid: 0,
+            since: Duration::ZERO,
+            cancel: cx.cancel.clone(),
+            signalled: false,
+        };
         let live = Arc::new(Live { request: AtomicU64::new(0), about: Mutex::new(about) });
         lock(&self.lives).push(Arc::clone(&live));
         Arc::new(Slot { cx, live })
@@ -113,21 +141,44 @@ impl Slots {
         }
     }
 
-    /// Raises the cancel token of a request. False when no such request is in flight.
-    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+    /// Handles the interruption of a request.
+    pub(crate) fn interrupt(&self, unique: u64) -> Interrupted {
         let request = unique & !UNIQUE_RESEND;
         for live in lock(&self.lives).iter() {
             if live.request.load(Ordering::Acquire) != request {
                 continue;
             }
             // The slot takes this lock to begin its next request, which therefore cannot be hit by mistake.
-            let about = lock(&live.about);
+            let mut about = lock(&live.about);
             if live.request.load(Ordering::Acquire) == request {
-                about.cancel.raise();
-                return true;
+                if about.is_given_up() {
+                    about.cancel.raise();
+                    return Interrupted::Raised;
+                }
+                about.signalled = true;
+                return Interrupted::Ignored;
             }
         }
-        false
+        Interrupted::Unknown
+    }
+
+    /// Gives up requests whose programs have begun to die after an ignored signal. True while there are programs to
+    /// look after.
+    pub(crate) fn patrol(&self) -> bool {
+        let mut waiting = false;
+        for live in lock(&self.lives).iter() {
+            let mut about = lock(&live.about);
+            if !about.signalled || live.request.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            if about.is_given_up() {
+                about.signalled = false;
+                about.cancel.raise();
+            } else {
+                waiting = true;
+            }
+        }
+        waiting
     }
 
     /// Every request in flight, oldest first.
@@ -157,7 +208,9 @@ mod tests {
     use super::*;
 
     fn header(unique: u64) -> InHeader {
-        InHeader { unique, opcode: 15, nodeid: 3, pid: 9, ..InHeader::default() }
+        // A request that any signal interrupts.
+        let opcode = outrigger_proto_fuse::Opcode::Setlkw as u32;
+        InHeader { unique, opcode, nodeid: 3, pid: std::process::id(), ..InHeader::default() }
     }
 
     #[test]
@@ -166,12 +219,12 @@ mod tests {
         let (mut one, mut two) = (slots.take(), slots.take());
         Arc::get_mut(&mut one).unwrap().begin(&header(10), None);
         Arc::get_mut(&mut two).unwrap().begin(&header(12 | UNIQUE_RESEND), None);
-        assert!(!slots.interrupt(14));
-        assert!(slots.interrupt(12 | UNIQUE_RESEND));
+        assert_eq!(slots.interrupt(14), Interrupted::Unknown);
+        assert_eq!(slots.interrupt(12 | UNIQUE_RESEND), Interrupted::Raised);
         assert!(two.cx.cancel.is_raised() && !one.cx.cancel.is_raised());
         assert_eq!(slots.in_flight().len(), 2);
         slots.give(two);
-        assert!(!slots.interrupt(12));
+        assert_eq!(slots.interrupt(12), Interrupted::Unknown);
         let mut again = slots.take();
         Arc::get_mut(&mut again).unwrap().begin(&header(16), None);
         assert!(!again.cx.cancel.is_raised(), "a raised token is not reused");
@@ -184,7 +237,21 @@ mod tests {
         Arc::get_mut(&mut slot).unwrap().begin(&header(2), None);
         let kept = slot.cx.cancel.clone();
         Arc::get_mut(&mut slot).unwrap().begin(&header(4), None);
-        assert!(slots.interrupt(4));
+        assert_eq!(slots.interrupt(4), Interrupted::Raised);
         assert!(!kept.is_raised());
+    }
+
+    #[test]
+    fn a_signal_to_a_living_program_is_remembered_until_it_dies() {
+        let slots = Slots::default();
+        let mut slot = slots.take();
+        let read = InHeader { opcode: outrigger_proto_fuse::Opcode::Read as u32, ..header(2) };
+        Arc::get_mut(&mut slot).unwrap().begin(&read, None);
+        assert_eq!(slots.interrupt(2), Interrupted::Ignored);
+        assert!(slots.patrol() && !slot.cx.cancel.is_raised());
+        Arc::get_mut(&mut slot).unwrap().begin(&InHeader { pid: u32::MAX, ..read }, None);
+        assert!(!slots.patrol(), "a new request was not signalled");
+        lock(&slot.live.about).signalled = true;
+        assert!(!slots.patrol() && slot.cx.cancel.is_raised());
     }
 }

@@ -172,21 +172,54 @@ fn a_late_answer_holds_nobody_up() {
 }
 
 #[test]
-fn an_interrupted_program_gets_away() {
+fn a_killed_program_gets_away() {
     if !can_mount() {
         return;
     }
     let (service, _gate) = Trouble::new(Tree::new(Habits::default()), runtime());
     let fixture = Fixture::new(service, "");
-    let mut child = Command::new("stat").arg(fixture.path("hang")).stderr(Stdio::null()).spawn().unwrap();
+    for (name, signal) in [("hang", libc::SIGKILL), ("deaf", libc::SIGKILL), ("deaf", libc::SIGINT)] {
+        let mut child = Command::new("stat").arg(fixture.path(name)).stderr(Stdio::null()).spawn().unwrap();
+        let id = child.id();
+        within(|| {
+            fixture.session.status().in_flight.iter().any(|one| (one.pid, one.node) == (id, Node::ROOT))
+        });
+        let pid = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::from_named_raw(signal).unwrap()).unwrap();
+        let status = limited(move || child.wait().unwrap());
+        assert_eq!(status.signal(), Some(signal), "{name}");
+    }
+    // The driver that cares has finished; the deaf one is still shown.
+    within(|| fixture.session.status().in_flight.len() == 2);
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+#[test]
+fn a_signal_that_a_program_survives_disturbs_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let (service, gate) = Trouble::new(Tree::new(Habits::default()), runtime());
+    let fixture = Fixture::new(service, "");
+    let path = fixture.path("later");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let waiting = thread::spawn(move || {
+        // SAFETY: the handler does nothing, which is safe at any moment.
+        unsafe { libc::signal(libc::SIGUSR1, ignore as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        // SAFETY: asks for the calling thread, which the receiver knows to be alive while it waits below.
+        sender.send(unsafe { libc::pthread_self() }).unwrap();
+        fs::metadata(path).unwrap_err()
+    });
+    let target = receiver.recv().unwrap();
     fixture.wait_in_flight("lookup");
-    let id = child.id();
-    let request = fixture.session.status().in_flight[0];
-    assert_eq!((request.pid, request.node), (id, Node::ROOT));
-    child.kill().unwrap();
-    let status = limited(move || child.wait().unwrap());
-    assert_eq!(status.signal(), Some(libc::SIGKILL));
-    within(|| fixture.session.status().in_flight.is_empty());
+    // SAFETY: the thread waits for the gate that is opened below.
+    unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+    within(|| fixture.count("interrupt") > 0);
+    assert!(!waiting.is_finished());
+    gate.send(()).unwrap();
+    let error = limited(move || waiting.join().unwrap());
+    assert_eq!(error.raw_os_error(), Some(libc::ENOENT), "and not EINTR");
 }
 
 #[test]

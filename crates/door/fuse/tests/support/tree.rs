@@ -419,6 +419,7 @@ impl Barrier {
 ///
 /// * `later`: answered when the gate opens
 /// * `hang`: answered with EINTR when cancelled
+/// * `deaf`: never answered
 /// * `stuck`: blocks the calling thread until the barrier opens
 /// * `panic`, `lost`: panics at once, or later
 pub struct Trouble {
@@ -456,6 +457,7 @@ impl Service for Trouble {
                 cx.cancel.raised().await;
                 Reply::Error(Errno::EINTR.into())
             }),
+            b"deaf" => Answer::later(std::future::pending()),
             b"stuck" => {
                 self.barrier.pass();
                 Answer::error(Errno::ENOENT)
