@@ -7,8 +7,20 @@
 //! | [`commands`] | one module a command |
 //! | [`context`] | what every command gets: trees, cancellation, error reports |
 //! | [`control`] | how commands talk to running mounts |
+//! | [`copy`] | the copy engine |
+//! | [`format`] | how names, sizes, times and modes are written |
+//! | [`getopt`] | arguments of commands whose options are a table |
+//! | [`interrupt`] | Ctrl-C |
 //! | [`location`] | the syntax of LOCATION |
+//! | [`modes`] | modes as chmod takes them |
+//! | [`mount_helper`] | the helper mount(8) runs |
 //! | [`mounted`] | the process that serves a mount |
+//! | [`output`] | standard output of the commands that print much |
+//! | [`progress`] | how far a long command is |
+//! | [`remove`] | removing trees |
+//! | [`say`] | names in messages, and questions |
+//! | [`switches`] | options whose order counts |
+//! | [`temporary`] | names for files that are not complete yet |
 //! | [`trees`] | opens the tree a LOCATION names: the only place that knows the drivers and layers |
 #![forbid(unsafe_code)]
 
@@ -16,15 +28,46 @@ mod cli;
 mod commands;
 mod context;
 mod control;
+mod copy;
+mod format;
+mod getopt;
+mod interrupt;
 mod location;
+mod modes;
+mod mount_helper;
 mod mounted;
+mod output;
+mod progress;
+mod remove;
+mod say;
 mod status;
+mod switches;
+mod temporary;
 mod trees;
 
 use clap::Parser;
+use mount_helper::Wanted;
+use std::env;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    commands::run(cli)
+    match env::args_os().next() {
+        Some(program) if mount_helper::is_helper(&program) => help_mount(),
+        _ => commands::run(cli::Cli::parse()),
+    }
+}
+
+/// Does what mount(8) wants, with the exit status it expects.
+fn help_mount() -> ExitCode {
+    match mount_helper::translate(env::args_os().skip(1)) {
+        Ok(Wanted::Nothing) => ExitCode::SUCCESS,
+        Ok(Wanted::Mount(arguments)) => match commands::run(cli::Cli::parse_from(arguments)) {
+            ExitCode::SUCCESS => ExitCode::SUCCESS,
+            _ => ExitCode::from(mount_helper::FAILED),
+        },
+        Err(message) => {
+            eprintln!("mount.outrigger: {message}");
+            ExitCode::from(mount_helper::USAGE)
+        }
+    }
 }

@@ -2,17 +2,25 @@
 //! The commands: one module each, and the table that names them.
 
 pub mod cat;
+pub mod cp;
 pub mod doctor;
 pub mod drivers;
 pub mod flush;
 pub mod generate;
+pub mod ln;
+pub mod ls;
+pub mod mkdir;
 pub mod mount;
+pub mod mv;
+pub mod rm;
+pub mod rmdir;
 pub mod status;
 pub mod trace;
 pub mod umount;
 
 use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
+use crate::interrupt;
 use crate::status::{Failure, Status};
 use clap::Subcommand;
 use outrigger_core::Cancel;
@@ -23,6 +31,10 @@ use std::process::ExitCode;
 pub trait Run {
     /// The command's name.
     const NAME: &'static str;
+
+    /// Whether Ctrl-C raises the context's cancel token, so that the command can tidy up; otherwise signals have their
+    /// default effect, or the command deals with them by itself.
+    const INTERRUPTIBLE: bool = false;
 
     /// Does it.
     ///
@@ -47,7 +59,14 @@ macro_rules! commands {
 
 // In the order of the help text: looking, changing, mounting, finding out.
 commands! {
+    #[doc = "List directories"] ls::Ls;
     #[doc = "Print files"] cat::Cat;
+    #[doc = "Copy files and directories between any two trees"] cp::Cp;
+    #[doc = "Move files and directories, also between trees"] mv::Mv;
+    #[doc = "Remove files and directories"] rm::Rm;
+    #[doc = "Make directories"] mkdir::Mkdir;
+    #[doc = "Remove empty directories"] rmdir::Rmdir;
+    #[doc = "Make hard and symbolic links"] ln::Ln;
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "End mounts, also dead and hanging ones"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
@@ -59,11 +78,17 @@ commands! {
 }
 
 fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
-    let context = Context::new(C::NAME, json, trees, Cancel::default());
+    let cancel = Cancel::default();
+    // If no handler can be installed, a signal still ends the command, only less tidily.
+    let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
+    let context = Context::new(C::NAME, json, trees, cancel);
     if let Err(failure) = command.run(&context) {
         context.complain(failure.status, &failure);
     }
-    context.status().into()
+    match caught.and_then(|caught| caught.exit_status()) {
+        Some(status) => ExitCode::from(status),
+        None => context.status().into(),
+    }
 }
 
 /// Ends a command whose reader has gone: as for any other program, that is no failure of ours.

@@ -109,6 +109,7 @@ impl Settings {
 
 impl Run for Mv {
     const NAME: &'static str = "mv";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut settings = Settings {

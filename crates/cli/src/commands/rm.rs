@@ -87,6 +87,7 @@ impl Settings {
 
 impl Run for Rm {
     const NAME: &'static str = "rm";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut settings = Settings::default();

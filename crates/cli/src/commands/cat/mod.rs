@@ -39,6 +39,7 @@ pub struct Cat {
 
 impl Run for Cat {
     const NAME: &'static str = "cat";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(mut self, context: &Context) -> Result<(), Failure> {
         // Straight to the descriptor: what is written are whole blocks already.

@@ -29,6 +29,7 @@ pub struct Cp {
 
 impl Run for Cp {
     const NAME: &'static str = "cp";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let settings = Settings::new(&self.arguments.given, context.json)?;
