@@ -16,22 +16,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Set for the child, to the seed of its operations.
 const SEED: &str = "OUTRIGGER_KILL_TEST_SEED";
-const ROUNDS: u64 = 300;
+const ROUNDS: u64 = 150;
 const WORDS: usize = 1 << 16;
 /// Words before the table; the first counts operations.
 const HEAD: usize = 8;
 /// Operations per byte the child writes.
-const BATCH: u64 = 16;
+const BATCH: u64 = 4;
+/// How long the child lingers at each word, in turns of a loop.
+const LINGER: u32 = 100;
 
-/// All of a region behind its head.
-struct Tail(Arc<SharedRegion>);
+/// All of a region behind its head. The child lingers at each access, so that most kills strike inside a change.
+struct Tail {
+    region: Arc<SharedRegion>,
+    linger: u32,
+}
+
+impl Tail {
+    fn reopen(region: &Arc<SharedRegion>, linger: u32) -> NodeTable {
+        let tail = Tail { region: Arc::clone(region), linger };
+        NodeTable::reopen(Arc::new(tail)).expect("a sound table")
+    }
+}
 
 impl Region for Tail {
     fn words(&self) -> usize {
         WORDS - HEAD
     }
     fn word(&self, index: usize) -> &AtomicU64 {
-        self.0.word(index + HEAD)
+        (0..self.linger).for_each(|_| std::hint::spin_loop());
+        self.region.word(index + HEAD)
     }
 }
 
@@ -101,8 +114,8 @@ impl Actor {
 fn child(seed: u64) {
     let fd = std::io::stdin().as_fd().try_clone_to_owned().expect("standard input");
     let region = Arc::new(SharedRegion::open(fd).expect("the region"));
-    let table = NodeTable::reopen(Arc::new(Tail(Arc::clone(&region)))).expect("a sound table");
-    let mut actor = Actor::new(table, seed);
+    let mut actor = Actor::new(Tail::reopen(&region, 0), seed);
+    actor.table = Tail::reopen(&region, LINGER);
     let mut out = std::io::stdout();
     for done in 1.. {
         actor.step();
@@ -135,6 +148,8 @@ fn run_and_kill(region: &SharedRegion, seed: u64, batches: u64) {
     for _ in 0..batches {
         acks.read_exact(&mut byte).expect("the child works until it is killed");
     }
+    // Not always at the same distance from the byte.
+    (0..Random(seed).below(60_000)).for_each(|_| std::hint::spin_loop());
     child.kill().expect("kill");
     child.wait().expect("wait");
 }
@@ -147,12 +162,12 @@ fn state(table: &NodeTable, node: Node) -> (Option<Vec<Name>>, Option<u32>) {
 fn round(region: &Arc<SharedRegion>, number: u64) {
     let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(number + 1);
     let (mut before, mut after) = (Actor::new(copy(region), seed), Actor::new(copy(region), seed));
-    run_and_kill(region, seed, 1 + Random(seed).below(40));
+    run_and_kill(region, seed, 1 + Random(seed).below(10));
     let done = region.word(0).load(Ordering::SeqCst);
     (0..done).for_each(|_| before.step());
     // The operation the child was killed in may have happened, wholly or not at all for each node.
     (0..=done).for_each(|_| after.step());
-    let table = NodeTable::reopen(Arc::new(Tail(Arc::clone(region)))).expect("a sound table");
+    let table = Tail::reopen(region, 0);
     for &node in &before.held {
         let (found, old, new) = (state(&table, node), state(&before.table, node), state(&after.table, node));
         let context = format!("round {number}, operation {done}, {node:?}");
@@ -166,6 +181,7 @@ fn main() {
         return child(seed.parse().expect("a number"));
     }
     let region = Arc::new(SharedRegion::create(WORDS).expect("memory"));
-    NodeTable::create(Arc::new(Tail(Arc::clone(&region)))).expect("room");
+    let tail = Tail { region: Arc::clone(&region), linger: 0 };
+    NodeTable::create(Arc::new(tail)).expect("room");
     (0..ROUNDS).for_each(|number| round(&region, number));
 }
