@@ -9,6 +9,7 @@ use clap::Args;
 use std::env;
 use std::ffi::OsString;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -51,8 +52,10 @@ impl Run for Mount {
 /// Forking instead would leave a child with one of several threads; a new process image has no such past.
 fn start_in_background() -> Result<(), Failure> {
     let cannot = |error| Failure::serious(format!("cannot start the process that serves the mount: {error}"));
+    let mut arguments = env::args_os();
     let mut child = Command::new("/proc/self/exe")
-        .args(env::args_os().skip(1))
+        .arg0(arguments.next().unwrap_or_default())
+        .args(arguments)
         .env(SERVING, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

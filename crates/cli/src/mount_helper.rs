@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `mount.outrigger`: what mount(8) runs for `mount -t outrigger SOURCE DIR -o ...` and for lines in fstab(5).
+//!
+//! The program is the same; it is told apart by the name it was started under. mount(8) says what may come:
+//! `mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Exit status of mount(8): wrong usage.
+pub const USAGE: u8 = 1;
+/// Exit status of mount(8): nothing was mounted.
+pub const FAILED: u8 = 32;
+
+/// What mount(8) wants done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Run this command line of ours.
+    Mount(Vec<OsString>),
+    /// Only pretend (`-f`).
+    Nothing,
+}
+
+/// Whether the program was started as the helper of mount(8).
+pub fn is_helper(program: &OsStr) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "mount.outrigger")
+}
+
+/// Turns the helper's arguments, without the program's name, into a command line of ours.
+///
+/// # Errors
+/// A sentence about what is wrong with them.
+pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, String> {
+    let mut arguments = arguments;
+    let mut places = Vec::new();
+    let mut options = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("-o") => options.push(arguments.next().ok_or("-o needs options behind it")?),
+            Some("-t" | "-N") => drop(arguments.next()),
+            Some("-f") => return Ok(Wanted::Nothing),
+            Some("-s" | "-n" | "-v" | "-r" | "-w") => {
+                if argument == "-r" {
+                    options.push("ro".into());
+                }
+            }
+            Some(other) if other.starts_with('-') && other.len() > 1 => {
+                return Err(format!("{other}: no such option; mount(8) gives -sfnv, -o and -t"));
+            }
+            _ => places.push(argument),
+        }
+    }
+    let [source, dir] = <[OsString; 2]>::try_from(places)
+        .map_err(|_| "give what to mount and where: mount.outrigger SOURCE DIR [-o OPTIONS]".to_owned())?;
+    let mut command: Vec<OsString> = ["outrigger", "mount"].map(OsString::from).into();
+    for list in options {
+        command.extend(["-o".into(), list]);
+    }
+    command.extend(["--".into(), source, dir]);
+    Ok(Wanted::Mount(command))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> impl Iterator<Item = OsString> + '_ {
+        text.split(' ').map(OsString::from)
+    }
+
+    #[test]
+    fn the_arguments_of_mount_are_understood() {
+        let cases = [
+            ("/a.tar /mnt -o ro,_netdev", "outrigger mount -o ro,_netdev -- /a.tar /mnt"),
+            ("mem: /mnt -s -n -v -t fuse.outrigger -o rw", "outrigger mount -o rw -- mem: /mnt"),
+            ("/a.tar /mnt -r", "outrigger mount -o ro -- /a.tar /mnt"),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(translate(words(given)), Ok(Wanted::Mount(words(expected).collect())), "{given}");
+        }
+        assert_eq!(translate(words("/a /mnt -f")), Ok(Wanted::Nothing));
+    }
+
+    #[test]
+    fn wrong_usage_is_named() {
+        for given in ["/a", "/a /b /c", "/a /b -x", "/a /b -o"] {
+            assert!(translate(words(given)).is_err(), "{given}");
+        }
+    }
+}
