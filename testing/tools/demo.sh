@@ -55,7 +55,7 @@ make_tree() {
 look_into_package() {
     heading "A file inside a package: no unpacking, no root, nothing mounted"
     fetch_package
-    run "outrigger ls -l $deb"
+    run "outrigger ls -l $deb::/"
     run "outrigger ls -l $deb::/data.tar.xz::/usr/bin | sed -n 1,12p"
     run "outrigger cat $deb::/data.tar.xz::/usr/share/doc/coreutils/copyright | sed -n 1,6p"
 }
