@@ -112,7 +112,7 @@ impl Crew {
         let mut patrolling = false;
         while !self.over.load(SeqCst) {
             tick = tick.wrapping_add(1);
-            if tick % PATROL == 0 {
+            if tick.is_multiple_of(PATROL) {
                 patrolling = patrol();
             }
             // An interrupt is a request too, so at least one patrol follows it before all is quiet.

@@ -25,9 +25,11 @@
 //! | `negotiate` | INIT: which abilities are switched on and why |
 //! | `session` | [`Session`]: start, resume, wait, stop |
 //! | `reader`, `crew` | the threads that read requests, and how many there are |
+//! | `call` | asking the service; answers that are not ready |
 //! | `slot` | requests in flight |
 //! | `interrupt` | which signals end a request |
 //! | `translate`, `answer` | FUSE request to core request; core reply to FUSE reply |
+//! | `sender` | writing replies |
 //! | `backing` | files the kernel serves by itself (FUSE passthrough) |
 //! | `splice` | file content that never enters our memory |
 //! | `notify` | notices of the driver on their way to the kernel |
@@ -57,6 +59,7 @@
 
 mod answer;
 mod backing;
+mod call;
 mod crew;
 mod device;
 mod interrupt;
@@ -66,6 +69,7 @@ mod negotiate;
 mod notify;
 mod options;
 mod reader;
+mod sender;
 mod session;
 mod slot;
 mod splice;
