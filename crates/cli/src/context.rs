@@ -163,6 +163,16 @@ impl Context {
     /// Tells the user on standard error that something went wrong, and remembers how badly.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
         eprintln!("outrigger {}: {message}", self.command);
+        self.fail(status);
+    }
+
+    /// Remembers without a word how badly something went wrong.
+    pub fn fail(&self, status: Status) {
+        self.fail(status);
+    }
+
+    /// Remembers how badly something went wrong that the user has been told about.
+    pub fn fail(&self, status: Status) {
         self.status.set(self.status.get().max(status));
     }
 

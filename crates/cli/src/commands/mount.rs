@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
@@ -43,14 +43,14 @@ impl Run for Mount {
         if serving || self.foreground {
             return mounted::serve(context, &self, serving);
         }
-        start_in_background()
+        start_in_background(context)
     }
 }
 
 /// Runs this program again to serve the mount, and returns once the mount answers.
 ///
 /// Forking instead would leave a child with one of several threads; a new process image has no such past.
-fn start_in_background() -> Result<(), Failure> {
+fn start_in_background(context: &Context) -> Result<(), Failure> {
     let cannot = |error| Failure::serious(format!("cannot start the process that serves the mount: {error}"));
     let mut arguments = env::args_os();
     let mut child = Command::new("/proc/self/exe")
@@ -68,15 +68,11 @@ fn start_in_background() -> Result<(), Failure> {
     if said == READY {
         return Ok(());
     }
-    Err(explain(child.wait().map_err(cannot)?))
-}
-
-/// The child has said why it failed, unless it was killed.
-fn explain(status: ExitStatus) -> Failure {
-    let code = if status.code() == Some(2) { Status::Serious } else { Status::Minor };
-    let message = match status.code() {
-        Some(_) => "nothing was mounted".to_owned(),
-        None => format!("nothing was mounted: the process that serves the mount died ({status})"),
-    };
-    Failure { message, status: code }
+    let status = child.wait().map_err(cannot)?;
+    match status.code() {
+        // The child has said why.
+        Some(code) => context.fail(if code == 2 { Status::Serious } else { Status::Minor }),
+        None => return Err(Failure::serious(format!("the process that serves the mount died ({status})"))),
+    }
+    Ok(())
 }
