@@ -49,7 +49,7 @@ make_tree() {
     printf 'end\n' >>tree/sparse
     mkdir -p tree/empty "tree/$long"
     printf 'long\n' >"tree/$long/$long"
-    tar -cJf tree.tar.xz tree
+    tar -cSJf tree.tar.xz tree
 }
 
 look_into_package() {
