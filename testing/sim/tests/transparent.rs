@@ -16,7 +16,9 @@ type Wrap = fn(Stack, &Arc<Sim>) -> Stack;
 /// A driver that answers at random, at once or later, but by the book: the kind of reply fits the operation.
 fn driver(sim: &Arc<Sim>) -> Arc<Scripted> {
     let random = Mutex::new(sample::Random::with_seed(sim.seed()));
-    Scripted::new(sim, move |_, request| {
+    // The layer trace asks for paths by itself where the driver can tell them.
+    let ops = OpSet::all().without(OpSet::of(&[OpCode::Locate]));
+    Scripted::with_ops(sim, ops, move |_, request| {
         let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = random.u8(..4) == 0;
         let reply =

@@ -85,7 +85,8 @@ impl Fault {
     }
 
     fn plan(&self, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
-        let paths: Vec<Vec<u8>> = self.with_paths(|paths| subjects.iter().map(|s| paths.path(s)).collect());
+        let paths: Vec<Vec<u8>> =
+            self.with_paths(|paths| subjects.iter().map(|s| paths.climb(s).spell(None)).collect());
         let mut plan = None;
         for (place, counted) in self.rules.iter().enumerate() {
             if counted.rule.concerns(op, subjects, &paths) && self.acts(place, counted) {

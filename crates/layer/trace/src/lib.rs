@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A request that is not answered at once has a line ending in `...` when it starts to wait and a second one when its
-//! reply comes; `= dropped` when nobody waited for it any more. Times are UTC; paths are learnt from the requests and
-//! replies that pass while tracing is on, and `#5` stands for node 5 whose path is not known. [`Format::Json`] writes
+//! reply comes; `= dropped` when nobody waited for it any more. Times are UTC. Paths are learnt from the requests and
+//! replies that pass while tracing is on; where that is not enough the driver is asked in the background (`locate`), and
+//! `#5` stands for node 5 as long as its path is not known. [`Format::Json`] writes
 //! one JSON object a line instead, described at [`Format`].
 //!
 //! [`TraceControl`] switches tracing on and off and replaces the place the lines go to, at any time. While off, a
@@ -22,14 +23,16 @@
 mod control;
 mod describe;
 mod line;
+mod locate;
 mod paths;
 
 pub use control::{QUEUE_LINES, TraceControl};
 pub use line::Format;
 
 use line::{Line, Outcome};
+use locate::Located;
 use outrigger_core::{Answer, BoxFuture, Cx, Layer, Place, Reply, Request, Runtime, Service};
-use paths::{Change, Paths, Subject, printable, subjects};
+use paths::{Change, Climb, Paths, Subject, printable, subjects};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +46,7 @@ const NODES: usize = 1 << 16;
 pub struct Trace {
     control: Arc<TraceControl>,
     paths: Mutex<Paths>,
+    located: Located,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -50,15 +54,23 @@ impl Trace {
     /// A layer that is off, and its control; lines are written by blocking jobs of `runtime`.
     pub fn new(runtime: Arc<dyn Runtime>) -> (Self, Arc<TraceControl>) {
         let control = Arc::new(TraceControl::new(Arc::clone(&runtime)));
-        let layer = Trace { control: Arc::clone(&control), paths: Mutex::new(Paths::new(NODES)), runtime };
+        let paths = Mutex::new(Paths::new(NODES));
+        let layer = Trace { control: Arc::clone(&control), paths, located: Located::default(), runtime };
         (layer, control)
     }
 
     /// Everything about the request that its lines show.
-    fn begin<'a>(&'a self, cx: &'a Cx, request: &mut Request) -> Call<'a> {
+    fn begin<'a>(&'a self, next: &Arc<dyn Service>, cx: &'a Cx, request: &mut Request) -> Call<'a> {
         let subjects = subjects(request);
-        let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = subjects.iter().map(|subject| printable(&paths.path(subject))).collect();
+        let climbs: Vec<Climb> = {
+            let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+            subjects.iter().map(|subject| paths.climb(subject)).collect()
+        };
+        let shown = climbs.iter().map(|climb| {
+            let start = self.located.path(climb.start, next, cx, &*self.runtime);
+            printable(&climb.spell(start.as_deref()))
+        });
+        let shown = shown.collect();
         Call {
             trace: self,
             cx,
@@ -87,7 +99,7 @@ impl Layer for Trace {
         if !self.control.is_on() {
             return next.call(cx, request);
         }
-        let call = self.begin(cx, &mut request);
+        let call = self.begin(next, cx, &mut request);
         match next.call(cx, request) {
             Answer::Ready(reply) => {
                 call.replied(&reply);
@@ -113,6 +125,9 @@ impl Call<'_> {
         let mut paths = self.trace.paths.lock().unwrap_or_else(PoisonError::into_inner);
         paths.learn(self.change, &self.subjects, reply);
         drop(paths);
+        if matches!(self.change, Change::Rename { .. }) && reply.error().is_none() {
+            self.trace.located.clear();
+        }
         self.print(&match reply {
             Reply::Error(error) => Outcome::Failed(error),
             reply => Outcome::Done(describe::result(reply)),

@@ -37,6 +37,30 @@ pub(crate) fn subjects(request: &mut Request) -> Vec<Subject> {
     collect.0
 }
 
+/// The way to a file from the highest directory that is known.
+pub(crate) struct Climb {
+    pub(crate) start: Node,
+    /// From the file up.
+    names: Vec<Name>,
+}
+
+impl Climb {
+    /// The path, given that of the start if somebody knows it; otherwise an unknown start shows as `#NODE`.
+    pub(crate) fn spell(&self, start: Option<&[u8]>) -> Vec<u8> {
+        let mut path = match start {
+            Some(path) => path.strip_suffix(b"/").unwrap_or(path).to_vec(),
+            None if self.start == Node::ROOT => Vec::new(),
+            None if self.names.len() < DEPTH => format!("#{}", self.start.0).into_bytes(),
+            None => b"...".to_vec(),
+        };
+        for name in self.names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() { b"/".to_vec() } else { path }
+    }
+}
+
 /// A bounded map between nodes and the names that lead to them.
 pub(crate) struct Paths {
     capacity: usize,
@@ -82,25 +106,16 @@ impl Paths {
         }
     }
 
-    /// The path of `subject`, as far up as it is known; an unknown start shows as `#NODE`.
-    pub(crate) fn path(&mut self, subject: &Subject) -> Vec<u8> {
+    /// Goes from `subject` up to the root, or to the first directory whose place is not known.
+    pub(crate) fn climb(&mut self, subject: &Subject) -> Climb {
         let mut names: Vec<Name> = subject.names.iter().rev().cloned().collect();
-        let mut node = subject.node;
-        while node != Node::ROOT && names.len() < DEPTH {
-            let Some((dir, name)) = self.place(node) else { break };
+        let mut start = subject.node;
+        while start != Node::ROOT && names.len() < DEPTH {
+            let Some((dir, name)) = self.place(start) else { break };
             names.push(name);
-            node = dir;
+            start = dir;
         }
-        let mut path = Vec::new();
-        if node != Node::ROOT {
-            let start = if names.len() < DEPTH { format!("#{}", node.0) } else { "...".to_owned() };
-            path.extend_from_slice(start.as_bytes());
-        }
-        for name in names.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(name);
-        }
-        if path.is_empty() { b"/".to_vec() } else { path }
+        Climb { start, names }
     }
 
     /// Where `node` was last seen.
@@ -219,7 +234,7 @@ mod tests {
 
     fn path_of(paths: &mut Paths, node: u64) -> String {
         let subject = Subject { node: Node(node), names: Vec::new() };
-        printable(&paths.path(&subject))
+        printable(&paths.climb(&subject).spell(None))
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use super::*;
 use outrigger_core::ops::{GetAttr, Lookup, MkDir, Open, OpenFlags, Read, Rename};
 use outrigger_core::reply::{Entry, Ttl};
-use outrigger_core::{Attr, Credentials, Errno, Generation, Handle, Name, Node, Payload, Stack};
+use outrigger_core::{
+    Attr, Credentials, Errno, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Stack, Target,
+};
 use outrigger_sim::{Scripted, Sim, Step};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -65,7 +67,8 @@ impl Bench {
     fn new() -> Self {
         let sim = Sim::new(1);
         let (layer, control) = Trace::new(sim.clone());
-        let stack = Stack::new(Scripted::new(&sim, script)).push(layer).expect("any order is good");
+        let ops = OpSet::all().without(OpSet::of(&[OpCode::Locate]));
+        let stack = Stack::new(Scripted::with_ops(&sim, ops, script)).push(layer).expect("any order is good");
         Bench { sim, top: stack.service(), control }
     }
 
@@ -217,4 +220,30 @@ fn replies_are_described_by_their_size_not_their_content() {
     assert_eq!(describe::result(&Reply::Data(Payload::from(vec![0; 3]))), "3 bytes");
     assert_eq!(describe::result(&Reply::Names(vec![])), "0 names: ");
     assert_eq!(describe::result(&Reply::LockState(None)), "free");
+}
+
+#[test]
+fn the_driver_is_asked_once_for_the_path_of_a_node_that_was_known_before() {
+    let sim = Sim::new(1);
+    let (layer, control) = Trace::new(sim.clone());
+    let driver = Scripted::new(&sim, |_, request| match request {
+        Request::Locate(_) => Step::Now(Reply::Target(Target::new("/old/dir").expect("a good path"))),
+        _ => Step::Now(Reply::Done(())),
+    });
+    let top = Stack::new(driver.clone()).push(layer).expect("any order is good").service();
+    let bench = Bench { sim, top, control };
+    let sink = bench.start(Format::Human);
+    let open = || Open { node: Node(5), flags: OpenFlags::empty() };
+    let (name, to_name, flags) = (name("a"), name("b"), Default::default());
+    bench.ask(open());
+    bench.ask(open());
+    bench.ask(Rename { dir: Node(5), name, to_dir: Node(1), to_name, flags });
+    bench.ask(open());
+    let lines: Vec<String> = sink.lines().iter().map(|line| timeless(line)).collect();
+    let expected = ["open #5", "open /old/dir", "rename /old/dir/a -> /b", "open #5"];
+    for (line, start) in lines.iter().zip(expected) {
+        assert!(line.contains(start), "{line}");
+    }
+    let asked = driver.started().iter().filter(|(_, request)| request.op() == OpCode::Locate).count();
+    assert_eq!((lines.len(), asked), (4, 2), "once, and again after the rename");
 }
