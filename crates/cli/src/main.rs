@@ -8,6 +8,7 @@
 //! | [`context`] | what every command gets: trees, cancellation, error reports |
 //! | [`control`] | how commands talk to running mounts |
 //! | [`copy`] | the copy engine |
+//! | [`creating`] | opening a file that may have to be made |
 //! | [`format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`interrupt`] | Ctrl-C |
@@ -19,6 +20,7 @@
 //! | [`progress`] | how far a long command is |
 //! | [`remove`] | removing trees |
 //! | [`say`] | names in messages, and questions |
+//! | [`sweep`] | visiting everything below a directory |
 //! | [`switches`] | options whose order counts |
 //! | [`temporary`] | names for files that are not complete yet |
 //! | [`trees`] | opens the tree a LOCATION names: the only place that knows the drivers and layers |
@@ -29,6 +31,7 @@ mod commands;
 mod context;
 mod control;
 mod copy;
+mod creating;
 mod format;
 mod getopt;
 mod interrupt;
@@ -41,6 +44,7 @@ mod progress;
 mod remove;
 mod say;
 mod status;
+mod sweep;
 mod switches;
 mod temporary;
 mod trees;

@@ -3,8 +3,10 @@
 //!
 //! A command lists its options in a table and takes them one by one, in the order in which the user wrote them.
 
+use crate::status::Failure;
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 
 /// One option.
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +126,11 @@ pub fn given(matches: &ArgMatches, table: &[Switch]) -> Vec<Given> {
     found.into_iter().map(|(_, given)| given).collect()
 }
 
+/// Wrong usage of `command`: what is wrong, and where help is.
+pub fn wrong_usage(command: &str, wrong: impl fmt::Display) -> Failure {
+    Failure::new(format!("{wrong}\nTry 'outrigger {command} --help' for more information."))
+}
+
 /// The entry of `table` that `value` names, in full or by a beginning that fits no other.
 ///
 /// # Errors
@@ -139,8 +146,12 @@ pub fn keyword<T: Copy + PartialEq>(table: &[(&str, T)], value: &OsStr, option: 
         Some(first) if fitting.all(|other| other == first) => Ok(first),
         _ => {
             let kind = if first.is_some() { "ambiguous" } else { "invalid" };
-            let names: Vec<_> = table.iter().map(|(name, _)| format!("'{name}'")).collect();
-            Err(format!("{kind} argument '{text}' for '{option}'; valid arguments are {}", names.join(", ")))
+            let lines = table.chunk_by(|(_, a), (_, b)| a == b).map(|same| {
+                let names: Vec<_> = same.iter().map(|(name, _)| format!("'{name}'")).collect();
+                format!("\n  - {}", names.join(", "))
+            });
+            let lines: String = lines.collect();
+            Err(format!("{kind} argument '{text}' for '{option}'\nValid arguments are:{lines}"))
         }
     }
 }

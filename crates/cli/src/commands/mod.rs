@@ -2,6 +2,8 @@
 //! The commands: one module each, and the table that names them.
 
 pub mod cat;
+pub mod chmod;
+pub mod chown;
 pub mod cp;
 pub mod doctor;
 pub mod drivers;
@@ -12,11 +14,16 @@ pub mod ls;
 pub mod mkdir;
 pub mod mount;
 pub mod mv;
+pub mod readlink;
 pub mod rm;
 pub mod rmdir;
+pub mod stat;
 pub mod status;
+pub mod touch;
 pub mod trace;
+pub mod truncate;
 pub mod umount;
+pub mod write;
 
 use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
@@ -60,6 +67,8 @@ macro_rules! commands {
 // In the order of the help text: looking, changing, mounting, finding out.
 commands! {
     #[doc = "List directories"] ls::Ls;
+    #[doc = "Show the attributes of files or of a tree"] stat::Stat;
+    #[doc = "Show targets of symbolic links, or canonical paths"] readlink::ReadLink;
     #[doc = "Print files"] cat::Cat;
     #[doc = "Copy files and directories between any two trees"] cp::Cp;
     #[doc = "Move files and directories, also between trees"] mv::Mv;
@@ -67,6 +76,11 @@ commands! {
     #[doc = "Make directories"] mkdir::Mkdir;
     #[doc = "Remove empty directories"] rmdir::Rmdir;
     #[doc = "Make hard and symbolic links"] ln::Ln;
+    #[doc = "Change times"] touch::Touch;
+    #[doc = "Change permissions"] chmod::Chmod;
+    #[doc = "Change owner and group"] chown::Chown;
+    #[doc = "Change sizes"] truncate::Truncate;
+    #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
     #[doc = "End mounts, also dead and hanging ones"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;

@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 
 /// What has a colour. The two letters are its name in `LS_COLORS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say what dir_colors(5) says")]
 pub enum Part {
     Left,
     Right,
@@ -60,7 +59,7 @@ const PARTS: [(Part, &str, Option<&str>); 24] = [
     (Part::Sticky, "st", Some("37;44")),
     (Part::OtherWritable, "ow", Some("34;42")),
     (Part::StickyOtherWritable, "tw", Some("30;42")),
-    (Part::Capability, "ca", Some("30;41")),
+    (Part::Capability, "ca", None),
     (Part::MultiHardLink, "mh", None),
     (Part::ClearToEndOfLine, "cl", Some("\x1b[K")),
 ];
@@ -212,7 +211,8 @@ impl Colours {
             }
         }
         let orphan = part == Part::Link && !subject.link_ok;
-        let part = if orphan && (self.link_as_target || self.has(Part::Orphan)) { Part::Orphan } else { part };
+        let part =
+            if orphan && (self.link_as_target || self.has(Part::Orphan)) { Part::Orphan } else { part };
         self.get(part)
     }
 

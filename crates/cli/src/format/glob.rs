@@ -159,8 +159,10 @@ fn set(code: &[u32]) -> Option<(Token, &[u32])> {
             return Some((Token::Set { negated, items }, &code[at + 1..]));
         }
         if is(at, '[') && is(at + 1, ':') {
-            let length = code[at + 2..].windows(2).position(|pair| pair == [u32::from(':'), u32::from(']')])?;
-            let name: String = code[at + 2..at + 2 + length].iter().filter_map(|&c| char::from_u32(c)).collect();
+            let length =
+                code[at + 2..].windows(2).position(|pair| pair == [u32::from(':'), u32::from(']')])?;
+            let name: String =
+                code[at + 2..at + 2 + length].iter().filter_map(|&c| char::from_u32(c)).collect();
             items.push(Item::Class(class(&name)));
             at += length + 4;
             continue;

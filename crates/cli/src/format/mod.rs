@@ -10,10 +10,12 @@
 //! | [`mode`] | `drwxr-xr-x` |
 //! | [`owner`] | names of users and groups |
 //! | [`colour`] | the colours of `LS_COLORS` |
+//! | [`directive`] | formats like `%-10s` |
 //! | [`record`] | a file as a JSON object |
 //! | [`glob`] | patterns as fnmatch(3) has them |
 
 pub mod colour;
+pub mod directive;
 pub mod glob;
 pub mod human;
 pub mod locale;

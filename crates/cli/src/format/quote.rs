@@ -175,9 +175,7 @@ impl Quoting {
     }
 
     fn c_escapes(&self, name: &[u8]) -> bool {
-        self.charset
-            .units(name)
-            .any(|unit| !unit.printable() || unit.bytes == b"\"" || self.is_extra(unit))
+        self.charset.units(name).any(|unit| !unit.printable() || unit.bytes == b"\"" || self.is_extra(unit))
     }
 
     fn escaped(&self, name: &[u8], left: &str, right: &str, extra: &[u8]) -> Vec<u8> {

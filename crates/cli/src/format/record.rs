@@ -5,7 +5,6 @@ use super::time::rfc3339;
 use super::{mode, owner::Owners};
 use outrigger_core::{Attr, FileKind};
 use serde::Serialize;
-use std::rc::Rc;
 
 /// What `ls`, `stat` and `find` tell about one file.
 #[derive(Debug, Serialize)]
@@ -28,9 +27,9 @@ struct Attributes {
     mode: String,
     nlink: u32,
     uid: u32,
-    user: Option<Rc<str>>,
+    user: Option<String>,
     gid: u32,
-    group: Option<Rc<str>>,
+    group: Option<String>,
     /// In bytes.
     size: u64,
     /// In units of 512 bytes.
@@ -81,9 +80,9 @@ impl Attributes {
             mode: format!("{:04o}", attr.permissions()),
             nlink: attr.nlink,
             uid: attr.uid,
-            user: owners.user(attr.uid),
+            user: owners.user(attr.uid).map(|name| name.to_string()),
             gid: attr.gid,
-            group: owners.group(attr.gid),
+            group: owners.group(attr.gid).map(|name| name.to_string()),
             size: attr.size,
             blocks: attr.blocks,
             inode: attr.ino,

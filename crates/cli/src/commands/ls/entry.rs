@@ -5,11 +5,11 @@ use super::Lister;
 use super::options::{Indicator, Layout, Links, Which};
 use crate::context::Place;
 use crate::format::colour::Part;
-use crate::format::quote::for_message;
-use crate::status::Status;
+
 use bytes::Bytes;
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Attr, Errno, FileKind, Result, Time, XattrName};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 /// A name and what is known about it.
@@ -61,8 +61,7 @@ impl Lister<'_> {
         match find_operand(place, self.options.links) {
             Ok(inode) => Some(self.examine(place.shown.as_bytes().to_vec(), place, &inode)),
             Err(error) => {
-                let name = for_message(place.shown.as_bytes());
-                self.complain(Status::Serious, format_args!("cannot access {name}: {error}"));
+                self.complain_about("cannot access", place, true, &error);
                 None
             }
         }
@@ -74,15 +73,18 @@ impl Lister<'_> {
         if !self.needs_place(&inode, follows) {
             return plain(name, &inode);
         }
-        let place = directory.child(&name);
+        let mut place = directory.child(&name);
+        if directory.shown == "." {
+            place.shown = OsStr::from_bytes(&name).into();
+        }
         if !follows {
             return self.examine(name, &place, &inode);
         }
         match place.find(Follow::Yes) {
             Ok(target) => self.examine(name, &place, &target),
+            Err(_) if !self.options.needs_more_than_names() => plain(name, &inode),
             Err(error) => {
-                let shown = for_message(place.shown.as_bytes());
-                self.complain(Status::Minor, format_args!("cannot access {shown}: {error}"));
+                self.complain_about("cannot access", &place, false, &error);
                 Entry { attr: None, ..plain(name, &inode) }
             }
         }
@@ -94,7 +96,7 @@ impl Lister<'_> {
     }
 
     fn wants_targets(&self) -> bool {
-        self.options.layout == Layout::Long || self.options.colours_need_targets()
+        self.options.layout == Layout::Long || self.options.needs_targets()
     }
 
     /// What `inode`, found as `name` at `place`, is.
@@ -110,13 +112,10 @@ impl Lister<'_> {
         if inode.kind() == FileKind::Symlink && (self.wants_targets() || self.context.json) {
             match inode.readlink() {
                 Ok(target) => entry.target = Some(target.to_vec()),
-                Err(error) => {
-                    let shown = for_message(place.shown.as_bytes());
-                    self.complain(Status::Minor, format_args!("cannot read symbolic link {shown}: {error}"));
-                }
+                Err(error) => self.complain_about("cannot read symbolic link", place, false, &error),
             }
             let shows_kind = self.options.indicator >= Indicator::FileType;
-            if entry.target.is_some() && (shows_kind || self.options.colours_need_targets()) {
+            if entry.target.is_some() && (shows_kind || self.options.needs_targets()) {
                 entry.target_mode = place.find(Follow::Yes).ok().map(|target| target.attr().mode);
             }
         }
@@ -142,7 +141,7 @@ fn find_operand(place: &Place, links: Links) -> Result<Inode> {
         Links::Follow | Links::FollowGiven => place.find(Follow::Yes),
         Links::FollowGivenDirectories => match place.find(Follow::Yes) {
             Ok(inode) if inode.is_dir() => Ok(inode),
-            Err(error) if error.errno != Errno::ENOENT && error.errno != Errno::ELOOP => Err(error),
+            Err(error) if error.errno != Errno::ENOENT => Err(error),
             _ => place.find(Follow::No),
         },
     }

@@ -5,8 +5,8 @@ use crate::format::colour::{Colours, Part};
 use crate::format::glob::Glob;
 use crate::format::human::Unit;
 use crate::format::quote::{Quoting, Style};
-use crate::status::Failure;
-use crate::switches::{Given, keyword};
+use crate::status::{Failure, Status};
+use crate::switches::{Given, keyword, wrong_usage};
 use std::env;
 use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,6 @@ pub enum Layout {
 
 /// The order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Order {
     None,
     Name,
@@ -41,7 +40,6 @@ pub enum Order {
 
 /// Which of the times of a file counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Which {
     Modified,
     Changed,
@@ -88,7 +86,6 @@ pub enum Indicator {
 
 /// Everything `ls` was asked for.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the names are those of the options")]
 pub struct Options {
     pub layout: Layout,
     pub order: Order,
@@ -190,6 +187,21 @@ const WHICH: [(&str, Which); 7] = [
     ("creation", Which::Born),
 ];
 
+/// Their names, and the formats of times long ago and of recent ones.
+const TIME_STYLES: [(&str, &str, &str); 4] = [
+    ("full-iso", "%Y-%m-%d %H:%M:%S.%N %z", "%Y-%m-%d %H:%M:%S.%N %z"),
+    ("long-iso", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M"),
+    ("iso", "%Y-%m-%d ", "%m-%d %H:%M"),
+    ("locale", "%b %e  %Y", "%b %e %H:%M"),
+];
+
+const TIME_STYLE_HELP: &str = "Valid arguments are:
+  - [posix-]full-iso
+  - [posix-]long-iso
+  - [posix-]iso
+  - [posix-]locale
+  - +FORMAT (e.g., +%H:%M) for a 'date'-style format";
+
 const INDICATORS: [(&str, Indicator); 4] = [
     ("none", Indicator::None),
     ("slash", Indicator::Slash),
@@ -205,18 +217,22 @@ impl Options {
     pub fn new(given: &[Given]) -> Result<(Self, Vec<String>), Failure> {
         let mut chosen = Chosen::default();
         for option in given {
-            chosen.take(option).map_err(Failure::serious)?;
+            chosen.take(option)?;
         }
-        chosen.finish().map_err(Failure::serious)
+        chosen.finish()
     }
+}
+
+fn word<T: Copy + PartialEq>(table: &[(&str, T)], option: &Given, name: &str) -> Result<T, Failure> {
+    keyword(table, &option.value, name).map_err(|wrong| wrong_usage("ls", wrong))
 }
 
 fn terminal() -> bool {
     stdout().is_terminal()
 }
 
-fn when(option: &Given, name: &str) -> Result<bool, String> {
-    let chosen = keyword(&WHEN, &option.value, name)?;
+fn when(option: &Given, name: &str) -> Result<bool, Failure> {
+    let chosen = word(&WHEN, option, name)?;
     let auto = matches!(option.text().as_bytes(), [b'a', b'u', ..] | [b't', ..] | [b'i', ..]);
     Ok(chosen || (auto && terminal()))
 }
@@ -237,26 +253,27 @@ fn columns(option: &Given, what: &str) -> Result<usize, String> {
 }
 
 impl Chosen {
-    fn take(&mut self, option: &Given) -> Result<(), String> {
+    fn take(&mut self, option: &Given) -> Result<(), Failure> {
         match option.id {
-            "format" => self.layout = Some(keyword(&LAYOUTS, &option.value, "--format")?),
-            "sort" => self.order = Some(keyword(&ORDERS, &option.value, "--sort")?),
-            "time" => self.which = Some(keyword(&WHICH, &option.value, "--time")?),
+            "format" => self.layout = Some(word(&LAYOUTS, option, "--format")?),
+            "sort" => self.order = Some(word(&ORDERS, option, "--sort")?),
+            "time" => self.which = Some(word(&WHICH, option, "--time")?),
             "time-style" => self.time_style = Some(option.text()),
             "indicator-style" => {
-                self.indicator = Some(keyword(&INDICATORS, &option.value, "--indicator-style")?);
+                self.indicator = Some(word(&INDICATORS, option, "--indicator-style")?);
             }
-            "quoting-style" => self.style = Some(keyword(&Style::NAMES, &option.value, "--quoting-style")?),
+            "quoting-style" => self.style = Some(word(&Style::NAMES, option, "--quoting-style")?),
             "colour" => self.colour = when(option, "--color")?,
             "classify" if when(option, "--classify")? => self.indicator = Some(Indicator::Classify),
             "classify" => {}
-            "width" => self.width = Some(columns(option, "line width")?),
-            "tabsize" => self.tab = Some(columns(option, "tab size")?),
+            "width" => self.width = Some(columns(option, "line width").map_err(Failure::serious)?),
+            "tabsize" => self.tab = Some(columns(option, "tab size").map_err(Failure::serious)?),
             "ignore" => self.ignore.push(Glob::new(option.value.as_bytes()).guard_period()),
             "hide" => self.hide.push(Glob::new(option.value.as_bytes()).guard_period()),
             "block-size" => {
                 let text = option.text();
-                let unit = Unit::parse(&text).ok_or_else(|| format!("invalid --block-size argument '{text}'"))?;
+                let wrong = || Failure::serious(format!("invalid --block-size argument '{text}'"));
+                let unit = Unit::parse(&text).ok_or_else(wrong)?;
                 (self.size_unit, self.block_unit) = (Some(unit), Some(unit));
             }
             id => self.take_flag(id),
@@ -337,15 +354,16 @@ impl Chosen {
         self.flags.contains(&id)
     }
 
-    fn finish(self) -> Result<(Options, Vec<String>), String> {
+    fn finish(self) -> Result<(Options, Vec<String>), Failure> {
         let mut warnings = Vec::new();
         let layout = self.layout.unwrap_or(if terminal() { Layout::Columns } else { Layout::Single });
         let indicator = self.indicator.unwrap_or(Indicator::None);
         let colours = self.colours(&mut warnings);
         let columns = matches!(layout, Layout::Columns | Layout::Across | Layout::Commas);
-        let line = if columns || colours.is_some() { self.line(&mut warnings)? } else { 0 };
+        let line = if columns || colours.is_some() { self.line(&mut warnings) } else { 0 };
         let quoting = self.quoting(indicator, &mut warnings);
-        let aligned = layout == Layout::Long || (matches!(layout, Layout::Columns | Layout::Across) && line > 0);
+        let aligned =
+            layout == Layout::Long || (matches!(layout, Layout::Columns | Layout::Across) && line > 0);
         let (size_unit, block_unit) = self.units();
         let order = match self.order {
             Some(order) => order,
@@ -381,7 +399,7 @@ impl Chosen {
             question_marks: self.question_marks.unwrap_or_else(terminal),
             end: if self.zero { 0 } else { b'\n' },
             line,
-            tab: if colours.is_some() { 0 } else { self.tab(&mut warnings) },
+            tab: if columns && colours.is_none() { self.tab(&mut warnings) } else { 0 },
             colours,
             time_formats,
             ignore: self.ignore,
@@ -400,23 +418,21 @@ impl Chosen {
         })
     }
 
-    fn line(&self, warnings: &mut Vec<String>) -> Result<usize, String> {
+    fn line(&self, warnings: &mut Vec<String>) -> usize {
         if let Some(width) = self.width {
-            return Ok(width);
+            return width;
         }
         let window = if terminal() { rustix::termios::tcgetwinsize(stdout()).ok() } else { None };
         if let Some(size) = window.filter(|size| size.ws_col > 0) {
-            return Ok(size.ws_col.into());
+            return size.ws_col.into();
         }
-        let Some(value) = env::var_os("COLUMNS").filter(|value| !value.is_empty()) else { return Ok(80) };
+        let Some(value) = env::var_os("COLUMNS").filter(|value| !value.is_empty()) else { return 80 };
         let given = Given { id: "width", value };
-        Ok(columns(&given, "").unwrap_or_else(|_| {
-            warnings.push(format!(
-                "ignoring invalid width in environment variable COLUMNS: '{}'",
-                given.text()
-            ));
+        columns(&given, "").unwrap_or_else(|_| {
+            warnings
+                .push(format!("ignoring invalid width in environment variable COLUMNS: '{}'", given.text()));
             80
-        }))
+        })
     }
 
     fn tab(&self, warnings: &mut Vec<String>) -> usize {
@@ -468,7 +484,7 @@ impl Chosen {
         (size, if self.kibibytes { Unit::bytes(1024) } else { block })
     }
 
-    fn time_formats(&self) -> Result<[Vec<u8>; 2], String> {
+    fn time_formats(&self) -> Result<[Vec<u8>; 2], Failure> {
         let style = self.time_style.clone().or_else(|| env::var("TIME_STYLE").ok());
         let style = style.unwrap_or_else(|| "locale".to_owned());
         let pair = |old: &str, recent: &str| Ok([old.as_bytes().to_vec(), recent.as_bytes().to_vec()]);
@@ -476,36 +492,47 @@ impl Chosen {
             return match format.split_once('\n') {
                 None => pair(format, format),
                 Some((_, recent)) if recent.contains('\n') => {
-                    Err(format!("invalid time style format '{format}'"))
+                    Err(Failure::serious(format!("invalid time style format '{format}'")))
                 }
                 Some((old, recent)) => pair(old, recent),
             };
         }
-        const STYLES: [(&str, &str, &str); 4] = [
-            ("full-iso", "%Y-%m-%d %H:%M:%S.%N %z", "%Y-%m-%d %H:%M:%S.%N %z"),
-            ("long-iso", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M"),
-            ("iso", "%Y-%m-%d ", "%m-%d %H:%M"),
-            ("locale", "%b %e  %Y", "%b %e %H:%M"),
-        ];
         // In the C locale, whose times these are, a style that starts with "posix-" leaves things as they are.
         let name = if style.starts_with("posix-") { "locale" } else { &style };
-        let names = STYLES.map(|(name, ..)| (name, name));
-        let name = keyword(&names, name.as_ref(), "time style")?;
-        STYLES.iter().find(|(known, ..)| *known == name).map_or_else(
-            || Err(format!("invalid time style '{style}'")),
-            |(_, old, recent)| pair(old, recent),
-        )
+        let names: Vec<_> = TIME_STYLES.iter().map(|(name, ..)| (*name, *name)).collect();
+        let found = keyword(&names, name.as_ref(), "time style").ok();
+        match TIME_STYLES.iter().find(|(known, ..)| Some(*known) == found) {
+            Some((_, old, recent)) => pair(old, recent),
+            None => {
+                let wrong = format!("invalid argument '{style}' for 'time style'\n{TIME_STYLE_HELP}");
+                Err(Failure { status: Status::Serious, ..wrong_usage("ls", wrong) })
+            }
+        }
     }
 }
 
 impl Options {
-    /// Whether what symbolic links lead to has to be found out for their colour.
-    pub fn colours_need_targets(&self) -> bool {
-        self.colours.as_ref().is_some_and(|colours| {
+    /// Whether what symbolic links lead to has to be found out, for their colour or for their place in the order.
+    pub fn needs_targets(&self) -> bool {
+        let for_colours = |colours: &Colours| {
             colours.has(Part::Orphan)
                 || (colours.has(Part::Executable) && colours.link_as_target)
                 || (colours.has(Part::Missing) && self.layout == Layout::Long)
-        })
+        };
+        self.directories_first || self.colours.as_ref().is_some_and(for_colours)
+    }
+
+    /// Whether anything but names is shown or sorted by.
+    pub fn needs_more_than_names(&self) -> bool {
+        self.layout == Layout::Long
+            || self.blocks
+            || self.inode
+            || self.context
+            || self.recursive
+            || self.directories_first
+            || self.indicator != Indicator::None
+            || self.colours.is_some()
+            || matches!(self.order, Order::Time | Order::Size)
     }
 
     /// Whether a name in a directory is left out.

@@ -129,8 +129,24 @@ mod tests {
     #[test]
     fn versions() {
         let sorted: [&[u8]; 18] = [
-            b"", b".", b"..", b".a", b".b1", b"0", b"1.2", b"1.10", b"a~", b"a", b"a.b", b"a1.c", b"a1.tar.gz",
-            b"a2", b"a10", b"b", b"b-1", b"b_1",
+            b"",
+            b".",
+            b"..",
+            b".a",
+            b".b1",
+            b"0",
+            b"1.2",
+            b"1.10",
+            b"a~",
+            b"a",
+            b"a.b",
+            b"a1.c",
+            b"a1.tar.gz",
+            b"a2",
+            b"a10",
+            b"b",
+            b"b-1",
+            b"b_1",
         ];
         for pair in sorted.windows(2) {
             assert_eq!(by_version(pair[0], pair[1]), Ordering::Less, "{:?}", pair.escape());

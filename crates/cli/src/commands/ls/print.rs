@@ -29,7 +29,6 @@ pub struct Printer {
 
 /// The widest of each column.
 #[derive(Debug, Clone, Default)]
-#[expect(missing_docs, reason = "the names are those of the columns")]
 pub struct Widths {
     pub inode: usize,
     pub blocks: usize,
@@ -144,7 +143,14 @@ impl Printer {
     }
 
     /// What a symbolic link points to, in the colour of that.
-    pub fn target(&mut self, out: &mut Vec<u8>, entry: &Entry, target: &[u8], widths: &Widths, column: usize) {
+    pub fn target(
+        &mut self,
+        out: &mut Vec<u8>,
+        entry: &Entry,
+        target: &[u8],
+        widths: &Widths,
+        column: usize,
+    ) {
         let options = Rc::clone(&self.options);
         let shown = Shown { pad: false, ..self.shown(target, &options.quoting, widths) };
         let subject = Subject {

@@ -24,7 +24,7 @@ const fn when(id: &'static str, long: &'static str, help: &'static str) -> Switc
 }
 
 /// Every option, in the order of the alphabet.
-pub const SWITCHES: [Switch; 62] = [
+pub const SWITCHES: [Switch; 57] = [
     flag("all", 'a', "all", "Show names that start with a dot"),
     flag("almost-all", 'A', "almost-all", "As -a, without . and .."),
     long("author", "author", "With -l, show the author of each file"),
@@ -39,7 +39,12 @@ pub const SWITCHES: [Switch; 62] = [
     short("classify-always", 'F', "Append one of */=>@| to names"),
     when("classify", "classify", "Append one of */=>@| to names: always, auto or never"),
     long("file-type", "file-type", "As -F, without *"),
-    word("format", "format", "WORD", "One of across, commas, horizontal, long, single-column, verbose, vertical"),
+    word(
+        "format",
+        "format",
+        "WORD",
+        "One of across, commas, horizontal, long, single-column, verbose, vertical",
+    ),
     long("full-time", "full-time", "As -l --time-style=full-iso"),
     short("no-owner", 'g', "As -l, without the owner"),
     long("directories-first", "group-directories-first", "Directories before other files"),
@@ -85,7 +90,13 @@ pub const SWITCHES: [Switch; 62] = [
     short("atime", 'u', "Sort by, and with -l show, the time of the last access"),
     short("unsorted", 'U', "Do not sort"),
     short("by-version", 'v', "Sort by the numbers in names"),
-    Switch::with("width", Some('w'), Some("width"), Takes::Value("COLUMNS"), "Width of the output; 0 for no limit"),
+    Switch::with(
+        "width",
+        Some('w'),
+        Some("width"),
+        Takes::Value("COLUMNS"),
+        "Width of the output; 0 for no limit",
+    ),
     short("across", 'x', "Print columns, sorted across"),
     short("by-extension", 'X', "Sort by what follows the last dot"),
     flag("context", 'Z', "context", "Show security contexts: trees have none, so ?"),
