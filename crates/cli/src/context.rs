@@ -168,11 +168,6 @@ impl Context {
 
     /// Remembers without a word how badly something went wrong.
     pub fn fail(&self, status: Status) {
-        self.fail(status);
-    }
-
-    /// Remembers how badly something went wrong that the user has been told about.
-    pub fn fail(&self, status: Status) {
         self.status.set(self.status.get().max(status));
     }
 
