@@ -32,7 +32,7 @@ enum Backing {
     /// The source itself.
     Plain,
     /// The compressed stream around the whole archive.
-    Stream(SeekStream),
+    Stream(Box<SeekStream>),
 }
 
 /// An open archive.
@@ -69,64 +69,70 @@ impl Archive {
             .as_ref()
             .zip(identity)
             .map(|(c, id)| Slot::new(c, &id, &variant(&origin, &options)));
-        if let Some(index) = slot.as_ref().and_then(Slot::load)
-            && let Some(format) = Format::from_number(index.format)
-            && usable(&index, format, &origin)
-        {
-            return Ok(Archive::assemble(origin, format, index, options, slot));
+        let cached = slot.as_ref().and_then(Slot::load);
+        if let Some(archive) = cached.and_then(|b| Archive::restored(&origin, b, &options)) {
+            archive.use_spill(slot.as_ref());
+            return Ok(archive);
         }
-        let format = detect_at(&origin)?.ok_or_else(|| {
+        let format = detect_at(&origin, &options.limits)?.ok_or_else(|| {
             origin.error(Kind::NotAnArchive, 0, "not an archive or compressed file of a known format")
         })?;
-        let archive = Archive::assemble(origin, format, Index::empty(), options, None);
-        let (archive, index) = archive.indexed(watch)?;
-        let mut archive = Archive { index, ..archive };
-        if let (Some(slot), Some(stream)) = (&slot, archive.stream()) {
-            set_spill(stream, slot);
-        }
+        let mut archive = Archive::assemble(origin, format, Index::empty(), options);
+        archive.index = archive.indexed(watch)?;
+        archive.use_spill(slot.as_ref());
         if let Some(slot) = slot
-            && let Err(e) = slot.store(&archive.index)
+            && let Err(e) = slot.store(&archive.saved_index())
         {
             tracing::debug!(archive = %archive.origin.name, "the index is not cached: {e}");
         }
-        // The stream has its own copy.
-        archive.index.points = Vec::new();
         Ok(archive)
     }
 
-    fn assemble(
-        origin: Origin,
-        format: Format,
-        mut index: Index,
-        options: Options,
-        slot: Option<Slot>,
-    ) -> Archive {
+    /// Opens `source` with an index saved by [`Archive::saved_index`], reading nothing; `None` when the bytes are no
+    /// such index. The caller vouches that the index belongs to the source: if not, reads fail or give wrong bytes.
+    pub fn with_index(source: Arc<dyn Source>, index: Bytes, options: &Options) -> Option<Archive> {
+        Archive::restored(&Origin::new(source), index, options)
+    }
+
+    /// The index as bytes, with all that random access needs.
+    pub fn saved_index(&self) -> Vec<u8> {
+        self.index.encode(&self.stream().map(SeekStream::points).unwrap_or_default())
+    }
+
+    fn restored(origin: &Origin, bytes: Bytes, options: &Options) -> Option<Archive> {
+        let (index, points) = Index::decode(bytes)?;
+        let format = Format::from_number(index.format)?;
+        let archive = Archive::assemble(origin.clone(), format, index, options.clone());
+        if let Some(stream) = archive.stream() {
+            stream.restore(archive.index.stream_size, points);
+        }
+        Some(archive)
+    }
+
+    fn assemble(origin: Origin, format: Format, index: Index, options: Options) -> Archive {
         let blocks = Arc::new(BlockCache::new(options.limits.block_cache));
-        let backing = match format.codec {
-            None => Backing::Plain,
-            Some(codec) => {
-                let range = (0, origin.source.size());
-                let stream =
-                    SeekStream::new(WHOLE, origin.clone(), codec, range, &options.limits, blocks.clone());
-                if index.stream_size > 0 {
-                    stream.restore(index.stream_size, std::mem::take(&mut index.points));
-                }
-                if let Some(slot) = &slot {
-                    set_spill(&stream, slot);
-                }
-                Backing::Stream(stream)
-            }
-        };
+        let range = (0, origin.source.size());
+        let stream =
+            |c| SeekStream::new(WHOLE, origin.clone(), c, range, &options.limits, Arc::clone(&blocks));
+        let backing = format.codec.map_or(Backing::Plain, |c| Backing::Stream(Box::new(stream(c))));
         let (members, sparse) = Default::default();
         Archive { origin, format, index, backing, blocks, options, members, sparse }
     }
 
+    /// Gives a stream that is expensive to enter in the middle a place for its blocks.
+    fn use_spill(&self, slot: Option<&Slot>) {
+        if let (Some(stream), Some(slot)) = (self.stream(), slot)
+            && stream.codec().spill_after().is_some()
+            && let Some(spill) = slot.spill()
+        {
+            stream.set_spill(spill);
+        }
+    }
+
     /// Makes the index in one pass.
-    fn indexed(self, watch: &dyn Watch) -> Result<(Archive, Index)> {
-        let limits = &self.options.limits;
-        let mut tree = Tree::new(self.origin.clone(), limits);
-        let parsed = self.parse(&mut tree, watch);
-        if let Err(e) = parsed {
+    fn indexed(&self, watch: &dyn Watch) -> Result<Index> {
+        let mut tree = Tree::new(self.origin.clone(), &self.options.limits);
+        if let Err(e) = self.parse(&mut tree, watch) {
             if !(self.options.partial && e.is_damage()) {
                 return Err(e);
             }
@@ -136,11 +142,8 @@ impl Archive {
         }
         let mut index = tree.finish()?;
         index.format = self.format.to_number();
-        if let Some(s) = self.stream() {
-            index.stream_size = s.size().unwrap_or(0);
-            index.points = s.points();
-        }
-        Ok((self, index))
+        index.stream_size = self.stream().and_then(SeekStream::size).unwrap_or(0);
+        Ok(index)
     }
 
     fn parse(&self, tree: &mut Tree, watch: &dyn Watch) -> Result<()> {
@@ -204,7 +207,8 @@ impl Archive {
 
     /// Bytes of memory taken by the index (not by caches and decoders).
     pub fn index_memory(&self) -> usize {
-        self.index.memory()
+        let points = self.stream().map(SeekStream::points).unwrap_or_default();
+        self.index.memory() + points.iter().map(|p| size_of_val(p) + p.window.len()).sum::<usize>()
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -388,25 +392,11 @@ impl Archive {
     }
 }
 
-fn set_spill(stream: &SeekStream, slot: &Slot) {
-    if stream.codec().may_lack_points()
-        && let Some(spill) = slot.spill()
-    {
-        stream.set_spill(spill);
-    }
-}
-
 /// The options that change what the index says.
 fn variant(origin: &Origin, options: &Options) -> String {
     // A single file is shown under a name made from the archive's.
     let single = String::from_utf8_lossy(&single_name(&origin.name)).into_owned();
     format!("partial={} single={single}", options.partial)
-}
-
-/// Whether a cached index can belong to the source: what it refers to must be there.
-fn usable(index: &Index, format: Format, origin: &Origin) -> bool {
-    let size = origin.source.size();
-    format.codec.is_some() || index.stream_size == 0 && (size > 0 || index.len() == 1)
 }
 
 /// The last component of `archive` without a suffix that says how it is compressed.

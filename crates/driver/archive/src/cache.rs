@@ -7,7 +7,7 @@
 //! directory grows beyond its bound the least recently used files are removed (their time of change is the time of
 //! their last use).
 
-use crate::{CacheConfig, index::Index, source::Identity, spill::Spill};
+use crate::{CacheConfig, source::Identity, spill::Spill};
 use bytes::{Buf, Bytes};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::{
@@ -45,8 +45,8 @@ impl Slot {
         self.config.dir.join(format!("{}.{extension}", self.stem))
     }
 
-    /// The stored index, when there is an intact one about this source.
-    pub fn load(&self) -> Option<Index> {
+    /// The bytes stored for this source, when they are intact.
+    pub fn load(&self) -> Option<Bytes> {
         let mut file = open_private(&self.path("idx")).ok()?;
         let size = file.metadata().ok()?.len();
         if size > MAX_INDEX {
@@ -54,23 +54,22 @@ impl Slot {
         }
         let mut bytes = Vec::with_capacity(size as usize + 1);
         file.read_to_end(&mut bytes).ok()?;
-        let index = Index::decode(open_envelope(bytes.into(), &self.key)?)?;
+        let payload = open_envelope(bytes.into(), &self.key)?;
         touch(&file);
-        Some(index)
+        Some(payload)
     }
 
-    /// Stores an index; what does not fit the bound is not stored.
+    /// Stores an encoded index; what does not fit the bound is not stored.
     ///
     /// # Errors
     /// Those of the file system. The archive is usable without.
-    pub fn store(&self, index: &Index) -> io::Result<()> {
-        let payload = index.encode();
+    pub fn store(&self, payload: &[u8]) -> io::Result<()> {
         if (payload.len() + self.key.len()) as u64 > self.config.max_bytes {
             return Ok(());
         }
         make_dir(&self.config.dir)?;
         let temporary = self.config.dir.join(format!("{}.{}.tmp", self.stem, std::process::id()));
-        let written = write_new(&temporary, &seal(&self.key, &payload))
+        let written = write_new(&temporary, &seal(&self.key, payload))
             .and_then(|()| fs::rename(&temporary, self.path("idx")));
         if written.is_err() {
             let _ = fs::remove_file(&temporary);

@@ -80,15 +80,15 @@ const EMPTY_TAR: u64 = 1 << 20;
 /// # Errors
 /// When the source cannot be read. Damage is no error here, but may make an archive unrecognisable.
 pub fn detect(source: &Arc<dyn Source>) -> Result<Option<Format>> {
-    detect_at(&Origin::new(source.clone()))
+    detect_at(&Origin::new(source.clone()), &Limits::default())
 }
 
-pub(crate) fn detect_at(origin: &Origin) -> Result<Option<Format>> {
+pub(crate) fn detect_at(origin: &Origin, limits: &Limits) -> Result<Option<Format>> {
     let mut head = vec![0; HEAD];
     let n = read_full(&*origin.source, &mut head, 0).map_err(|e| crate::Error::io(&origin.name, 0, &e))?;
     head.truncate(n);
     if let Some(codec) = Codec::detect(&head) {
-        let inside = decoded_head(origin, codec);
+        let inside = decoded_head(origin, codec, limits);
         let layout = inside.and_then(|h| layout(&h)).unwrap_or(Layout::Single);
         return Ok(Some(Format { layout, codec: Some(codec) }));
     }
@@ -118,10 +118,9 @@ fn layout(head: &[u8]) -> Option<Layout> {
     }
 }
 
-/// The first decompressed bytes, as far as they can be had. An empty compressed tar (only zeros) is made to look
-/// like what `layout` does not know, and handled by the caller as a single file.
-fn decoded_head(origin: &Origin, codec: Codec) -> Option<Vec<u8>> {
-    let setup = Setup::new(origin.clone(), codec, (0, origin.source.size()), &Limits::default());
+/// The first decompressed bytes, as far as they can be had.
+fn decoded_head(origin: &Origin, codec: Codec, limits: &Limits) -> Option<Vec<u8>> {
+    let setup = Setup::new(origin.clone(), codec, (0, origin.source.size()), limits);
     let mut decoder = setup.decoder(None).ok()?;
     let mut head = vec![0; HEAD];
     let mut done = 0;

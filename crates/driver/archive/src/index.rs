@@ -175,7 +175,6 @@ pub(crate) struct Index {
     pub warnings: Warnings,
     /// Decompressed size of a compressed archive.
     pub stream_size: u64,
-    pub points: Vec<Point>,
     /// Which format the archive has, as its number.
     pub format: u32,
 }
@@ -244,7 +243,7 @@ impl Index {
         out.extend_from_slice(&tree.names);
         out.extend_from_slice(&tree.extras);
         let (bytes, warnings) = (Bytes::from(out), tree.warnings);
-        Index { bytes, counts, warnings, stream_size: 0, points: Vec::new(), format: 0 }
+        Index { bytes, counts, warnings, stream_size: 0, format: 0 }
     }
 
     /// An index of nothing but a root directory.
@@ -253,8 +252,7 @@ impl Index {
         let mut out = vec![0; HEADER];
         put_inode(&mut out, &root);
         let counts = Counts { inodes: 1, dirents: 0, names: 0, extras: 0 };
-        let (warnings, points) = Default::default();
-        Index { bytes: out.into(), counts, warnings, stream_size: 0, points, format: 0 }
+        Index { bytes: out.into(), counts, warnings: Warnings::default(), stream_size: 0, format: 0 }
     }
 
     /// Number of inodes; valid numbers are below it.
@@ -264,7 +262,7 @@ impl Index {
 
     /// Bytes the index takes in memory.
     pub fn memory(&self) -> usize {
-        self.bytes.len() + self.points.iter().map(|p| size_of::<Point>() + p.window.len()).sum::<usize>()
+        self.bytes.len()
     }
 
     /// Inode `number`.
@@ -332,13 +330,13 @@ impl Index {
         Some((self.bytes.slice(start..end), inode))
     }
 
-    /// The whole index as bytes for the cache: the header, the sections and the points. The checksum is the cache's.
-    pub fn encode(&self) -> Vec<u8> {
+    /// The whole index with the points of the archive's stream as bytes for the cache, which adds a checksum.
+    pub fn encode(&self, points: &[Point]) -> Vec<u8> {
         let mut out = self.bytes.to_vec();
         let warnings_at = out.len();
         self.warnings.encode(&mut out);
         let points_at = out.len();
-        for p in &self.points {
+        for p in points {
             out.extend_from_slice(&p.out.to_le_bytes());
             out.extend_from_slice(&p.input.to_le_bytes());
             out.extend_from_slice(&[p.bits, p.bit_buf, u8::from(p.inside)]);
@@ -357,7 +355,7 @@ impl Index {
     }
 
     /// Takes over bytes made by [`Index::encode`], checking every reference; `None` when anything is wrong.
-    pub fn decode(bytes: Bytes) -> Option<Index> {
+    pub fn decode(bytes: Bytes) -> Option<(Index, Vec<Point>)> {
         let mut h = bytes.get(..HEADER)?;
         if !h.starts_with(MAGIC) {
             return None;
@@ -375,9 +373,8 @@ impl Index {
         let points_at = counts.end().checked_add(warnings_len).filter(|p| *p <= bytes.len())?;
         let warnings = Warnings::decode(bytes.slice(counts.end()..points_at))?;
         let points = decode_points(bytes.slice(points_at..))?;
-        let index =
-            Index { bytes: bytes.slice(..counts.end()), counts, warnings, stream_size, points, format };
-        index.check().then_some(index)
+        let index = Index { bytes: bytes.slice(..counts.end()), counts, warnings, stream_size, format };
+        index.check().then_some((index, points))
     }
 
     /// Whether all references stay inside the sections and the root is a directory.

@@ -5,7 +5,8 @@ use crate::Options;
 use outrigger_core::{Errno, Result};
 
 /// What there is, for messages.
-const KNOWN: &str = "partial, nocache, max_entries, max_names, max_ratio, decoder_memory, block_cache";
+const KNOWN: &str =
+    "partial, nocache, cache_size, max_entries, max_names, max_ratio, decoder_memory, block_cache";
 
 impl Options {
     /// Sets one option; `value` is empty for a switch. Sizes may end in `k`, `m` or `g`.
@@ -18,12 +19,18 @@ impl Options {
         match key {
             "partial" => self.partial = true,
             "nocache" => self.cache = None,
+            "cache_size" => {
+                let max_bytes = amount()?;
+                self.cache.iter_mut().for_each(|c| c.max_bytes = max_bytes);
+            }
             "max_entries" => self.limits.entries = amount()?.try_into().map_err(|_| wrong())?,
             "max_names" => self.limits.name_bytes = amount()?,
             "max_ratio" => self.limits.ratio = amount()?,
             "decoder_memory" => self.limits.decoder_memory = amount()?,
             "block_cache" => self.limits.block_cache = amount()?.try_into().map_err(|_| wrong())?,
-            _ => return Err(Errno::EINVAL.because(format!("archive: no option \"{key}\"; there are {KNOWN}"))),
+            _ => {
+                return Err(Errno::EINVAL.because(format!("archive: no option \"{key}\"; there are {KNOWN}")));
+            }
         }
         Ok(())
     }

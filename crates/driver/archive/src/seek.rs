@@ -20,8 +20,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 const KEEP: usize = 3;
 /// Blocks decoded on the way to the wanted one that are cached, for readers slightly out of order.
 const NEAR: u64 = 16;
-/// A way of at least this many blocks is worth storing.
-const SPILL_FROM: u64 = (16 << 20) / BLOCK as u64;
 
 /// A decoder that stands at a block boundary.
 struct Live {
@@ -37,6 +35,8 @@ struct State {
     idle: Vec<Live>,
     /// Blocks being decoded: from the first to the last, where the decoder will then stand behind.
     busy: Vec<(u64, u64)>,
+    /// Blocks decoded only to get to others. Once there are many of them, all that is decoded is kept on disk.
+    waste: u64,
 }
 
 /// A compressed stream that can be read anywhere.
@@ -47,6 +47,8 @@ pub(crate) struct SeekStream {
     spill: OnceLock<Spill>,
     /// Size of the decompressed data, once known.
     size: OnceLock<u64>,
+    /// Why the last block is short when it should not be.
+    damage: OnceLock<Error>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -91,7 +93,8 @@ impl SeekStream {
             let _ = size.set(t.size());
         }
         let (spill, state) = (OnceLock::new(), Mutex::new(state));
-        SeekStream { id, setup, cache, spill, size, state, changed: Condvar::new() }
+        let damage = OnceLock::new();
+        SeekStream { id, setup, cache, spill, size, damage, state, changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -108,9 +111,11 @@ impl SeekStream {
         self.size.get().copied()
     }
 
-    /// Sets what an earlier pass over the whole stream found.
+    /// Sets what an earlier pass found; a `size` of 0 is unknown (the pass met damage).
     pub fn restore(&self, size: u64, points: Vec<Point>) {
-        let _ = self.size.set(size);
+        if size > 0 {
+            let _ = self.size.set(size);
+        }
         self.lock().points = points;
     }
 
@@ -121,6 +126,10 @@ impl SeekStream {
 
     /// Gives the stream a place on disk for blocks that are expensive to reach.
     pub fn set_spill(&self, spill: Spill) {
+        if !spill.is_empty() {
+            // An earlier opening had reason to store blocks: go on where it ended.
+            self.lock().waste = u64::MAX;
+        }
         let _ = self.spill.set(spill);
     }
 
@@ -146,6 +155,9 @@ impl SeekStream {
     }
 
     /// Decompressed bytes `offset..offset + len`, fewer only at the end.
+    ///
+    /// # Errors
+    /// The damage that lies in the way.
     pub fn read(&self, offset: u64, len: usize, watch: &dyn Watch) -> Result<Bytes> {
         let mut all = BytesMut::new();
         let mut at = offset;
@@ -169,7 +181,10 @@ impl SeekStream {
                 break;
             }
         }
-        Ok(all.freeze())
+        match self.damage.get() {
+            Some(e) if all.len() < len => Err(e.clone()),
+            _ => Ok(all.freeze()),
+        }
     }
 
     /// Block `number`; empty beyond the end.
@@ -177,36 +192,40 @@ impl SeekStream {
         if self.size().is_some_and(|s| number.saturating_mul(BLOCK as u64) >= s) {
             return Ok(Bytes::new());
         }
-        let mut state = self.lock();
+        let key = (self.id, number);
         loop {
-            if let Some(b) = self.cache.get((self.id, number)) {
+            if let Some(b) = self.cache.get(key) {
                 return Ok(b);
             }
             if let Some(b) = self.spill.get().and_then(|s| s.get(number)) {
-                drop(state);
-                self.cache.put((self.id, number), b.clone());
+                self.cache.put(key, b.clone());
                 return Ok(b);
             }
-            let (live, spill) = match self.plan(&state, number) {
+            let mut state = self.lock();
+            if let Some(b) = self.cache.get(key) {
+                // Another reader finished it just now.
+                return Ok(b);
+            }
+            let (live, first) = match self.plan(&state, number) {
                 Plan::Wait => {
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
                     continue;
                 }
-                Plan::Idle(i) => (Ok(state.idle.remove(i)), false),
-                Plan::Point(p, first) => {
-                    (Err(p), self.setup.codec.may_lack_points() && number - first >= SPILL_FROM)
+                Plan::Idle(i) => {
+                    let live = state.idle.remove(i);
+                    let first = live.at;
+                    (Ok(live), first)
                 }
+                Plan::Point(p, first) => (Err(p), first),
             };
-            let first = match &live {
-                Ok(l) => l.at,
-                Err(p) => first_block(p.as_ref()),
-            };
+            state.waste = state.waste.saturating_add(number - first);
+            let spill = self.setup.codec.spill_after().is_some_and(|w| state.waste >= w);
             state.busy.push((first, number));
             drop(state);
             // Dropped after the decoder is back, so that those who waited find it.
             let busy = Busy { stream: self, range: (first, number) };
             let (live, block) = self.run(live, number, spill, watch)?;
-            if !block.is_empty() {
+            if let Some(live) = live {
                 self.lay_down(live);
             }
             drop(busy);
@@ -257,14 +276,15 @@ impl SeekStream {
         state.points.get(i).cloned()
     }
 
-    /// Decodes up to and with block `number`. An empty block means that the stream ends before it.
+    /// Decodes up to and with block `number`, and gives the decoder back unless it has come to an end. An empty block
+    /// means that the stream ends before it.
     fn run(
         &self,
         live: Result<Live, Option<Point>>,
         number: u64,
         spill: bool,
         watch: &dyn Watch,
-    ) -> Result<(Live, Bytes)> {
+    ) -> Result<(Option<Live>, Bytes)> {
         let mut live = match live {
             Ok(l) => l,
             Err(p) => self.start(p.as_ref())?,
@@ -275,31 +295,53 @@ impl SeekStream {
                 let at = self.setup.range.0.saturating_add(live.decoder.consumed());
                 return Err(self.setup.origin.error(Kind::Cancelled, at, "reading was cancelled"));
             }
-            buf.resize(BLOCK, 0);
-            let n = self.fill(&mut *live.decoder, &mut buf)?;
-            buf.truncate(n);
-            if n < BLOCK {
-                let _ = self.size.set(live.at * BLOCK as u64 + n as u64);
-            }
             let at = live.at;
             live.at += 1;
+            let full = self.decode_block(&mut *live.decoder, at, &mut buf)?;
             if spill
-                && n > 0
+                && !buf.is_empty()
                 && let Some(s) = self.spill.get().filter(|s| !s.has(at))
             {
                 s.put(at, &buf);
             }
-            if number - at <= NEAR && n > 0 {
+            if number - at <= NEAR && !buf.is_empty() {
                 let block = Bytes::from(std::mem::take(&mut buf));
                 self.cache.put((self.id, at), block.clone());
                 if at == number {
-                    return Ok((live, block));
+                    return Ok((full.then_some(live), block));
                 }
             }
-            if n < BLOCK {
-                return Ok((live, Bytes::new()));
+            if !full {
+                return Ok((None, Bytes::new()));
             }
         }
+    }
+
+    /// Decodes block `at` into `buf`; `false` when the stream ends in it, rightly or by damage.
+    fn decode_block(&self, decoder: &mut dyn Decode, at: u64, buf: &mut Vec<u8>) -> Result<bool> {
+        buf.resize(BLOCK, 0);
+        let mut done = 0;
+        while done < BLOCK {
+            let read = decoder.read(&mut buf[done..]);
+            if let Some(p) = decoder.take_point() {
+                self.learn(p);
+            }
+            match read {
+                Ok(0) => {
+                    let _ = self.size.set(at * BLOCK as u64 + done as u64);
+                    break;
+                }
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e),
+                Err(e) => {
+                    // What came before the damage is good.
+                    let _ = self.damage.set(e);
+                    break;
+                }
+            }
+        }
+        buf.truncate(done);
+        Ok(done == BLOCK)
     }
 
     /// A decoder at the first block boundary at or after `point`.
@@ -317,21 +359,6 @@ impl SeekStream {
             skip -= n;
         }
         Ok(Live { decoder, at })
-    }
-
-    fn fill(&self, decoder: &mut dyn Decode, buf: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            let n = decoder.read(&mut buf[done..])?;
-            if let Some(p) = decoder.take_point() {
-                self.learn(p);
-            }
-            if n == 0 {
-                break;
-            }
-            done += n;
-        }
-        Ok(done)
     }
 }
 

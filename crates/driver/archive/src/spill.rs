@@ -54,6 +54,11 @@ impl Spill {
         Ok(Spill { file, max, state: Mutex::new(state) })
     }
 
+    /// Whether no block is stored.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).slots.is_empty()
+    }
+
     /// Whether the block is stored.
     pub fn has(&self, number: u64) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).slots.contains_key(&number)

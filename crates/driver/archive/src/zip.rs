@@ -278,7 +278,7 @@ impl Parser<'_> {
             mode: mode(head, is_dir),
             size: head.size,
             mtime: dos_time(head.date, head.time),
-            data: head.offset.checked_add(self.dir.shift).unwrap_or(u64::MAX),
+            data: head.offset.saturating_add(self.dir.shift),
             ..Entry::default()
         };
         unix_fields(extra, &mut entry);
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn dates() {
         let dos = |y: u16, mo: u16, d: u16, h: u16, mi: u16, s: u16| {
-            dos_time((y - 1980) << 9 | mo << 5 | d, h << 11 | mi << 5 | s / 2).sec
+            dos_time((y - 1980) << 9 | mo << 5 | d, h << 11 | mi << 5 | (s / 2)).sec
         };
         assert_eq!(dos(1980, 1, 1, 0, 0, 0), 315_532_800);
         assert_eq!(dos(2000, 2, 29, 12, 30, 58), 951_827_458);

@@ -65,10 +65,15 @@ impl Codec {
         }
     }
 
-    /// Whether a stream may have no points for gigabytes (one zstd frame, one xz block), so that its decompressed
-    /// blocks are worth keeping on disk.
-    pub(crate) fn may_lack_points(self) -> bool {
-        matches!(self, Codec::Xz | Codec::Zstd)
+    /// How many blocks may be decoded in vain before decoded blocks are kept on disk; `None` for never. Deflate always
+    /// has points nearby; a zstd frame or an xz block may be as long as the file, and bzip2 is slow.
+    pub(crate) fn spill_after(self) -> Option<u64> {
+        match self {
+            Codec::Gzip | Codec::Deflate => None,
+            Codec::Bzip2 => Some(16),
+            Codec::Xz => Some(32),
+            Codec::Zstd => Some(64),
+        }
     }
 }
 

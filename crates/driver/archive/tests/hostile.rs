@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Archives made to do harm, damaged archives, and what the tree must look like after them.
+
+mod common;
+
+use common::{at, in_archive, list, open_bytes, read, read_all, shell};
+use outrigger_core::Node;
+use outrigger_driver_archive::{Error, Kind, Limits, Options, Warning};
+
+/// A tar header as ustar has it, with the checksum filled in, followed by `data` with its padding.
+fn member(name: &[u8], kind: u8, link: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut h = vec![0; 512];
+    h[..name.len()].copy_from_slice(name);
+    h[100..107].copy_from_slice(b"0000644");
+    h[108..115].copy_from_slice(b"0001750");
+    h[116..123].copy_from_slice(b"0001750");
+    h[124..135].copy_from_slice(format!("{:011o}", data.len()).as_bytes());
+    h[136..147].copy_from_slice(b"00000000000");
+    h[156] = kind;
+    h[157..157 + link.len()].copy_from_slice(link);
+    h[257..265].copy_from_slice(b"ustar\x0000");
+    seal(&mut h);
+    h.extend_from_slice(data);
+    h.resize(h.len().next_multiple_of(512), 0);
+    h
+}
+
+fn seal(h: &mut [u8]) {
+    h[148..156].fill(b' ');
+    let sum: u32 = h[..512].iter().map(|b| u32::from(*b)).sum();
+    h[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+}
+
+/// A file with a name of any length, through a pax header.
+fn pax_member(name: &[u8], kind: u8, link: &[u8], data: &[u8]) -> Vec<u8> {
+    let mut records = Vec::new();
+    for (key, value) in [(&b"path"[..], name), (b"linkpath", link)] {
+        let body = key.len() + value.len() + 3;
+        let mut len = body + 1;
+        while len != body + len.to_string().len() {
+            len = body + len.to_string().len();
+        }
+        records.extend_from_slice(format!("{len} ").as_bytes());
+        records.extend_from_slice(&[key, b"=", value, b"\n"].concat());
+    }
+    [member(b"pax", b'x', b"", &records), member(b"short", kind, b"", data)].concat()
+}
+
+fn tar(members: &[Vec<u8>]) -> Vec<u8> {
+    [members.concat(), vec![0; 1024]].concat()
+}
+
+fn names(archive: Vec<u8>) -> (Vec<String>, Vec<(Warning, u32)>) {
+    let driver = open_bytes("x.tar", archive, Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let tree = in_archive(&driver, 1000);
+    let names = tree.into_keys().filter(|k| !k.is_empty()).map(|k| k.escape_ascii().to_string()).collect();
+    (names, driver.archive().warnings().iter().map(|(w, n, _)| (w, n)).collect())
+}
+
+#[test]
+fn odd_names_stay_inside_the_tree() {
+    let f = |name: &[u8]| member(name, b'0', b"", b"x");
+    let longest = "n".repeat(255);
+    let longest = [longest.as_str()];
+    type Case<'a> = (Vec<Vec<u8>>, &'a [&'a str], &'a [(Warning, u32)]);
+    let table: Vec<Case<'_>> = vec![
+        (vec![f(b"/etc/passwd")], &["etc", "etc/passwd"], &[(Warning::Absolute, 1)]),
+        (vec![f(b"../../../etc/x")], &["etc", "etc/x"], &[(Warning::DotDot, 1)]),
+        (vec![f(b"a/../../b")], &["b"], &[(Warning::DotDot, 1)]),
+        (vec![f(b"./a//./b")], &["a", "a/b"], &[]),
+        (vec![f(b"..")], &[], &[(Warning::DotDot, 1), (Warning::BadName, 1)]),
+        (vec![f(b"\xff\xfe")], &["\\xff\\xfe"], &[]),
+        (vec![f(b"a"), f(b"a")], &["a"], &[(Warning::Duplicate, 1)]),
+        (vec![f(b"a/b"), f(b"a")], &["a", "a/b"], &[(Warning::KindConflict, 1)]),
+        (vec![f(b"a"), f(b"a/b")], &["a"], &[(Warning::KindConflict, 1)]),
+        (vec![member(b"l", b'2', b"/etc", b""), f(b"l/passwd")], &["l"], &[(Warning::KindConflict, 1)]),
+        (vec![member(b"h", b'1', b"../../etc/passwd", b"")], &[], &[(Warning::BadLink, 1)]),
+        (vec![member(b"h", b'1', b"later", b""), f(b"later")], &["h", "later"], &[]),
+        (vec![member(b"h", b'1', b"h", b"")], &[], &[(Warning::BadLink, 1)]),
+        (
+            vec![member(b"d/", b'5', b"", b""), member(b"h", b'1', b"d", b"")],
+            &["d"],
+            &[(Warning::BadLink, 1)],
+        ),
+        (vec![member(b"z", b'Z', b"", b"?"), f(b"a")], &["a", "z"], &[(Warning::UnknownKind, 1)]),
+        (vec![pax_member(&[b'n'; 255], b'0', b"", b"")], &longest, &[]),
+        (vec![pax_member(&[b'n'; 256], b'0', b"", b""), f(b"a")], &["a"], &[(Warning::NameTooLong, 1)]),
+        (vec![pax_member(b"a\0b", b'0', b"", b""), f(b"a")], &["a"], &[(Warning::BadName, 1)]),
+    ];
+    for (members, expected, warnings) in table {
+        let (found, seen) = names(tar(&members));
+        assert_eq!(found, expected);
+        assert_eq!(seen, warnings, "{expected:?}");
+    }
+}
+
+#[test]
+fn the_last_of_equal_names_wins_and_links_keep_the_first() {
+    let archive = tar(&[
+        member(b"a", b'0', b"", b"old"),
+        member(b"h", b'1', b"a", b""),
+        member(b"a", b'0', b"", b"newer"),
+        member(b"s", b'2', b"/etc/passwd", b""),
+    ]);
+    let driver = open_bytes("x.tar", archive, Options::default()).expect("opens");
+    assert_eq!(read_all(&driver, at(&driver, "a"), 10), b"newer");
+    assert_eq!(read_all(&driver, at(&driver, "h"), 10), b"old");
+    let order: Vec<_> = list(&driver, Node::ROOT).into_iter().map(|e| e.0).collect();
+    assert_eq!(order, [b"a", b"h", b"s"], "archive order");
+    assert!(read(&driver, at(&driver, "s"), 0, 10).is_err(), "a link is never followed");
+}
+
+#[test]
+fn ten_thousand_directories_deep() {
+    let path = [b"d/".repeat(10_000), b"f".to_vec()].concat();
+    let archive = tar(&[pax_member(&path, b'0', b"", b"deep"), pax_member(b"l", b'1', &path, b"")]);
+    let driver = open_bytes("x.tar", archive, Options::default()).expect("opens");
+    let mut node = Node::ROOT;
+    for _ in 0..10_000 {
+        node = list(&driver, node).first().expect("an entry").1;
+    }
+    let file = list(&driver, node)[0].1;
+    assert_eq!(read_all(&driver, file, 10), b"deep");
+    assert_eq!(at(&driver, "l"), file, "the hard link found it");
+}
+
+fn fails(name: &str, archive: Vec<u8>, options: Options) -> Error {
+    open_bytes(name, archive, options).map(|_| ()).expect_err("must not open")
+}
+
+#[test]
+fn bombs_meet_limits_that_name_the_option() {
+    let limits = |change: fn(&mut Limits)| {
+        let mut limits = Limits::default();
+        change(&mut limits);
+        Options { limits, ..Options::default() }
+    };
+    let many: Vec<_> = (0..200).map(|i| member(format!("f{i}").as_bytes(), b'0', b"", b"")).collect();
+    let table: Vec<(&str, Vec<u8>, Options, &str)> = vec![
+        ("many.tar", tar(&many), limits(|l| l.entries = 100), "max_entries"),
+        ("names.tar", tar(&many), limits(|l| l.name_bytes = 100), "max_names"),
+        (
+            "deep.tar",
+            tar(&[pax_member(&b"d/".repeat(500), b'0', b"", b"")]),
+            limits(|l| l.entries = 100),
+            "max_entries",
+        ),
+        (
+            "zeros.gz",
+            gzip_of_zeros(8 << 20),
+            limits(|l| (l.free_output, l.ratio) = (1 << 20, 100)),
+            "max_ratio",
+        ),
+        ("window.zst", wide_zstd(), limits(|l| l.decoder_memory = 1 << 20), "decoder_memory"),
+    ];
+    for (name, archive, options, option) in table {
+        let e = fails(name, archive.clone(), options);
+        assert_eq!(e.kind(), Kind::Limit, "{e}");
+        assert!(e.to_string().contains(option) && e.to_string().starts_with(name), "{e}");
+        assert!(open_bytes(name, archive, Options::default()).is_ok(), "{name} is fine by default");
+    }
+}
+
+/// `n` zeros as one gzip member of stored-free deflate, through the library's encoder.
+fn gzip_of_zeros(n: usize) -> Vec<u8> {
+    let zeros = vec![0; n];
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    out.extend(miniz_oxide::deflate::compress_to_vec(&zeros, 9));
+    out.extend_from_slice(&crc32fast::hash(&zeros).to_le_bytes());
+    out.extend_from_slice(&(n as u32).to_le_bytes());
+    out
+}
+
+/// A frame whose header asks for a window of 8 MiB.
+fn wide_zstd() -> Vec<u8> {
+    // Magic, descriptor without single segment or size, window descriptor for 2^23, one last raw block of 1 byte.
+    vec![0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3, 9, 0, 0, b'x']
+}
+
+#[test]
+fn damage_is_named_with_archive_and_offset() {
+    let dir = tempfile::TempDir::new().expect("tempdir");
+    let make = "for i in 1 2 3 4 5 6 7 8; do head -c 50000 /dev/urandom >f$i; done; tar -cf x.tar f*; gzip -k x.tar; \
+                bzip2 -1 -k x.tar; xz -k x.tar; zstd -q -k x.tar; find f* | cpio -o --quiet -H newc >x.cpio; \
+                zip -q x.zip f*; ar rc x.a f*";
+    for tool in ["bzip2", "xz", "zstd", "cpio", "zip", "ar"] {
+        if !shell(dir.path(), tool, "true") {
+            return;
+        }
+    }
+    assert!(shell(dir.path(), "tar", make));
+    for name in ["x.tar", "x.tar.gz", "x.tar.bz2", "x.tar.xz", "x.tar.zst", "x.cpio", "x.zip", "x.a"] {
+        let whole = std::fs::read(dir.path().join(name)).expect("read");
+        assert_eq!(
+            list(&open_bytes(name, whole.clone(), Options::default()).expect("opens"), Node::ROOT).len(),
+            8
+        );
+        let cut = whole[..whole.len() / 2].to_vec();
+        let e = fails(name, cut.clone(), Options::default());
+        assert!(matches!(e.kind(), Kind::Truncated), "{e}");
+        assert!(e.to_string().starts_with(&format!("{name}: at byte ")), "{e}");
+        assert!(e.offset() <= cut.len() as u64, "{e}");
+        let partial =
+            open_bytes(name, cut, Options { partial: true, ..Options::default() }).expect("partial opens");
+        let shown = list(&partial, Node::ROOT);
+        assert!(partial.archive().warnings().iter().any(|(w, _, _)| w == Warning::Damaged), "{name}");
+        if name != "x.zip" {
+            assert!((1..8).contains(&shown.len()), "{name} shows {}", shown.len());
+            assert_eq!(read_all(&partial, shown[0].1, 4096).len(), 50_000, "{name}");
+        }
+    }
+    // One wrong byte in the middle: every compressed format notices when the archive is opened.
+    for name in ["x.tar.gz", "x.tar.bz2", "x.tar.xz", "x.tar.zst"] {
+        let mut bad = std::fs::read(dir.path().join(name)).expect("read");
+        let middle = bad.len() / 2;
+        bad[middle] ^= 0x55;
+        let e = fails(name, bad, Options::default());
+        assert!(matches!(e.kind(), Kind::Corrupt | Kind::Truncated), "{e}");
+    }
+}
+
+#[test]
+fn every_prefix_and_every_flipped_byte_is_survived() {
+    let archive = tar(&[
+        member(b"d/", b'5', b"", b""),
+        pax_member(b"d/long", b'0', b"", b"some data"),
+        member(b"h", b'1', b"d/long", b""),
+    ]);
+    for n in 0..archive.len() {
+        let _ =
+            open_bytes("x.tar", archive[..n].to_vec(), Options { partial: n % 2 == 0, ..Options::default() });
+    }
+    for i in 0..archive.len() {
+        let mut bad = archive.clone();
+        bad[i] ^= 1 << (i % 8);
+        if let Ok(driver) = open_bytes("x.tar", bad, Options { partial: true, ..Options::default() }) {
+            in_archive(&driver, 100);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_archive_is_said_to_be_none() {
+    for data in [vec![], b"hello, world".to_vec(), vec![0; 512], vec![0; 2 << 20], vec![0xff; 5000]] {
+        let e = fails("x", data, Options::default());
+        assert_eq!(e.kind(), Kind::NotAnArchive);
+    }
+    let empty = open_bytes("x.tar", vec![0; 10240], Options::default()).expect("an empty tar");
+    assert_eq!(list(&empty, Node::ROOT), []);
+}
