@@ -3,7 +3,7 @@
 
 use crate::content::PAGE;
 use crate::handle;
-use crate::inode::{Body, Inode, State};
+use crate::inode::{Body, Inode, State, is_privileged};
 use crate::tree::{Seed, find, make_in, make_inode};
 use crate::{FILE_MAX, Mem};
 use outrigger_core::attr::MODE_PERMISSIONS;
@@ -35,7 +35,7 @@ fn open_inode(mem: &Mem, cx: &Cx, inode: &Inode, flags: OpenFlags) -> Result<Ope
     if flags.contains(OpenFlags::TRUNC) && flags.writes() {
         let mut state = inode.state.write();
         state.content_mut()?.truncate(0, &mem.space);
-        if cx.cred.uid != 0 {
+        if !is_privileged(cx) {
             state.kill_setid();
         }
         state.touch(mem.now());
@@ -99,7 +99,7 @@ pub(crate) fn read(mem: &Mem, op: &Read) -> Result<Payload> {
 
 /// Whether the request is a write of an unprivileged program. Write-back of the kernel's cache is nobody's.
 fn is_unprivileged(cx: &Cx, op: &Write) -> bool {
-    op.kill_setid || (cx.cred.uid != 0 && !op.cached)
+    op.kill_setid || (!is_privileged(cx) && !op.cached)
 }
 
 pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
@@ -201,7 +201,7 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
 /// unless the same request sets the permissions.
 fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttrs) {
     let chowned = (attrs.uid.is_some() || attrs.gid.is_some()) && !inode.is_dir();
-    let truncated = attrs.size.is_some() && cx.cred.uid != 0;
+    let truncated = attrs.size.is_some() && !is_privileged(cx);
     if chowned || truncated || attrs.kill_setid {
         state.kill_setid();
     }
@@ -216,7 +216,7 @@ fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttr
 pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<()> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();
-    let granted = if cx.cred.uid == 0 {
+    let granted = if is_privileged(cx) {
         let executable = inode.is_dir() || state.mode & 0o111 != 0;
         if executable { 0o7 } else { 0o6 }
     } else if cx.cred.uid == state.uid {
@@ -247,7 +247,7 @@ pub(crate) fn statfs(mem: &Mem, node: Node) -> Result<outrigger_core::reply::FsS
 /// The times of a file whose content was changed by `cx`, and its set-id bits.
 pub(crate) fn changed(cx: &Cx, state: &mut State, now: Time) {
     state.touch(now);
-    if cx.cred.uid != 0 {
+    if !is_privileged(cx) {
         state.kill_setid();
     }
 }

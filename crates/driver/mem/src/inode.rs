@@ -9,7 +9,7 @@ use crate::content::{Content, PAGE};
 use crate::locks::Locks;
 use crate::names::Names;
 use crate::xattr::Xattrs;
-use outrigger_core::{Attr, Errno, Error, FileKind, Result, Target, Time};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Result, Target, Time};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -23,6 +23,15 @@ const GROUP_EXEC: u32 = 0o0010;
 const NOT_READ: i64 = i64::MIN;
 /// What a directory's size grows by with each name, in bytes.
 const ENTRY_SIZE: u64 = 32;
+
+/// The user id of a request whose sender the kernel keeps to itself, as it does on mounts that may be idmapped. It has
+/// checked by then whatever needs the sender.
+const UNTOLD: u32 = u32::MAX;
+
+/// Whether a request has the rights of the superuser, or comes from where these were decided.
+pub(crate) fn is_privileged(cx: &Cx) -> bool {
+    matches!(cx.cred.uid, 0 | UNTOLD)
+}
 
 /// A file of any kind.
 pub(crate) struct Inode {

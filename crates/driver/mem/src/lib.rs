@@ -23,7 +23,7 @@
 //! The tree dies with the driver; until then a [`Node`] number is never given to another file.
 //!
 //! # How it stays fast
-//! Inodes are found in a sharded table and locked one by one (see [`inode`] for the order); reading takes a shared lock
+//! Inodes are found in a sharded table and locked one by one (`inode` says in which order); reading takes a shared lock
 //! and returns the file's own buffers, which are replaced rather than changed while somebody reads them.
 #![forbid(unsafe_code)]
 

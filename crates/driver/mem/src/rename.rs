@@ -43,19 +43,21 @@ pub(crate) fn rename(mem: &Mem, cx: &Cx, op: &Rename) -> Result<()> {
     if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
         return Err(Errno::EEXIST.into());
     }
+    if flags.contains(RenameFlags::EXCHANGE) && target.is_none() {
+        return Err(Errno::ENOENT.into());
+    }
     if source.is_dir() && is_within(mem, &to, &source) {
         return Err(Errno::EINVAL.because("a directory cannot move into itself"));
     }
-    if flags.contains(RenameFlags::EXCHANGE) {
-        let target = target.ok_or(Errno::ENOENT)?;
-        return exchange(mem, op, (&from, &to), &mut dirs, (&source, &target));
+    if let Some(target) = target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
+        return exchange(mem, op, (&from, &to), &mut dirs, (&source, target));
     }
     if let Some(target) = &target {
         if target.ino == source.ino {
             return Ok(());
         }
         // An ancestor of the source is not empty, and its lock may be held already.
-        if target.is_dir() && source.is_dir() && is_within(mem, &from, target) {
+        if target.is_dir() && is_within(mem, &from, target) {
             return Err(Errno::ENOTEMPTY.into());
         }
     }

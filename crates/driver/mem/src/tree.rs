@@ -153,12 +153,12 @@ pub(crate) fn symlink(mem: &Mem, cx: &Cx, op: &SymLink) -> Result<Entry> {
 
 pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
     let (inode, dir) = (mem.table.get(op.node)?, mem.table.get(op.dir)?);
-    if inode.is_dir() {
-        return Err(Errno::EPERM.because("a directory has one name only"));
-    }
     let mut names = dir.state.write();
     if names.names_mut()?.get(&op.name).is_some() {
         return Err(Errno::EEXIST.into());
+    }
+    if inode.is_dir() {
+        return Err(Errno::EPERM.because("a directory has one name only"));
     }
     let now = mem.now();
     let mut state = inode.state.write();

@@ -2,7 +2,7 @@
 //! Extended attributes (xattr(7)).
 
 use crate::Mem;
-use crate::inode::Inode;
+use crate::inode::{Inode, is_privileged};
 use bytes::Bytes;
 use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
 use outrigger_core::{Cx, Errno, FileKind, Result, XattrName};
@@ -30,7 +30,7 @@ fn check_namespace(cx: &Cx, inode: &Inode, name: &XattrName, denied: Errno) -> R
         let holds_user_attributes = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
         if holds_user_attributes { Ok(()) } else { Err(denied.into()) }
     } else if name.starts_with(b"trusted.") {
-        if cx.cred.uid == 0 { Ok(()) } else { Err(denied.into()) }
+        if is_privileged(cx) { Ok(()) } else { Err(denied.into()) }
     } else if name.starts_with(b"security.") {
         Ok(())
     } else {
@@ -47,7 +47,7 @@ pub(crate) fn get(mem: &Mem, cx: &Cx, op: &GetXattr) -> Result<Bytes> {
 pub(crate) fn list(mem: &Mem, cx: &Cx, op: &ListXattr) -> Result<Vec<XattrName>> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();
-    let visible = |name: &&XattrName| cx.cred.uid == 0 || !name.starts_with(b"trusted.");
+    let visible = |name: &&XattrName| is_privileged(cx) || !name.starts_with(b"trusted.");
     Ok(state.xattrs.0.keys().filter(visible).cloned().collect())
 }
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The model against a native directory, which shows that the model is right, against services and against mounts.
+
+use outrigger_conformance::mount::{Mounted, obstacle};
+use outrigger_conformance::{Direct, HostDir, Kind};
+use outrigger_core::{Inline, Service};
+use outrigger_driver_mem::{Mem, Options};
+use outrigger_model::{check, explore};
+use outrigger_runtime::Threads;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn mem() -> Arc<dyn Service> {
+    let threads = Arc::new(Threads::new());
+    Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads))
+}
+
+/// Runs lists in new directories below `root`.
+fn explore_directory(root: &Path, kind: Kind, cases: u32) {
+    explore(cases, 50, |list| {
+        let dir = tempfile::tempdir_in(root).map_err(|error| error.to_string())?;
+        let subject = HostDir::new(dir.path(), kind).map_err(|errno| format!("{errno:?}"))?;
+        check(&subject, list)
+    });
+}
+
+#[test]
+fn a_native_directory_agrees() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    explore_directory(dir.path(), Kind::Native, 60);
+}
+
+#[test]
+fn memory_agrees() {
+    explore(400, 80, |list| check(&Direct::new(mem()), list));
+}
+
+fn explore_mount(location: &str, options: &str) {
+    if let Some(reason) = obstacle() {
+        return println!("SKIP: {reason}");
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mounted = Mounted::new(location, dir.path(), options, Duration::from_secs(300)).expect("the mount");
+    explore_directory(mounted.dir(), Kind::Fuse, 40);
+}
+
+#[test]
+fn a_mount_of_memory_agrees() {
+    explore_mount("mem:", "");
+}
+
+#[test]
+fn a_mount_of_memory_with_writeback_agrees() {
+    explore_mount("mem:", ",writeback_cache");
+}
+
+#[test]
+fn a_mount_of_a_directory_agrees() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let source = dir.path().join("source");
+    fs::create_dir(&source).expect("a directory");
+    explore_mount(source.to_str().expect("UTF-8"), "");
+}
