@@ -84,6 +84,14 @@ impl NodeTable {
         Ok(NodeTable { inner: Mutex::new(inner) })
     }
 
+    /// The table in `region`: a new one where every word is still zero, else what another owner left.
+    ///
+    /// # Errors
+    /// As [`NodeTable::create`] and [`NodeTable::reopen`].
+    pub fn attach(region: Arc<dyn Region>) -> Result<Self> {
+        if Store::is_blank(&*region) { NodeTable::create(region) } else { NodeTable::reopen(region) }
+    }
+
     /// An empty table in this process's memory for as many entries as fit into `bytes`.
     ///
     /// # Errors

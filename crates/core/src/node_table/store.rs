@@ -143,6 +143,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether nobody has formatted `region` yet: that writes its first word last.
+    pub(super) fn is_blank(region: &dyn Region) -> bool {
+        region.words() == 0 || region.word(MAGIC_AT).load(Ordering::SeqCst) == 0
+    }
+
     /// Takes over what another owner left in `region`, finishing the change it was killed in.
     pub(super) fn recover(region: Arc<dyn Region>) -> Result<Self> {
         let words = region.words().min(u32::MAX as usize);

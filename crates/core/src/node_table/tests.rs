@@ -125,10 +125,10 @@ fn a_full_table_says_so_and_recovers_when_something_is_forgotten() {
 fn a_damaged_region_is_refused() {
     let region: Arc<dyn Region> = Arc::new(HeapRegion::new(4096));
     assert!(NodeTable::reopen(Arc::clone(&region)).is_err(), "nothing there yet");
-    let table = NodeTable::create(Arc::clone(&region)).expect("room");
+    let table = NodeTable::attach(Arc::clone(&region)).expect("room");
     find(&table, "a/b/c");
     drop(table);
-    let intact = NodeTable::reopen(Arc::clone(&region)).expect("intact");
+    let intact = NodeTable::attach(Arc::clone(&region)).expect("intact");
     assert_eq!(intact.len(), 4);
     let words: Vec<u64> = (0..4096).map(|i| region.word(i).load(Ordering::Relaxed)).collect();
     // No single word, however wrong, may lead to a panic or a hang.

@@ -28,6 +28,7 @@ pub(crate) struct MountId(i32);
 
 impl FileHandle {
     /// A handle of the file system's type `kind` with this content; at most 32 words are kept.
+    #[cfg(test)]
     pub(crate) fn new(kind: i32, content: &[u32]) -> Self {
         let len = content.len().min(WORDS_MAX);
         let mut words = [0; WORDS_MAX];
@@ -59,8 +60,8 @@ impl FileHandle {
     pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut handle = *self;
         let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;
-        // SAFETY: `handle` has the layout of `struct file_handle`, and `bytes` never exceeds its room: `new` cuts, the
-        // kernel's own handles fit.
+        // SAFETY: `handle` has the layout of `struct file_handle`, and `bytes` never exceeds its room: the
+        // kernel filled it in.
         let fd = unsafe {
             let raw = (&raw mut handle).cast::<libc::file_handle>();
             libc::open_by_handle_at(mount.as_raw_fd(), raw, flags)

@@ -68,12 +68,6 @@ impl Local {
     fn require_xattr(&self) -> Result<()> {
         if self.options.xattr { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
     }
-
-    fn created(&self, dir: Node, fd: OwnedFd, flags: OpenFlags) -> Result<Created> {
-        let entry = self.tree.identify(dir, None, fd.as_fd())?;
-        let opened = self.opened(fd, flags);
-        Ok(Created { entry, opened })
-    }
 }
 
 fn mode(bits: u32) -> Mode {
@@ -202,7 +196,7 @@ impl BlockingDriver for Local {
         let make = || openat(&*dir, name.as_c_str(), flags, mode(op.mode)).map_err(failed);
         match self.callers.run_as(cx.cred, make) {
             Ok(fd) => {
-                let entry = self.tree.identify(op.dir, Some(&op.name), fd.as_fd())?;
+                let entry = self.tree.identify(op.dir, &op.name, fd.as_fd())?;
                 let opened = self.opened(fd, op.flags);
                 Ok(Created { entry, opened })
             }
@@ -223,7 +217,9 @@ impl BlockingDriver for Local {
         let flags = host_flags(op.flags) - OFlags::NOFOLLOW | OFlags::TMPFILE | exclusive;
         let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
         let fd = self.callers.run_as(cx.cred, make)?;
-        self.created(op.dir, fd, op.flags)
+        let entry = self.tree.identify_nameless(fd.as_fd())?;
+        let opened = self.opened(fd, op.flags);
+        Ok(Created { entry, opened })
     }
 
     fn read(&self, _: &Cx, op: Read) -> Result<Payload> {

@@ -16,13 +16,23 @@ pub struct LocalOptions {
     /// Whether file systems mounted below the directory are part of the tree (`xdev=on|off`). With `off`, which needs
     /// `CAP_SYS_ADMIN`, the directories they cover are served instead.
     pub xdev: bool,
+    /// Whether nodes may be found again through file handles where the host permits that (`handles=on|off`). With
+    /// `off`, as without `CAP_DAC_READ_SEARCH`, they are remembered by path.
+    pub handles: bool,
     /// How many descriptors of nodes may stay open (`descriptors=N`).
     pub descriptors: usize,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
-        LocalOptions { cache: Ttl::SECOND, passthrough: true, xattr: true, xdev: true, descriptors: 512 }
+        LocalOptions {
+            cache: Ttl::SECOND,
+            passthrough: true,
+            xattr: true,
+            xdev: true,
+            handles: true,
+            descriptors: 512,
+        }
     }
 }
 
@@ -37,12 +47,13 @@ impl LocalOptions {
             "passthrough" => self.passthrough = switch(key, value)?,
             "xattr" => self.xattr = switch(key, value)?,
             "xdev" => self.xdev = switch(key, value)?,
+            "handles" => self.handles = switch(key, value)?,
             "descriptors" => {
                 let bad = |_| Errno::EINVAL.because(format!("descriptors={value}: a number is needed"));
                 self.descriptors = value.parse().map_err(bad)?;
             }
             _ => {
-                let known = "cache, passthrough, xattr, xdev, descriptors";
+                let known = "cache, passthrough, xattr, xdev, handles, descriptors";
                 return Err(Errno::EINVAL.because(format!("local has no option {key}; it has {known}")));
             }
         }

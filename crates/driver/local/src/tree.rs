@@ -7,11 +7,15 @@
 use crate::attr::{attr, failed, kind, stat};
 use crate::fd_cache::FdCache;
 use crate::handle::{FileHandle, MountId};
+use crate::options::LocalOptions;
 use crate::packing::Packing;
+use crate::paths::{Paths, open_beneath};
 use crate::regular::RegularNodes;
+use outrigger_core::node_table::{NodeTable, Region};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Errno, Error, FileKind, Generation, Name, Node};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, openat};
+use rustix::mount::{OpenTreeFlags, open_tree};
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -23,6 +27,7 @@ pub(crate) struct Tree {
     /// Opened for listing, so that it also serves as the mount of open_by_handle_at(2).
     root: Arc<OwnedFd>,
     handles: Option<Handles>,
+    paths: Paths,
     descriptors: FdCache,
     regular: RegularNodes,
     ttl: Ttl,
@@ -34,6 +39,9 @@ struct Handles {
     packing: Packing,
     mount: MountId,
 }
+
+/// Room for the table of nodes known by path where the caller brings none; taken as it fills.
+const TABLE_BYTES: usize = 1 << 29;
 
 /// A name as system calls take it.
 pub(crate) struct CName([u8; outrigger_core::name::NAME_MAX + 1]);
@@ -59,17 +67,29 @@ pub(crate) fn proc_path(fd: impl AsFd) -> String {
 }
 
 impl Tree {
-    /// Opens `path`, keeping at most `descriptors` descriptors of nodes and letting caches believe it for `ttl`.
-    pub(crate) fn open(path: &Path, descriptors: usize, ttl: Ttl) -> Result<Self, Error> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(CWD, path, flags, Mode::empty()).map_err(|errno| {
-            let error = failed(errno);
+    /// Opens `path`; nodes known by path are remembered in `state`, by default in this process's memory.
+    pub(crate) fn open(
+        path: &Path,
+        options: &LocalOptions,
+        state: Option<Arc<dyn Region>>,
+    ) -> Result<Self, Error> {
+        let root = open_root(path, options.xdev).map_err(|error| {
             let reason = format!("cannot open {} as a directory: {}", path.display(), error.errno);
-            error.errno.because(reason)
+            error.errno.because(error.reason.unwrap_or_else(|| reason.into()))
         })?;
-        let handles = Handles::probe(root.as_fd());
-        let descriptors = FdCache::new(descriptors);
-        Ok(Tree { root: Arc::new(root), handles, descriptors, regular: RegularNodes::new(), ttl })
+        let handles = if options.handles { Handles::probe(root.as_fd()) } else { None };
+        let table = match state {
+            Some(region) => NodeTable::attach(region)?,
+            None => NodeTable::in_memory(TABLE_BYTES)?,
+        };
+        Ok(Tree {
+            root: Arc::new(root),
+            paths: Paths::new(table, handles.is_some()),
+            handles,
+            descriptors: FdCache::new(options.descriptors),
+            regular: RegularNodes::new(),
+            ttl: options.cache,
+        })
     }
 
     /// Whether nodes mean the same file for ever.
@@ -93,15 +113,44 @@ impl Tree {
         if let Some(fd) = self.descriptors.get(node) {
             return Ok(fd);
         }
-        let fd = Arc::new(self.reopen(node, OFlags::PATH)?);
+        let fd = match &self.handles {
+            Some(handles) if !self.paths.has(node) => handles.open(self.root(), node, OFlags::PATH)?,
+            _ => match self.paths.held(node) {
+                Some(fd) => return Ok(fd),
+                None => self.open_known_path(node)?,
+            },
+        };
+        let fd = Arc::new(fd);
         self.descriptors.put(node, Arc::clone(&fd));
         Ok(fd)
     }
 
+    /// Opens a node that is known by path where it is, if it still is there.
+    fn open_known_path(&self, node: Node) -> Result<OwnedFd, Error> {
+        for (start, path) in self.paths.whereabouts(node)? {
+            let start = self.at(start)?;
+            match open_beneath(start.as_fd(), &path) {
+                Ok(fd) if self.paths.is_same(node, &stat(&fd, c"").map_err(failed)?) => return Ok(fd),
+                Err(error) if error.errno == Errno::EACCES || error.errno == Errno::EMFILE => {
+                    return Err(error);
+                }
+                // Another file has the name now, or there is none.
+                _ => {}
+            }
+        }
+        Err(Errno::ESTALE.because("the file was moved or removed by others"))
+    }
+
+    /// Opens a node once more, with other flags.
     fn reopen(&self, node: Node, flags: OFlags) -> Result<OwnedFd, Error> {
-        let handles = self.handles.as_ref().ok_or(Errno::ESTALE)?;
-        let handle = handles.packing.unpack(node);
-        Ok(handle.open(self.root.as_fd(), flags | OFlags::NOFOLLOW)?)
+        match &self.handles {
+            Some(handles) if !self.paths.has(node) => handles.open(self.root(), node, flags),
+            // The path leads to the very inode; it is itself a symbolic link that has to be followed.
+            _ => {
+                let path = proc_path(&*self.at(node)?);
+                openat(CWD, path, flags - OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+            }
+        }
     }
 
     /// What `name` in `dir` leads to.
@@ -112,32 +161,42 @@ impl Tree {
     /// What `name` in `dir`, which `at` describes, leads to.
     pub(crate) fn find_at(&self, dir: Node, at: BorrowedFd<'_>, name: &Name) -> Result<Entry, Error> {
         let c_name = CName::new(name);
-        if let Some(handles) = &self.handles {
-            let (handle, mount) = FileHandle::of(at, c_name.as_c_str())?;
-            if let Some(node) = handles.node(&handle, mount) {
-                let st = stat(at, c_name.as_c_str()).map_err(failed)?;
-                // Another file may have got the name between the two calls; then the slower way tells.
-                if st.stx_ino as u32 == node.0 as u32 {
-                    return Ok(self.entry(node, &st));
-                }
+        let Some(handles) = &self.handles else {
+            let st = stat(at, c_name.as_c_str()).map_err(failed)?;
+            return Ok(self.entry(self.paths.found(dir, name, &st)?, &st));
+        };
+        if let Some(node) = handles.node_of(at, c_name.as_c_str())? {
+            let st = stat(at, c_name.as_c_str()).map_err(failed)?;
+            // Another file may have got the name between the two calls; then the slower way tells.
+            if st.stx_ino as u32 == node.0 as u32 {
+                return Ok(self.entry(node, &st));
             }
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(at, c_name.as_c_str(), flags, Mode::empty()).map_err(failed)?;
-        self.identify(dir, Some(name), fd.as_fd())
+        self.identify(dir, name, fd.as_fd())
     }
 
-    /// The entry of an open file that has the name `name`, if any, in `dir`.
-    pub(crate) fn identify(
-        &self,
-        _dir: Node,
-        _name: Option<&Name>,
-        fd: BorrowedFd<'_>,
-    ) -> Result<Entry, Error> {
+    /// The entry of an open file that has the name `name` in `dir`.
+    pub(crate) fn identify(&self, dir: Node, name: &Name, fd: BorrowedFd<'_>) -> Result<Entry, Error> {
         let st = stat(fd, c"").map_err(failed)?;
-        let handles = self.handles.as_ref().ok_or(Errno::ESTALE)?;
-        let (handle, mount) = FileHandle::of(fd, c"")?;
-        let node = handles.node(&handle, mount).ok_or(Errno::EXDEV)?;
+        let node = match &self.handles {
+            Some(handles) => handles.node_of(fd, c"")?,
+            None => None,
+        };
+        let node = node.map_or_else(|| self.paths.found(dir, name, &st), Ok)?;
+        Ok(self.entry(node, &st))
+    }
+
+    /// The entry of an open file without a name.
+    pub(crate) fn identify_nameless(&self, fd: BorrowedFd<'_>) -> Result<Entry, Error> {
+        let st = stat(fd, c"").map_err(failed)?;
+        let node = match &self.handles {
+            Some(handles) => handles.node_of(fd, c"")?,
+            None => None,
+        };
+        let found = || self.paths.found_nameless(&st, Arc::new(fd.try_clone_to_owned()?));
+        let node = node.map_or_else(found, Ok)?;
         Ok(self.entry(node, &st))
     }
 
@@ -145,13 +204,9 @@ impl Tree {
         if kind(st) == Some(FileKind::Regular) {
             self.regular.add(node);
         }
-        Entry {
-            node,
-            generation: Generation(node.0 >> 32),
-            attr: attr(st),
-            entry_ttl: self.ttl,
-            attr_ttl: self.ttl,
-        }
+        let by_path = self.paths.has(node);
+        let generation = if by_path { self.paths.generation(node) } else { Generation(node.0 >> 32) };
+        Entry { node, generation, attr: attr(st), entry_ttl: self.ttl, attr_ttl: self.ttl }
     }
 
     /// The reply that carries the attributes of `fd`.
@@ -191,8 +246,24 @@ impl Tree {
 
     /// Removes a name; `REMOVEDIR` among `flags` says that it is a directory's.
     pub(crate) fn remove(&self, dir: Node, name: &Name, flags: AtFlags) -> Result<(), Error> {
-        let (at, name) = (self.at(dir)?, CName::new(name));
-        rustix::fs::unlinkat(&*at, name.as_c_str(), flags).map_err(failed)
+        let (at, c_name) = (self.at(dir)?, CName::new(name));
+        let orphan = self.orphan(dir, name);
+        rustix::fs::unlinkat(&*at, c_name.as_c_str(), flags).map_err(failed)?;
+        self.paths.removed(dir, name);
+        self.hold(orphan);
+        Ok(())
+    }
+
+    /// The node that would be without any name after `name` in `dir`, opened while it still has that.
+    fn orphan(&self, dir: Node, name: &Name) -> Option<(Node, Arc<OwnedFd>)> {
+        let node = self.paths.loses_last_name(dir, name)?;
+        Some((node, self.at(node).ok()?))
+    }
+
+    fn hold(&self, orphan: Option<(Node, Arc<OwnedFd>)>) {
+        if let Some((node, fd)) = orphan {
+            self.paths.hold(node, fd);
+        }
     }
 
     /// Moves a name.
@@ -203,13 +274,22 @@ impl Tree {
         flags: RenameFlags,
     ) -> Result<(), Error> {
         let (at, to) = (self.at(dir)?, self.at(to_dir)?);
-        let (name, to_name) = (CName::new(name), CName::new(to_name));
-        rustix::fs::renameat_with(&*at, name.as_c_str(), &*to, to_name.as_c_str(), flags).map_err(failed)
+        let (c_name, c_to_name) = (CName::new(name), CName::new(to_name));
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let orphan = if exchange { None } else { self.orphan(to_dir, to_name) };
+        rustix::fs::renameat_with(&*at, c_name.as_c_str(), &*to, c_to_name.as_c_str(), flags)
+            .map_err(failed)?;
+        self.paths.renamed((dir, name), (to_dir, to_name), exchange);
+        self.hold(orphan);
+        Ok(())
     }
 
     /// Takes back `count` references to `node`.
-    pub(crate) fn forget(&self, node: Node, _count: u64) {
+    pub(crate) fn forget(&self, node: Node, count: u64) {
         self.descriptors.remove(node);
+        if self.paths.has(node) {
+            self.paths.forget(node, count);
+        }
     }
 }
 
@@ -222,7 +302,34 @@ impl Handles {
         Some(Handles { packing, mount })
     }
 
-    fn node(&self, handle: &FileHandle, mount: MountId) -> Option<Node> {
-        if mount == self.mount { self.packing.pack(handle) } else { None }
+    /// The node of `name` in `dir` (or of `dir`, when `name` is empty) if its handle says it all.
+    fn node_of(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<Option<Node>, Error> {
+        match FileHandle::of(dir, name) {
+            Ok((handle, mount)) if mount == self.mount => Ok(self.packing.pack(&handle)),
+            Ok(_) => Ok(None),
+            // Another mount, of a file system without handles or with enormous ones.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EOVERFLOW)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
+
+    fn open(&self, root: BorrowedFd<'_>, node: Node, flags: OFlags) -> Result<OwnedFd, Error> {
+        Ok(self.packing.unpack(node).open(root, flags | OFlags::NOFOLLOW)?)
+    }
+}
+
+/// Opens the directory to serve. Without `xdev`, through a copy of its mount on which nothing else is mounted.
+fn open_root(path: &Path, xdev: bool) -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if xdev {
+        return openat(CWD, path, flags, Mode::empty()).map_err(failed);
+    }
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(CWD, path, clone).map_err(|errno| match errno {
+        rustix::io::Errno::PERM => Errno::EPERM.because("xdev=off needs CAP_SYS_ADMIN: the mount is copied"),
+        errno => failed(errno),
+    })?;
+    openat(&mount, c".", flags, Mode::empty()).map_err(failed)
 }
