@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// How often the monitor looks.
 const TICK: Duration = Duration::from_millis(2);
+/// Ticks without a free reader and without progress until one is hired: longer than a busy machine lets a thread wait
+/// for a CPU, usually.
+const STUCK: u32 = 3;
 /// Ticks without a free reader, while requests are being served, until one is hired for throughput.
 const SATURATED: u32 = 8;
 /// Ticks with two readers free until one is dismissed.
@@ -147,6 +150,8 @@ struct Look {
     taken: u64,
     /// Ticks in a row without a request while a reader is free.
     quiet: u32,
+    /// Ticks in a row without a free reader and without a request taken.
+    stuck: u32,
     /// Ticks in a row without a free reader.
     saturated: u32,
     /// Ticks in a row with two readers free.
@@ -167,9 +172,9 @@ impl Look {
         self.quiet = if moved || free == 0 { 0 } else { self.quiet + 1 };
         self.saturated = if free == 0 { self.saturated + 1 } else { 0 };
         self.surplus = if free >= 2 { self.surplus + 1 } else { 0 };
-        // Nobody free and nothing taken for a whole tick: every reader is stuck.
-        let stuck = free == 0 && !moved;
-        if stuck || self.saturated >= SATURATED {
+        self.stuck = if free == 0 && !moved { self.stuck + 1 } else { 0 };
+        if self.stuck >= STUCK || self.saturated >= SATURATED {
+            self.stuck = 0;
             self.saturated = 0;
             Advice::Hire
         } else if self.surplus >= SURPLUS {
@@ -189,7 +194,8 @@ mod tests {
     fn stuck_readers_get_help_and_surplus_ones_leave() {
         let mut look = Look { taken: 5, ..Look::default() };
         assert_eq!(look.update(6, 0), Advice::Nothing, "busy but moving");
-        assert_eq!(look.update(6, 0), Advice::Hire, "stuck");
+        let advice: Vec<Advice> = (0..STUCK).map(|_| look.update(6, 0)).collect();
+        assert_eq!(advice, [Advice::Nothing, Advice::Nothing, Advice::Hire], "stuck");
         assert_eq!(look.update(7, 1), Advice::Nothing);
         let mut look = Look::default();
         let hired = (1..=u64::from(SATURATED)).filter(|tick| look.update(*tick, 0) == Advice::Hire).count();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making a mount: mount(2) where we may, else the set-uid helper fusermount3.
 use crate::device::Device;
-use crate::mountinfo::{Mountpoint, absolute, inspect};
+use crate::mountinfo::{MountEntry, Mountpoint, absolute, inspect};
 use crate::options::Options;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -76,6 +76,8 @@ pub enum MountError {
 pub struct Mounted {
     /// Absolute path of the mountpoint.
     pub mountpoint: PathBuf,
+    /// Number of the connection, if the mount table could be read.
+    pub(crate) connection: Option<u32>,
     /// Whether the kernel may be asked for mounts with mapped ids: it refuses all of INIT otherwise.
     pub(crate) idmap: bool,
 }
@@ -113,16 +115,26 @@ pub fn mount(
         source: options.fsname.clone().unwrap_or_else(|| tree.to_owned()),
         subtype: options.subtype.clone().unwrap_or_else(|| format!("outrigger.{driver}")),
     };
-    match by_syscall(&path, is_dir, &table, options) {
-        Ok(device) => {
-            let idmap = options.default_permissions && rustix::process::geteuid().is_root();
-            Ok((device, Mounted { mountpoint: path, idmap }))
-        }
+    let (device, idmap) = match by_syscall(&path, is_dir, &table, options) {
+        Ok(device) => (device, options.default_permissions && rustix::process::geteuid().is_root()),
         Err(refused) if needs_helper(&refused) => {
-            let fd = by_helper(&path, &table, options)?;
-            Ok((Device::from_fd(fd), Mounted { mountpoint: path, idmap: false }))
+            (Device::from_fd(by_helper(&path, &table, options)?), false)
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
+    };
+    let connection = MountEntry::at(&path).ok().flatten().map(|entry| entry.minor);
+    Ok((device, Mounted { mountpoint: path, connection, idmap }))
+}
+
+impl Mounted {
+    /// Whether this mount, and not another one at the same place, is there.
+    pub(crate) fn is_there(&self) -> bool {
+        match MountEntry::at(&self.mountpoint) {
+            Ok(entry) => {
+                entry.is_some_and(|entry| self.connection.is_none_or(|number| number == entry.minor))
+            }
+            Err(_) => true,
+        }
     }
 }
 

@@ -112,6 +112,7 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
         | InitFlags::AUTO_INVAL_DATA
         | InitFlags::ASYNC_DIO
         | InitFlags::PARALLEL_DIROPS
+        | InitFlags::ABORT_ERROR
         | InitFlags::MAX_PAGES
         | InitFlags::CACHE_SYMLINKS
         | InitFlags::NO_OPEN_SUPPORT

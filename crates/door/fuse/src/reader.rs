@@ -8,7 +8,7 @@ use crate::session::{End, Shared};
 use crate::slot::{Interrupted, Slot};
 use crate::translate::{Shape, Step};
 use bytes::Bytes;
-use outrigger_core::{Errno, Node, Reply, Request, ops};
+use outrigger_core::{Errno, Node, Request, ops};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation};
 use std::io;
@@ -140,7 +140,7 @@ impl Worker {
                 }
                 match step {
                     Step::Ask(request, shape) => self.ask(header, request, Some(shape)),
-                    Step::Done => self.sender.reply(&self.shared, header, Shape::Done, Reply::Done(())),
+                    Step::Known(reply, shape) => self.sender.reply(&self.shared, header, shape, reply),
                     Step::Fail(errno) => {
                         self.shared.counters.failure(header.opcode, header.nodeid, &errno.into());
                         self.sender.error(&self.shared, header, errno);

@@ -281,7 +281,7 @@ impl Session {
     pub fn stop(&self, force: Force, deadline: Duration) -> Result<(), UnmountError> {
         let mut mounted = lock(&self.mounted);
         let Some(mount) = mounted.as_ref() else { return Ok(()) };
-        if lock(&self.shared.end).as_ref() == Some(&End::Unmounted) {
+        if !mount.is_there() {
             *mounted = None;
             return Ok(());
         }

@@ -2,9 +2,9 @@
 //! From a FUSE request to a request of the core.
 use bytes::Bytes;
 use outrigger_core::ops::{self, FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, Whence, XattrFlags};
-use outrigger_core::reply::COOKIE_MAX;
+use outrigger_core::reply::{COOKIE_MAX, FsStat};
 use outrigger_core::{
-    Abilities, Errno, Error, Handle, LockOwner, Name, Node, OpCode, OpSet, Payload, Request, SetAttrs,
+    Abilities, Errno, Error, Handle, LockOwner, Name, Node, OpCode, OpSet, Payload, Reply, Request, SetAttrs,
     SetTime, Target, Time, XattrName,
 };
 use outrigger_proto_fuse as fuse;
@@ -32,8 +32,8 @@ pub(crate) enum Step {
     Ask(Request, Shape),
     /// Fail without asking.
     Fail(Errno),
-    /// Succeed without asking.
-    Done,
+    /// Answer this without asking.
+    Known(Reply, Shape),
 }
 
 /// How a reply of the core is written as a FUSE reply.
@@ -130,9 +130,11 @@ impl Rules {
             return Ok(step);
         }
         Ok(match operation {
-            Operation::Statfs => ask(ops::StatFs { node }, Shape::StatFs),
+            Operation::Statfs if self.ops.has(OpCode::StatFs) => ask(ops::StatFs { node }, Shape::StatFs),
+            // Programs take an error here for a broken mount.
+            Operation::Statfs => Step::Known(Reply::FsStat(UNKNOWN_TOTALS), Shape::StatFs),
             Operation::Syncfs => ask(ops::SyncFs { node }, Shape::Done),
-            Operation::Destroy => Step::Done,
+            Operation::Destroy => Step::Known(Reply::Done(()), Shape::Done),
             _ => Step::Fail(Errno::ENOSYS),
         })
     }
@@ -238,6 +240,10 @@ impl Rules {
         flags
     }
 }
+
+/// The answer of a tree that does not know how large it is.
+const UNKNOWN_TOTALS: FsStat =
+    FsStat { blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, bsize: 4096, frsize: 4096, namelen: 255 };
 
 /// Permission, set-id and sticky bits.
 const PERMISSIONS: u32 = 0o7777;

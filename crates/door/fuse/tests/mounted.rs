@@ -301,6 +301,24 @@ fn a_hanging_driver_cannot_keep_the_mount() {
 }
 
 #[test]
+fn a_mount_that_others_cut_off_is_removed_too() {
+    if !can_mount() {
+        return;
+    }
+    let (service, _gate) = Trouble::new(Tree::new(Habits::default()), runtime());
+    let fixture = Fixture::new(service, "");
+    let busy = File::create(fixture.path("open")).unwrap();
+    // In use, so that this cuts the connection but leaves the mount.
+    let path = fixture.dir.clone();
+    limited(move || rustix::mount::unmount(path, rustix::mount::UnmountFlags::FORCE).unwrap_err());
+    assert!(fixture.session.wait_timeout(DEADLINE).is_some());
+    assert_eq!(inspect(&fixture.dir), Mountpoint::Dead);
+    drop(busy);
+    within(|| fixture.session.stop(Force::No, DEADLINE).is_ok());
+    assert_eq!(MountEntry::at(&fixture.dir).unwrap(), None);
+}
+
+#[test]
 fn a_dead_mount_is_recognised_and_removed() {
     if !can_mount() {
         return;
@@ -433,4 +451,23 @@ fn stateless_drivers_are_not_asked_to_open() {
         }
     });
     assert!(fixture.count("open") <= 1 && fixture.count("opendir") <= 1);
+}
+
+#[test]
+fn a_tree_without_totals_still_has_some() {
+    if !can_mount() {
+        return;
+    }
+    struct Bare;
+    impl outrigger_core::Driver for Bare {
+        fn abilities(&self) -> outrigger_core::Abilities {
+            outrigger_core::Abilities::new("bare", "bare:", outrigger_core::OpSet::NONE)
+        }
+    }
+    let fixture = Fixture::new(Arc::new(outrigger_core::Serve(Bare)), "");
+    let dir = fixture.dir.clone();
+    let totals = limited(move || rustix::fs::statvfs(&dir).unwrap());
+    assert_eq!((totals.f_blocks, totals.f_namemax), (0, 255));
+    let file = fixture.path("file");
+    assert_eq!(limited(move || fs::metadata(file).unwrap_err()).raw_os_error(), Some(libc::ENOSYS));
 }
