@@ -3,7 +3,9 @@
 
 use crate::context::{Context, Place};
 use crate::format::quote::{Quoting, Style};
-use crate::status::Failure;
+use crate::status::{Failure, Status};
+use outrigger_client::Inode;
+use outrigger_core::Node;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +38,17 @@ pub fn usage(command: &str, problem: impl AsRef<str>) -> Failure {
 /// go on with the next operand.
 pub fn place(context: &Context, text: &OsStr) -> Option<Place> {
     context.place(text).map_err(|failure| context.complain(failure.status, failure)).ok()
+}
+
+/// Refuses to change everything on the host, and says how it would be possible.
+pub fn refuses_root(context: &Context, inode: &Inode, name: &[u8]) -> bool {
+    let refuses = inode.node() == Node::ROOT && inode.client().abilities().driver == "local";
+    if refuses {
+        let name = quoted(name);
+        context.complain(Status::Minor, format_args!("it is dangerous to operate recursively on {name}"));
+        context.complain(Status::Minor, "use --no-preserve-root to override this failsafe");
+    }
+    refuses
 }
 
 /// Asks `question` on standard error and reads a line from standard input. Only an answer that begins with `y` or

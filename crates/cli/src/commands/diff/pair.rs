@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Comparing two files, and two directories name by name.
+
+use super::{Settings, lines};
+use crate::context::{Context, Place};
+use crate::copy::target::base_name;
+use crate::format::mode::kind_name;
+use crate::format::quote::{Quoting, Style};
+use crate::format::time::Zone;
+use crate::output::Output;
+use crate::status::{Failure, Status};
+use bytes::Bytes;
+use outrigger_client::{File, Follow, Inode};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, Error, FileKind, Name, Time};
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+
+/// Bytes read at once.
+const BLOCK: usize = 1 << 20;
+/// A NUL among this many first bytes makes a file binary.
+const PROBE: usize = 32 << 10;
+
+/// Compares and reports.
+pub(super) struct Differ<'c> {
+    pub(super) context: &'c Context,
+    pub(super) settings: Settings,
+    /// For the line above differences found in directories.
+    pub(super) options: String,
+    pub(super) zone: Zone,
+    pub(super) output: Output<'c>,
+}
+
+/// A file on one side; `None` in place of the inode when it does not exist and counts as empty.
+struct Side {
+    place: Place,
+    inode: Option<Inode>,
+}
+
+impl Side {
+    fn name(&self) -> String {
+        self.place.shown.to_string_lossy().into_owned()
+    }
+
+    fn child(&self, name: &Name) -> Place {
+        self.place.child(name)
+    }
+
+    fn is_dir(&self) -> bool {
+        self.inode.as_ref().is_some_and(Inode::is_dir)
+    }
+
+    fn kind(&self) -> FileKind {
+        self.inode.as_ref().map_or(FileKind::Regular, Inode::kind)
+    }
+
+    fn size(&self) -> u64 {
+        self.inode.as_ref().map_or(0, |inode| inode.attr().size)
+    }
+
+    fn names(&self) -> Result<BTreeSet<Name>, Error> {
+        match self.inode.as_ref().filter(|inode| inode.is_dir()) {
+            None => Ok(BTreeSet::new()),
+            Some(inode) => inode.entries()?.map(|entry| entry.map(|(name, _)| name)).collect(),
+        }
+    }
+}
+
+/// Two directories under way.
+struct Frame {
+    left: Side,
+    right: Side,
+    left_names: BTreeSet<Name>,
+    right_names: BTreeSet<Name>,
+    /// Names still to come, last first.
+    names: Vec<Name>,
+}
+
+impl Differ<'_> {
+    /// Compares what the user named. A file and a directory: the file and the one of its name in the directory.
+    pub(super) fn operands(&mut self, left: Place, right: Place) -> Result<(), Failure> {
+        let (left_found, right_found) = (self.find(&left), self.find(&right));
+        let (mut left, mut right) = match (self.side(left, left_found)?, self.side(right, right_found)?) {
+            (Some(left), Some(right)) => (left, right),
+            _ => return Ok(()),
+        };
+        match (left.is_dir(), right.is_dir()) {
+            (true, false) if right.inode.is_some() => match self.inside(left, &right.place)? {
+                Some(found) => left = found,
+                None => return Ok(()),
+            },
+            (false, true) if left.inode.is_some() => match self.inside(right, &left.place)? {
+                Some(found) => right = found,
+                None => return Ok(()),
+            },
+            _ => {}
+        }
+        if left.inode.is_none() && right.inode.is_none() {
+            self.trouble(&left.place, &Errno::ENOENT.into());
+            self.trouble(&right.place, &Errno::ENOENT.into());
+            return Ok(());
+        }
+        match self.pair(left, right, false)? {
+            Some(frame) => self.walk(frame),
+            None => Ok(()),
+        }
+    }
+
+    fn inside(&mut self, dir: Side, file: &Place) -> Result<Option<Side>, Failure> {
+        let place = dir.place.child(base_name(&file.path));
+        let found = self.find(&place);
+        self.side(place, found)
+    }
+
+    fn follow(&self) -> Follow {
+        if self.settings.no_dereference { Follow::No } else { Follow::Yes }
+    }
+
+    fn find(&self, place: &Place) -> Result<Inode, Error> {
+        place.find(self.follow())
+    }
+
+    /// A side of a comparison; `None` after trouble.
+    fn side(&mut self, place: Place, found: Result<Inode, Error>) -> Result<Option<Side>, Failure> {
+        match found {
+            Ok(inode) => Ok(Some(Side { place, inode: Some(inode) })),
+            Err(error) if error.errno == Errno::ENOENT && self.settings.new_file => {
+                Ok(Some(Side { place, inode: None }))
+            }
+            Err(error) => {
+                self.trouble(&place, &error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn trouble(&mut self, place: &Place, error: &Error) {
+        self.output.complain(Status::Serious, format_args!("{}: {error}", place.display()));
+    }
+
+    fn differ(&mut self, line: String) -> Result<(), Failure> {
+        self.context.fail(Status::Minor);
+        self.output.write(line.as_bytes())?;
+        self.output.write(b"\n")
+    }
+
+    fn walk(&mut self, first: Frame) -> Result<(), Failure> {
+        let mut frames = vec![first];
+        while let Some(frame) = frames.last_mut() {
+            self.output.proceed()?;
+            let Some(name) = frame.names.pop() else {
+                frames.pop();
+                continue;
+            };
+            let (in_left, in_right) = (frame.left_names.contains(&name), frame.right_names.contains(&name));
+            if in_left != in_right && !self.settings.new_file {
+                let side = if in_left { &frame.left } else { &frame.right };
+                let line = format!("Only in {}: {name}", side.name());
+                self.differ(line)?;
+                continue;
+            }
+            let (left, right) = (frame.left.child(&name), frame.right.child(&name));
+            if let Some(below) = self.names_in_both(left, in_left, right, in_right)? {
+                if loops(&frames, &below) {
+                    let error = Errno::ELOOP.because("recursive directory loop");
+                    self.trouble(&below.left.place, &error);
+                } else {
+                    frames.push(below);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn names_in_both(
+        &mut self,
+        left: Place,
+        in_left: bool,
+        right: Place,
+        in_right: bool,
+    ) -> Result<Option<Frame>, Failure> {
+        let absent = || Err(Errno::ENOENT.into());
+        let left_found = if in_left { self.find(&left) } else { absent() };
+        let right_found = if in_right { self.find(&right) } else { absent() };
+        let (left, right) = (self.side(left, left_found)?, self.side(right, right_found)?);
+        match (left, right) {
+            (Some(left), Some(right)) => self.pair(left, right, true),
+            _ => Ok(None),
+        }
+    }
+
+    /// Compares two files; two directories are given back to be walked.
+    fn pair(&mut self, left: Side, right: Side, below: bool) -> Result<Option<Frame>, Failure> {
+        let absent = left.inode.is_none() || right.inode.is_none();
+        if (left.is_dir() || right.is_dir()) && (absent || left.is_dir() == right.is_dir()) {
+            if below && !self.settings.recursive {
+                let line = format!("Common subdirectories: {} and {}\n", left.name(), right.name());
+                self.output.write(line.as_bytes())?;
+                return Ok(None);
+            }
+            return Ok(self.open(left, right));
+        }
+        match (left.kind(), right.kind()) {
+            (FileKind::Regular, FileKind::Regular) => self.files(&left, &right, below)?,
+            (FileKind::Symlink, FileKind::Symlink) => self.links(&left, &right)?,
+            _ => {
+                let (left_kind, right_kind) = (kind_of(&left), kind_of(&right));
+                let (left, right) = (left.name(), right.name());
+                self.differ(format!("File {left} is a {left_kind} while file {right} is a {right_kind}"))?;
+            }
+        }
+        Ok(None)
+    }
+
+    fn open(&mut self, left: Side, right: Side) -> Option<Frame> {
+        let mut names_of = |side: &Side| match side.names() {
+            Ok(names) => Some(names),
+            Err(error) => {
+                self.trouble(&side.place, &error);
+                None
+            }
+        };
+        let (left_names, right_names) = (names_of(&left)?, names_of(&right)?);
+        let mut names: Vec<Name> = left_names.union(&right_names).cloned().collect();
+        names.reverse();
+        Some(Frame { left, right, left_names, right_names, names })
+    }
+
+    fn links(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
+        let target = |side: &Side| match &side.inode {
+            Some(inode) => inode.readlink(),
+            None => Err(Errno::ENOENT.into()),
+        };
+        match (target(left), target(right)) {
+            (Ok(a), Ok(b)) if a == b => self.identical(left, right),
+            (Ok(_), Ok(_)) => {
+                self.differ(format!("Symbolic links {} and {} differ", left.name(), right.name()))
+            }
+            (Err(error), _) => {
+                self.trouble(&left.place, &error);
+                Ok(())
+            }
+            (_, Err(error)) => {
+                self.trouble(&right.place, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn identical(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
+        if self.settings.report_identical {
+            let line = format!("Files {} and {} are identical\n", left.name(), right.name());
+            self.output.write(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn files(&mut self, left: &Side, right: &Side, below: bool) -> Result<(), Failure> {
+        if let (Some(a), Some(b)) = (&left.inode, &right.inode)
+            && a.is_same(b)
+        {
+            return self.identical(left, right);
+        }
+        if self.settings.brief && left.inode.is_some() && right.inode.is_some() && left.size() != right.size() {
+            return self.differ(format!("Files {} and {} differ", left.name(), right.name()));
+        }
+        let (Some(a), Some(b)) = (self.content(left), self.content(right)) else { return Ok(()) };
+        match a.compare(&b) {
+            Ok(Comparison::Same) => self.identical(left, right),
+            Ok(Comparison::Differ) if self.settings.brief => {
+                self.differ(format!("Files {} and {} differ", left.name(), right.name()))
+            }
+            Ok(Comparison::Binary) if self.settings.brief => {
+                self.differ(format!("Files {} and {} differ", left.name(), right.name()))
+            }
+            Ok(Comparison::Binary) if !self.settings.text => {
+                self.differ(format!("Binary files {} and {} differ", left.name(), right.name()))
+            }
+            Ok(_) => match (a.all(), b.all()) {
+                (Ok(old), Ok(new)) => self.show(left, &old, right, &new, below),
+                (Err(error), _) => {
+                    self.trouble(&left.place, &error);
+                    Ok(())
+                }
+                (_, Err(error)) => {
+                    self.trouble(&right.place, &error);
+                    Ok(())
+                }
+            },
+            Err((side, error)) => {
+                self.trouble(if side == 0 { &left.place } else { &right.place }, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn content(&mut self, side: &Side) -> Option<Content> {
+        match side.inode.as_ref().map(|inode| inode.open(OpenFlags::empty())).transpose() {
+            Ok(file) => Some(Content(file)),
+            Err(error) => {
+                self.trouble(&side.place, &error);
+                None
+            }
+        }
+    }
+
+    fn show(&mut self, left: &Side, old: &[u8], right: &Side, new: &[u8], below: bool) -> Result<(), Failure> {
+        self.context.fail(Status::Minor);
+        let quoting = Quoting::new(Style::Shell);
+        if below {
+            let (a, b) = (left.place.shown.as_bytes(), right.place.shown.as_bytes());
+            let heading = [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b), b"\n"];
+            self.output.write(&heading.concat())?;
+        }
+        let Some(context) = self.settings.context else {
+            return self.output.write(&lines::normal(old, new));
+        };
+        for (mark, side) in [("---", left), ("+++", right)] {
+            // A file that does not exist was last changed at the beginning of time.
+            let time = side.inode.as_ref().map_or(Time::default(), |inode| inode.attr().mtime);
+            let time = self.zone.show(time, b"%Y-%m-%d %H:%M:%S.%N %z");
+            let name = side.place.shown.as_bytes();
+            self.output.write(&[mark.as_bytes(), b" ", name, b"\t", &time, b"\n"].concat())?;
+        }
+        self.output.write(&lines::unified(old, new, context))
+    }
+}
+
+/// Whether the new pair repeats one it is in, as symbolic links can make it.
+fn loops(frames: &[Frame], below: &Frame) -> bool {
+    let same = |a: &Side, b: &Side| match (&a.inode, &b.inode) {
+        (Some(a), Some(b)) => a.is_same(b),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    frames.iter().any(|frame| same(&frame.left, &below.left) && same(&frame.right, &below.right))
+}
+
+fn kind_of(side: &Side) -> &'static str {
+    side.inode
+        .as_ref()
+        .map_or("regular empty file", |inode| kind_name(inode.attr().mode, inode.attr().size))
+}
+
+/// The content of a file; nothing when it does not exist.
+struct Content(Option<File>);
+
+enum Comparison {
+    Same,
+    /// They differ, and look like text.
+    Differ,
+    /// They differ, and at least one does not look like text.
+    Binary,
+}
+
+impl Content {
+    fn read(&self, at: u64) -> Result<Bytes, Error> {
+        self.0.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, BLOCK))
+    }
+
+    /// Compares without holding more than a block of each; on failure tells which side.
+    fn compare(&self, other: &Content) -> Result<Comparison, (u8, Error)> {
+        let mut at = 0;
+        let mut binary = false;
+        loop {
+            let a = self.read(at).map_err(|error| (0, error))?;
+            let b = other.read(at).map_err(|error| (1, error))?;
+            if at == 0 {
+                binary = [&a, &b].iter().any(|block| block[..block.len().min(PROBE)].contains(&0));
+            }
+            if a != b {
+                return Ok(if binary { Comparison::Binary } else { Comparison::Differ });
+            }
+            if a.is_empty() {
+                return Ok(Comparison::Same);
+            }
+            at += a.len() as u64;
+        }
+    }
+
+    fn all(&self) -> Result<Vec<u8>, Error> {
+        let mut all = Vec::new();
+        loop {
+            let block = self.read(all.len() as u64)?;
+            if block.is_empty() {
+                return Ok(all);
+            }
+            all.extend_from_slice(&block);
+        }
+    }
+}
