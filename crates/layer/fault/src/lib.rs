@@ -192,6 +192,9 @@ impl Layer for Fault {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if !self.rules.iter().any(|counted| counted.rule.has_op(request.op())) {
+            return self.pass(next, cx, request);
+        }
         let subjects = subjects(&mut request);
         match self.plan(request.op(), &subjects) {
             None => self.pass(next, cx, request),

@@ -103,6 +103,11 @@ impl Rule {
         self.ops.has(op) && self.path.as_ref().is_none_or(path) && self.node.is_none_or(node)
     }
 
+    /// Whether the rule is about `op` on any file.
+    pub(crate) fn has_op(&self, op: OpCode) -> bool {
+        self.ops.has(op)
+    }
+
     pub(crate) fn has_path(&self) -> bool {
         self.path.is_some()
     }
