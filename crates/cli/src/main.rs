@@ -9,6 +9,7 @@
 //! | [`control`] | how commands talk to running mounts |
 //! | [`copy`] | the copy engine |
 //! | [`creating`] | opening a file that may have to be made |
+//! | [`descent`] | walking a tree from a place down |
 //! | [`format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`interrupt`] | Ctrl-C |
@@ -32,6 +33,7 @@ mod context;
 mod control;
 mod copy;
 mod creating;
+mod descent;
 mod format;
 mod getopt;
 mod interrupt;

@@ -3,10 +3,11 @@
 
 use crate::commands::output_failed;
 use crate::context::Context;
+use crate::interrupt;
 use crate::status::{Failure, Status};
 use outrigger_core::{Errno, Error};
 use std::fmt;
-use std::io::{BufWriter, StdoutLock, Write, stdout};
+use std::io::{self, BufWriter, StdoutLock, Write, stdout};
 
 /// Why something failed, in the words of coreutils. The reason a driver gives follows, unless the name in front of
 /// it says as much.
@@ -18,6 +19,14 @@ pub fn why(error: &Error) -> impl fmt::Display + '_ {
         Some(reason) => write!(f, "{}: {reason}", error.errno),
         None => write!(f, "{}", error.errno),
     })
+}
+
+/// Ends the program quietly when its reader has gone, as `head` does.
+fn failed(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        interrupt::reader_gone();
+    }
+    output_failed(error)
 }
 
 /// Buffered standard output of a command.
@@ -38,7 +47,7 @@ impl<'c> Output<'c> {
     /// When nobody reads any more, or the user asked to stop.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.proceed()?;
-        self.writer.write_all(bytes).map_err(output_failed)
+        self.writer.write_all(bytes).map_err(failed)
     }
 
     /// Fails once the user asked to stop.
@@ -63,6 +72,6 @@ impl<'c> Output<'c> {
     /// # Errors
     /// When nobody reads any more.
     pub fn flush(&mut self) -> Result<(), Failure> {
-        self.writer.flush().map_err(output_failed)
+        self.writer.flush().map_err(failed)
     }
 }

@@ -5,8 +5,12 @@ pub mod cat;
 pub mod chmod;
 pub mod chown;
 pub mod cp;
+pub mod df;
+pub mod diff;
 pub mod doctor;
 pub mod drivers;
+pub mod du;
+pub mod find;
 pub mod flush;
 pub mod generate;
 pub mod ln;
@@ -68,8 +72,12 @@ macro_rules! commands {
 commands! {
     #[doc = "List directories"] ls::Ls;
     #[doc = "Show the attributes of files or of a tree"] stat::Stat;
-    #[doc = "Show targets of symbolic links, or canonical paths"] readlink::ReadLink;
+    #[doc = "Find files"] find::Find;
+    #[doc = "Count how much space files take"] du::Du;
+    #[doc = "Show size and free space of trees"] df::Df;
+    #[doc = "Show targets of symbolic links, or canonical paths"] readlink::Readlink;
     #[doc = "Print files"] cat::Cat;
+    #[doc = "Show what differs between two files or trees"] diff::Diff;
     #[doc = "Copy files and directories between any two trees"] cp::Cp;
     #[doc = "Move files and directories, also between trees"] mv::Mv;
     #[doc = "Remove files and directories"] rm::Rm;

@@ -17,7 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Arguments of `readlink`.
 #[derive(Debug, Args)]
-pub struct ReadLink {
+pub struct Readlink {
     /// Print the canonical path; all but the last component must exist.
     #[arg(short = 'f', long, overrides_with_all = ["canonicalize_existing", "canonicalize_missing"])]
     canonicalize: bool,
@@ -61,8 +61,9 @@ enum MustExist {
 /// The most symbolic links one path leads through, as in Linux.
 const LINKS_MAX: usize = 40;
 
-impl Run for ReadLink {
+impl Run for Readlink {
     const NAME: &'static str = "readlink";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut output = Output::new(context);
@@ -87,7 +88,7 @@ impl Run for ReadLink {
     }
 }
 
-impl ReadLink {
+impl Readlink {
     fn resolve(&self, place: &Place) -> TreeResult<Vec<u8>> {
         match self.must_exist() {
             Some(must_exist) => canonical(place, must_exist),

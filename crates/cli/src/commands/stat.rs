@@ -63,6 +63,7 @@ const TERSE_TREE: &[u8] = b"%n %i %l %t %s %S %b %f %a %c %d\n";
 
 impl Run for Stat {
     const NAME: &'static str = "stat";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut output = Output::new(context);

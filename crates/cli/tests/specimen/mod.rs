@@ -172,7 +172,7 @@ impl Specimen {
         ours.extend(args);
         let mut host = self.run(program, args, variables);
         host.err = host.err.replace(&format!("{program}: "), &format!("outrigger {program}: "));
-        host.err = host.err.replace(&format!("Try '{program} "), &format!("Try 'outrigger {program} "));
+        host.err = host.err.replace(&format!("Try \\'{program} "), &format!("Try \\'outrigger {program} "));
         (host, self.run(env!("CARGO_BIN_EXE_outrigger"), &ours, variables))
     }
 

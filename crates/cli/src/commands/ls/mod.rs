@@ -23,12 +23,13 @@ mod table;
 
 use super::Run;
 use crate::context::{Context, Place};
+use crate::descent::shorten;
 use crate::format::quote::for_message;
 use crate::format::record::Record;
+use crate::getopt::{Arguments, Table};
 use crate::output::{Output, why};
 use crate::status::{Failure, Status};
-use crate::switches::{self, Given};
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use crate::switches::Switch;
 use entry::Entry;
 use options::{Hidden, Layout, Options, Order};
 use outrigger_client::{Follow, Inode};
@@ -41,41 +42,21 @@ use std::rc::Rc;
 use std::vec;
 
 /// Arguments of `ls`.
-#[derive(Debug)]
-pub struct Ls {
-    given: Vec<Given>,
-    places: Vec<OsString>,
-}
+pub type Ls = Arguments<LsTable>;
 
-impl Args for Ls {
-    fn augment_args(command: Command) -> Command {
-        let places = Arg::new("places")
-            .value_name("LOCATION")
-            .help("What to list; the working directory when nothing is given")
-            .action(ArgAction::Append)
-            .value_parser(clap::value_parser!(OsString));
-        switches::augment(command, &table::SWITCHES).arg(places)
-    }
+/// The options of `ls`.
+#[derive(Debug, Clone)]
+pub struct LsTable;
 
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Ls {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let places = matches.get_many::<OsString>("places").into_iter().flatten().cloned().collect();
-        Ok(Ls { given: switches::given(matches, &table::SWITCHES), places })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
+impl Table for LsTable {
+    const SWITCHES: &'static [Switch] = &table::SWITCHES;
+    const OPERAND: &'static str = "LOCATION";
+    const OPERAND_HELP: &'static str = "What to list; the working directory when nothing is given";
 }
 
 impl Run for Ls {
     const NAME: &'static str = "ls";
+    const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let (options, warnings) = Options::new(&self.given)?;
@@ -86,7 +67,7 @@ impl Run for Ls {
         let printer = Printer::new(Rc::clone(&options), context.runtime.wall());
         let output = Output::new(context);
         let mut lister = Lister { context, options, printer, output, headings: true, started: false };
-        let result = lister.run(self.places);
+        let result = lister.run(self.operands);
         let mut rest = Vec::new();
         lister.printer.finish(&mut rest);
         result.and_then(|()| lister.output.write(&rest)).and_then(|()| lister.output.flush())
@@ -360,12 +341,4 @@ impl Lister<'_> {
 
 fn level_inode(levels: &[Level]) -> Option<&Inode> {
     levels.last().map(|level| &level.inode)
-}
-
-/// Makes `place` lead to a directory above it again.
-fn shorten(place: &mut Place, (path, shown): (usize, usize)) {
-    place.path.truncate(path);
-    let mut bytes = std::mem::take(&mut place.shown).into_vec();
-    bytes.truncate(shown);
-    place.shown = OsString::from_vec(bytes);
 }

@@ -145,17 +145,24 @@ struct Chosen {
     zero: bool,
 }
 
-const WHEN: [(&str, bool); 9] = [
-    ("always", true),
-    ("yes", true),
-    ("force", true),
-    ("never", false),
-    ("no", false),
-    ("none", false),
-    // What `auto` means is put in when it is known.
-    ("auto", false),
-    ("tty", false),
-    ("if-tty", false),
+/// When something is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    Never,
+    OnTerminal,
+}
+
+const WHEN: [(&str, When); 9] = [
+    ("always", When::Always),
+    ("yes", When::Always),
+    ("force", When::Always),
+    ("never", When::Never),
+    ("no", When::Never),
+    ("none", When::Never),
+    ("auto", When::OnTerminal),
+    ("tty", When::OnTerminal),
+    ("if-tty", When::OnTerminal),
 ];
 
 const LAYOUTS: [(&str, Layout); 7] = [
@@ -232,9 +239,11 @@ fn terminal() -> bool {
 }
 
 fn when(option: &Given, name: &str) -> Result<bool, Failure> {
-    let chosen = word(&WHEN, option, name)?;
-    let auto = matches!(option.text().as_bytes(), [b'a', b'u', ..] | [b't', ..] | [b'i', ..]);
-    Ok(chosen || (auto && terminal()))
+    Ok(match word(&WHEN, option, name)? {
+        When::Always => true,
+        When::Never => false,
+        When::OnTerminal => terminal(),
+    })
 }
 
 fn columns(option: &Given, what: &str) -> Result<usize, String> {

@@ -177,7 +177,7 @@ impl Printer {
         if let Some(colour) = colour {
             self.first_colour(out, colours);
             if colours.has(Part::Normal) {
-                colours.end(out);
+                colours.begin(out, b"");
             }
             colours.begin(out, colour);
         }

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger du`: how much space files take, as GNU du 9.1 counts it.
+//!
+//! A file with several names counts once. A tree has no file systems mounted inside it, so there is no `-x`.
+
+use super::Run;
+use crate::context::{Context, Place};
+use crate::descent::{Descent, Step};
+use crate::format::glob::Glob;
+use crate::format::human::Unit;
+use crate::format::quote::for_message;
+use crate::getopt::{Arguments, Table};
+use crate::output::{Output, why};
+use crate::status::{Failure, Status};
+use crate::switches::{Given, Switch, Takes, wrong_usage};
+use outrigger_client::{Follow, Inode};
+use outrigger_core::{Attr, Time};
+use serde_json::json;
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+
+/// Arguments of `du`.
+pub type Du = Arguments<DuTable>;
+
+const fn flag(id: &'static str, short: char, long: &'static str, help: &'static str) -> Switch {
+    Switch::flag(id, Some(short), Some(long), help)
+}
+
+const SWITCHES: [Switch; 21] = [
+    flag("zero", '0', "null", "End each line with NUL"),
+    flag("all", 'a', "all", "Count files too, not just directories"),
+    Switch::flag("apparent", None, Some("apparent-size"), "Count bytes instead of allocated space"),
+    Switch::with("block-size", Some('B'), Some("block-size"), Takes::Value("SIZE"), "Count in units of SIZE"),
+    flag("bytes", 'b', "bytes", "As --apparent-size --block-size=1"),
+    flag("total", 'c', "total", "Print a total"),
+    Switch::with("depth", Some('d'), Some("max-depth"), Takes::Value("N"), "Print no deeper than N levels"),
+    Switch::flag(
+        "follow-given",
+        Some('D'),
+        Some("dereference-args"),
+        "Follow symbolic links among the operands",
+    ),
+    Switch::flag("follow-given-too", Some('H'), None, "As -D"),
+    flag("human", 'h', "human-readable", "Print sizes like 1K 234M 2G"),
+    Switch::flag("si", None, Some("si"), "As -h, with powers of 1000"),
+    Switch::flag("inodes", None, Some("inodes"), "Count files instead of space"),
+    Switch::flag("kib", Some('k'), None, "As --block-size=1K"),
+    Switch::flag("mib", Some('m'), None, "As --block-size=1M"),
+    flag("follow", 'L', "dereference", "Follow all symbolic links"),
+    flag("count-links", 'l', "count-links", "Count a file once for each of its names"),
+    flag("follow-none", 'P', "no-dereference", "Follow no symbolic links; this is the default"),
+    flag("separate", 'S', "separate-dirs", "Do not count directories in directories"),
+    flag("summarize", 's', "summarize", "Print only a total for each operand"),
+    Switch::with(
+        "exclude",
+        None,
+        Some("exclude"),
+        Takes::Value("PATTERN"),
+        "Leave out files that match PATTERN",
+    ),
+    Switch::with(
+        "threshold",
+        Some('t'),
+        Some("threshold"),
+        Takes::Value("SIZE"),
+        "Leave out less than SIZE, or more than -SIZE",
+    ),
+];
+
+/// The options of `du`.
+#[derive(Debug, Clone)]
+pub struct DuTable;
+
+impl Table for DuTable {
+    const SWITCHES: &'static [Switch] = &SWITCHES;
+    const OPERAND: &'static str = "LOCATION";
+    const OPERAND_HELP: &'static str = "What to count; the working directory when nothing is given";
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Count {
+    Allocated,
+    Bytes,
+    Files,
+}
+
+#[derive(Debug)]
+struct Options {
+    all: bool,
+    total: bool,
+    separate: bool,
+    count_links: bool,
+    summarize: bool,
+    depth: Option<usize>,
+    count: Count,
+    unit: Unit,
+    follow: bool,
+    follow_given: bool,
+    end: u8,
+    exclude: Vec<Glob>,
+    /// Less than this is not printed; when negative, more than its absolute value.
+    threshold: i128,
+}
+
+impl Options {
+    fn new(given: &[Given]) -> Result<Self, Failure> {
+        let mut options = Options {
+            all: false,
+            total: false,
+            separate: false,
+            count_links: false,
+            summarize: false,
+            depth: None,
+            count: Count::Allocated,
+            unit: Unit::of_environment(&["DU_BLOCK_SIZE"]),
+            follow: false,
+            follow_given: false,
+            end: b'\n',
+            exclude: Vec::new(),
+            threshold: 0,
+        };
+        for option in given {
+            options.take(option)?;
+        }
+        options.check()
+    }
+
+    fn take(&mut self, option: &Given) -> Result<(), Failure> {
+        let text = option.text();
+        match option.id {
+            "zero" => self.end = 0,
+            "all" => self.all = true,
+            "apparent" => self.count = Count::Bytes,
+            "bytes" => (self.count, self.unit) = (Count::Bytes, Unit::bytes(1)),
+            "total" => self.total = true,
+            "follow-given" | "follow-given-too" => (self.follow, self.follow_given) = (false, true),
+            "follow" => (self.follow, self.follow_given) = (true, true),
+            "follow-none" => (self.follow, self.follow_given) = (false, false),
+            "human" => self.unit = Unit::HUMAN,
+            "si" => self.unit = Unit::SI,
+            "kib" => self.unit = Unit::bytes(1 << 10),
+            "mib" => self.unit = Unit::bytes(1 << 20),
+            "inodes" => self.count = Count::Files,
+            "count-links" => self.count_links = true,
+            "separate" => self.separate = true,
+            "summarize" => self.summarize = true,
+            "exclude" => self.exclude.push(Glob::new(option.value.as_bytes())),
+            "block-size" => {
+                let wrong = || Failure::new(format!("invalid --block-size argument '{text}'"));
+                self.unit = Unit::parse(&text).ok_or_else(wrong)?;
+            }
+            "depth" => {
+                let wrong = |_| wrong_usage("du", format_args!("invalid maximum depth '{text}'"));
+                self.depth = Some(text.parse().map_err(wrong)?);
+            }
+            "threshold" => {
+                let wrong = || Failure::new(format!("invalid --threshold argument '{text}'"));
+                let (sign, size) = text.strip_prefix('-').map_or((1, &*text), |size| (-1, size));
+                let Some(Unit::Fixed { bytes, .. }) = Unit::parse(size) else { return Err(wrong()) };
+                self.threshold = sign * i128::from(bytes);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(mut self) -> Result<Self, Failure> {
+        if self.summarize && self.all {
+            return Err(wrong_usage("du", "cannot both summarize and show all entries"));
+        }
+        if let (true, Some(depth @ 1..)) = (self.summarize, self.depth) {
+            let conflict = format_args!("warning: summarizing conflicts with --max-depth={depth}");
+            return Err(wrong_usage("du", conflict));
+        }
+        if self.summarize {
+            self.depth = Some(0);
+        }
+        Ok(self)
+    }
+
+    fn excludes(&self, path: &[u8]) -> bool {
+        let tails = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| &path[at + 1..]);
+        let mut candidates = std::iter::once(path).chain(tails);
+        !self.exclude.is_empty()
+            && candidates.any(|tail| self.exclude.iter().any(|pattern| pattern.matches(tail)))
+    }
+
+    fn counted(&self, attr: &Attr) -> u64 {
+        match self.count {
+            Count::Allocated => attr.blocks.saturating_mul(512),
+            Count::Bytes => attr.size,
+            Count::Files => 1,
+        }
+    }
+}
+
+impl Run for Du {
+    const NAME: &'static str = "du";
+    const INTERRUPTIBLE: bool = true;
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let options = Options::new(&self.given)?;
+        let mut places = self.operands;
+        if places.is_empty() {
+            places.push(".".into());
+        }
+        let identify_all = places.len() > 1 || options.follow;
+        let output = Output::new(context);
+        let mut counter = Counter { context, options, output, seen: HashSet::new(), identify_all, total: 0 };
+        for text in &places {
+            match context.place(text) {
+                Ok(place) => counter.operand(place)?,
+                Err(failure) => counter.output.complain(Status::Minor, failure),
+            }
+        }
+        if counter.options.total {
+            let total = counter.total;
+            counter.line(total, b"total")?;
+        }
+        counter.output.flush()
+    }
+}
+
+/// What tells one file from all others. A tree has no device numbers; the rest makes up for trees on several file
+/// systems of the host.
+type Identity = (String, u64, Time, u64);
+
+/// What a directory comes to.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    /// Itself and the files in it.
+    own: u64,
+    /// The directories in it.
+    below: u64,
+}
+
+struct Counter<'c> {
+    context: &'c Context,
+    options: Options,
+    output: Output<'c>,
+    seen: HashSet<Identity>,
+    identify_all: bool,
+    total: u64,
+}
+
+impl Counter<'_> {
+    fn operand(&mut self, place: Place) -> Result<(), Failure> {
+        if self.options.excludes(place.shown.as_bytes()) {
+            return Ok(());
+        }
+        let follow = if self.options.follow_given { Follow::Yes } else { Follow::No };
+        match place.find(follow) {
+            Ok(inode) => self.tree(place, inode),
+            Err(error) => {
+                self.complain("cannot access", &place, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn tree(&mut self, place: Place, inode: Inode) -> Result<(), Failure> {
+        let mut descent = Descent::new(place, self.options.follow);
+        let mut sums: Vec<Sums> = Vec::new();
+        self.found(&mut descent, inode, &mut sums)?;
+        while let Some(step) = descent.step() {
+            self.output.proceed()?;
+            match step {
+                Step::Found(inode) => self.found(&mut descent, inode, &mut sums)?,
+                Step::Failed(error) => self.complain("cannot read directory", descent.place(), &error),
+                Step::Left(_) => self.left(&descent, &mut sums)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, descent: &mut Descent, inode: Inode, sums: &mut Vec<Sums>) -> Result<(), Failure> {
+        let place = descent.place();
+        let operand = descent.depth() == 0;
+        if !operand && self.options.excludes(place.shown.as_bytes()) {
+            return Ok(());
+        }
+        if self.is_known(place, &inode) {
+            return Ok(());
+        }
+        let size = self.options.counted(inode.attr());
+        if inode.is_dir() {
+            sums.push(Sums { own: size, below: 0 });
+            if let Err((_, error)) = descent.enter(inode) {
+                self.complain("cannot read directory", descent.place(), &error);
+                self.left(descent, sums)?;
+            }
+            return Ok(());
+        }
+        match sums.last_mut() {
+            Some(directory) => directory.own = directory.own.saturating_add(size),
+            None => self.total = self.total.saturating_add(size),
+        }
+        if operand || (self.options.all && self.shows(descent.depth())) {
+            self.line(size, place.shown.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Adds a directory that has been counted to the one it is in. Its depth is that of the walk now.
+    fn left(&mut self, descent: &Descent, sums: &mut Vec<Sums>) -> Result<(), Failure> {
+        let Sums { own, below } = sums.pop().unwrap_or_default();
+        let all = own.saturating_add(below);
+        match sums.last_mut() {
+            Some(parent) => parent.below = parent.below.saturating_add(all),
+            None => self.total = self.total.saturating_add(all),
+        }
+        if self.shows(descent.depth()) {
+            self.line(if self.options.separate { own } else { all }, descent.place().shown.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn shows(&self, depth: usize) -> bool {
+        self.options.depth.is_none_or(|most| depth <= most)
+    }
+
+    /// Whether the file was counted before. Remembers it otherwise.
+    fn is_known(&mut self, place: &Place, inode: &Inode) -> bool {
+        let attr = inode.attr();
+        let several = attr.nlink > 1 && !inode.is_dir();
+        if !(self.identify_all || (several && !self.options.count_links)) {
+            return false;
+        }
+        let tree = place.client.abilities().tree.clone();
+        !self.seen.insert((tree, attr.ino, attr.ctime, attr.size))
+    }
+
+    fn line(&mut self, count: u64, path: &[u8]) -> Result<(), Failure> {
+        let (threshold, counted) = (self.options.threshold, i128::from(count));
+        if (threshold > 0 && counted < threshold) || (threshold < 0 && counted > -threshold) {
+            return Ok(());
+        }
+        if self.context.json {
+            let unit = if self.options.count == Count::Files { "files" } else { "bytes" };
+            let line = json!({ "path": String::from_utf8_lossy(path), unit: count });
+            return self.output.write(format!("{line}\n").as_bytes());
+        }
+        let mut line = match (self.options.count, self.options.unit) {
+            (Count::Files, unit @ Unit::Scaled { .. }) => unit.show(count, 1),
+            (Count::Files, _) => count.to_string(),
+            (_, unit) => unit.show(count, 1),
+        }
+        .into_bytes();
+        line.push(b'\t');
+        line.extend_from_slice(path);
+        line.push(self.options.end);
+        self.output.write(&line)
+    }
+
+    fn complain(&mut self, what: &str, place: &Place, error: &outrigger_core::Error) {
+        let name = for_message(place.shown.as_bytes());
+        self.output.complain(Status::Minor, format_args!("{what} {name}: {}", why(error)));
+    }
+}

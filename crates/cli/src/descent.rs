@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Walking a tree from a place down, without holding more of it than one directory a level.
+//!
+//! Directories are read while they are walked, so that what comes first shows at once. Deep down, and where the
+//! walker changes the directories, each is read as a whole before: a process can hold only so many open.
+
+use crate::context::Place;
+use outrigger_client::{Entries, Follow, Inode};
+use outrigger_core::{Errno, Error, FileKind, Name, Result};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::vec;
+
+/// The most directories that are held open.
+const OPEN_MAX: usize = 64;
+
+/// A walk under way.
+pub struct Descent {
+    place: Place,
+    levels: Vec<Level>,
+    follow: bool,
+    whole: bool,
+}
+
+struct Level {
+    inode: Inode,
+    entries: Source,
+    /// The lengths of the path in the tree and of the path as it is shown.
+    lengths: (usize, usize),
+}
+
+enum Source {
+    Open(Entries),
+    Read(vec::IntoIter<Result<(Name, Inode)>>),
+}
+
+/// What the walk came to. [`Descent::place`] leads to it.
+pub enum Step {
+    /// A file. [`Descent::enter`] walks into a directory.
+    Found(Inode),
+    /// A directory that was walked into has no more files.
+    Left(Inode),
+    /// The directory the walk is in cannot be read any further.
+    Failed(Error),
+}
+
+impl Descent {
+    /// A walk that starts at `place` and follows all symbolic links or none.
+    pub fn new(place: Place, follow: bool) -> Self {
+        Descent { place, levels: Vec::new(), follow, whole: false }
+    }
+
+    /// The same, for a walker that removes what it finds.
+    pub fn reading_whole_directories(mut self) -> Self {
+        self.whole = true;
+        self
+    }
+
+    /// Where the walk is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// How many directories the walk is inside of: that of a file just found.
+    pub fn depth(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// The directory the walk is in.
+    pub fn directory(&self) -> Option<&Inode> {
+        self.levels.last().map(|level| &level.inode)
+    }
+
+    /// Walks into the directory just found. When that fails, gives it back.
+    pub fn enter(&mut self, inode: Inode) -> Result<(), (Inode, Error)> {
+        if self.levels.iter().any(|level| level.inode.node() == inode.node()) {
+            return Err((inode, Errno::ELOOP.because("the directory contains itself")));
+        }
+        let entries = match inode.entries() {
+            Ok(entries) if self.whole || self.levels.len() >= OPEN_MAX => {
+                Source::Read(entries.collect::<Vec<_>>().into_iter())
+            }
+            Ok(entries) => Source::Open(entries),
+            Err(error) => return Err((inode, error)),
+        };
+        let lengths = (self.place.path.len(), self.place.shown.len());
+        self.levels.push(Level { inode, entries, lengths });
+        Ok(())
+    }
+
+    /// The next step; `None` in the end.
+    pub fn step(&mut self) -> Option<Step> {
+        let level = self.levels.last_mut()?;
+        shorten(&mut self.place, level.lengths);
+        let next = match &mut level.entries {
+            Source::Open(entries) => entries.next(),
+            Source::Read(entries) => entries.next(),
+        };
+        match next {
+            Some(Ok((name, inode))) => {
+                lengthen(&mut self.place, &name);
+                Some(Step::Found(self.resolve(inode)))
+            }
+            Some(Err(error)) => Some(Step::Failed(error)),
+            None => self.levels.pop().map(|level| Step::Left(level.inode)),
+        }
+    }
+
+    /// What a symbolic link leads to, when links are followed and it leads anywhere.
+    fn resolve(&self, inode: Inode) -> Inode {
+        if self.follow && inode.kind() == FileKind::Symlink {
+            return self.place.find(Follow::Yes).unwrap_or(inode);
+        }
+        inode
+    }
+}
+
+/// Makes `place` lead to what is called `name` in it.
+pub fn lengthen(place: &mut Place, name: &[u8]) {
+    let add = |path: &mut Vec<u8>| {
+        if !path.is_empty() && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+    };
+    add(&mut place.path);
+    let mut shown = std::mem::take(&mut place.shown).into_vec();
+    add(&mut shown);
+    place.shown = OsString::from_vec(shown);
+}
+
+/// Makes `place` lead to a directory above it again, by the lengths of its two paths.
+pub fn shorten(place: &mut Place, (path, shown): (usize, usize)) {
+    place.path.truncate(path);
+    let mut bytes = std::mem::take(&mut place.shown).into_vec();
+    bytes.truncate(shown);
+    place.shown = OsString::from_vec(bytes);
+}
