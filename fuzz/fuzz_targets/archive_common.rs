@@ -24,13 +24,14 @@ pub fn open_and_read(name: &str, data: &[u8]) {
     for partial in [false, true] {
         let source: Arc<dyn Source> = Arc::new(MemSource::new(name, data.to_vec()));
         if let Ok(archive) = Archive::open(source, options(partial), &Unwatched) {
-            walk(&ArchiveDriver::new(archive));
+            walk(&ArchiveDriver::new(archive), true);
         }
     }
 }
 
-/// Reads names, attributes and a bit of content of the first hundred nodes.
-pub fn walk(driver: &ArchiveDriver) {
+/// Reads names, attributes and a bit of content of the first hundred nodes. In a `sound` index every name that is
+/// listed is found; one that was tampered with may list a name twice.
+pub fn walk(driver: &ArchiveDriver, sound: bool) {
     let cx = Cx::new(1, Credentials::ROOT, "fuzz");
     let mut todo = vec![Node::ROOT];
     for _ in 0..100 {
@@ -43,7 +44,7 @@ pub fn walk(driver: &ArchiveDriver) {
                 let list = ops::ReadDirPlus { node, handle: Handle(0), cookie: 0, size: 20_000 };
                 for e in driver.readdirplus(&cx, list).map(|d| d.entries).unwrap_or_default() {
                     let found = driver.lookup(&cx, ops::Lookup { dir: node, name: e.name });
-                    assert!(found.is_err() || found == Ok(e.entry.clone()));
+                    assert!(!sound || found == Ok(e.entry.clone()));
                     todo.push(e.entry.node);
                 }
             }

@@ -14,6 +14,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let source: Arc<dyn Source> = Arc::new(MemSource::new("x.tar.gz", ARCHIVE));
     let index = data.to_vec().into();
     if let Some(archive) = Archive::with_index(source, index, &archive_common::options(false)) {
-        archive_common::walk(&ArchiveDriver::new(archive));
+        archive_common::walk(&ArchiveDriver::new(archive), false);
     }
 });

@@ -82,6 +82,8 @@ impl Slot {
     /// The file for spilled blocks of this source, unless another process uses it; then an unnamed one.
     pub fn spill(&self) -> Option<Spill> {
         make_dir(&self.config.dir).ok()?;
+        // Block files grow while they are used, so they are counted when the next one is opened.
+        self.evict();
         let max = self.config.max_bytes / 2;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;

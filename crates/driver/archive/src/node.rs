@@ -434,6 +434,9 @@ const OPS: OpSet = OpSet::of(&[
 
 impl Prompt for ArchiveDriver {
     /// Everything but reads of bytes that are not at hand; locating a node may have to search a large directory.
+    ///
+    /// Asking marks the blocks as just used, so they are still there for the read that follows unless the whole cache
+    /// is replaced in between; then that one read decodes on the asking thread.
     fn is_prompt(&self, request: &Request) -> bool {
         match request {
             Request::Read(op) => self.regular(op.node).map_or(true, |(number, inode)| {
