@@ -6,7 +6,7 @@
 //! (`SECBIT_NO_SETUID_FIXUP`, see capabilities(7)): whether the caller may do this was decided by the door, with
 //! knowledge of groups that a request does not carry. Calls by root cost nothing.
 
-use crate::attr::failed;
+use crate::attr::{failed, stat_fd};
 use outrigger_core::{Credentials, Error};
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{
@@ -14,6 +14,10 @@ use rustix::thread::{
     set_capabilities, set_capabilities_secure_bits, set_thread_res_gid, set_thread_res_uid,
 };
 use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+
+/// The set-user-id and set-group-id bits of a mode.
+const SET_ID: u32 = 0o6000;
 
 /// What this process may do about credentials.
 #[derive(Debug)]
@@ -53,22 +57,28 @@ impl Callers {
         create()
     }
 
-    /// Runs `change` so that the host clears set-id bits as for an unprivileged writer.
+    /// Runs `change`, which changes the content of the file `fd`, so that the host clears set-id bits by the rules for
+    /// `caller`.
     ///
     /// # Errors
     /// Those of `change`.
-    pub(crate) fn run_without_setid_right<T>(
+    pub(crate) fn run_clearing_setid<T>(
         &self,
+        caller: Credentials,
+        fd: BorrowedFd<'_>,
         change: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if !self.keeps_setid {
+        // Nearly no file has any, and asking is cheaper than becoming somebody else.
+        if !self.keeps_setid || stat_fd(fd)?.mode & SET_ID == 0 {
             return change();
         }
-        let before = capabilities(None).map_err(failed)?;
-        let _restore = Dropped(before);
-        let effective = before.effective - CapabilitySet::FSETID;
-        set_capabilities(None, CapabilitySets { effective, ..before }).map_err(failed)?;
-        change()
+        self.run_as(caller, || {
+            let before = capabilities(None).map_err(failed)?;
+            let _restore = Dropped(before);
+            let effective = before.effective - CapabilitySet::FSETID;
+            set_capabilities(None, CapabilitySets { effective, ..before }).map_err(failed)?;
+            change()
+        })
     }
 }
 

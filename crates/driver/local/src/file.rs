@@ -34,6 +34,11 @@ impl OpenFile {
         self.flags.writes()
     }
 
+    /// Whether writes go to the end.
+    pub(crate) fn appends(&self) -> bool {
+        self.flags.contains(OpenFlags::APPEND)
+    }
+
     /// Writes all of `data` at `offset`, or at the end when the file was opened for appending and the data does not
     /// come from a cache. Fewer bytes only when an error struck after some were written.
     pub(crate) fn write(&self, offset: u64, data: Payload, cached: bool) -> Result<u64> {
@@ -41,7 +46,7 @@ impl OpenFile {
             Payload::Chunks(chunks) => chunks,
             data => vec![data.into_bytes()?],
         };
-        let append = self.flags.contains(OpenFlags::APPEND) && !cached;
+        let append = self.appends() && !cached;
         let mut written = 0;
         for chunk in &chunks {
             let mut rest = &chunk[..];

@@ -2,7 +2,7 @@
 //! The operations: what the host is asked for each request.
 
 use crate::Local;
-use crate::attr::{decode_device, failed};
+use crate::attr::{decode_device, failed, stat_fd};
 use crate::dir::OpenDir;
 use crate::file::{OpenFile, checked_offset, host_flags};
 use crate::setattr::{ForWriting, Subject};
@@ -42,6 +42,16 @@ const NOT_SERVED: OpSet = OpSet::of(&[OpCode::Access, OpCode::Poll, OpCode::GetL
 const XATTR: OpSet = OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
 
 impl Local {
+    /// Opens a regular file on behalf of a caller.
+    fn open_for(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<OwnedFd> {
+        let open = || self.tree.open_regular(node, host_flags(flags));
+        if flags.contains(OpenFlags::TRUNC) && clears_setid(cx, false) {
+            self.callers.run_clearing_setid(cx.cred, self.tree.at(node)?.as_fd(), open)
+        } else {
+            open()
+        }
+    }
+
     /// Gives a descriptor of a regular file a handle.
     fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Opened {
         let file = Arc::new(OpenFile::new(fd, flags));
@@ -68,6 +78,11 @@ impl Local {
     fn require_xattr(&self) -> Result<()> {
         if self.options.xattr { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
     }
+}
+
+/// Whether what the caller writes clears set-id bits (see write(2)), as the caller or a door for it may `demand`.
+fn clears_setid(cx: &Cx, demand: bool) -> bool {
+    demand || cx.cred.uid != 0
 }
 
 fn mode(bits: u32) -> Mode {
@@ -117,14 +132,15 @@ impl BlockingDriver for Local {
         self.tree.attrs(self.descriptor(op.node, op.handle)?)
     }
 
-    fn setattr(&self, _: &Cx, op: SetAttr) -> Result<Attrs> {
+    fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
         let held = op.handle.and_then(|handle| self.writable(handle).ok());
         let fd = self.descriptor(op.node, op.handle)?;
         let open = || match &held {
             Some(file) => Ok(ForWriting::Open(file.fd.as_fd())),
             None => self.tree.open_regular(op.node, host_flags(OpenFlags::WRITE_ONLY)).map(ForWriting::New),
         };
-        Subject { fd: fd.as_fd(), open }.apply(&self.callers, &op.attrs)?;
+        let unprivileged = clears_setid(cx, op.attrs.kill_setid).then_some(cx.cred);
+        Subject { fd: fd.as_fd(), open, unprivileged }.apply(&self.callers, &op.attrs)?;
         self.tree.attrs(fd)
     }
 
@@ -185,8 +201,8 @@ impl BlockingDriver for Local {
         self.tree.rename((op.dir, &op.name), (op.to_dir, &op.to_name), flags)
     }
 
-    fn open(&self, _: &Cx, op: Open) -> Result<Opened> {
-        let fd = self.tree.open_regular(op.node, host_flags(op.flags))?;
+    fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
+        let fd = self.open_for(cx, op.node, op.flags)?;
         Ok(self.opened(fd, op.flags))
     }
 
@@ -202,8 +218,11 @@ impl BlockingDriver for Local {
             }
             // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {
-                let entry = self.tree.find_at(op.dir, dir.as_fd(), &op.name)?;
-                let fd = self.tree.open_regular(entry.node, host_flags(op.flags))?;
+                let mut entry = self.tree.find_at(op.dir, dir.as_fd(), &op.name)?;
+                let fd = self.open_for(cx, entry.node, op.flags)?;
+                if op.flags.contains(OpenFlags::TRUNC) {
+                    entry.attr = stat_fd(&fd)?;
+                }
                 let opened = self.opened(fd, op.flags);
                 Ok(Created { entry, opened })
             }
@@ -230,11 +249,16 @@ impl BlockingDriver for Local {
         Ok(Payload::File(FileSlice { file, offset: checked_offset(op.offset)?, len: op.len }))
     }
 
-    fn write(&self, _: &Cx, op: Write) -> Result<Count> {
+    fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
         let file = self.writable(op.handle)?;
         let offset = checked_offset(op.offset)?;
         let write = || file.write(offset, op.data, op.cached);
-        let count = if op.kill_setid { self.callers.run_without_setid_right(write) } else { write() };
+        // A cache writes for whom it no longer knows.
+        let count = if op.kill_setid || (!op.cached && clears_setid(cx, false)) {
+            self.callers.run_clearing_setid(cx.cred, file.fd.as_fd(), write)
+        } else {
+            write()
+        };
         count.map(Count)
     }
 
@@ -263,6 +287,9 @@ impl BlockingDriver for Local {
 
     fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
         let (from, to) = (self.files.get(op.handle)?, self.writable(op.to_handle)?);
+        if to.appends() {
+            return Err(Errno::EBADF.because("the destination is open for appending"));
+        }
         let (mut offset, mut to_offset) = (op.offset, op.to_offset);
         let len = usize::try_from(op.len).unwrap_or(usize::MAX);
         let copied =
@@ -298,23 +325,28 @@ impl BlockingDriver for Local {
         sync(dir.fd()).map_err(failed)
     }
 
-    fn getxattr(&self, _: &Cx, op: GetXattr) -> Result<Bytes> {
+    fn getxattr(&self, cx: &Cx, op: GetXattr) -> Result<Bytes> {
         self.require_xattr()?;
+        xattr::require_visible(cx.cred, &op.name, Errno::ENODATA)?;
         xattr::get(self.tree.at(op.node)?.as_fd(), &op.name)
     }
 
-    fn setxattr(&self, _: &Cx, op: SetXattr) -> Result<()> {
+    fn setxattr(&self, cx: &Cx, op: SetXattr) -> Result<()> {
         self.require_xattr()?;
+        xattr::require_visible(cx.cred, &op.name, Errno::EPERM)?;
         xattr::set(self.tree.at(op.node)?.as_fd(), &op.name, &op.value, op.flags)
     }
 
-    fn listxattr(&self, _: &Cx, op: ListXattr) -> Result<Names> {
+    fn listxattr(&self, cx: &Cx, op: ListXattr) -> Result<Names> {
         self.require_xattr()?;
-        xattr::list(self.tree.at(op.node)?.as_fd())
+        let mut names = xattr::list(self.tree.at(op.node)?.as_fd())?;
+        names.retain(|name| xattr::is_visible(cx.cred, name));
+        Ok(names)
     }
 
-    fn removexattr(&self, _: &Cx, op: RemoveXattr) -> Result<()> {
+    fn removexattr(&self, cx: &Cx, op: RemoveXattr) -> Result<()> {
         self.require_xattr()?;
+        xattr::require_visible(cx.cred, &op.name, Errno::EPERM)?;
         xattr::remove(self.tree.at(op.node)?.as_fd(), &op.name)
     }
 

@@ -14,7 +14,6 @@ use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::{Errno, Error, Generation, Name, Node, Result};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +30,16 @@ pub(crate) struct Paths {
     nameless: Mutex<HashMap<Node, Arc<OwnedFd>>>,
 }
 
-/// Where a file should be: a node to start from, and a path from there.
-pub(crate) type Whereabouts = (Node, PathBuf);
+/// Where a file should be: a directory to start from, and a path from there.
+pub(crate) type Whereabouts = (Start, PathBuf);
+
+/// A directory to start from.
+pub(crate) enum Start {
+    /// One that is open.
+    Open(Arc<OwnedFd>),
+    /// One that can be opened.
+    Node(Node),
+}
 
 /// What tells the file apart from all others that ever had its path; the same for all its names, and the same in
 /// every process, so that one can take over the table of another.
@@ -128,16 +135,36 @@ impl Paths {
         self.nameless().get(&node).cloned()
     }
 
-    /// Where `node` may be, the likeliest place first.
-    pub(crate) fn whereabouts(&self, node: Node) -> Result<Vec<Whereabouts>> {
-        let places = self.table.names(self.inward(node)?)?;
-        let found = places.into_iter().filter_map(|(dir, name)| {
-            let mut path = self.table.path(dir).ok()?;
+    /// Where `node` may be, the likeliest place first; each starting from the nearest directory above it that `open`
+    /// has a descriptor of.
+    pub(crate) fn whereabouts(
+        &self,
+        node: Node,
+        open: impl Fn(Node) -> Option<Arc<OwnedFd>>,
+    ) -> Result<Vec<Whereabouts>> {
+        let names = self.table.names(self.inward(node)?)?;
+        Ok(names.into_iter().filter_map(|name| self.climb(name, &open)).collect())
+    }
+
+    fn climb(
+        &self,
+        (mut dir, name): (Node, Name),
+        open: &impl Fn(Node) -> Option<Arc<OwnedFd>>,
+    ) -> Option<Whereabouts> {
+        let mut path = vec![name];
+        let start = loop {
+            if dir == Node::ROOT {
+                // An anchor itself is never given out, so something is left below it.
+                break if self.anchored { Start::Node(anchor(&path.pop()?)?) } else { Start::Node(dir) };
+            }
+            if let Some(fd) = open(self.outward(dir)) {
+                break Start::Open(fd);
+            }
+            let (above, name) = self.table.names(dir).ok()?.into_iter().next()?;
             path.push(name);
-            let start = if self.anchored { anchor(&path.remove(0))? } else { Node::ROOT };
-            Some((start, path.iter().map(|name| OsString::from(name.as_os_str())).collect()))
-        });
-        Ok(found.collect())
+            dir = above;
+        };
+        Some((start, path.iter().rev().map(Name::as_os_str).collect()))
     }
 
     /// Whether `st` describes the file that `node` was given to.

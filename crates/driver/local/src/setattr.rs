@@ -9,7 +9,7 @@ use crate::caller::Callers;
 use crate::file::checked_offset;
 use crate::tree::proc_path;
 use outrigger_core::attr::MODE_PERMISSIONS;
-use outrigger_core::{Attr, Errno, Error, Result, SetAttrs, SetTime};
+use outrigger_core::{Attr, Credentials, Errno, Error, Result, SetAttrs, SetTime};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::process::{Gid, Uid};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +20,8 @@ pub(crate) struct Subject<'a, O> {
     pub(crate) fd: BorrowedFd<'a>,
     /// Opens it for writing, to cut it.
     pub(crate) open: O,
+    /// Who cuts it, if that clears its set-id bits.
+    pub(crate) unprivileged: Option<Credentials>,
 }
 
 impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
@@ -28,7 +30,7 @@ impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
     /// # Errors
     /// Those of chown(2), chmod(2), truncate(2) and utimensat(2); then owner, mode and size are as before.
     pub(crate) fn apply(self, callers: &Callers, attrs: &SetAttrs) -> Result<()> {
-        let Subject { fd, open } = self;
+        let Subject { fd, open, unprivileged } = self;
         let changes_owner = attrs.uid.is_some() || attrs.gid.is_some();
         let changes_times = attrs.atime.is_some() || attrs.mtime.is_some();
         let steps = [changes_owner, attrs.mode.is_some(), attrs.size.is_some(), changes_times];
@@ -44,7 +46,10 @@ impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
             }
             if let Some((file, size)) = &cut {
                 let resize = || rustix::fs::ftruncate(file, *size).map_err(failed);
-                if attrs.kill_setid { callers.run_without_setid_right(resize)? } else { resize()? }
+                match unprivileged {
+                    Some(caller) => callers.run_clearing_setid(caller, fd, resize)?,
+                    None => resize()?,
+                }
             }
             Ok(())
         };

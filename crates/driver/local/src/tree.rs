@@ -9,7 +9,7 @@ use crate::fd_cache::FdCache;
 use crate::handle::{FileHandle, MountId};
 use crate::options::LocalOptions;
 use crate::packing::Packing;
-use crate::paths::{Paths, open_beneath};
+use crate::paths::{Paths, Start, open_beneath};
 use crate::regular::RegularNodes;
 use outrigger_core::node_table::{NodeTable, Region};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
@@ -127,8 +127,11 @@ impl Tree {
 
     /// Opens a node that is known by path where it is, if it still is there.
     fn open_known_path(&self, node: Node) -> Result<OwnedFd, Error> {
-        for (start, path) in self.paths.whereabouts(node)? {
-            let start = self.at(start)?;
+        for (start, path) in self.paths.whereabouts(node, |dir| self.descriptors.get(dir))? {
+            let start = match start {
+                Start::Open(fd) => fd,
+                Start::Node(node) => self.at(node)?,
+            };
             match open_beneath(start.as_fd(), &path) {
                 Ok(fd) if self.paths.is_same(node, &stat(&fd, c"").map_err(failed)?) => return Ok(fd),
                 Err(error) if error.errno == Errno::EACCES || error.errno == Errno::EMFILE => {
@@ -247,15 +250,23 @@ impl Tree {
     /// Removes a name; `REMOVEDIR` among `flags` says that it is a directory's.
     pub(crate) fn remove(&self, dir: Node, name: &Name, flags: AtFlags) -> Result<(), Error> {
         let (at, c_name) = (self.at(dir)?, CName::new(name));
-        let orphan = self.orphan(dir, name);
+        let orphan = self.orphan(dir, at.as_fd(), name);
         rustix::fs::unlinkat(&*at, c_name.as_c_str(), flags).map_err(failed)?;
         self.paths.removed(dir, name);
         self.hold(orphan);
         Ok(())
     }
 
-    /// The node that would be without any name after `name` in `dir`, opened while it still has that.
-    fn orphan(&self, dir: Node, name: &Name) -> Option<(Node, Arc<OwnedFd>)> {
+    /// The node that may be without any name after `name` in `dir`, opened while it still has that: a client that
+    /// refers to it expects to find it until it forgets it.
+    fn orphan(&self, dir: Node, at: BorrowedFd<'_>, name: &Name) -> Option<(Node, Arc<OwnedFd>)> {
+        if let Some(handles) = &self.handles
+            && let Ok(Some(node)) = handles.node_of(at, CName::new(name).as_c_str())
+        {
+            // Its place is the cache of descriptors, which is bounded: not every client forgets.
+            drop(self.at(node));
+            return None;
+        }
         let node = self.paths.loses_last_name(dir, name)?;
         Some((node, self.at(node).ok()?))
     }
@@ -276,7 +287,7 @@ impl Tree {
         let (at, to) = (self.at(dir)?, self.at(to_dir)?);
         let (c_name, c_to_name) = (CName::new(name), CName::new(to_name));
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        let orphan = if exchange { None } else { self.orphan(to_dir, to_name) };
+        let orphan = if exchange { None } else { self.orphan(to_dir, to.as_fd(), to_name) };
         rustix::fs::renameat_with(&*at, c_name.as_c_str(), &*to, c_to_name.as_c_str(), flags)
             .map_err(failed)?;
         self.paths.renamed((dir, name), (to_dir, to_name), exchange);

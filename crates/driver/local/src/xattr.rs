@@ -7,7 +7,7 @@ use crate::attr::failed;
 use crate::tree::proc_path;
 use bytes::Bytes;
 use outrigger_core::ops::XattrFlags;
-use outrigger_core::{Result, XattrName};
+use outrigger_core::{Credentials, Result, XattrName};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
@@ -15,6 +15,21 @@ use std::os::fd::BorrowedFd;
 const LARGEST: usize = 64 << 10;
 /// Room that is enough for most values and lists.
 const USUAL: usize = 512;
+
+/// Whether `caller` may know of an attribute: those in `trusted` exist for root only (see xattr(7)), and the host, which
+/// sees us, cannot tell.
+pub(crate) fn is_visible(caller: Credentials, name: &XattrName) -> bool {
+    caller.uid == 0 || !name.starts_with(b"trusted.")
+}
+
+/// Refuses with `errno` what [`is_visible`] hides.
+pub(crate) fn require_visible(
+    caller: Credentials,
+    name: &XattrName,
+    errno: outrigger_core::Errno,
+) -> Result<()> {
+    if is_visible(caller, name) { Ok(()) } else { Err(errno.into()) }
+}
 
 /// The value of an attribute.
 pub(crate) fn get(fd: BorrowedFd<'_>, name: &XattrName) -> Result<Bytes> {

@@ -4,11 +4,16 @@
 mod common;
 
 use common::*;
-use outrigger_core::ops::{Create, Open, OpenDir, OpenFlags, ReadDir, ReadDirPlus, Unlink, Write};
+use outrigger_core::ops::{
+    Create, MkDir, Open, OpenDir, OpenFlags, ReadDir, ReadDirPlus, SetAttr, Unlink, Write,
+};
 use outrigger_core::reply::{COOKIE_MAX, DirentPlus};
-use outrigger_core::{BlockingDriver, Errno, Node, Payload};
+use outrigger_core::{BlockingDriver, Credentials, Cx, Errno, Node, Payload, SetAttrs, SetTime, Time};
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 /// Directories on each kind of file system there is here: the disk and memory.
 fn places() -> Vec<tempfile::TempDir> {
@@ -146,6 +151,90 @@ fn creating_over_what_is_no_file_never_opens_it() {
             let node = find(&local, file).expect("lookup").node;
             let op = Open { node, flags: OpenFlags::empty() };
             assert_eq!(local.open(&cx(), op).unwrap_err().errno, errno);
+        }
+    }
+}
+
+/// Set for the run of this program as nobody.
+const AS_NOBODY: &str = "OUTRIGGER_LOCAL_TEST_AS_NOBODY";
+const NOBODY: u32 = 65534;
+
+#[test]
+fn all_of_this_holds_without_privileges() {
+    if std::env::var_os(AS_NOBODY).is_some() {
+        assert!(!is_root());
+        return;
+    }
+    if !is_root() {
+        eprintln!("SKIPPED: already running without privileges");
+        return;
+    }
+    // The program may lie where nobody may not go.
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
+    let program = dir.path().join("operations");
+    std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("copy");
+    let output = Command::new(program).uid(NOBODY).gid(NOBODY).env(AS_NOBODY, "1").current_dir("/").output();
+    let output = output.expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn what_root_makes_for_others_is_theirs() {
+    if !is_root() {
+        eprintln!("SKIPPED: only root can make files for others");
+        return;
+    }
+    for place in places() {
+        let local = open(place.path());
+        let cred = Credentials { uid: NOBODY, gid: 1234 };
+        let theirs = Cx::new(2, cred, "test");
+        let op = Create {
+            dir: Node::ROOT,
+            name: name("file"),
+            mode: 0o4711,
+            flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL,
+        };
+        // The directory is root's and closed: whether the caller may write there is the door's to decide.
+        let attr = local.create(&theirs, op).expect("create").entry.attr;
+        assert_eq!((attr.uid, attr.gid, attr.permissions()), (NOBODY, 1234, 0o4711));
+        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o2775 };
+        let dir = local.mkdir(&theirs, op).expect("mkdir");
+        assert_eq!((dir.attr.uid, dir.attr.gid), (NOBODY, 1234));
+        let inside =
+            local.mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755 }).expect("mkdir");
+        assert_eq!((inside.attr.uid, inside.attr.gid), (0, 1234), "a set-group-id directory gives its group");
+        assert_eq!(
+            mkdir(&local, Node::ROOT, "own").expect("mkdir").attr.uid,
+            0,
+            "the thread is itself again"
+        );
+    }
+}
+
+#[test]
+fn a_combined_change_happens_as_a_whole_or_not_at_all() {
+    for place in places() {
+        let local = open(place.path());
+        std::fs::write(place.path().join("file"), b"content").expect("write");
+        let entry = find(&local, "file").expect("lookup");
+        let change = |attrs| local.setattr(&cx(), SetAttr { node: entry.node, handle: None, attrs });
+        let times = (Some(SetTime::To(Time::new(-5, 7))), Some(SetTime::To(Time::new(1 << 33, 999_999_999))));
+        let all = SetAttrs {
+            mode: Some(0o4600),
+            size: Some(3),
+            atime: times.0,
+            mtime: times.1,
+            ..SetAttrs::default()
+        };
+        let attr = change(all).expect("setattr").attr;
+        assert_eq!((attr.permissions(), attr.size, attr.atime), (0o4600, 3, Time::new(-5, 7)));
+        assert_eq!(attr.mtime, Time::new(1 << 33, 999_999_999), "cutting did not touch it afterwards");
+        let refused = SetAttrs { mode: Some(0o777), size: Some(u64::MAX), ..SetAttrs::default() };
+        assert_eq!(change(refused).unwrap_err().errno, Errno::EINVAL);
+        let refused = SetAttrs { mode: Some(0o777), size: Some(i64::MAX as u64), ..SetAttrs::default() };
+        if change(refused).is_err() {
+            assert_eq!(stat(&local, entry.node).expect("stat").permissions(), 0o4600, "the mode is back");
         }
     }
 }
