@@ -26,6 +26,7 @@
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`owed`] | exactly one reply per request |
+//! | [`paths`] | which path a node stands for, learnt from the messages that pass |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |
 //!
@@ -50,6 +51,7 @@ pub mod notify;
 pub mod ops;
 pub mod opset;
 pub mod owed;
+pub mod paths;
 pub mod payload;
 pub mod reply;
 pub mod runtime;

@@ -245,6 +245,8 @@ pub struct Dirent {
 }
 
 /// One name in a directory with what it leads to.
+///
+/// An entry with node number 0 says that the name exists and nothing more: no reference is counted for it.
 #[derive(Debug, Clone, PartialEq, Eq, Traverse, Wire)]
 pub struct DirentPlus {
     /// Where to continue after this entry: 1 to [`COOKIE_MAX`].

@@ -179,7 +179,10 @@ impl Wire for FileKind {
         self.dirent_type().put(out);
     }
     fn get(input: &mut Input) -> Result<Self, Malformed> {
-        FileKind::of_mode(u32::from(u8::get(input)?) << 12).ok_or(Malformed("FileKind"))
+        match u8::get(input)? {
+            kind @ ..=0o17 => FileKind::of_mode(u32::from(kind) << 12).ok_or(Malformed("FileKind")),
+            _ => Err(Malformed("FileKind")),
+        }
     }
 }
 
@@ -378,6 +381,13 @@ mod tests {
         Node(1).put(&mut bytes);
         put_bytes(b"a/b", &mut bytes);
         assert_eq!(Request::get(&mut Bytes::from(bytes)), Err(Malformed("Name")));
+    }
+
+    #[test]
+    fn a_file_kind_has_one_encoding() {
+        let decoded = |byte: u8| FileKind::get(&mut Bytes::copy_from_slice(&[byte]));
+        assert_eq!(decoded(6), Ok(FileKind::BlockDevice));
+        assert_eq!(decoded(0x96), Err(Malformed("FileKind")));
     }
 
     #[test]

@@ -12,15 +12,12 @@
 //! `short` cuts content; it does not know which lengths the caller would accept.
 #![forbid(unsafe_code)]
 
-// The same source as in the layer trace: layers share no crate but the core.
-#[path = "../../trace/src/paths.rs"]
-mod paths;
 mod rule;
 
 pub use rule::{Action, BadRule, Rule};
 
+use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
 use outrigger_core::{Answer, Cx, Error, Layer, OpCode, Payload, Place, Reply, Request, Runtime, Service};
-use paths::{Change, Paths, Subject, printable, subjects};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arguments and results in few words.
 
-use crate::paths::printable;
 use outrigger_core::ops::{Lock, OpenFlags};
+use outrigger_core::paths::printable;
 use outrigger_core::reply::{Entry, Opened};
 use outrigger_core::{Attr, FileKind, Handle, Reply, Request, SetAttrs, SetTime, Time};
 use std::fmt;

@@ -24,15 +24,14 @@ mod control;
 mod describe;
 mod line;
 mod locate;
-mod paths;
 
 pub use control::{QUEUE_LINES, TraceControl};
 pub use line::Format;
 
 use line::{Line, Outcome};
 use locate::Located;
+use outrigger_core::paths::{Change, Climb, Paths, Subject, printable, subjects};
 use outrigger_core::{Answer, BoxFuture, Cx, Layer, Place, Reply, Request, Runtime, Service};
-use paths::{Change, Climb, Paths, Subject, printable, subjects};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One line of a trace, for people or for programs.
 
-use crate::paths::printable;
+use outrigger_core::paths::printable;
 use outrigger_core::{Error, OpCode, Time};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;

@@ -4,8 +4,11 @@
 //! It works on the parts of messages ([`Traverse`]), not on operations, so it also names the files of operations
 //! added later. What it remembers is bounded: the nodes not mentioned for longest are forgotten first.
 
-use outrigger_core::ops::RenameFlags;
-use outrigger_core::{Name, Node, Reply, Request, Traverse, Visit};
+use crate::name::Name;
+use crate::node::Node;
+use crate::ops::{RenameFlags, Request};
+use crate::reply::Reply;
+use crate::traverse::{Traverse, Visit};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -14,13 +17,15 @@ const DEPTH: usize = 64;
 
 /// A file a request is about: a node, and the names to follow from there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Subject {
-    pub(crate) node: Node,
-    pub(crate) names: Vec<Name>,
+pub struct Subject {
+    /// The node.
+    pub node: Node,
+    /// The names to follow from it, none for the node itself.
+    pub names: Vec<Name>,
 }
 
 /// The files a request is about, in the order of its arguments: two for a rename, a link or a copy.
-pub(crate) fn subjects(request: &mut Request) -> Vec<Subject> {
+pub fn subjects(request: &mut Request) -> Vec<Subject> {
     struct Collect(Vec<Subject>);
     impl Visit for Collect {
         fn node(&mut self, node: &mut Node) {
@@ -38,15 +43,16 @@ pub(crate) fn subjects(request: &mut Request) -> Vec<Subject> {
 }
 
 /// The way to a file from the highest directory that is known.
-pub(crate) struct Climb {
-    pub(crate) start: Node,
+pub struct Climb {
+    /// The highest directory that is known.
+    pub start: Node,
     /// From the file up.
     names: Vec<Name>,
 }
 
 impl Climb {
     /// The path, given that of the start if somebody knows it; otherwise an unknown start shows as `#NODE`.
-    pub(crate) fn spell(&self, start: Option<&[u8]>) -> Vec<u8> {
+    pub fn spell(&self, start: Option<&[u8]>) -> Vec<u8> {
         let mut path = match start {
             Some(path) => path.strip_suffix(b"/").unwrap_or(path).to_vec(),
             None if self.start == Node::ROOT => Vec::new(),
@@ -62,7 +68,7 @@ impl Climb {
 }
 
 /// A bounded map between nodes and the names that lead to them.
-pub(crate) struct Paths {
+pub struct Paths {
     capacity: usize,
     young: Known,
     /// What was known when `young` was started; what is asked for moves over, the rest is dropped with it.
@@ -77,12 +83,12 @@ struct Known {
 
 impl Paths {
     /// Remembers at least the last `capacity` and at most twice as many nodes.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Paths { capacity: capacity.max(1), young: Known::default(), old: Known::default() }
     }
 
     /// Learns from a request that was about `subjects` and its reply.
-    pub(crate) fn learn(&mut self, change: Change, subjects: &[Subject], reply: &Reply) {
+    pub fn learn(&mut self, change: Change, subjects: &[Subject], reply: &Reply) {
         match (change, subjects, reply) {
             (_, _, Reply::Error(_)) => {}
             (Change::Rename { exchange }, [from, to], _) => self.renamed(from, to, exchange),
@@ -107,7 +113,7 @@ impl Paths {
     }
 
     /// Goes from `subject` up to the root, or to the first directory whose place is not known.
-    pub(crate) fn climb(&mut self, subject: &Subject) -> Climb {
+    pub fn climb(&mut self, subject: &Subject) -> Climb {
         let mut names: Vec<Name> = subject.names.iter().rev().cloned().collect();
         let mut start = subject.node;
         while start != Node::ROOT && names.len() < DEPTH {
@@ -170,14 +176,21 @@ impl Paths {
 
 /// What a request does to names, apart from what its reply tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub enum Change {
+    /// Nothing.
     None,
+    /// Its last name goes away.
     Remove,
-    Rename { exchange: bool },
+    /// Its first name becomes its last one.
+    Rename {
+        /// And the other way round.
+        exchange: bool,
+    },
 }
 
 impl Change {
-    pub(crate) fn of(request: &Request) -> Self {
+    /// What `request` does if it succeeds.
+    pub fn of(request: &Request) -> Self {
         match request {
             Request::Unlink(_) | Request::RmDir(_) => Change::Remove,
             Request::Rename(rename) => {
@@ -189,7 +202,7 @@ impl Change {
 }
 
 /// A path for people: bytes that are not printable ASCII or UTF-8 are escaped.
-pub(crate) fn printable(path: &[u8]) -> String {
+pub fn printable(path: &[u8]) -> String {
     let mut text = String::with_capacity(path.len());
     for chunk in path.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -210,9 +223,9 @@ pub(crate) fn printable(path: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::ops::{GetAttr, Link, Lookup, MkDir, Rename, Unlink, Walk};
-    use outrigger_core::reply::{Entry, Ttl};
-    use outrigger_core::{Attr, Generation};
+    use crate::ops::{GetAttr, Link, Lookup, MkDir, Rename, Unlink, Walk};
+    use crate::reply::{Entry, Ttl};
+    use crate::{Attr, Generation};
 
     fn name(text: &str) -> Name {
         Name::try_from(text).expect("a good name")
@@ -261,7 +274,7 @@ mod tests {
             |flags| Rename { dir: Node(1), name: name("a"), to_dir: Node(1), to_name: name("z"), flags };
         pass(&mut paths, rename(RenameFlags::EXCHANGE), Reply::Done(()));
         assert_eq!((path_of(&mut paths, 3), path_of(&mut paths, 4)), ("/z/file".into(), "/a".into()));
-        pass(&mut paths, rename(RenameFlags::empty()), Reply::Error(outrigger_core::Errno::EIO.into()));
+        pass(&mut paths, rename(RenameFlags::empty()), Reply::Error(crate::Errno::EIO.into()));
         assert_eq!(path_of(&mut paths, 4), "/a", "a rename that failed moved nothing");
     }
 
