@@ -6,11 +6,12 @@ use crate::subject::{Fd, Flags, Kind, Listed, Result, Subject};
 use outrigger_core::ops::{RenameFlags, XattrFlags};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Attr, Credentials, Errno, FileKind, SetTime, Time};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::panic;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// How often [`Tester::tick`] looks whether time has passed: far more than a clock tick takes.
 const TICKS: u32 = 1_000_000;
@@ -20,6 +21,7 @@ pub struct Tester<'a> {
     /// The subject, for calls on open files.
     pub fs: &'a dyn Subject,
     base: PathBuf,
+    ticks: AtomicU32,
 }
 
 /// What a case panics with to say that it does not apply here.
@@ -60,7 +62,7 @@ impl<T: Debug> Expect<T> for Result<T> {
 
 impl<'a> Tester<'a> {
     pub(crate) fn new(fs: &'a dyn Subject, base: PathBuf) -> Self {
-        Tester { fs, base }
+        Tester { fs, base, ticks: AtomicU32::new(0) }
     }
 
     /// The path of a name of this case from the subject's root.
@@ -80,11 +82,6 @@ impl<'a> Tester<'a> {
     /// Ends the case: it does not apply here.
     pub fn skip(&self, reason: &str) -> ! {
         panic::panic_any(Skip(reason.to_owned()))
-    }
-
-    /// Whether a kernel is between the case and the driver.
-    pub fn has_kernel(&self) -> bool {
-        self.fs.kind() != Kind::Direct
     }
 
     /// Runs `body` as another user and gives its result.
@@ -158,17 +155,23 @@ impl<'a> Tester<'a> {
         names
     }
 
-    /// Waits, by changing a file of its own, until new timestamps differ from those given so far.
+    /// Waits, by changing a file of its own, until new timestamps are later than all given so far; answers a time after
+    /// those.
     #[track_caller]
-    pub fn tick(&self) {
-        let path = "clock";
-        let fd = self.open(path, Flags::BOTH | Flags::CREATE).must();
+    pub fn tick(&self) -> Time {
+        let path = format!("clock-{}", self.ticks.fetch_add(1, Relaxed));
+        let fd = self.create(path);
+        // With a write-back cache the kernel stamps some changes with a clock that lags behind the driver's: being later
+        // than a stamp of either kind is what makes a difference.
+        let mut last = self.fs.fstat(fd).must().ctime;
         self.fs.write_at(fd, 0, b"t").must();
-        let before = self.fs.fstat(fd).must().ctime;
+        last = last.max(self.fs.fstat(fd).must().ctime);
         for _ in 0..TICKS {
             self.fs.write_at(fd, 0, b"t").must();
-            if self.fs.fstat(fd).must().ctime > before {
-                return self.close(fd);
+            let now = self.fs.fstat(fd).must().ctime;
+            if now > last {
+                self.close(fd);
+                return now;
             }
         }
         panic!("time stands still");
@@ -285,7 +288,7 @@ impl<'a> Tester<'a> {
 
 thread_local! {
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
-    static CATCHING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How a case ended.

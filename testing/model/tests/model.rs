@@ -3,7 +3,7 @@
 
 use outrigger_conformance::mount::{Mounted, obstacle};
 use outrigger_conformance::{Direct, HostDir, Kind};
-use outrigger_core::{Inline, Service};
+use outrigger_core::{Abilities, Answer, Cx, Inline, Notify, Reply, Request, Service};
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_model::{check, explore};
 use outrigger_runtime::Threads;
@@ -62,4 +62,28 @@ fn a_mount_of_a_directory_agrees() {
     let source = dir.path().join("source");
     fs::create_dir(&source).expect("a directory");
     explore_mount(source.to_str().expect("UTF-8"), "");
+}
+
+/// A tree whose driver forgets what it should do now and then.
+struct Forgetful(Arc<dyn Service>);
+
+impl Service for Forgetful {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        match request {
+            Request::Fallocate(_) => Answer::Ready(Reply::Done(())),
+            other => self.0.call(cx, other),
+        }
+    }
+    fn abilities(&self) -> Abilities {
+        self.0.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.0.attach(notify);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the shortest list that fails")]
+fn a_defect_is_found_and_its_list_shortened() {
+    explore(200, 80, |list| check(&Direct::new(Arc::new(Forgetful(mem()))), list));
 }
