@@ -40,7 +40,7 @@ pub enum Step {
     Found(Inode),
     /// A directory that was walked into has no more files.
     Left(Inode),
-    /// The directory the walk is in cannot be read any further.
+    /// The directory the walk is in cannot be read any further, or the file it came to cannot be followed.
     Failed(Error),
 }
 
@@ -99,7 +99,7 @@ impl Descent {
         match next {
             Some(Ok((name, inode))) => {
                 lengthen(&mut self.place, &name);
-                Some(Step::Found(self.resolve(inode)))
+                Some(self.resolve(inode))
             }
             Some(Err(error)) => Some(Step::Failed(error)),
             None => self.levels.pop().map(|level| Step::Left(level.inode)),
@@ -107,11 +107,15 @@ impl Descent {
     }
 
     /// What a symbolic link leads to, when links are followed and it leads anywhere.
-    fn resolve(&self, inode: Inode) -> Inode {
-        if self.follow && inode.kind() == FileKind::Symlink {
-            return self.place.find(Follow::Yes).unwrap_or(inode);
+    fn resolve(&self, inode: Inode) -> Step {
+        if !self.follow || inode.kind() != FileKind::Symlink {
+            return Step::Found(inode);
         }
-        inode
+        match self.place.find(Follow::Yes) {
+            Ok(target) => Step::Found(target),
+            Err(error) if error.errno == Errno::ELOOP => Step::Failed(error),
+            Err(_) => Step::Found(inode),
+        }
     }
 }
 

@@ -67,6 +67,11 @@ impl<'c> Output<'c> {
         }
     }
 
+    /// Remembers without a word how badly something went wrong.
+    pub fn fail(&self, status: Status) {
+        self.context.fail(status);
+    }
+
     /// Writes out what is buffered.
     ///
     /// # Errors

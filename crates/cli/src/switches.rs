@@ -3,10 +3,8 @@
 //!
 //! A command lists its options in a table and takes them one by one, in the order in which the user wrote them.
 
-use crate::status::Failure;
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 
 /// One option.
 #[derive(Debug, Clone, Copy)]
@@ -124,11 +122,6 @@ pub fn given(matches: &ArgMatches, table: &[Switch]) -> Vec<Given> {
     }
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().map(|(_, given)| given).collect()
-}
-
-/// Wrong usage of `command`: what is wrong, and where help is.
-pub fn wrong_usage(command: &str, wrong: impl fmt::Display) -> Failure {
-    Failure::new(format!("{wrong}\nTry 'outrigger {command} --help' for more information."))
 }
 
 /// The entry of `table` that `value` names, in full or by a beginning that fits no other.

@@ -69,7 +69,7 @@ const FOUND: &[&str] = &[
     "-perm /6000",
     "-perm -u+x,g+x",
     "-perm u=rw,go=r",
-    "-perm /0",
+    "-perm /0002",
     "-perm x",
     "-user root -name k",
     "-user daemon",

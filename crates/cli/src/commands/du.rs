@@ -11,8 +11,9 @@ use crate::format::human::Unit;
 use crate::format::quote::for_message;
 use crate::getopt::{Arguments, Table};
 use crate::output::{Output, why};
+use crate::say::usage;
 use crate::status::{Failure, Status};
-use crate::switches::{Given, Switch, Takes, wrong_usage};
+use crate::switches::{Given, Switch, Takes};
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Attr, Time};
 use serde_json::json;
@@ -93,6 +94,7 @@ struct Options {
     count_links: bool,
     summarize: bool,
     depth: Option<usize>,
+    depth_given: bool,
     count: Count,
     unit: Unit,
     follow: bool,
@@ -112,6 +114,7 @@ impl Options {
             count_links: false,
             summarize: false,
             depth: None,
+            depth_given: false,
             count: Count::Allocated,
             unit: Unit::of_environment(&["DU_BLOCK_SIZE"]),
             follow: false,
@@ -151,8 +154,9 @@ impl Options {
                 self.unit = Unit::parse(&text).ok_or_else(wrong)?;
             }
             "depth" => {
-                let wrong = |_| wrong_usage("du", format_args!("invalid maximum depth '{text}'"));
+                let wrong = |_| usage("du", format!("invalid maximum depth '{text}'"));
                 self.depth = Some(text.parse().map_err(wrong)?);
+                self.depth_given = true;
             }
             "threshold" => {
                 let wrong = || Failure::new(format!("invalid --threshold argument '{text}'"));
@@ -167,11 +171,11 @@ impl Options {
 
     fn check(mut self) -> Result<Self, Failure> {
         if self.summarize && self.all {
-            return Err(wrong_usage("du", "cannot both summarize and show all entries"));
+            return Err(usage("du", "cannot both summarize and show all entries"));
         }
         if let (true, Some(depth @ 1..)) = (self.summarize, self.depth) {
-            let conflict = format_args!("warning: summarizing conflicts with --max-depth={depth}");
-            return Err(wrong_usage("du", conflict));
+            let conflict = format!("warning: summarizing conflicts with --max-depth={depth}");
+            return Err(usage("du", conflict));
         }
         if self.summarize {
             self.depth = Some(0);
@@ -201,6 +205,9 @@ impl Run for Du {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let options = Options::new(&self.given)?;
+        if self.given.iter().any(|option| option.id == "summarize") && options.depth_given {
+            context.complain(Status::Success, "warning: summarizing is the same as using --max-depth=0");
+        }
         let mut places = self.operands;
         if places.is_empty() {
             places.push(".".into());
@@ -324,7 +331,7 @@ impl Counter<'_> {
     fn is_known(&mut self, place: &Place, inode: &Inode) -> bool {
         let attr = inode.attr();
         let several = attr.nlink > 1 && !inode.is_dir();
-        if !(self.identify_all || (several && !self.options.count_links)) {
+        if self.options.count_links || !(self.identify_all || several) {
             return false;
         }
         let tree = place.client.abilities().tree.clone();

@@ -25,6 +25,7 @@ pub mod stat;
 pub mod status;
 pub mod touch;
 pub mod trace;
+pub mod tree;
 pub mod truncate;
 pub mod umount;
 pub mod write;
@@ -72,6 +73,7 @@ macro_rules! commands {
 commands! {
     #[doc = "List directories"] ls::Ls;
     #[doc = "Show the attributes of files or of a tree"] stat::Stat;
+    #[doc = "Show directories as a tree"] tree::Tree;
     #[doc = "Find files"] find::Find;
     #[doc = "Count how much space files take"] du::Du;
     #[doc = "Show size and free space of trees"] df::Df;

@@ -7,6 +7,7 @@ use super::Run;
 use crate::context::{Context, Place};
 use crate::format::quote::before_colon;
 use crate::output::{Output, why};
+use crate::say::usage;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_client::Follow;
@@ -46,7 +47,7 @@ pub struct Readlink {
     #[arg(short, long)]
     zero: bool,
     /// The symbolic links.
-    #[arg(value_name = "LOCATION", required = true)]
+    #[arg(value_name = "LOCATION")]
     places: Vec<OsString>,
 }
 
@@ -66,6 +67,9 @@ impl Run for Readlink {
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
+        if self.places.is_empty() {
+            return Err(usage(Self::NAME, "missing operand"));
+        }
         let mut output = Output::new(context);
         if self.no_newline && self.places.len() > 1 {
             output.complain(Status::Success, "ignoring --no-newline with multiple arguments");
@@ -145,6 +149,10 @@ fn canonical(place: &Place, must_exist: MustExist) -> TreeResult<Vec<u8>> {
         match done.find(Follow::No) {
             Ok(inode) if inode.kind() == FileKind::Symlink => {
                 links += 1;
+                if links > LINKS_MAX && must_exist == MustExist::None {
+                    missing = true;
+                    continue;
+                }
                 if links > LINKS_MAX {
                     return Err(Errno::ELOOP.into());
                 }

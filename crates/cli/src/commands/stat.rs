@@ -12,6 +12,7 @@ use crate::format::quote::{Quoting, Style, for_message};
 use crate::format::record::Record;
 use crate::format::time::Zone;
 use crate::output::{Output, why};
+use crate::say::usage;
 use crate::status::{Failure, Status};
 use crate::switches::keyword;
 use clap::Args;
@@ -43,7 +44,7 @@ pub struct Stat {
     #[arg(short, long)]
     terse: bool,
     /// What to show.
-    #[arg(value_name = "LOCATION", required = true)]
+    #[arg(value_name = "LOCATION")]
     places: Vec<OsString>,
 }
 
@@ -66,8 +67,11 @@ impl Run for Stat {
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
+        if self.places.is_empty() {
+            return Err(usage(Self::NAME, "missing operand"));
+        }
         let mut output = Output::new(context);
-        let mut printer = Printer::new()?;
+        let mut printer = Printer::new(self.format.is_some() || self.printf.is_some());
         for text in &self.places {
             output.proceed()?;
             let shown = match context.place(text) {
@@ -184,15 +188,13 @@ struct Printer {
 }
 
 impl Printer {
-    fn new() -> Result<Self, Failure> {
-        let style = match env::var_os("QUOTING_STYLE") {
-            None => Style::ShellEscapeAlways,
-            Some(value) => {
-                keyword(&Style::NAMES, &value, "QUOTING_STYLE").unwrap_or(Style::ShellEscapeAlways)
-            }
-        };
-        let quoting = Quoting::new(style);
-        Ok(Printer { owners: Owners::default(), zone: Zone::of_environment(), quoting })
+    /// A printer of names in the style of the environment; otherwise a format of the user has them quoted always.
+    fn new(user_format: bool) -> Self {
+        let default = if user_format { Style::ShellEscapeAlways } else { Style::ShellEscape };
+        let chosen = env::var_os("QUOTING_STYLE");
+        let style = chosen.and_then(|value| keyword(&Style::NAMES, &value, "QUOTING_STYLE").ok());
+        let quoting = Quoting::new(style.unwrap_or(default));
+        Printer { owners: Owners::default(), zone: Zone::of_environment(), quoting }
     }
 
     fn file(&mut self, out: &mut Vec<u8>, directive: &Directive, place: &Place, inode: &Inode) {

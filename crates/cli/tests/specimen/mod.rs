@@ -178,16 +178,21 @@ impl Specimen {
 
     /// What `outrigger` says to `args` inside the specimen.
     pub fn ours(&self, args: &[&str]) -> Said {
-        self.run(env!("CARGO_BIN_EXE_outrigger"), args, &[])
+        let Output { stdout, stderr, status } = self.output(env!("CARGO_BIN_EXE_outrigger"), args, &[]);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Said { out: text(&stdout), err: text(&stderr), code: status.code() }
     }
 
     fn run(&self, program: &str, args: &[&str], variables: &[(&str, &str)]) -> Said {
+        let Output { stdout, stderr, status } = self.output(program, args, variables);
+        Said { out: visible(&stdout), err: visible(&stderr), code: status.code() }
+    }
+
+    fn output(&self, program: &str, args: &[&str], variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(program);
         command.args(args).current_dir(self.path()).env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin");
         command.env("LC_ALL", "C").env("TZ", "CET-1CEST,M3.5.0,M10.5.0/3").env("TERM", "xterm");
-        let Output { stdout, stderr, status } =
-            command.envs(variables.iter().copied()).output().expect(program);
-        Said { out: visible(&stdout), err: visible(&stderr), code: status.code() }
+        command.envs(variables.iter().copied()).output().expect(program)
     }
 
     /// Compares both programs for each line of `table`: arguments separated by blanks.

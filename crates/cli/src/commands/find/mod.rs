@@ -23,7 +23,7 @@ use crate::status::{Failure, Status};
 use clap::Args;
 use expression::{Action, Expression, Test};
 use outrigger_client::{Follow, Inode};
-use outrigger_core::{Clock, Error, FileKind, Time};
+use outrigger_core::{Clock, Errno, Error, FileKind, Time};
 use parse::{Links, Plan};
 use printf::{Printer, Subject, base, target};
 use std::ffi::OsString;
@@ -204,7 +204,7 @@ impl Finder<'_> {
                 subject.inode.kind() == FileKind::Symlink && glob.matches(&target(subject.inode))
             }
             Test::Kind(kinds) => FileKind::of_mode(attr.mode).is_some_and(|kind| kinds.contains(&kind)),
-            Test::TargetKind(kinds) => kinds.contains(&self.other_kind(subject)),
+            Test::TargetKind(kinds) => self.other_kind(subject).is_some_and(|kind| kinds.contains(&kind)),
             Test::Size(number, unit) => number.accepts(attr.size.div_ceil(*unit)),
             Test::Age(clock, age) => clock.of(attr).is_some_and(|time| age.accepts(time, self.now)),
             Test::Newer(clock, than) => clock.of(attr).is_some_and(|time| time > *than),
@@ -220,9 +220,16 @@ impl Finder<'_> {
     }
 
     /// The kind `-xtype` looks at: that of the target, or with `-L` that of the link.
-    fn other_kind(&self, subject: Subject<'_>) -> FileKind {
+    fn other_kind(&mut self, subject: Subject<'_>) -> Option<FileKind> {
         let follow = if self.plan.links == Links::Always { Follow::No } else { Follow::Yes };
-        subject.place.find(follow).map_or(FileKind::Symlink, |inode| inode.kind())
+        match subject.place.find(follow) {
+            Ok(inode) => Some(inode.kind()),
+            Err(error) if error.errno == Errno::ELOOP => {
+                self.complain(subject.place, &error);
+                None
+            }
+            Err(_) => Some(FileKind::Symlink),
+        }
     }
 
     fn is_empty(&mut self, subject: Subject<'_>) -> bool {

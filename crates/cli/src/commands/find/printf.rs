@@ -91,7 +91,7 @@ impl Printer {
             owners: Owners::default(),
             zone: Zone::of_environment(),
             now,
-            quoting: Quoting::new(Style::Escape),
+            quoting: Quoting::new(Style::Escape).and(b" \""),
             widths: [9, 6, 3, 8, 8, 8],
         }
     }
@@ -158,7 +158,6 @@ impl Printer {
             b'S' => b"%S.%N0",
             b'T' | b'X' => b"%H:%M:%S.%N0",
             b'r' => b"%I:%M:%S.%N0 %p",
-            b'c' => b"%a %b %e %H:%M:%S.%N0 %Y",
             letter => return self.zone.show(time, &[b'%', letter]),
         };
         self.zone.show(time, format)

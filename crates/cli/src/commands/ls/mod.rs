@@ -21,6 +21,8 @@ mod order;
 mod print;
 mod table;
 
+pub use order::by_version;
+
 use super::Run;
 use crate::context::{Context, Place};
 use crate::descent::shorten;

@@ -5,8 +5,9 @@ use crate::format::colour::{Colours, Part};
 use crate::format::glob::Glob;
 use crate::format::human::Unit;
 use crate::format::quote::{Quoting, Style};
+use crate::say::usage;
 use crate::status::{Failure, Status};
-use crate::switches::{Given, keyword, wrong_usage};
+use crate::switches::{Given, keyword};
 use std::env;
 use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -231,7 +232,7 @@ impl Options {
 }
 
 fn word<T: Copy + PartialEq>(table: &[(&str, T)], option: &Given, name: &str) -> Result<T, Failure> {
-    keyword(table, &option.value, name).map_err(|wrong| wrong_usage("ls", wrong))
+    keyword(table, &option.value, name).map_err(|wrong| usage("ls", wrong))
 }
 
 fn terminal() -> bool {
@@ -514,7 +515,7 @@ impl Chosen {
             Some((_, old, recent)) => pair(old, recent),
             None => {
                 let wrong = format!("invalid argument '{style}' for 'time style'\n{TIME_STYLE_HELP}");
-                Err(Failure { status: Status::Serious, ..wrong_usage("ls", wrong) })
+                Err(Failure { status: Status::Serious, ..usage("ls", wrong) })
             }
         }
     }
