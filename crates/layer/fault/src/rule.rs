@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rules and their text.
 
-use crate::paths::Subject;
 use globset::{GlobBuilder, GlobMatcher};
+use outrigger_core::paths::Subject;
 use outrigger_core::{Class, Errno, Node, OpCode, OpSet};
 use std::ffi::OsStr;
 use std::fmt;
