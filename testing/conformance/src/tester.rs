@@ -2,7 +2,7 @@
 //! What a case works with: the subject below a directory of its own, and results that must be what the case says.
 
 use crate::direct::Direct;
-use crate::subject::{Fd, Flags, Kind, Listed, Result, Subject};
+use crate::subject::{Fd, Flags, Listed, Result, Subject};
 use outrigger_core::ops::{RenameFlags, XattrFlags};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Attr, Credentials, Errno, FileKind, SetTime, Time};
