@@ -1,5 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory of the host as a tree, never left.
+//!
+//! [`Local`] is a [`BlockingDriver`](outrigger_core::BlockingDriver) over the host's own system calls. Calls that a
+//! local disk answers at once run on the thread that asks; what waits for stable storage or moves much data does not
+//! (see its [`Prompt`](outrigger_core::Prompt)).
+//!
+//! # Never left
+//!
+//! A name is one component, looked up relative to the descriptor of its directory; neither `..` nor a path occurs.
+//! Symbolic links are told verbatim and never followed. Only regular files and directories are opened, so that no pipe
+//! waits and no device acts. A node known by path is resolved by openat2(2) beneath the root without any link, and is
+//! believed only when the inode there is the one it was given to.
+//!
+//! # Identity
+//!
+//! | where | nodes are | they survive |
+//! |---|---|---|
+//! | as root (`CAP_DAC_READ_SEARCH`), on ext4, xfs, btrfs, f2fs, tmpfs | inode number and generation: a file handle in 64 bits | everything, without any memory |
+//! | elsewhere, without privileges, or with `handles=off` | slots of a [`NodeTable`](outrigger_core::NodeTable) | a restart, if the table does ([`Local::open_with_state`]) |
+//! | on file systems mounted below the directory | slots of the table | as above |
+//!
+//! With handles, a number that a client made up may name any file of the same file system. Kernels do not make up
+//! numbers; a door that takes them from strangers has to authenticate them, or to be given `handles=off`.
+//!
+//! A name removed by others leaves its node `ESTALE`. A name removed through this driver leaves it alive until it is
+//! forgotten: by path always, with handles while its descriptor stays among the [`LocalOptions::descriptors`] last used.
+//!
+//! # System calls
+//!
+//! With handles, and with directories among the descriptors kept:
+//!
+//! | operation | calls |
+//! |---|---|
+//! | lookup | name_to_handle_at, statx |
+//! | getattr | statx (open_by_handle_at first, when the node's descriptor is not kept) |
+//! | open, release | open_by_handle_at; close |
+//! | create | openat, name_to_handle_at, statx |
+//! | mkdir, mknod, symlink, link | the call, name_to_handle_at, statx |
+//! | unlink, rmdir, rename over a file | name_to_handle_at, open_by_handle_at, the call |
+//! | read, write | pread (or none, when the door splices), pwrite |
+//! | readdir; readdirplus | getdents64 for 16 KiB of names; and name_to_handle_at, statx for each |
+//!
+//! By path, lookup is one statx, and open goes through `/proc/self/fd`.
+//!
+//! # Credentials
+//!
+//! As root, new files are made with the caller's user and group as the thread's own, so that the host decides about
+//! set-group-id directories, default ACLs and quotas; four calls more, and none for root. Whether a caller may do what it
+//! asks is the door's to decide (FUSE: `default_permissions`). Without privileges everything happens as ourselves, and
+//! the host decides. `trusted` attributes exist for root only.
+//!
+//! # Limits
+//!
+//! * [`Local::open`] sets the umask of the process to 0: requests carry final modes.
+//! * Locks are not served. A kernel then keeps those of its own clients, with all rules of POSIX, but programs that work
+//!   in the directory beside the door do not see them.
+//! * Two files on different mounts below the directory may show the same inode number; their nodes differ.
+//! * With `xdev=off` mounts below the directory are not seen at all: the driver works on a copy of its mount.
+//! * ioctl(2) knows the attribute flags of chattr(1) (`FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`).
+//! * `O_DIRECT` is not passed to the host; change times cannot be set.
+//! * A file moved by others keeps its node with handles; by path it is found again when somebody looks.
 #![deny(unsafe_code)]
 
 mod attr;

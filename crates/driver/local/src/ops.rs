@@ -233,7 +233,7 @@ impl BlockingDriver for Local {
     fn tmpfile(&self, cx: &Cx, op: TmpFile) -> Result<Created> {
         let dir = self.tree.at(op.dir)?;
         let exclusive = if op.flags.contains(OpenFlags::EXCL) { OFlags::EXCL } else { OFlags::empty() };
-        let flags = host_flags(op.flags) - OFlags::NOFOLLOW | OFlags::TMPFILE | exclusive;
+        let flags = host_flags(op.flags) | OFlags::TMPFILE | exclusive;
         let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
         let fd = self.callers.run_as(cx.cred, make)?;
         let entry = self.tree.identify_nameless(fd.as_fd())?;

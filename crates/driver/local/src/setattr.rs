@@ -50,6 +50,8 @@ impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
                     Some(caller) => callers.run_clearing_setid(caller, fd, resize)?,
                     None => resize()?,
                 }
+                // Without privileges that clears the set-id bits just given.
+                attrs.mode.filter(|mode| mode & 0o6000 != 0).map_or(Ok(()), |mode| chmod(fd, mode))?;
             }
             Ok(())
         };

@@ -151,7 +151,8 @@ impl Tree {
             // The path leads to the very inode; it is itself a symbolic link that has to be followed.
             _ => {
                 let path = proc_path(&*self.at(node)?);
-                openat(CWD, path, flags - OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(failed)
+                let flags = (flags - OFlags::NOFOLLOW) | OFlags::CLOEXEC;
+                openat(CWD, path, flags, Mode::empty()).map_err(failed)
             }
         }
     }
@@ -244,7 +245,10 @@ impl Tree {
         if node == Node::ROOT {
             return openat(&*self.root, c".", flags, Mode::empty()).map_err(failed);
         }
-        self.reopen(node, flags)
+        self.reopen(node, flags).map_err(|error| match error.errno {
+            Errno::ELOOP => Errno::ENOTDIR.into(),
+            _ => error,
+        })
     }
 
     /// Removes a name; `REMOVEDIR` among `flags` says that it is a directory's.

@@ -198,8 +198,9 @@ fn what_root_makes_for_others_is_theirs() {
         // The directory is root's and closed: whether the caller may write there is the door's to decide.
         let attr = local.create(&theirs, op).expect("create").entry.attr;
         assert_eq!((attr.uid, attr.gid, attr.permissions()), (NOBODY, 1234, 0o4711));
-        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o2775 };
+        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o775 };
         let dir = local.mkdir(&theirs, op).expect("mkdir");
+        std::fs::set_permissions(place.path().join("dir"), PermissionsExt::from_mode(0o2775)).expect("chmod");
         assert_eq!((dir.attr.uid, dir.attr.gid), (NOBODY, 1234));
         let inside =
             local.mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755 }).expect("mkdir");
