@@ -2,14 +2,20 @@
 //! Ctrl-C: the first asks the command to stop and to tidy up, the second ends it at once.
 
 use outrigger_core::Cancel;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::io;
-use std::sync::Arc;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
+
+/// Ends, and so becomes readable, with the first signal.
+static WAKE: OnceLock<OwnedFd> = OnceLock::new();
 
 /// The signal that asked the command to stop, if any did.
 #[derive(Debug, Clone, Default)]
@@ -40,13 +46,33 @@ pub fn install(cancel: &Cancel) -> io::Result<Caught> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let (caught, cancel) = (Caught::default(), cancel.clone());
     let first = caught.clone();
+    let (wake, asleep) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A second installation keeps the first pipe, whose end has the same meaning.
+    drop(WAKE.set(wake));
     thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             first.0.store(signal, Ordering::Release);
             cancel.raise();
+            drop(asleep);
         }
     })?;
     Ok(caught)
+}
+
+/// Waits until `input` can be read or has ended; `false` when a signal came first.
+///
+/// # Errors
+/// As poll(2).
+pub fn wait_readable(input: impl AsFd) -> io::Result<bool> {
+    let Some(wake) = WAKE.get() else { return Ok(true) };
+    let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&input, PollFlags::IN)];
+    loop {
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => return Ok(fds[0].revents().is_empty()),
+        }
+    }
 }
 
 /// Ends the program as a program without a handler ends when its reader has gone: silently, by SIGPIPE.

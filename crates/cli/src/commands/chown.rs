@@ -279,17 +279,21 @@ impl Changer<'_> {
 
     fn tell(&mut self, uid: u32, gid: u32, name: &[u8], changed: bool, done: bool) {
         let name = quoted(name);
-        let from = match (self.to.uid, self.to.gid) {
-            (None, None) => return println!("ownership of {name} retained"),
-            (Some(_), None) => self.user(uid),
-            (None, Some(_)) if !changed => format!(":{}", self.group(gid)),
-            _ => format!("{}:{}", self.user(uid), self.group(gid)),
+        // A group given as a number alone is spoken of as a group; one given by name as an ownership without owner.
+        let number = self.to.group.clone().filter(|group| group.parse::<u32>().is_ok());
+        let (what, from, to) = match (self.to.uid, self.to.gid, number) {
+            (None, None, _) => return println!("ownership of {name} retained"),
+            (Some(_), None, _) => ("ownership", self.user(uid), self.to.text().unwrap_or_default()),
+            (None, Some(_), Some(group)) => ("group", self.group(gid), group),
+            _ => {
+                let from = format!("{}:{}", self.user(uid), self.group(gid));
+                ("ownership", from, self.to.text().unwrap_or_default())
+            }
         };
-        let to = self.to.text().unwrap_or_default();
         match (done, changed) {
-            (true, true) => println!("changed ownership of {name} from {from} to {to}"),
-            (true, false) => println!("ownership of {name} retained as {from}"),
-            (false, _) => println!("failed to change ownership of {name} from {from} to {to}"),
+            (true, true) => println!("changed {what} of {name} from {from} to {to}"),
+            (true, false) => println!("{what} of {name} retained as {from}"),
+            (false, _) => println!("failed to change {what} of {name} from {from} to {to}"),
         }
     }
 }

@@ -157,7 +157,7 @@ impl Settings {
             return Err(failed(Errno::EXDEV.into()));
         }
         let make = |dir: &Inode, name: &Name| dir.link(&inode, name).map(drop);
-        let made = self.make(&link, Some(&inode), shown(&source), make);
+        let made = self.make(&link, Some(&inode), source.parent().ok(), shown(&source), make);
         made.map_err(|problem| problem.into_problem(failed))?;
         self.announce(&link, "=>", shown(&source));
         Ok(())
@@ -186,7 +186,7 @@ impl Settings {
         };
         let to = Target::new(text.clone()).map_err(failed)?;
         let make = |dir: &Inode, name: &Name| dir.symlink(name, to.clone()).map(drop);
-        let made = self.make(&link, None, &text, make);
+        let made = self.make(&link, None, None, &text, make);
         made.map_err(|problem| problem.into_problem(failed))?;
         self.announce(&link, "->", &text);
         Ok(())
@@ -204,6 +204,7 @@ impl Settings {
         &self,
         link: &Place,
         same: Option<&Inode>,
+        source: Option<(Inode, Name)>,
         target: &[u8],
         make: impl Fn(&Inode, &Name) -> Result<(), Error>,
     ) -> Result<(), Unmade> {
@@ -220,9 +221,14 @@ impl Settings {
         if existing.is_dir() {
             return Err(Unmade::Said(format!("{}: cannot overwrite directory", link.display())));
         }
-        if same.is_some_and(|same| same.is_same(&existing)) {
+        // Another name of the same file may be replaced, its only name not.
+        if source.is_some_and(|(source_dir, source)| source == name && source_dir.is_same(&dir)) {
             let (link, target) = (quoted(shown(link)), quoted(target));
             return Err(Unmade::Said(format!("{target} and {link} are the same file")));
+        }
+        // Moving one name of a file over another of the same file does nothing: it is as it should be already.
+        if same.is_some_and(|same| same.is_same(&existing)) {
+            return Ok(());
         }
         if self.ask && !agrees("ln", &format!("replace {}", quoted(shown(link)))) {
             return Err(Unmade::Declined);

@@ -10,6 +10,7 @@ use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::creating;
+use crate::interrupt;
 use crate::say::quoted;
 use crate::status::Failure;
 use crate::temporary;
@@ -107,15 +108,15 @@ impl Write {
     fn fill(&self, context: &Context, file: &File, mut at: u64) -> Result<(), Error> {
         let mut input = io::stdin().lock();
         loop {
-            let mut block = Vec::with_capacity(BLOCK);
-            let count = input.by_ref().take(BLOCK as u64).read_to_end(&mut block)?;
-            if context.cancel.is_raised() {
+            if !interrupt::wait_readable(io::stdin())? || context.cancel.is_raised() {
                 return Err(Errno::EINTR.into());
             }
+            let mut block = vec![0; BLOCK];
+            let count = input.read(&mut block)?;
             if count == 0 {
                 return if self.no_sync { Ok(()) } else { file.sync(false) };
             }
-            file.write_all_at(at, Bytes::from(block))?;
+            file.write_all_at(at, Bytes::from(block).slice(..count))?;
             at += count as u64;
         }
     }

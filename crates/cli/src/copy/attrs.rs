@@ -29,7 +29,7 @@ fn final_mode(shared: &Shared, source: &Attr, made: Option<u32>, target: &Attr) 
     } else if preserve.default_mode {
         made?;
         let default = if source.is_dir() { 0o777 } else { 0o666 };
-        default & !shared.umask
+        (default & !shared.umask) | (target.permissions() & 0o1000)
     } else {
         // The set-gid bit of a directory comes from its parent.
         (made? & !shared.umask) | (target.permissions() & 0o6000)

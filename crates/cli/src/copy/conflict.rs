@@ -12,6 +12,8 @@ use outrigger_core::{FileKind, Name};
 pub(super) struct Conflict<'a> {
     pub(super) shared: &'a Shared,
     pub(super) source: &'a Inode,
+    /// Where the source leads, if it is a symbolic link and an operand.
+    pub(super) leads_to: Option<&'a Inode>,
     /// The directory and the name.
     pub(super) dir: &'a Inode,
     pub(super) name: &'a Name,
@@ -44,6 +46,9 @@ impl Conflict<'_> {
             return Decision::Skip;
         }
         let there = followed.as_ref().unwrap_or(&existing);
+        if !self.source.is_dir() && self.stays(there) {
+            return Decision::Skip;
+        }
         match (self.source.is_dir(), there.is_dir()) {
             (true, true) => return Decision::Merge(followed.unwrap_or(existing)),
             (true, false) => {
@@ -61,8 +66,11 @@ impl Conflict<'_> {
             }
             (false, false) => {}
         }
-        if !self.is_wanted(there) {
-            return Decision::Skip;
+        if self.shared.options.existing == Existing::Ask {
+            let question = format!("overwrite {}", quoted(self.to));
+            if !self.shared.progress.aside(|| agrees(self.shared.options.command, &question)) {
+                return Decision::Skip;
+            }
         }
         self.replace(existing, followed)
     }
@@ -72,23 +80,16 @@ impl Conflict<'_> {
         let there = followed.unwrap_or(existing);
         // A removed name does not take the file with it while it has others.
         let survives = options.remove_destination && existing.attr().nlink > 1;
-        self.source.is_same(there) && !survives
+        // A symbolic link must not take the place of the file it leads to.
+        let leads_there = self.leads_to.is_some_and(|target| target.is_same(there));
+        (self.source.is_same(there) && !survives) || leads_there
     }
 
-    /// Whether the options and the user want `there` replaced.
-    fn is_wanted(&self, there: &Inode) -> bool {
+    /// Whether the options leave `there` alone.
+    fn stays(&self, there: &Inode) -> bool {
         let options = &self.shared.options;
-        if options.update && there.attr().mtime >= self.source.attr().mtime {
-            return false;
-        }
-        match options.existing {
-            Existing::Keep => false,
-            Existing::Replace => true,
-            Existing::Ask => {
-                let question = format!("overwrite {}", quoted(self.to));
-                self.shared.progress.aside(|| agrees(options.command, &question))
-            }
-        }
+        options.existing == Existing::Keep
+            || (options.update && there.attr().mtime >= self.source.attr().mtime)
     }
 
     fn replace(&self, existing: Inode, followed: Option<Inode>) -> Decision {

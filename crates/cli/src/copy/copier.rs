@@ -112,7 +112,7 @@ impl<'c> Copier<'c> {
 
     /// Makes the directory `target` as a copy of `source` without its content, unless it exists; whether it is there.
     pub fn make_parent(&mut self, source: &Place, target: &Place) -> bool {
-        let made = source.find(Follow::Yes).and_then(|inode| self.try_make_parent(inode, target));
+        let made = source.find(Follow::Yes).and_then(|inode| self.try_make_parent(source, inode, target));
         if let Err(error) = &made {
             self.shared.cannot("cannot make directory", shown(target), error);
         }
@@ -120,13 +120,18 @@ impl<'c> Copier<'c> {
         made.is_ok()
     }
 
-    fn try_make_parent(&mut self, source: Inode, target: &Place) -> Result<(), Error> {
+    fn try_make_parent(&mut self, from: &Place, source: Inode, target: &Place) -> Result<(), Error> {
         let (dir, name) = target.parent()?;
         if dir.find(&name)?.is_some() {
             return Ok(());
         }
         let mode = source.attr().permissions() & 0o1777;
         let inode = dir.mkdir(&name, (mode & !self.shared.umask) | 0o700)?;
+        if self.shared.options.verbose && !self.shared.options.json {
+            // Without quotes, as GNU cp has it.
+            let name = |place: &Place| place.display().to_string();
+            self.shared.say(format!("{} -> {}", name(from), name(target)));
+        }
         let finish = Finish { source: Arc::new(source), made: Some(mode), to: shown(target).to_vec() };
         self.parents.push(Directory::copied(inode, finish, None, &self.shared));
         Ok(())
@@ -327,9 +332,12 @@ impl<'c> Copier<'c> {
             self.shared.complain(format_args!("will not overwrite just-created {to} with {from}"));
             return Decision::Skip;
         }
+        let is_link = item.operand.is_some() && item.source.kind() == FileKind::Symlink;
+        let leads_to = if is_link { item.source.client().walk(&item.path, Follow::Yes).ok() } else { None };
         let conflict = Conflict {
             shared: &self.shared,
             source: &item.source,
+            leads_to: leads_to.as_ref(),
             dir: &item.dir.inode,
             name: &item.name,
             named: item.operand.is_some(),
@@ -348,8 +356,10 @@ impl<'c> Copier<'c> {
         }
         if let Some((_, copy)) = self.links.get(&key(&item.source)).filter(|_| self.keeps_links(&item.source))
         {
-            let result = item.dir.inode.link(copy, &item.name);
-            self.report(result.map(drop), "cannot create hard link", &item);
+            let dir = &item.dir.inode;
+            let free = if existing.is_some() { dir.unlink(&item.name) } else { Ok(()) };
+            let linked = free.and_then(|()| dir.link(copy, &item.name).map(drop));
+            self.report(linked, "cannot create hard link", &item);
             return self.give_up(item);
         }
         if hard {

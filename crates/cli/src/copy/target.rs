@@ -56,8 +56,9 @@ impl TargetOptions {
                 return Err(Failure::new(problem));
             }
             let place = context.place(target)?;
+            let what = if command == "ln" { "failed to access" } else { "target directory" };
             directory(&place)
-                .map_err(|errno| Failure::new(format!("target directory {}: {errno}", operand(target))))?;
+                .map_err(|errno| Failure::new(format!("{what} {}: {errno}", operand(target))))?;
             return Ok((files, Destination::Into(place)));
         }
         let last = match files.pop() {

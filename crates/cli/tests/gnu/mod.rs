@@ -27,16 +27,15 @@ fn shell(dir: &Path, script: &str) -> std::process::Output {
         .expect("sh starts")
 }
 
-/// Everything about every file: kind, mode, links, size, owner, time unless it is of today, link target, content.
+/// Everything about every file: kind, mode, links, owner, size unless it is a directory's, time unless it is of today,
+/// link target, content, extended attributes.
 const LIST: &str = r#"
-find . -printf '%p %y %m %n %U:%G %Ts %l %s\n' | sort | while read -r line; do
-    set -- $line
-    kind=$2; now=$(date +%s)
-    awk -v now="$now" '{ if ($6 > now - 86400) $6 = "today"; if ($2 == "d") $NF = "-"; print }' <<END
-$line
-END
-    if [ "$kind" = f ]; then cksum <"$1"; getfattr -d -m - "$1" 2>/dev/null | grep -v '^# file'; fi
-done
+now=$(date +%s)
+find . -printf '%Ts|%y %m %n %U:%G |%s|%l|%p\n' | awk -F'|' -v OFS='|' -v now="$now" '
+    NF >= 5 { if ($1 > now - 86400) $1 = "today"; if ($2 ~ /^d/) $3 = "-" } { print }' | sort -t'|' -k5
+find . -type f -exec cksum {} + | sort -k3
+getfattr -R -d -m - . 2>/dev/null
+true
 "#;
 
 fn outcome(setup: &str, command: &str) -> Outcome {

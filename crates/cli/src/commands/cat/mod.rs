@@ -166,14 +166,13 @@ impl Printer<'_> {
         let mut input = io::stdin().lock();
         let mut block = vec![0; BLOCK];
         loop {
+            if !interrupt::wait_readable(io::stdin()).map_err(output_failed)? {
+                return Ok(());
+            }
             match input.read(&mut block) {
                 Ok(0) => return Ok(()),
                 Ok(count) => self.write(&block[..count])?,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                    if self.context.cancel.is_raised() {
-                        return Ok(());
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let error = Error::from(error);
                     self.context.complain(Status::Minor, format_args!("-: {error}"));

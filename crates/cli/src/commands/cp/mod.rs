@@ -13,7 +13,7 @@ use crate::copy::Copier;
 use crate::copy::target::{Destination, shown};
 use crate::getopt::Arguments;
 use crate::progress::Progress;
-use crate::say::place;
+use crate::say::{place, usage};
 use crate::status::Failure;
 use clap::Args;
 use options::Settings;
@@ -60,7 +60,7 @@ fn copy_with_parents(
     destination: &Destination,
 ) -> Result<(), Failure> {
     let Destination::Into(target) = destination else {
-        return Err(Failure::new("with --parents, the destination must be a directory"));
+        return Err(usage(Cp::NAME, "with --parents, the destination must be a directory"));
     };
     // What the user wrote, inside the innermost tree.
     let written = shown(source);

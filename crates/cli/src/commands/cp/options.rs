@@ -125,10 +125,6 @@ impl Settings {
         }
         let default = if options.recursive && !options.hard_link { Deref::Never } else { Deref::Always };
         options.deref = self.deref.unwrap_or(default);
-        // A hard link to a symbolic link is a link to the link itself unless following was asked for.
-        if options.hard_link && self.deref.is_none() {
-            options.deref = Deref::Never;
-        }
         Ok(self)
     }
 }

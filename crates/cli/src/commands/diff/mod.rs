@@ -91,7 +91,7 @@ impl Settings {
 
 /// Wrong usage is trouble, unlike with most other commands.
 fn usage(problem: String) -> Failure {
-    Failure::serious(format!("{problem}\nTry 'outrigger diff --help' for more information."))
+    Failure::serious(format!("{problem}\noutrigger diff: Try 'outrigger diff --help' for more information."))
 }
 
 impl Run for Diff {
@@ -110,8 +110,7 @@ impl Run for Diff {
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),
         };
         let serious = |failure: Failure| Failure::serious(failure.message);
-        let (left, right) =
-            (context.place(left).map_err(serious)?, context.place(right).map_err(serious)?);
+        let (left, right) = (context.place(left).map_err(serious)?, context.place(right).map_err(serious)?);
         let mut differ = Differ {
             context,
             settings,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use outrigger_client::{File, Follow, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Name, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
 /// Bytes read at once.
@@ -58,10 +58,10 @@ impl Side {
         self.inode.as_ref().map_or(0, |inode| inode.attr().size)
     }
 
-    fn names(&self) -> Result<BTreeSet<Name>, Error> {
+    fn entries(&self) -> Result<BTreeMap<Name, Inode>, Error> {
         match self.inode.as_ref().filter(|inode| inode.is_dir()) {
-            None => Ok(BTreeSet::new()),
-            Some(inode) => inode.entries()?.map(|entry| entry.map(|(name, _)| name)).collect(),
+            None => Ok(BTreeMap::new()),
+            Some(inode) => inode.entries()?.collect(),
         }
     }
 }
@@ -70,8 +70,8 @@ impl Side {
 struct Frame {
     left: Side,
     right: Side,
-    left_names: BTreeSet<Name>,
-    right_names: BTreeSet<Name>,
+    left_entries: BTreeMap<Name, Inode>,
+    right_entries: BTreeMap<Name, Inode>,
     /// Names still to come, last first.
     names: Vec<Name>,
 }
@@ -120,6 +120,15 @@ impl Differ<'_> {
         place.find(self.follow())
     }
 
+    /// What an entry of a directory counts as: where it leads, if it is a symbolic link to be followed.
+    fn follow_entry(&self, place: &Place, entry: Option<Inode>) -> Result<Inode, Error> {
+        match entry {
+            None => Err(Errno::ENOENT.into()),
+            Some(inode) if inode.kind() == FileKind::Symlink => self.find(place),
+            Some(inode) => Ok(inode),
+        }
+    }
+
     /// A side of a comparison; `None` after trouble.
     fn side(&mut self, place: Place, found: Result<Inode, Error>) -> Result<Option<Side>, Failure> {
         match found {
@@ -152,9 +161,9 @@ impl Differ<'_> {
                 frames.pop();
                 continue;
             };
-            let (in_left, in_right) = (frame.left_names.contains(&name), frame.right_names.contains(&name));
-            if in_left != in_right && !self.settings.new_file {
-                let side = if in_left { &frame.left } else { &frame.right };
+            let (in_left, in_right) = (frame.left_entries.remove(&name), frame.right_entries.remove(&name));
+            if in_left.is_some() != in_right.is_some() && !self.settings.new_file {
+                let side = if in_left.is_some() { &frame.left } else { &frame.right };
                 let line = format!("Only in {}: {name}", side.name());
                 self.differ(line)?;
                 continue;
@@ -175,13 +184,12 @@ impl Differ<'_> {
     fn names_in_both(
         &mut self,
         left: Place,
-        in_left: bool,
+        in_left: Option<Inode>,
         right: Place,
-        in_right: bool,
+        in_right: Option<Inode>,
     ) -> Result<Option<Frame>, Failure> {
-        let absent = || Err(Errno::ENOENT.into());
-        let left_found = if in_left { self.find(&left) } else { absent() };
-        let right_found = if in_right { self.find(&right) } else { absent() };
+        let (left_found, right_found) =
+            (self.follow_entry(&left, in_left), self.follow_entry(&right, in_right));
         let (left, right) = (self.side(left, left_found)?, self.side(right, right_found)?);
         match (left, right) {
             (Some(left), Some(right)) => self.pair(left, right, true),
@@ -196,6 +204,10 @@ impl Differ<'_> {
             if below && !self.settings.recursive {
                 let line = format!("Common subdirectories: {} and {}\n", left.name(), right.name());
                 self.output.write(line.as_bytes())?;
+                return Ok(None);
+            }
+            let same = matches!((&left.inode, &right.inode), (Some(a), Some(b)) if a.is_same(b));
+            if same && !self.settings.report_identical {
                 return Ok(None);
             }
             return Ok(self.open(left, right));
@@ -213,17 +225,17 @@ impl Differ<'_> {
     }
 
     fn open(&mut self, left: Side, right: Side) -> Option<Frame> {
-        let mut names_of = |side: &Side| match side.names() {
-            Ok(names) => Some(names),
+        let mut entries_of = |side: &Side| match side.entries() {
+            Ok(entries) => Some(entries),
             Err(error) => {
                 self.trouble(&side.place, &error);
                 None
             }
         };
-        let (left_names, right_names) = (names_of(&left)?, names_of(&right)?);
-        let mut names: Vec<Name> = left_names.union(&right_names).cloned().collect();
-        names.reverse();
-        Some(Frame { left, right, left_names, right_names, names })
+        let (left_entries, right_entries) = (entries_of(&left)?, entries_of(&right)?);
+        let names: BTreeSet<Name> = left_entries.keys().chain(right_entries.keys()).cloned().collect();
+        let names = names.into_iter().rev().collect();
+        Some(Frame { left, right, left_entries, right_entries, names })
     }
 
     fn links(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
@@ -261,7 +273,8 @@ impl Differ<'_> {
         {
             return self.identical(left, right);
         }
-        if self.settings.brief && left.inode.is_some() && right.inode.is_some() && left.size() != right.size() {
+        if self.settings.brief && left.inode.is_some() && right.inode.is_some() && left.size() != right.size()
+        {
             return self.differ(format!("Files {} and {} differ", left.name(), right.name()));
         }
         let (Some(a), Some(b)) = (self.content(left), self.content(right)) else { return Ok(()) };
@@ -304,12 +317,20 @@ impl Differ<'_> {
         }
     }
 
-    fn show(&mut self, left: &Side, old: &[u8], right: &Side, new: &[u8], below: bool) -> Result<(), Failure> {
+    fn show(
+        &mut self,
+        left: &Side,
+        old: &[u8],
+        right: &Side,
+        new: &[u8],
+        below: bool,
+    ) -> Result<(), Failure> {
         self.context.fail(Status::Minor);
         let quoting = Quoting::new(Style::Shell);
         if below {
             let (a, b) = (left.place.shown.as_bytes(), right.place.shown.as_bytes());
-            let heading = [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b), b"\n"];
+            let heading =
+                [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b), b"\n"];
             self.output.write(&heading.concat())?;
         }
         let Some(context) = self.settings.context else {
@@ -336,9 +357,7 @@ fn loops(frames: &[Frame], below: &Frame) -> bool {
 }
 
 fn kind_of(side: &Side) -> &'static str {
-    side.inode
-        .as_ref()
-        .map_or("regular empty file", |inode| kind_name(inode.attr().mode, inode.attr().size))
+    side.inode.as_ref().map_or("regular empty file", |inode| kind_name(inode.attr().mode, inode.attr().size))
 }
 
 /// The content of a file; nothing when it does not exist.
