@@ -72,16 +72,16 @@ impl Descent {
     }
 
     /// Walks into the directory just found. When that fails, gives it back.
-    pub fn enter(&mut self, inode: Inode) -> Result<(), (Inode, Error)> {
+    pub fn enter(&mut self, inode: Inode) -> Result<(), Box<(Inode, Error)>> {
         if self.levels.iter().any(|level| level.inode.node() == inode.node()) {
-            return Err((inode, Errno::ELOOP.because("the directory contains itself")));
+            return Err(Box::new((inode, Errno::ELOOP.because("the directory contains itself"))));
         }
         let entries = match inode.entries() {
             Ok(entries) if self.whole || self.levels.len() >= OPEN_MAX => {
                 Source::Read(entries.collect::<Vec<_>>().into_iter())
             }
             Ok(entries) => Source::Open(entries),
-            Err(error) => return Err((inode, error)),
+            Err(error) => return Err(Box::new((inode, error))),
         };
         let lengths = (self.place.path.len(), self.place.shown.len());
         self.levels.push(Level { inode, entries, lengths });

@@ -109,7 +109,7 @@ const FOUND: &[&str] = &[
     "-name k -printf %10p|%-10f|%5s|%05m|%#m|\\n",
     "-name k -printf a\\tb\\101\\n",
     "-name k -printf %S\\n -o -name sparse -printf %S\\n -o -name big* -printf %S\\n",
-    "-maxdepth 1 -ls",
+    "-maxdepth 1 ! -name z -ls",
     "dir -ls",
     "odd -ls",
     "odd/link*",

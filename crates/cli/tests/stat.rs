@@ -72,6 +72,8 @@ fn stat() {
 #[test]
 fn stat_in_full_but_for_the_device() {
     let specimen = Specimen::new();
+    // Reading a link for the first time changes its time of access.
+    std::fs::read_link(specimen.path().join("link-dir")).unwrap();
     for name in ["small", "dir", "link-dir", "null", "z", "b2.c"] {
         for terse in [false, true] {
             let args = if terse { vec!["-t", name] } else { vec![name] };
@@ -79,7 +81,7 @@ fn stat_in_full_but_for_the_device() {
             let without_device = |text: &str| {
                 let mut fields: Vec<String> = text.split(' ').map(str::to_owned).collect();
                 if terse {
-                    fields[7].clear();
+                    fields[6].clear();
                     return fields.join(" ");
                 }
                 let start = text.find("Device: ").expect("a device");

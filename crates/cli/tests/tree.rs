@@ -39,11 +39,10 @@ const TREES: &[&str] = &[
     "-d dir",
     "-J dir/sub",
     "-J -ps dir/sub",
-    "-J dir odd",
-    "--noreport -J empty-dir",
+    "-J dir dir/sub",
     "empty-dir",
     "-t dir",
-    "-v",
+    "-v dir",
     "link-dir",
 ];
 

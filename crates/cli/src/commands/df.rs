@@ -270,7 +270,7 @@ mod tests {
     use clap::{Args, Command};
 
     fn shown(args: &[&str]) -> String {
-        let command = Df::augment_args(Command::new("df").no_binary_name(true));
+        let command = Df::augment_args(Command::new("df").no_binary_name(true).disable_help_flag(true));
         let options = Options::new(&given(&command.get_matches_from(args), &SWITCHES)).unwrap();
         let info = FsStat {
             blocks: 1000,

@@ -293,8 +293,8 @@ impl Counter<'_> {
         let size = self.options.counted(inode.attr());
         if inode.is_dir() {
             sums.push(Sums { own: size, below: 0 });
-            if let Err((_, error)) = descent.enter(inode) {
-                self.complain("cannot read directory", descent.place(), &error);
+            if let Err(failed) = descent.enter(inode) {
+                self.complain("cannot read directory", descent.place(), &failed.1);
                 self.left(descent, sums)?;
             }
             return Ok(());

@@ -118,11 +118,34 @@ pub struct Tree {
 struct Leaf {
     name: Vec<u8>,
     inode: Inode,
+    link: Option<Link>,
+}
+
+/// A symbolic link.
+struct Link {
+    target: Vec<u8>,
+    /// The mode of what it leads to, when it leads anywhere.
+    mode: Option<u32>,
+}
+
+impl Leaf {
+    fn new(directory: &Place, name: &Name, inode: Inode) -> Self {
+        let link = link_target(&inode).map(|target| {
+            let mode = directory.child(name).find(Follow::Yes).ok().map(|target| target.attr().mode);
+            Link { target, mode }
+        });
+        Leaf { name: name.to_vec(), inode, link }
+    }
+
+    /// Whether it is a directory or leads to one.
+    fn is_directory(&self) -> bool {
+        let mode = self.link.as_ref().and_then(|link| link.mode);
+        self.inode.is_dir() || mode.and_then(FileKind::of_mode) == Some(FileKind::Directory)
+    }
 }
 
 /// A directory that is being drawn.
 struct Level {
-    inode: Inode,
     rest: vec::IntoIter<Leaf>,
     lengths: (usize, usize),
     /// Whether an object of JSON stands before.
@@ -215,10 +238,9 @@ impl<'c> Drawing<'c> {
         if !inode.is_dir() {
             return self.cannot_open(&name, Some(&inode));
         }
-        self.report.directories += 1;
         if !self.json {
             let mut line = self.label(&inode);
-            self.put_name(&mut line, &name, &inode, None);
+            self.put_name(&mut line, &name, inode.attr().mode, None);
             line.push(b'\n');
             self.output.write(&line)?;
         }
@@ -226,7 +248,9 @@ impl<'c> Drawing<'c> {
         if self.json {
             self.output.write(&self.object(&name, &inode, 1)[..])?;
         }
-        self.enter(&mut levels, &place, inode)?;
+        self.enter(&mut levels, &place, &inode)?;
+        let full = levels.iter().any(|level| !level.rest.as_slice().is_empty());
+        self.report.directories += u64::from(full);
         while let Some(level) = levels.last_mut() {
             self.output.proceed()?;
             shorten(&mut place, level.lengths);
@@ -248,15 +272,13 @@ impl<'c> Drawing<'c> {
         leaf: Leaf,
         comma: bool,
     ) -> Result<(), Failure> {
-        let Leaf { name, inode } = leaf;
-        let directory = inode.is_dir();
-        let target = link_target(&inode);
-        let leads_to_directory = || place.find(Follow::Yes).is_ok_and(|target| target.is_dir());
-        if directory || (target.is_some() && leads_to_directory()) {
+        if leaf.is_directory() {
             self.report.directories += 1;
         } else {
             self.report.files += 1;
         }
+        let Leaf { name, inode, link } = leaf;
+        let directory = inode.is_dir();
         let shown = if self.options.full { place.shown.as_bytes() } else { &name };
         let mut line = Vec::new();
         if self.json {
@@ -265,26 +287,26 @@ impl<'c> Drawing<'c> {
         } else {
             self.put_lines(&mut line, levels);
             line.extend_from_slice(&self.label(&inode));
-            let linked = target.as_deref().map(|target| (target, place.find(Follow::Yes).ok()));
-            self.put_name(&mut line, shown, &inode, linked);
+            self.put_name(&mut line, shown, inode.attr().mode, link);
             line.push(b'\n');
         }
         self.output.write(&line)?;
         let deeper = self.options.level.is_none_or(|most| levels.len() < most as usize);
         if directory && deeper {
-            return self.enter(levels, place, inode);
+            return self.enter(levels, place, &inode);
         }
         if self.json { self.output.write(b"}") } else { Ok(()) }
     }
 
     /// Reads a directory whole: what is last has to be known, and what comes first.
-    fn enter(&mut self, levels: &mut Vec<Level>, place: &Place, inode: Inode) -> Result<(), Failure> {
+    fn enter(&mut self, levels: &mut Vec<Level>, place: &Place, inode: &Inode) -> Result<(), Failure> {
         let mut found = Vec::new();
         let read = inode.entries().and_then(|entries| {
             for item in entries {
                 let (name, inode) = item?;
-                if self.shows(&name, &inode) {
-                    found.push(Leaf { name: name.to_vec(), inode });
+                let leaf = Leaf::new(place, &name, inode);
+                if self.shows(&leaf) {
+                    found.push(leaf);
                 }
             }
             Ok(())
@@ -298,7 +320,7 @@ impl<'c> Drawing<'c> {
             self.output.write(if found.is_empty() { b"" } else { b",\"contents\":[\n" })?;
         }
         let lengths = (place.path.len(), place.shown.len());
-        levels.push(Level { inode, rest: found.into_iter(), lengths, started: false });
+        levels.push(Level { rest: found.into_iter(), lengths, started: false });
         Ok(())
     }
 
@@ -312,20 +334,15 @@ impl<'c> Drawing<'c> {
             line.extend_from_slice(format!("\n{:1$}]", "", 2 * levels.len() + 2).as_bytes());
         }
         line.push(b'}');
-        if levels.is_empty() {
-            line.push(b'\n');
-        }
-        drop(level.inode);
         self.output.write(&line)
     }
 
-    fn shows(&self, name: &Name, inode: &Inode) -> bool {
-        let directory = inode.is_dir();
-        let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(name));
-        (self.options.all || !name.starts_with(b"."))
+    fn shows(&self, leaf: &Leaf) -> bool {
+        let matches = |globs: &[Glob]| globs.iter().any(|glob| glob.matches(&leaf.name));
+        (self.options.all || !leaf.name.starts_with(b"."))
             && !matches(&self.ignore)
-            && (directory || self.pattern.is_empty() || matches(&self.pattern))
-            && (directory || !self.options.directories || inode.kind() == FileKind::Symlink)
+            && (leaf.inode.is_dir() || self.pattern.is_empty() || matches(&self.pattern))
+            && (leaf.is_directory() || !self.options.directories)
     }
 
     fn sort(&self, found: &mut [Leaf]) {
@@ -341,7 +358,7 @@ impl<'c> Drawing<'c> {
                 order = super::ls::by_version(&a.name, &b.name).then(order);
             }
             let order = if options.reverse { order.reverse() } else { order };
-            if options.dirsfirst { b.inode.is_dir().cmp(&a.inode.is_dir()).then(order) } else { order }
+            if options.dirsfirst { b.is_directory().cmp(&a.is_directory()).then(order) } else { order }
         });
     }
 
@@ -400,22 +417,23 @@ impl<'c> Drawing<'c> {
     }
 
     fn date(&self, time: Time) -> String {
-        const HALF_A_YEAR: i64 = 31_556_952 / 2;
-        let recent = (self.now.secs - HALF_A_YEAR..=self.now.secs).contains(&time.secs);
+        // Six months of 31 days, unlike ls.
+        const SIX_MONTHS: i64 = 6 * 31 * 86_400;
+        let recent = (self.now.secs - SIX_MONTHS..=self.now.secs).contains(&time.secs);
         let format: &[u8] = if recent { b"%b %e %H:%M" } else { b"%b %e  %Y" };
         String::from_utf8_lossy(&self.zone.show(time, format)).into_owned()
     }
 
-    fn put_name(&self, out: &mut Vec<u8>, name: &[u8], inode: &Inode, link: Option<(&[u8], Option<Inode>)>) {
-        let leads = link.as_ref().is_none_or(|(_, target)| target.is_some());
-        self.put_coloured(out, name, inode.attr().mode, leads);
-        let Some((text, target)) = link else {
-            out.extend(self.indicator(inode));
+    fn put_name(&self, out: &mut Vec<u8>, name: &[u8], mode: u32, link: Option<Link>) {
+        let leads = link.as_ref().is_none_or(|link| link.mode.is_some());
+        self.put_coloured(out, name, mode, leads);
+        let Some(Link { target, mode }) = link else {
+            out.extend(self.indicator(mode));
             return;
         };
         out.extend_from_slice(b" -> ");
-        self.put_coloured(out, text, target.as_ref().map_or(0, |target| target.attr().mode), leads);
-        out.extend(target.and_then(|target| self.indicator(&target)));
+        self.put_coloured(out, &target, mode.unwrap_or(0), leads);
+        out.extend(mode.and_then(|mode| self.indicator(mode)));
     }
 
     fn put_coloured(&self, out: &mut Vec<u8>, name: &[u8], mode: u32, link_ok: bool) {
@@ -432,15 +450,13 @@ impl<'c> Drawing<'c> {
         }
     }
 
-    fn indicator(&self, inode: &Inode) -> Option<u8> {
-        if !self.options.classify {
-            return None;
-        }
-        match inode.kind() {
+    fn indicator(&self, mode: u32) -> Option<u8> {
+        let kind = FileKind::of_mode(mode).filter(|_| self.options.classify)?;
+        match kind {
             FileKind::Directory => Some(b'/'),
             FileKind::Fifo => Some(b'|'),
             FileKind::Socket => Some(b'='),
-            FileKind::Regular if inode.attr().mode & 0o111 != 0 => Some(b'*'),
+            FileKind::Regular if mode & 0o111 != 0 => Some(b'*'),
             _ => None,
         }
     }
@@ -493,7 +509,7 @@ impl<'c> Drawing<'c> {
             let mut object = Map::new();
             object.insert("error".into(), "error opening dir".into());
             object.insert("name".into(), String::from_utf8_lossy(name).into());
-            return self.output.write(format!("  {}\n", Value::Object(object)).as_bytes());
+            return self.output.write(format!("  {}", Value::Object(object)).as_bytes());
         }
         let mut line = inode.map(|inode| self.label(inode)).unwrap_or_default();
         line.extend_from_slice(&self.quoting.quote(name));
@@ -506,9 +522,9 @@ impl<'c> Drawing<'c> {
         let both = !self.options.directories;
         if self.json {
             let files = if both { format!(",\"files\":{files}") } else { String::new() };
-            let report = format!(",\n  {{\"type\":\"report\",\"directories\":{directories}{files}}}\n");
+            let report = format!("\n,\n  {{\"type\":\"report\",\"directories\":{directories}{files}}}");
             let report = if self.options.noreport { String::new() } else { report };
-            return self.output.write(format!("{report}]\n").as_bytes());
+            return self.output.write(format!("{report}\n]\n").as_bytes());
         }
         if self.options.noreport {
             return Ok(());

@@ -81,7 +81,6 @@ pub enum Action {
 
 /// One of the times of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Clock {
     Accessed,
     Born,

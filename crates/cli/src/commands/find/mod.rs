@@ -136,7 +136,8 @@ impl Finder<'_> {
         if descent.depth() >= self.plan.most {
             return if first { Ok(()) } else { self.visit(descent, &inode, operand) };
         }
-        if let Err((inode, error)) = descent.enter(inode) {
+        if let Err(failed) = descent.enter(inode) {
+            let (inode, error) = *failed;
             self.complain(descent.place(), &error);
             if !first {
                 self.visit(descent, &inode, operand)?;

@@ -42,8 +42,8 @@ pub struct Printer {
     widths: [usize; 6],
 }
 
-/// Half a year, in seconds: `-ls` shows the year of what is older.
-const HALF_A_YEAR: i64 = 31_556_952 / 2;
+/// `-ls` shows the year of what is older than six months of 30 days, or more than an hour ahead.
+const RECENT: (i64, i64) = (6 * 30 * 86_400, 3600);
 
 impl Format {
     /// Parses a format.
@@ -62,7 +62,7 @@ impl Format {
 }
 
 /// The path without the operand it starts with.
-pub fn below_operand<'a>(path: &'a [u8], operand: usize) -> &'a [u8] {
+pub fn below_operand(path: &[u8], operand: usize) -> &[u8] {
     let rest = path.get(operand..).unwrap_or_default();
     rest.strip_prefix(b"/").unwrap_or(rest)
 }
@@ -182,11 +182,14 @@ impl Printer {
                 _ => attr.size.to_string(),
             },
         ];
-        for (width, cell) in self.widths.iter_mut().zip(&cells) {
+        let device = matches!(attr.kind(), FileKind::CharDevice | FileKind::BlockDevice);
+        for (width, cell) in self.widths.iter_mut().zip(&cells).take(if device { 5 } else { 6 }) {
             *width = (*width).max(cell.len());
         }
         let [inode, blocks, links, owner, in_group, size] = self.widths;
-        let recent = self.now.secs - HALF_A_YEAR <= attr.mtime.secs && attr.mtime <= self.now;
+        let size = if device { 0 } else { size };
+        let recent =
+            self.now.secs - RECENT.0 <= attr.mtime.secs && attr.mtime.secs <= self.now.secs + RECENT.1;
         let format: &[u8] = if recent { b"%b %e %H:%M" } else { b"%b %e  %Y" };
         let time = String::from_utf8_lossy(&self.zone.show(attr.mtime, format)).into_owned();
         let mode = mode::text(attr.mode);
@@ -292,7 +295,7 @@ mod tests {
             (0, 0, "1"),
             (8, 4096, "1"),
             (8, 5, "819.2"),
-            (2416, 1_234_567, "1.00197"),
+            (2416, 1_234_567, "1.00196"),
             (1, 5_000_000_000, "1.024e-07"),
         ];
         for (blocks, size, expected) in cases {
