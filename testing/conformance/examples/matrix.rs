@@ -6,7 +6,7 @@
 
 use outrigger_conformance::mount::{Exceptions, LOCAL, Mounted, STATELESS, WRITEBACK, obstacle};
 use outrigger_conformance::{Direct, HostDir, Kind, Report, Target, matrix, run, sample};
-use outrigger_core::{Abilities, BlockingDriver, Inline, OpSet, Prompt, Service};
+use outrigger_core::{Abilities, Inline, OpSet, Prompt, Service};
 use outrigger_driver_archive::{Archive, ArchiveDriver, FileSource, Options as ArchiveOptions, Unwatched};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::{Mem, Options as MemOptions};
@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Everything that applies holds.
 const NONE: Exceptions = &[];
 
-fn service(driver: impl BlockingDriver + Prompt + 'static) -> Arc<dyn Service> {
+fn service(driver: impl Prompt + 'static) -> Arc<dyn Service> {
     Arc::new(Inline::new(driver, Arc::new(Threads::new())))
 }
 

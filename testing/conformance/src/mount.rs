@@ -25,8 +25,9 @@ pub const STATELESS: Exceptions = &[
 
 /// What does not hold on the `local` driver.
 pub const LOCAL: Exceptions = &[
-    ("owners/writing_clears_set_id_bits", "the driver does not act on the order to clear them"),
-    ("xattrs/trusted_is_for_root", "the kernel does not tell the driver who asks for the list"),
+    ("owners/writing_clears_set_id_bits", "a mount that may be idmapped does not tell the driver who asks"),
+    ("owners/truncating_clears_set_id_bits", "the same"),
+    ("xattrs/trusted_is_for_root", "the same"),
 ];
 
 /// Names of cases, and why they do not hold.
