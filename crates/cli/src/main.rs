@@ -14,6 +14,7 @@
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`interrupt`] | Ctrl-C |
 //! | [`location`] | the syntax of LOCATION |
+//! | [`logging`] | log messages on standard error |
 //! | [`modes`] | modes as chmod takes them |
 //! | [`mount_helper`] | the helper mount(8) runs |
 //! | [`mounted`] | the process that serves a mount |
@@ -38,6 +39,7 @@ mod format;
 mod getopt;
 mod interrupt;
 mod location;
+mod logging;
 mod modes;
 mod mount_helper;
 mod mounted;
@@ -57,6 +59,7 @@ use std::env;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    logging::start();
     match env::args_os().next() {
         Some(program) if mount_helper::is_helper(&program) => help_mount(),
         _ => commands::run(cli::Cli::parse()),
