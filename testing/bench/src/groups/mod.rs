@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is measured, one group a file.
+
+pub mod archive;
+pub mod commands;
+pub mod local;
+pub mod memory;
+pub mod null;
+
+use crate::compare::Effort;
+use crate::peers::Peers;
+use crate::scratch::Scratch;
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What every group needs.
+#[derive(Debug)]
+pub struct Bench {
+    /// The program.
+    pub outrigger: PathBuf,
+    /// Those it is compared with.
+    pub peers: Peers,
+    /// How much is measured.
+    pub effort: Effort,
+    /// Trees of a tenth of the size.
+    pub quick: bool,
+    /// Where everything lives.
+    pub scratch: Scratch,
+}
+
+impl Bench {
+    /// Finds the peers.
+    ///
+    /// # Errors
+    /// When the scratch directory cannot be written.
+    pub fn new(outrigger: PathBuf, target: &Path, scratch: Scratch, quick: bool) -> Result<Self> {
+        let (rounds, sample) = if quick { (2, 20) } else { (7, 200) };
+        let effort = Effort { rounds, sample: Duration::from_millis(sample) };
+        Ok(Bench { outrigger, peers: Peers::find(target), effort, quick, scratch })
+    }
+
+    /// `count`, or a tenth of it for a quick run.
+    pub fn scaled(&self, count: usize) -> usize {
+        if self.quick { count / 10 } else { count }
+    }
+
+    /// A path for a mountpoint that does not exist yet.
+    pub fn mountpoint(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Benchmarks of Outrigger beside other programs that do the same.
+//!
+//! Each row of a table is one measurement of several subjects. They are measured in turns (A B C A B C ...), at least
+//! five times, because a machine is slower at one minute than at another: what counts is the ratio of two subjects in
+//! the same round, and the median of these ratios. Nothing here is a test and nothing fails because it is slow.
+//!
+//! Everything that is mounted, started or written is below one scratch directory (`target/bench-scratch.*`), has a
+//! deadline, and is taken away however the run ends. A peer that is not installed is left out, with a line that says so.
+//!
+//! Limits: needs root (mounts, loop devices, pinning the threads of others) and Linux.
+
+#![forbid(unsafe_code)]
+
+mod compare;
+mod document;
+mod files;
+mod groups;
+mod machine;
+mod mounts;
+mod null_fuser;
+mod peers;
+mod programs;
+mod scratch;
+mod table;
+mod trees;
+mod watch;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, ValueEnum};
+use groups::Bench;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The nice value of this program and of all it starts; see setpriority(2).
+const PRIORITY: i32 = -15;
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// What a request costs when answering it costs nothing.
+    Null,
+    /// A host directory through FUSE.
+    Local,
+    /// A compressed archive of 100,000 files.
+    Archive,
+    /// Resident memory.
+    Memory,
+    /// The commands beside those of the system.
+    Commands,
+}
+
+/// Measures Outrigger beside other programs and prints tables.
+#[derive(Debug, Parser)]
+#[command(name = "outrigger-bench")]
+struct Arguments {
+    /// Measure only this; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    group: Vec<Group>,
+    /// Fewer rounds and smaller trees, to see that everything works; the figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object a row instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Put the tables into docs/PERFORMANCE.md.
+    #[arg(long, conflicts_with = "quick")]
+    write: bool,
+    /// Where the scratch directory is made; needs 6 GiB.
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// The program to measure instead of the one built beside this one.
+    #[arg(long, value_name = "FILE")]
+    outrigger: Option<PathBuf>,
+    /// Serve the null tree with the `fuser` crate instead of measuring: this program is its own peer.
+    #[arg(long, value_name = "DIR", hide = true)]
+    serve_null_with_fuser: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("outrigger-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
+    if let Some(mountpoint) = arguments.serve_null_with_fuser {
+        return null_fuser::serve(&mountpoint);
+    }
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "benchmarks mount file systems and pin threads: run as root"
+    );
+    let target = target_dir()?;
+    let outrigger = arguments.outrigger.unwrap_or_else(|| target.join("release/outrigger"));
+    ensure!(outrigger.is_file(), "{} is missing: make release", outrigger.display());
+    let scratch = scratch::Scratch::new(arguments.scratch.as_deref().unwrap_or(&target))?;
+    watch::start(scratch.path())?;
+    // What else the machine does should not decide who waits: the servers inherit this.
+    rustix::process::setpriority_process(None, PRIORITY).context("cannot raise the priority")?;
+    let bench = Bench::new(outrigger, &target, scratch, arguments.quick)?;
+    let machine = machine::describe(&bench);
+    if !arguments.json {
+        println!("{machine}");
+    }
+    let mut failures = Vec::new();
+    for group in Group::value_variants().iter().copied() {
+        if !arguments.group.is_empty() && !arguments.group.contains(&group) {
+            continue;
+        }
+        match measure(&bench, group, &arguments.json) {
+            Ok(tables) if arguments.write => document::write(&tables, &machine)?,
+            Ok(_) => {}
+            // The other groups are still worth measuring.
+            Err(error) => failures.push(format!("{group:?}: {error:#}")),
+        }
+    }
+    if !failures.is_empty() {
+        bail!("not everything could be measured:\n  {}", failures.join("\n  "));
+    }
+    Ok(())
+}
+
+/// Measures one group and prints its tables.
+fn measure(bench: &Bench, group: Group, json: &bool) -> Result<Vec<table::Table>> {
+    let tables = match group {
+        Group::Null => groups::null::measure(bench),
+        Group::Local => groups::local::measure(bench),
+        Group::Archive => groups::archive::measure(bench),
+        Group::Memory => groups::memory::measure(bench),
+        Group::Commands => groups::commands::measure(bench),
+    }?;
+    for table in &tables {
+        if *json {
+            table.print_json()?;
+        } else {
+            println!("\n{}", table.text());
+        }
+    }
+    Ok(tables)
+}
+
+/// The build directory this program runs from.
+fn target_dir() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
+    let dir = program.ancestors().nth(2).context("this program is not in a build directory")?;
+    Ok(dir.to_owned())
+}

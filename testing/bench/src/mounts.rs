@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Servers of FUSE mounts, ours and others'.
+
+use crate::scratch;
+use crate::watch;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a server may take to mount or to end.
+const DEADLINE: Duration = Duration::from_secs(300);
+const SHORT_WAIT: Duration = Duration::from_millis(1);
+
+/// A mount and the process that serves it. Dropping it unmounts and ends the process.
+#[derive(Debug)]
+pub struct Mount {
+    /// The column of the table.
+    pub name: &'static str,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// How long it took until the root answered, in seconds.
+    pub opened_in: f64,
+    server: Child,
+}
+
+impl Mount {
+    /// Starts `server`, which must stay in the foreground and mount on `dir`, and waits until the root answers.
+    ///
+    /// # Errors
+    /// When it ends before, with what it said, or nothing is mounted within the deadline.
+    pub fn start(name: &'static str, dir: PathBuf, mut server: Command) -> Result<Self> {
+        fs::create_dir_all(&dir)?;
+        watch::step(&format!("mounting {name}"), DEADLINE);
+        let log = dir.with_extension("log");
+        let output = File::create(&log)?;
+        let start = Instant::now();
+        let child = server
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot run {server:?}"))?;
+        watch::adopt(child.id());
+        let mut mount = Mount { name, dir, opened_in: 0.0, server: child };
+        while !scratch::mounts_below(&mount.dir).iter().any(|m| m.dir == mount.dir) {
+            if let Some(status) = mount.server.try_wait()? {
+                bail!("{server:?}: {status}: {}", fs::read_to_string(&log).unwrap_or_default().trim_end());
+            }
+            ensure!(start.elapsed() < DEADLINE, "{server:?}: nothing is mounted after {DEADLINE:?}");
+            thread::sleep(SHORT_WAIT);
+        }
+        fs::metadata(&mount.dir).with_context(|| format!("{name}: the root of the mount"))?;
+        mount.opened_in = start.elapsed().as_secs_f64();
+        Ok(mount)
+    }
+
+    /// Process id of the server.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Lets every thread of the server run on `cpus` only.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn pin(&self, cpus: &CpuSet) -> Result<()> {
+        for task in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
+            let id = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+            // A thread that has ended meanwhile need not be pinned.
+            let _ = sched_setaffinity(id, cpus);
+        }
+        Ok(())
+    }
+
+    /// Resident memory of the server now, and the most it ever was, in bytes.
+    ///
+    /// # Errors
+    /// When the server has ended.
+    pub fn resident(&self) -> Result<(u64, u64)> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib * 1024)
+        };
+        field("VmRSS:").zip(field("VmHWM:")).with_context(|| format!("{}: the server has ended", self.name))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        scratch::release(&self.dir);
+        // Aborting ends a server; one that does not notice is asked, then made to.
+        for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
+            if let Some(signal) = signal {
+                watch::kill(self.pid(), signal);
+            }
+            let asked = Instant::now();
+            while asked.elapsed() < Duration::from_secs(2) {
+                if !matches!(self.server.try_wait(), Ok(None)) {
+                    watch::forget(self.pid());
+                    let _ = fs::remove_dir(&self.dir);
+                    return;
+                }
+                thread::sleep(SHORT_WAIT);
+            }
+        }
+        eprintln!("outrigger-bench: the server of {} does not end", self.dir.display());
+    }
+}
+
+/// A command that mounts `source` with `outrigger` on `dir`.
+pub fn outrigger(program: &Path, source: &str, dir: &Path, options: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(["mount", "--foreground", source]).arg(dir);
+    if !options.is_empty() {
+        command.args(["-o", options]);
+    }
+    command
+}

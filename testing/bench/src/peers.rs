@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs Outrigger is compared with, found or compiled. One that is missing is left out, and said to be.
+
+use crate::programs::{find_peer, first_line};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where Debian's libfuse3-dev has libfuse's own example of a pass-through file system.
+const PASSTHROUGH_LL: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+const NULL_LIBFUSE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/null_libfuse.c");
+
+/// Paths of the peers; `None` for one that is missing.
+#[derive(Debug)]
+pub struct Peers {
+    /// The null tree with libfuse.
+    pub null_libfuse: Option<PathBuf>,
+    /// libfuse's example.
+    pub passthrough_ll: Option<PathBuf>,
+    /// bindfs(1).
+    pub bindfs: Option<PathBuf>,
+    /// archivemount(1).
+    pub archivemount: Option<PathBuf>,
+    /// ratarmount, in the virtual environment `make bench-deps` makes.
+    pub ratarmount: Option<PathBuf>,
+    /// strace(1), which counts system calls.
+    pub strace: Option<PathBuf>,
+}
+
+impl Peers {
+    /// Finds and compiles them; programs are kept in the build directory `target`.
+    pub fn find(target: &Path) -> Self {
+        let built = target.join("bench-peers");
+        let ratarmount = target.join("bench-venv/bin/ratarmount");
+        if !ratarmount.is_file() {
+            eprintln!(
+                "SKIPPED: {} is missing; its columns are left out (make bench-deps)",
+                ratarmount.display()
+            );
+        }
+        Peers {
+            null_libfuse: compile(Path::new(NULL_LIBFUSE), &built),
+            passthrough_ll: compile(Path::new(PASSTHROUGH_LL), &built),
+            bindfs: find_peer("bindfs"),
+            archivemount: find_peer("archivemount"),
+            ratarmount: Some(ratarmount).filter(|path| path.is_file()),
+            strace: find_peer("strace"),
+        }
+    }
+
+    /// Names and versions, for the description of a run.
+    pub fn versions(&self) -> Vec<String> {
+        let mut versions = Vec::new();
+        if let Some(version) = first_line("pkg-config", &["--modversion", "fuse3"]) {
+            versions.push(format!("libfuse {version}"));
+        }
+        versions.push("fuser 0.18".to_owned());
+        for (name, program) in
+            [("bindfs", &self.bindfs), ("archivemount", &self.archivemount), ("ratarmount", &self.ratarmount)]
+        {
+            let line = program.as_ref().and_then(|path| first_line(&path.to_string_lossy(), &["--version"]));
+            let version =
+                line.as_deref().and_then(|line| line.split_whitespace().find(|word| is_version(word)));
+            if let Some(version) = version {
+                versions.push(format!("{name} {version}"));
+            }
+        }
+        versions
+    }
+}
+
+fn is_version(word: &str) -> bool {
+    word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Compiles a C file that needs libfuse 3 only, unless that has been done before.
+fn compile(source: &Path, built: &Path) -> Option<PathBuf> {
+    let program = built.join(source.file_stem()?);
+    let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    if modified(&program) > modified(source) {
+        return Some(program);
+    }
+    let flags = Command::new("pkg-config").args(["--cflags", "--libs", "fuse3"]).output();
+    let flags = flags.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let compiled = fs::create_dir_all(built).is_ok()
+        && Command::new("cc")
+            .args(["-O2", "-Wall", "-o"])
+            .args([&program, source])
+            .args(flags.split_whitespace())
+            .status()
+            .is_ok_and(|status| status.success());
+    if !compiled {
+        eprintln!("SKIPPED: cannot compile {}; its columns are left out (make bench-deps)", source.display());
+    }
+    compiled.then_some(program)
+}

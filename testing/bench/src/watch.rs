@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ends what hangs, and takes everything away when the run is interrupted.
+//!
+//! A thread waits for signals and for the deadline of the step at hand. When either comes, it aborts every FUSE
+//! connection below the scratch directory, which frees whoever waits in it, kills the servers, removes the directory
+//! and exits.
+
+use crate::scratch;
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+static STEP: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// How often deadlines are looked at.
+const TICK: Duration = Duration::from_millis(500);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts watching on behalf of the run that keeps everything below `scratch`.
+///
+/// # Errors
+/// When signals cannot be caught.
+pub fn start(scratch: &Path) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot catch signals")?;
+    let dir = scratch.to_owned();
+    thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            end(&dir, 128 + signal);
+        }
+    });
+    let dir: PathBuf = scratch.to_owned();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(TICK);
+            let overdue =
+                lock(&STEP).as_ref().filter(|(end, _)| *end < Instant::now()).map(|(_, what)| what.clone());
+            if let Some(what) = overdue {
+                eprintln!("outrigger-bench: {what}: took too long, giving up");
+                end(&dir, 1);
+            }
+        }
+    });
+    Ok(())
+}
+
+fn end(scratch: &Path, status: i32) -> ! {
+    for child in lock(&CHILDREN).drain(..) {
+        kill(child, Signal::KILL);
+    }
+    scratch::sweep(scratch);
+    std::process::exit(status);
+}
+
+/// Says what the run does now, and how long that may take at most.
+pub fn step(what: &str, limit: Duration) {
+    *lock(&STEP) = Some((Instant::now() + limit, what.to_owned()));
+}
+
+/// Makes the process `child` one that dies with this run.
+pub fn adopt(child: u32) {
+    lock(&CHILDREN).push(child);
+}
+
+/// The process `child` has ended.
+pub fn forget(child: u32) {
+    lock(&CHILDREN).retain(|known| *known != child);
+}
+
+/// Sends `signal` to process `child`, if it still runs.
+pub fn kill(child: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(child).ok().and_then(Pid::from_raw) {
+        // One that has ended needs no signal.
+        let _ = kill_process(pid, signal);
+    }
+}
