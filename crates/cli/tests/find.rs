@@ -31,7 +31,6 @@ const FOUND: &[&str] = &[
     "-type l",
     "-type p,s",
     "-type b,c",
-    "-type x",
     "-xtype d",
     "-xtype l",
     "-L . -maxdepth 1 -type l",
@@ -49,7 +48,6 @@ const FOUND: &[&str] = &[
     "-size +1M",
     "-size 1M",
     "-size +4G",
-    "-size x",
     "-empty",
     "-empty -type d",
     "-mtime 0",
@@ -63,18 +61,15 @@ const FOUND: &[&str] = &[
     "-newer nowhere",
     "-newermm small",
     "-anewer small",
-    "-newerXX small",
     "-perm 755",
     "-perm -4000",
     "-perm /6000",
     "-perm -u+x,g+x",
     "-perm u=rw,go=r",
     "-perm /0002",
-    "-perm x",
     "-user root -name k",
     "-user daemon",
     "-user 1",
-    "-user nobody-here",
     "-group bin",
     "-uid 54321",
     "-uid +1000",
@@ -115,12 +110,6 @@ const FOUND: &[&str] = &[
     "odd/link*",
     "nowhere",
     "nowhere dir",
-    "-bogus",
-    "-name",
-    "(",
-    "-name k )",
-    "-maxdepth x",
-    "-printf",
     "dir -quit",
     "-depth -name sub",
     "-type f -name *.c -size -1k -perm /111",
@@ -129,32 +118,26 @@ const FOUND: &[&str] = &[
     "-follow -maxdepth 0",
 ];
 
+/// What cannot be meant. GNU find says more about some of it than fits here: status and output have to agree.
+const WRONG: &[&str] = &[
+    "-bogus",
+    "(",
+    "-name k )",
+    "-newerXX small",
+    "-type x",
+    "-maxdepth x",
+    "-perm x",
+    "-size x",
+    "-user nobody-here",
+    "-printf",
+    "-name",
+];
+
 #[test]
 fn same_files() {
     let specimen = Specimen::new();
-    let tolerated = |line: &str| {
-        // Where the host has more to say than fits here, its status and ours must agree.
-        [
-            "-bogus",
-            "(",
-            "-name k )",
-            "-newerXX",
-            "-type x",
-            "-maxdepth x",
-            "-perm x",
-            "-size x",
-            "-user nobody-here",
-            "-printf",
-            "-name",
-        ]
-        .iter()
-        .any(|start| {
-            line == *start || (line.starts_with(start) && line.len() < start.len() + 7 && !line.contains('*'))
-        })
-    };
-    let (messages, files): (Vec<&str>, Vec<&str>) = FOUND.iter().copied().partition(|line| tolerated(line));
-    specimen.compare("find", &files, &[]);
-    for line in messages {
+    specimen.compare("find", FOUND, &[]);
+    for line in WRONG {
         let args: Vec<&str> = line.split_whitespace().collect();
         let (host, ours) = specimen.both("find", &args, &[]);
         assert_eq!((host.code, &host.out), (ours.code, &ours.out), "{line}: {}", ours.err);

@@ -319,9 +319,17 @@ fn the_environment() {
 #[test]
 fn one_json_object_a_file() {
     let specimen = Specimen::new();
-    let said = specimen.ours(&["--json", "ls", "-a", "odd", "link-file", "dir"]);
+    let said = specimen.ours(&["--json", "ls", "-a", "odd", "link-file", "small"]);
     assert_eq!(said.code, Some(0), "{}", said.err);
-    let (raw, _) = (said.out.replace("\\\\", "\\"), ());
-    assert!(raw.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{raw}");
-    assert!(raw.contains("odd/two words"), "{raw}");
+    let files: Vec<serde_json::Value> =
+        said.out.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let file = |path: &str| files.iter().find(|file| file["path"] == path).expect(path);
+    assert_eq!(file("small")["size"], 5);
+    assert_eq!(file("small")["mtime"], "2001-09-09T01:46:40.123456789Z");
+    assert_eq!(file("link-file")["target"], "small");
+    assert_eq!(file("odd/new\nline")["kind"], "file");
+    assert!(
+        files.iter().any(|file| file["path_hex"] == "6f64642ffffe"),
+        "names that are not UTF-8 keep their bytes"
+    );
 }

@@ -115,7 +115,10 @@ impl Printer {
         }
     }
 
-    fn is_recent(&self, time: Time) -> bool {
+    fn is_recent(&mut self, time: Time) -> bool {
+        if time > self.now {
+            self.now = self.clock.wall();
+        }
         let half_a_year_ago = Time::new(self.now.secs - HALF_A_YEAR, self.now.nanos);
         half_a_year_ago < time && time < self.now
     }

@@ -35,7 +35,7 @@ use crate::switches::Switch;
 use entry::Entry;
 use options::{Hidden, Layout, Options, Order};
 use outrigger_client::{Follow, Inode};
-use outrigger_core::{Clock, FileKind, Node};
+use outrigger_core::{FileKind, Node};
 use print::{Printer, Widths};
 use std::ffi::OsString;
 use std::fmt;
@@ -66,7 +66,7 @@ impl Run for Ls {
             context.complain(Status::Success, warning);
         }
         let options = Rc::new(options);
-        let printer = Printer::new(Rc::clone(&options), context.runtime.wall());
+        let printer = Printer::new(Rc::clone(&options), context.runtime.clone());
         let output = Output::new(context);
         let mut lister = Lister { context, options, printer, output, headings: true, started: false };
         let result = lister.run(self.operands);

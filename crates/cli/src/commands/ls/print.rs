@@ -8,12 +8,12 @@ use crate::format::mode;
 use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style, question_marks};
 use crate::format::time::Zone;
-use outrigger_core::{Attr, FileKind, Time};
+use outrigger_core::{Attr, Clock, FileKind, Time};
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Writes entries the way the options say.
-#[derive(Debug)]
 pub struct Printer {
     /// The options.
     pub options: Rc<Options>,
@@ -23,6 +23,8 @@ pub struct Printer {
     pub zone: Zone,
     /// What counts as now.
     pub now: Time,
+    /// Tells the time again when a file is newer than `now`.
+    pub clock: Arc<dyn Clock>,
     /// Whether a colour was written.
     coloured: bool,
 }
@@ -55,9 +57,9 @@ struct Shown<'a> {
 
 impl Printer {
     /// A printer.
-    pub fn new(options: Rc<Options>, now: Time) -> Self {
+    pub fn new(options: Rc<Options>, clock: Arc<dyn Clock>) -> Self {
         let (owners, zone) = (Owners::default(), Zone::of_environment());
-        Printer { options, owners, zone, now, coloured: false }
+        Printer { options, owners, zone, now: clock.wall(), clock, coloured: false }
     }
 
     /// Takes `entry` into account.
