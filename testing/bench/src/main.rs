@@ -20,6 +20,7 @@ mod machine;
 mod mounts;
 mod null_fuser;
 mod peers;
+mod priority;
 mod programs;
 mod scratch;
 mod table;
@@ -31,9 +32,6 @@ use clap::{Parser, ValueEnum};
 use groups::Bench;
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// The nice value of this program and of all it starts; see setpriority(2).
-const PRIORITY: i32 = -15;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -100,8 +98,7 @@ fn run(arguments: Arguments) -> Result<()> {
     ensure!(outrigger.is_file(), "{} is missing: make release", outrigger.display());
     let scratch = scratch::Scratch::new(arguments.scratch.as_deref().unwrap_or(&target))?;
     watch::start(scratch.path())?;
-    // What else the machine does should not decide who waits: the servers inherit this.
-    rustix::process::setpriority_process(None, PRIORITY).context("cannot raise the priority")?;
+    priority::raise();
     let bench = Bench::new(outrigger, &target, scratch, arguments.quick)?;
     let machine = machine::describe(&bench);
     if !arguments.json {
@@ -119,6 +116,7 @@ fn run(arguments: Arguments) -> Result<()> {
             Err(error) => failures.push(format!("{group:?}: {error:#}")),
         }
     }
+    priority::restore();
     if !failures.is_empty() {
         bail!("not everything could be measured:\n  {}", failures.join("\n  "));
     }

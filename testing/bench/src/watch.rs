@@ -5,6 +5,7 @@
 //! connection below the scratch directory, which frees whoever waits in it, kills the servers, removes the directory
 //! and exits.
 
+use crate::priority;
 use crate::scratch;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -56,6 +57,7 @@ fn end(scratch: &Path, status: i32) -> ! {
         kill(child, Signal::KILL);
     }
     scratch::sweep(scratch);
+    priority::restore();
     std::process::exit(status);
 }
 
