@@ -2,7 +2,7 @@
 //! What `cp`, `mv`, `rm` and `write` promise beyond GNU's: between trees, against planted links, when interrupted.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -170,12 +170,14 @@ fn the_root_of_the_host_is_left_alone() {
 /// Sends SIGINT and waits.
 fn interrupt(mut child: Child) -> (Option<i32>, String) {
     let pid = rustix::process::Pid::from_child(&child);
-    drop(child.stdin.take().map(|stdin| {
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
-        stdin
-    }));
-    let output = child.wait_with_output().expect("the process ends");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    // Standard input stays open until the signal is sent, lest its end is seen first.
+    let stdin = child.stdin.take();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("the process exists");
+    let ended = child.wait().expect("the process ends");
+    drop(stdin);
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("messages in UTF-8");
+    (ended.code(), stderr)
 }
 
 /// Waits until `happened`, looking again and again.

@@ -159,7 +159,7 @@ fn parse_stamp(text: &str, now: &Zoned) -> Option<Time> {
         12 => digits[..4].parse().ok()?,
         _ => return None,
     };
-    let mut fields = digits[digits.len() - 8..].as_bytes().chunks(2);
+    let mut fields = digits.as_bytes()[digits.len() - 8..].chunks(2);
     let mut field = || std::str::from_utf8(fields.next()?).ok()?.parse::<i8>().ok();
     let (month, day, hour, minute) = (field()?, field()?, field()?, field()?);
     // A leap second becomes the last second of its minute.

@@ -52,7 +52,8 @@ impl Content<'_> {
         }
         let mut done = 0;
         if inside && self.attr.size > 0 {
-            done = self.copy_inside(0, u64::MAX)?;
+            // What the file has grown by is found by reading on.
+            done = self.copy_inside(0, self.attr.size)?;
         }
         self.pump(done, None, holes || sparse == Sparse::Always)
     }
