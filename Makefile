@@ -38,7 +38,8 @@ bench: bench-deps release
 	cargo run --release --quiet --package outrigger-bench
 
 matrix:
-	cargo run --release --quiet --package outrigger-conformance
+	cargo build --release --package outrigger
+	cargo run --release --quiet --package outrigger-conformance --example matrix
 
 fuzz:
 	@testing/tools/fuzz.sh $(SECONDS)

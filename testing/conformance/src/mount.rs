@@ -17,19 +17,6 @@ pub const WRITEBACK: Exceptions = &[
     ("holes/walking_them_finds_all_data", "the same"),
 ];
 
-/// What does not hold where files need no open.
-pub const STATELESS: Exceptions = &[
-    ("locks/closing_releases", "the door hands locks to a driver that is not told of closes"),
-    ("locks/flock_ends_with_the_open_file", "the same"),
-];
-
-/// What does not hold on the `local` driver.
-pub const LOCAL: Exceptions = &[
-    ("owners/writing_clears_set_id_bits", "a mount that may be idmapped does not tell the driver who asks"),
-    ("owners/truncating_clears_set_id_bits", "the same"),
-    ("xattrs/trusted_is_for_root", "the same"),
-];
-
 /// Names of cases, and why they do not hold.
 pub type Exceptions = &'static [(&'static str, &'static str)];
 

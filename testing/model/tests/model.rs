@@ -39,7 +39,7 @@ fn memory_agrees() {
 
 fn explore_mount(location: &str, options: &str) {
     if let Some(reason) = obstacle() {
-        return println!("SKIP: {reason}");
+        return println!("SKIPPED: {reason}");
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mounted = Mounted::new(location, dir.path(), options, Duration::from_secs(300)).expect("the mount");

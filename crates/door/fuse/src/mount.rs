@@ -116,7 +116,10 @@ pub fn mount(
         subtype: options.subtype.clone().unwrap_or_else(|| format!("outrigger.{driver}")),
     };
     let (device, idmap) = match by_syscall(&path, is_dir, &table, options) {
-        Ok(device) => (device, options.default_permissions && rustix::process::geteuid().is_root()),
+        Ok(device) => {
+            let root = rustix::process::geteuid().is_root();
+            (device, options.idmap && options.default_permissions && root)
+        }
         Err(refused) if needs_helper(&refused) => {
             (Device::from_fd(by_helper(&path, &table, options)?), false)
         }

@@ -122,8 +122,10 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
         | InitFlags::HAS_EXPIRE_ONLY
         | InitFlags::DIRECT_IO_ALLOW_MMAP
         | InitFlags::HAS_RESEND;
-    wanted.set(InitFlags::POSIX_LOCKS, ops.has(OpCode::SetLock) && ops.has(OpCode::GetLock));
-    wanted.set(InitFlags::FLOCK_LOCKS, ops.has(OpCode::SetLock));
+    // Locks end with the close, which a driver without opens is not told of: the kernel keeps them instead.
+    let locks = ops.has(OpCode::SetLock) && !abilities.stateless_files;
+    wanted.set(InitFlags::POSIX_LOCKS, locks && ops.has(OpCode::GetLock));
+    wanted.set(InitFlags::FLOCK_LOCKS, locks);
     wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
     let plus = ops.has(OpCode::ReadDirPlus);
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));
@@ -165,6 +167,16 @@ mod tests {
         let options = Options { writeback: true, ..Options::default() };
         let writeback = agree(&kernel(45), &options, &abilities, false).unwrap().unwrap();
         assert!(writeback.has(InitFlags::WRITEBACK_CACHE) && !writeback.has(InitFlags::PASSTHROUGH));
+    }
+
+    #[test]
+    fn locks_of_a_stateless_driver_stay_in_the_kernel() {
+        let mut abilities = Abilities::new("test", "", OpSet::all());
+        let locks = InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS;
+        let agreed = |abilities: &Abilities| agree(&kernel(45), &Options::default(), abilities, false);
+        assert!(agreed(&abilities).unwrap().unwrap().has(locks));
+        abilities.stateless_files = true;
+        assert!(!agreed(&abilities).unwrap().unwrap().0.flags.intersects(locks));
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub struct Options {
     pub kernel_cache: bool,
     /// Let the kernel use POSIX access lists kept as extended attributes.
     pub acl: bool,
+    /// Permit idmapped mounts of this mount (root only). The kernel then checks all permissions itself and names the
+    /// caller to the driver only when a file is made.
+    pub idmap: bool,
     /// Lifetime of attributes instead of what the driver says.
     pub attr_timeout: Option<Duration>,
     /// Lifetime of names instead of what the driver says.
@@ -99,6 +102,7 @@ impl Default for Options {
             direct_io: false,
             kernel_cache: false,
             acl: false,
+            idmap: false,
             attr_timeout: None,
             entry_timeout: None,
             negative_timeout: None,
@@ -179,6 +183,7 @@ impl Options {
             "auto_cache" | "no_kernel_cache" => self.kernel_cache = false,
             "acl" => self.acl = true,
             "noacl" => self.acl = false,
+            "idmap" => self.idmap = true,
             // Meant for mount(8), fstab and systemd, or the behaviour we have anyway.
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev"
             | "big_writes" | "async_read" | "nonempty" | "auto_unmount" => {}

@@ -150,6 +150,8 @@ impl Rules {
         Ok(Some(match operation {
             Operation::Open(_) if self.stateless_files => Step::Fail(Errno::ENOSYS),
             Operation::Opendir(_) if self.stateless_dirs => Step::Fail(Errno::ENOSYS),
+            // Nothing is kept for an open file that closing could write or release; the kernel asks no more.
+            Operation::Flush(_) if self.stateless_files => Step::Fail(Errno::ENOSYS),
             Operation::Open(args) => {
                 ask(ops::Open { node, flags: self.open_flags(args.flags) }, Shape::OpenFile(node))
             }

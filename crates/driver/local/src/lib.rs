@@ -34,7 +34,7 @@
 //! |---|---|
 //! | lookup | name_to_handle_at, statx |
 //! | getattr | statx (open_by_handle_at first, when the node's descriptor is not kept) |
-//! | open, release | open_by_handle_at; close |
+//! | open, release | open_by_handle_at, fstat when passthrough is on; close |
 //! | create | openat, name_to_handle_at, statx |
 //! | mkdir, mknod, symlink, link | the call, name_to_handle_at, statx |
 //! | unlink, rmdir, rename over a file | name_to_handle_at, open_by_handle_at, the call |

@@ -41,6 +41,12 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const NOT_SERVED: OpSet = OpSet::of(&[OpCode::Access, OpCode::Poll, OpCode::GetLock, OpCode::SetLock]);
 const XATTR: OpSet = OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
 
+/// Whether writing to the file has to clear set-id bits: the kernel leaves that to the driver, so such writes must
+/// come here.
+fn may_lose_setid(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).map_or(true, |stat| stat.st_mode & 0o6000 != 0)
+}
+
 impl Local {
     /// Opens a regular file on behalf of a caller.
     fn open_for(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<OwnedFd> {
@@ -55,8 +61,8 @@ impl Local {
     /// Gives a descriptor of a regular file a handle.
     fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Opened {
         let file = Arc::new(OpenFile::new(fd, flags));
-        let backing =
-            if self.options.passthrough { Backing::new(Arc::clone(&file.fd)) } else { Backing::NONE };
+        let offered = self.options.passthrough && !may_lose_setid(&file.fd);
+        let backing = if offered { Backing::new(Arc::clone(&file.fd)) } else { Backing::NONE };
         Opened { handle: self.files.insert(file), how: OpenHow::NO_FLUSH, backing }
     }
 

@@ -61,7 +61,12 @@ pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
             Err(error) if error.errno == Errno::ENOENT => continue,
             found => found?,
         };
-        return match open_inode(mem, cx, &inode, op.flags) {
+        // open(2): a directory that exists cannot be opened with O_CREAT, not even for reading.
+        let opened = match inode.kind {
+            FileKind::Directory => Err(Errno::EISDIR.into()),
+            _ => open_inode(mem, cx, &inode, op.flags),
+        };
+        return match opened {
             Ok(opened) => Ok(Created { entry: mem.entry(&inode), opened }),
             Err(error) => {
                 mem.forget_inode(&inode, 1);
