@@ -35,6 +35,8 @@ pub struct Copier<'c> {
     made: Vec<Inode>,
     /// Operands so far, and where they went.
     seen: HashSet<(Vec<u8>, Vec<u8>)>,
+    /// The operand contains its own copy: going on would only copy copies.
+    into_itself: bool,
     /// Directories made on the way to an operand, outermost first.
     parents: Vec<Arc<Directory>>,
 }
@@ -82,6 +84,7 @@ impl<'c> Copier<'c> {
             links: HashMap::new(),
             made: Vec::new(),
             seen: HashSet::new(),
+            into_itself: false,
             parents: Vec::new(),
         }
     }
@@ -219,9 +222,10 @@ impl<'c> Copier<'c> {
 
     fn walk(&mut self, first: Frame) {
         let mut frames = vec![first];
+        self.into_itself = false;
         while let Some(frame) = frames.last_mut() {
             self.flush();
-            if self.shared.cancel.is_raised() {
+            if self.shared.cancel.is_raised() || self.into_itself {
                 break;
             }
             match frame.next(&self.shared) {
@@ -262,6 +266,7 @@ impl<'c> Copier<'c> {
             if self.made.iter().any(|made| made.is_same(&item.source)) {
                 let (from, to) = (quoted(&above[0].from), quoted(&above[0].to));
                 self.shared.complain(format_args!("cannot copy a directory, {from}, into itself, {to}"));
+                self.into_itself = true;
                 return self.give_up(item);
             }
         }
