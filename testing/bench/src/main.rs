@@ -109,7 +109,7 @@ fn run(arguments: Arguments) -> Result<()> {
         if !arguments.group.is_empty() && !arguments.group.contains(&group) {
             continue;
         }
-        match measure(&bench, group, &arguments.json) {
+        match measure(&bench, group, arguments.json) {
             Ok(tables) if arguments.write => document::write(&tables, &machine)?,
             Ok(_) => {}
             // The other groups are still worth measuring.
@@ -124,7 +124,7 @@ fn run(arguments: Arguments) -> Result<()> {
 }
 
 /// Measures one group and prints its tables.
-fn measure(bench: &Bench, group: Group, json: &bool) -> Result<Vec<table::Table>> {
+fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>> {
     let tables = match group {
         Group::Null => groups::null::measure(bench),
         Group::Local => groups::local::measure(bench),
@@ -133,7 +133,7 @@ fn measure(bench: &Bench, group: Group, json: &bool) -> Result<Vec<table::Table>
         Group::Commands => groups::commands::measure(bench),
     }?;
     for table in &tables {
-        if *json {
+        if json {
             table.print_json()?;
         } else {
             println!("\n{}", table.text());

@@ -76,11 +76,11 @@ impl Summary {
 #[derive(Debug, Clone, Copy)]
 pub enum Goal {
     /// At most this many times the value of `than`.
-    AtMostTimes { subject: &'static str, factor: f64, than: &'static str },
+    Below { subject: &'static str, factor: f64, than: &'static str },
     /// At least this many times the value of `than`.
-    AtLeastTimes { subject: &'static str, factor: f64, than: &'static str },
+    Above { subject: &'static str, factor: f64, than: &'static str },
     /// At most this value.
-    AtMost { subject: &'static str, limit: f64 },
+    Limit { subject: &'static str, limit: f64 },
 }
 
 /// A goal and what was reached.
@@ -132,15 +132,15 @@ impl Row {
 
     fn verdict(&self, goal: Goal) -> Option<Verdict> {
         let (goal, reached, met) = match goal {
-            Goal::AtMostTimes { subject, factor, than } => {
+            Goal::Below { subject, factor, than } => {
                 let reached = self.ratio(subject, than)?;
                 (format!("{subject} ≤ {factor} × {than}"), reached, reached.median <= factor)
             }
-            Goal::AtLeastTimes { subject, factor, than } => {
+            Goal::Above { subject, factor, than } => {
                 let reached = self.ratio(subject, than)?;
                 (format!("{subject} ≥ {factor} × {than}"), reached, reached.median >= factor)
             }
-            Goal::AtMost { subject, limit } => {
+            Goal::Limit { subject, limit } => {
                 let reached = Summary::of(&self.samples(subject)?.values)?;
                 (format!("{subject} ≤ {limit} {}", self.unit.symbol()), reached, reached.median <= limit)
             }
@@ -300,10 +300,10 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         // The second round was twice as slow for both: the ratio does not move.
         let row = row(&[("ours", &[1.0, 2.0]), ("theirs", &[2.0, 4.0])])
-            .goal(Goal::AtMostTimes { subject: "ours", factor: 0.5, than: "theirs" })
-            .goal(Goal::AtLeastTimes { subject: "ours", factor: 0.6, than: "theirs" })
-            .goal(Goal::AtMost { subject: "theirs", limit: 2.5 })
-            .goal(Goal::AtMost { subject: "absent", limit: 1.0 });
+            .goal(Goal::Below { subject: "ours", factor: 0.5, than: "theirs" })
+            .goal(Goal::Above { subject: "ours", factor: 0.6, than: "theirs" })
+            .goal(Goal::Limit { subject: "theirs", limit: 2.5 })
+            .goal(Goal::Limit { subject: "absent", limit: 1.0 });
         let verdicts: Vec<(f64, bool)> = row.verdicts().iter().map(|v| (v.reached.median, v.met)).collect();
         assert_eq!(verdicts, [(0.5, true), (0.5, false), (3.0, false)]);
     }

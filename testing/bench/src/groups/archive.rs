@@ -121,7 +121,7 @@ fn commands(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
         };
         let first: Sampler<'_> =
             Box::new(|| sample.forget_indexes().map_err(Into::into).and_then(|()| timed()));
-        let what = format!("outrigger {command} {}", arguments.join(" "));
+        let what = [&["outrigger", command], arguments].concat().join(" ");
         rows.push(in_turns_cold(
             &format!("{what}, first time"),
             Unit::Seconds,
@@ -170,8 +170,8 @@ fn openings(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
     };
     Ok(vec![
         first,
-        again.goal(Goal::AtMost { subject: OURS, limit: 50.0 }),
-        size.goal(Goal::AtMost { subject: OURS, limit: 200.0 }),
+        again.goal(Goal::Limit { subject: OURS, limit: 50.0 }),
+        size.goal(Goal::Limit { subject: OURS, limit: 200.0 }),
     ])
 }
 
@@ -198,7 +198,7 @@ fn mounted(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
             step_row(&format!("{what}, {when}"), &servers, value)
         };
         rows.push(row("mount", |steps| Some(steps.open)));
-        let faster = Goal::AtMostTimes { subject: OURS, factor: 1.0, than: RATARMOUNT };
+        let faster = Goal::Below { subject: OURS, factor: 1.0, than: RATARMOUNT };
         rows.push(row("ls -lR of the mount", |steps| steps.list).goal(faster));
         rows.push(row("cat of all files", |steps| steps.read).goal(faster));
     }

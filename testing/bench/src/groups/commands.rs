@@ -27,7 +27,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let files = bench.scaled(FILES);
     trees::source_tree(&tree, files)?;
     trees::flat(&small, 10)?;
-    let rounds = bench.effort.rounds;
+    let rounds = bench.effort.rounds.min(7);
     let copied = |command: Command| copied(command, &tree, &copy);
     let rows = vec![
         in_turns(

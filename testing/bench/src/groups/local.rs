@@ -102,7 +102,7 @@ fn uncached(bench: &Bench, dir: &Path) -> Result<Vec<Row>> {
     let mounts = servers(bench, dir, 0)?;
     let subjects = subjects(dir, &mounts);
     let time = bench.effort.sample;
-    let goal = Goal::AtMostTimes { subject: OURS, factor: 0.6, than: LIBFUSE };
+    let goal = Goal::Below { subject: OURS, factor: 0.6, than: LIBFUSE };
     let one = Unit::Microseconds;
     Ok(vec![
         row(bench, "stat, not cached", one, &subjects, |s| files::stat_each(&s.dir.join("file"), time))?
@@ -125,7 +125,7 @@ fn cached(bench: &Bench, dir: &Path) -> Result<Vec<Row>> {
     let stat = row(bench, "stat, cached", Unit::Microseconds, &subjects, |s| {
         files::stat_each(&s.dir.join("file"), time)
     })?;
-    Ok(vec![stat.goal(Goal::AtMostTimes { subject: OURS, factor: 1.3, than: NATIVE })])
+    Ok(vec![stat.goal(Goal::Below { subject: OURS, factor: 1.3, than: NATIVE })])
 }
 
 /// Reading and writing a big file that the host has in its page cache.
@@ -147,8 +147,11 @@ fn content(bench: &Bench, dir: &Path) -> Result<Vec<Row>> {
         })
     };
     Ok(vec![
-        read.goal(Goal::AtLeastTimes { subject: OURS, factor: 0.95, than: NATIVE })
-            .goal(Goal::AtLeastTimes { subject: USER_SPACE, factor: 0.65, than: NATIVE }),
+        read.goal(Goal::Above { subject: OURS, factor: 0.95, than: NATIVE }).goal(Goal::Above {
+            subject: USER_SPACE,
+            factor: 0.65,
+            than: NATIVE,
+        }),
         write,
         random("random read of 4 KiB, 1 job", 1)?,
         random("random read of 4 KiB, 2 jobs", 2)?,

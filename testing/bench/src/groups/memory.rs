@@ -44,7 +44,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let walk = format!("after a walk of {files} files");
     let rows = vec![
         row("mounted", &all, |resident| resident.before),
-        row(&walk, &all, |resident| resident.after).goal(Goal::AtMost { subject: OURS, limit: 30.0 }),
+        row(&walk, &all, |resident| resident.after).goal(Goal::Limit { subject: OURS, limit: 30.0 }),
         row("most during the walk", &all, |resident| resident.peak),
     ];
     Ok(vec![Table { name: "memory", title: "resident memory of a server".to_owned(), rows }])

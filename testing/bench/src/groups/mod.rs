@@ -35,7 +35,7 @@ impl Bench {
     /// # Errors
     /// When the scratch directory cannot be written.
     pub fn new(outrigger: PathBuf, target: &Path, scratch: Scratch, quick: bool) -> Result<Self> {
-        let (rounds, sample) = if quick { (2, 20) } else { (7, 200) };
+        let (rounds, sample) = if quick { (2, 20) } else { (11, 150) };
         let effort = Effort { rounds, sample: Duration::from_millis(sample) };
         Ok(Bench { outrigger, peers: Peers::find(target), effort, quick, scratch })
     }

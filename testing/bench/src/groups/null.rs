@@ -62,7 +62,7 @@ fn fstat_row(bench: &Bench, mounts: &[Mount], what: &str) -> Result<Row> {
         (mount.name, Box::new(move || files::fstat_each(&file, time)) as Sampler<'_>)
     });
     let row = in_turns(what, Unit::Microseconds, bench.effort.rounds, subjects.collect())?;
-    Ok(row.goal(Goal::AtMostTimes { subject: OURS, factor: 0.75, than: LIBFUSE }))
+    Ok(row.goal(Goal::Below { subject: OURS, factor: 0.75, than: LIBFUSE }))
 }
 
 fn open_row(bench: &Bench, mounts: &[Mount]) -> Result<Row> {
