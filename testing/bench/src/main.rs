@@ -113,7 +113,10 @@ fn run(arguments: Arguments) -> Result<()> {
             Ok(tables) if arguments.write => document::write(&tables, &machine)?,
             Ok(_) => {}
             // The other groups are still worth measuring.
-            Err(error) => failures.push(format!("{group:?}: {error:#}")),
+            Err(error) => {
+                watch::wait_for_the_end();
+                failures.push(format!("{group:?}: {error:#}"));
+            }
         }
     }
     priority::restore();

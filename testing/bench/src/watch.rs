@@ -12,11 +12,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 static STEP: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+/// Everything is being taken away.
+static ENDING: AtomicBool = AtomicBool::new(false);
 static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(500);
@@ -53,12 +56,20 @@ pub fn start(scratch: &Path) -> Result<()> {
 }
 
 fn end(scratch: &Path, status: i32) -> ! {
+    ENDING.store(true, Ordering::SeqCst);
     for child in lock(&CHILDREN).drain(..) {
         kill(child, Signal::KILL);
     }
     scratch::sweep(scratch);
     priority::restore();
     std::process::exit(status);
+}
+
+/// Does not return while everything is being taken away: errors are a consequence of that then.
+pub fn wait_for_the_end() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
+    }
 }
 
 /// Says what the run does now, and how long that may take at most.
