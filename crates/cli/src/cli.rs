@@ -28,7 +28,7 @@ pub struct TreeOptions {
     /// Options for the drivers, as in `--opt key=value,key`.
     #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
     pub opt: Vec<String>,
-    /// Put a layer on every tree, the one nearest to the driver first, as in `--layer trace`.
+    /// Put a layer on every tree, the one nearest to the driver first, as in `--layer readonly`.
     #[arg(long = "layer", global = true, value_name = "NAME[=SPEC]", help_heading = "Trees")]
     pub layer: Vec<String>,
     /// Give up on an operation after this many seconds.

@@ -6,7 +6,7 @@ use crate::location::{Base, Location, TreeName};
 use crate::status::{Failure, Status};
 use crate::trees::{self, DriverOptions};
 use outrigger_client::{Client, Follow, Inode, Settings};
-use outrigger_core::{Cancel, Credentials, Error, Name, Result};
+use outrigger_core::{Cancel, Credentials, Name, Result};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -169,11 +169,6 @@ impl Context {
     /// Remembers without a word how badly something went wrong.
     pub fn fail(&self, status: Status) {
         self.status.set(self.status.get().max(status));
-    }
-
-    /// As [`Context::complain`], in the words of coreutils: "cannot access 'x': No such file or directory".
-    pub fn cannot(&self, status: Status, what: &str, place: &OsStr, error: &Error) {
-        self.complain(status, format_args!("cannot {what} '{}': {error}", place.display()));
     }
 
     /// The worst status so far.

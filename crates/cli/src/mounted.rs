@@ -3,13 +3,15 @@
 
 use crate::commands::mount::{Mount, READY};
 use crate::context::Context;
-use crate::control::{Controlled, ErrorStatus, MountStatus, OperationStatus, RequestStatus, Server};
+use crate::control::{
+    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, RequestStatus, Server,
+};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
-use outrigger_core::{Node, Stack};
-use outrigger_door_fuse::{Force, InFlight, OpCount, Options, Session, UnmountError};
+use outrigger_core::{Error, Node, Stack};
+use outrigger_door_fuse::{Force, InFlight, MountEntry, OpCount, Options, Session, UnmountError};
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,8 +19,8 @@ use signal_hook::iterator::Signals;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -38,7 +40,10 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
     let parsed = Options::parse(&mount.options.join(","));
     let (mut options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
     options.fsname.get_or_insert_with(|| mount.source.to_string_lossy().into_owned());
+    let mountpoint = free_place(&mount.mountpoint)?;
     let tree = trees::mountable(context, &mount.source, &others)?;
+    // Where the kernel reads and writes files by itself, the layers would not see it.
+    options.passthrough &= tree.layers.is_empty();
     let (trace, control) = Trace::new(context.runtime.clone());
     let stack =
         Stack::new(tree.service.clone()).push(trace).map_err(|error| Failure::serious(error.to_string()))?;
@@ -50,20 +55,46 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
         .map_err(|error| Failure::new(format!("'{}' does not answer: {error}", mount.source.display())))?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
-    let session = Session::mount(&mount.mountpoint, service, context.runtime.clone(), options)
+    let session = Session::mount(&mountpoint, service, context.runtime.clone(), options)
         .map_err(|error| Failure::new(error.to_string()))?;
     session.wait_ready(READY_DEADLINE).map_err(|error| {
-        Failure::new(format!("the kernel does not answer on '{}': {error}", mount.mountpoint.display()))
+        Failure::new(format!("the kernel does not answer on '{}': {}", mountpoint.display(), Error::from(error)))
     })?;
-    let mounted = Arc::new(Mounted::new(context, mount, tree, session, control));
-    let _server = Server::start(mounted.clone(), &mounted.mountpoint)
-        .map_err(|error| eprintln!("outrigger mount: status and trace will not find this mount: {error}"));
-    watch_signals(signals, mounted.clone());
+    let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control));
+    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection)
+        .map_err(|error| {
+            let error = Error::from(error);
+            eprintln!("outrigger mount: status and trace will not find this mount: {error}");
+        })
+        .ok()
+        .map(Arc::new);
+    watch_signals(signals, mounted.clone(), server.clone());
     if background {
         leave_terminal().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")))?;
     }
     mounted.session.wait();
     Ok(())
+}
+
+/// The absolute path to mount on: a directory that no mount of ours hides already.
+fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
+    let shown = mountpoint.display();
+    let cannot = |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
+    let path = control::resolve(mountpoint).map_err(cannot)?;
+    if let Some(entry) = MountEntry::at(&path).map_err(cannot)?.filter(control::is_ours) {
+        let what = match control::probe(&path) {
+            Health::Alive => format!("{} is mounted there already", entry.source.display()),
+            Health::Dead => "the server of the mount there has died".to_owned(),
+            Health::Silent => "the server of the mount there does not answer".to_owned(),
+        };
+        return Err(Failure::new(format!(
+            "cannot mount on '{shown}': {what}; `outrigger umount {shown}` ends that mount"
+        )));
+    }
+    match fs::metadata(&path).map_err(cannot)?.is_dir() {
+        true => Ok(path),
+        false => Err(Failure::new(format!("cannot mount on '{shown}': it is not a directory"))),
+    }
 }
 
 /// Tells the waiting parent that the mount answers, then lets go of the terminal.
@@ -75,17 +106,27 @@ fn leave_terminal() -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
+    // From here on this process outlives whoever started it.
+    rustix::process::set_parent_process_death_signal(None)?;
     std::env::set_current_dir("/")
 }
 
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches.
-fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>) {
+fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Arc<Server>>) {
     thread::spawn(move || {
+        let mut ending = false;
         for signal in signals.forever() {
-            if signal == SIGHUP {
-                mounted.flush();
-            } else {
-                mounted.end();
+            match signal {
+                SIGHUP => mounted.flush(),
+                // Asked again: the connection ends with this process, and programs that wait get an error.
+                _ if ending => {
+                    server.iter().for_each(|server| server.remove());
+                    std::process::exit(1);
+                }
+                _ => {
+                    ending = true;
+                    mounted.end();
+                }
             }
         }
     });
@@ -94,6 +135,8 @@ fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>) {
 /// A mount and what is known about it.
 struct Mounted {
     mountpoint: PathBuf,
+    /// Number of the FUSE connection; 0 when the mount table could not be read.
+    connection: u32,
     source: String,
     tree: Tree,
     session: Session,
@@ -105,12 +148,20 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn new(context: &Context, mount: &Mount, tree: Tree, session: Session, trace: Arc<TraceControl>) -> Self {
+    fn new(
+        context: &Context,
+        mount: &Mount,
+        mountpoint: PathBuf,
+        tree: Tree,
+        session: Session,
+        trace: Arc<TraceControl>,
+    ) -> Self {
         // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
         let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.settings() };
         let locator = Client::new(tree.service.clone(), Arc::new(Threads::new()), settings);
         Mounted {
-            mountpoint: std::path::absolute(&mount.mountpoint).unwrap_or_else(|_| mount.mountpoint.clone()),
+            connection: MountEntry::at(&mountpoint).ok().flatten().map_or(0, |entry| entry.minor),
+            mountpoint,
             source: mount.source.to_string_lossy().into_owned(),
             tree,
             session,
@@ -145,6 +196,11 @@ impl Mounted {
         }
     }
 
+    /// Whether it is in the mount table no more.
+    fn is_detached(&self) -> bool {
+        MountEntry::all().is_ok_and(|all| all.iter().all(|entry| entry.minor != self.connection))
+    }
+
     fn path(&self, node: Node) -> Option<String> {
         if !self.locator.has(OpCode::Locate) {
             return None;
@@ -167,6 +223,7 @@ impl Controlled for Mounted {
             driver: self.tree.service.abilities().driver.to_owned(),
             layers: self.tree.layers.iter().map(|&layer| layer.to_owned()).collect(),
             pid: std::process::id(),
+            detached: self.is_detached(),
             uptime_seconds: self.since.elapsed().as_secs(),
             in_flight: status.in_flight.into_iter().map(|request| self.request(request)).collect(),
             operations: status.counts.into_iter().map(operation).collect(),
@@ -184,15 +241,17 @@ impl Controlled for Mounted {
     }
 
     fn trace(&self, json: bool, mut out: UnixStream) {
-        let Ok(_one_at_a_time) = self.tracer.try_lock().map_err(|error| match error {
-            std::sync::TryLockError::Poisoned(_) => {}
-            std::sync::TryLockError::WouldBlock => {
-                let _ = out.write_all(b"this mount is being traced already\n");
+        let _one_at_a_time = match self.tracer.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // A client that hangs up early is its own affair, here and below.
+                let _ = control::answer(&out, &Answer::Failed("somebody traces this mount already".into()));
+                return;
             }
-        }) else {
-            return;
         };
-        let (Ok(sink), Ok(())) = (out.try_clone(), out.set_read_timeout(None)) else { return };
+        let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
+        let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
         self.trace.start(Box::new(sink), if json { Format::Json } else { Format::Human });
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);

@@ -3,17 +3,15 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control;
+use crate::control::{self, Health};
 use crate::status::{Failure, Status};
 use clap::Args;
-use rustix::io::Errno;
+use outrigger_door_fuse::MountEntry;
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -75,8 +73,6 @@ impl Finding {
     }
 }
 
-/// How long a mount may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// The oldest kernel whose FUSE protocol (7.31) the door speaks.
 const KERNEL_MIN: (u32, u32) = (5, 4);
 /// The first kernel that hands requests of a dead server to the next one.
@@ -182,27 +178,19 @@ fn writable(dir: &Path) -> io::Result<()> {
 
 /// Mounts of ours whose server has died (every use of them fails with `ENOTCONN`) or hangs.
 fn dead_mounts() -> Vec<Finding> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let ours = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(1);
-        let (dir, kind) = (fields.next()?, fields.next()?);
-        kind.starts_with("fuse.outrigger").then(|| dir.replace("\\040", " "))
-    });
-    ours.filter_map(|dir| {
-        let advice = format!("outrigger umount '{dir}'");
-        match probe(&dir) {
-            None => Some(Finding::new("hanging mount", State::Broken, dir, Some(&advice))),
-            Some(Err(Errno::NOTCONN)) => Some(Finding::new("dead mount", State::Broken, dir, Some(&advice))),
-            Some(_) => None,
-        }
-    })
-    .collect()
+    let mounts = MountEntry::all().unwrap_or_default().into_iter().filter(control::is_ours);
+    // Side by side: each that hangs takes its time.
+    let asked: Vec<_> =
+        mounts.map(|entry| thread::spawn(move || (control::probe(&entry.mountpoint), entry.mountpoint))).collect();
+    asked.into_iter().filter_map(|thread| thread.join().ok()).filter_map(|(health, path)| ailing(health, &path)).collect()
 }
 
-/// Asks the mount for its size on a thread of its own: a server that hangs must not hang us.
-fn probe(dir: &str) -> Option<Result<(), Errno>> {
-    let (sender, receiver) = mpsc::channel();
-    let dir = dir.to_owned();
-    thread::spawn(move || sender.send(rustix::fs::statfs(dir.as_str()).map(drop)));
-    receiver.recv_timeout(PATIENCE).ok()
+fn ailing(health: Health, path: &Path) -> Option<Finding> {
+    let place = path.display().to_string();
+    let (check, advice) = match health {
+        Health::Alive => return None,
+        Health::Dead => ("dead mount", format!("outrigger umount '{place}'")),
+        Health::Silent => ("hanging mount", format!("outrigger umount --force '{place}'")),
+    };
+    Some(Finding::new(check, State::Broken, place, Some(&advice)))
 }

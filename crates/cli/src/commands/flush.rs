@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::control::{self, Answer, Ask};
 use crate::status::Failure;
 use clap::Args;
+use outrigger_core::Error;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::MountFlags;
 use std::fs::File;
@@ -30,8 +31,8 @@ impl Run for Flush {
         for mount in &self.mounts {
             let (peer, _) = control::find(mount)?;
             let failed = |what: String| Failure::new(format!("cannot flush '{}': {what}", mount.display()));
-            write_and_drop(mount).map_err(|error| failed(error.to_string()))?;
-            match peer.ask(&Ask::Flush).map_err(|error| failed(error.to_string()))? {
+            write_and_drop(mount).map_err(|error| failed(Error::from(error).to_string()))?;
+            match peer.ask(&Ask::Flush).map_err(|error| failed(Error::from(error).to_string()))? {
                 Answer::Done => {}
                 Answer::Failed(reason) => return Err(failed(reason)),
                 Answer::Status(_) => return Err(failed("an unexpected answer".into())),

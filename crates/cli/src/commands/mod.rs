@@ -35,7 +35,7 @@ use crate::context::Context;
 use crate::interrupt;
 use crate::status::{Failure, Status};
 use clap::Subcommand;
-use outrigger_core::Cancel;
+use outrigger_core::{Cancel, Error};
 use std::process::ExitCode;
 
 /// What a command does. Errors about one of several things go through [`Context::complain`]; only what ends the
@@ -117,5 +117,8 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
 
 /// Ends a command whose reader has gone: as for any other program, that is no failure of ours.
 pub fn output_failed(error: std::io::Error) -> Failure {
-    Failure { message: format!("write error: {error}"), status: Status::Minor }
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        interrupt::reader_gone();
+    }
+    Failure { message: format!("write error: {}", Error::from(error)), status: Status::Minor }
 }

@@ -6,8 +6,11 @@ use crate::context::Context;
 use crate::mounted;
 use crate::status::{Failure, Status};
 use clap::Args;
+use rustix::io::Errno;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -40,6 +43,13 @@ impl Run for Mount {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let serving = env::var_os(SERVING).is_some();
+        if serving {
+            // Whoever waits for the mount may be killed before it answers.
+            let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
+            set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;
+            // Process listings would show `exe` otherwise; what they show is of no further importance.
+            let _ = fs::write("/proc/self/comm", "outrigger");
+        }
         if serving || self.foreground {
             return mounted::serve(context, &self, serving);
         }

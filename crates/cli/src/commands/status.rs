@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::control::{self, MountStatus};
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
+use outrigger_core::Error;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -38,17 +39,22 @@ impl Run for Status {
 impl Status {
     fn collect(&self, context: &Context) -> Result<Vec<MountStatus>, Failure> {
         if !self.mounts.is_empty() {
-            return self.mounts.iter().map(|mount| control::find(mount).map(|(_, status)| status)).collect();
+            let mut found = Vec::new();
+            for mount in &self.mounts {
+                match control::find(mount) {
+                    Ok((_, status)) => found.push(status),
+                    Err(failure) => context.complain(failure.status, &failure),
+                }
+            }
+            return Ok(found);
         }
         let peers =
-            control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
+            control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {}", Error::from(error))))?;
         let mut found = Vec::new();
         for (peer, status) in control::statuses(peers) {
             match status {
                 Ok(status) => found.push(status),
-                Err(error) => {
-                    context.complain(Severity::Minor, format_args!("{peer} does not answer: {error}"))
-                }
+                Err(trouble) => context.complain(Severity::Minor, peer.explain(&trouble)),
             }
         }
         Ok(found)
@@ -57,11 +63,12 @@ impl Status {
 
 fn describe(status: &MountStatus) -> String {
     let MountStatus { mountpoint, source, driver, layers, pid, uptime_seconds, .. } = status;
+    let state = if status.detached { " (unmounted, still in use)" } else { "" };
     let layers = if layers.is_empty() { String::new() } else { format!(", layers {}", layers.join(" ")) };
     let requests: u64 = status.operations.iter().map(|operation| operation.count).sum();
     let errors: u64 = status.operations.iter().map(|operation| operation.errors).sum();
     let mut text = format!(
-        "{mountpoint}: {source} (driver {driver}{layers}), process {pid}, up {}\n  {requests} requests, {errors} errors",
+        "{mountpoint}{state}: {source} (driver {driver}{layers}), process {pid}, up {}\n  {requests} requests, {errors} errors",
         duration(*uptime_seconds)
     );
     let mut busiest: Vec<_> = status.operations.iter().collect();

@@ -3,10 +3,11 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, Ask};
+use crate::control::{self, Answer, Ask};
 use crate::status::Failure;
 use clap::Args;
-use std::io;
+use outrigger_core::Error;
+use std::io::{self, BufReader};
 use std::path::PathBuf;
 
 /// Arguments of `trace`.
@@ -22,9 +23,17 @@ impl Run for Trace {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let (peer, _) = control::find(&self.mount)?;
-        let mut messages = peer
-            .connect(&Ask::Trace { json: context.json })
-            .map_err(|error| Failure::new(format!("cannot trace '{}': {error}", self.mount.display())))?;
+        let cannot = |why: String| Failure::new(format!("cannot trace '{}': {why}", self.mount.display()));
+        let failed = |error: io::Error| cannot(Error::from(error).to_string());
+        let stream = peer.connect(&Ask::Trace { json: context.json }).map_err(failed)?;
+        let mut messages = BufReader::new(stream);
+        match control::first_answer(&mut messages).map_err(failed)? {
+            Answer::Done => {}
+            Answer::Failed(why) => return Err(cannot(why)),
+            Answer::Status(_) => return Err(cannot("an unexpected answer".into())),
+        }
+        // From here on silence means that nothing happens.
+        messages.get_ref().set_read_timeout(None).map_err(failed)?;
         io::copy(&mut messages, &mut io::stdout().lock()).map_err(output_failed)?;
         Ok(())
     }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How commands talk to running mounts: one socket a mount, in a directory only its user can enter.
 //!
-//! The client sends one [`Ask`] as a line of JSON. The mount answers with lines of JSON: one [`Answer`], or for
-//! [`Ask::Trace`] one line a message until the client hangs up.
+//! The client sends one [`Ask`] as a line of JSON. The mount answers with one [`Answer`] as a line of JSON, and after
+//! [`Answer::Done`] to [`Ask::Trace`] with one line a message until the client hangs up.
 
 mod directory;
 mod peer;
+mod place;
 mod server;
 
-pub use directory::{directory, socket_prefix};
-pub use peer::{Peer, find, peers, statuses};
-pub use server::{Controlled, Server};
+pub use directory::directory;
+pub use peer::{find, first_answer, peers, statuses};
+pub use place::{Health, is_ours, probe, resolve};
+pub use server::{Controlled, Server, answer};
 
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +56,9 @@ pub struct MountStatus {
     pub layers: Vec<String>,
     /// The process that serves it.
     pub pid: u32,
+    /// Whether it was unmounted while programs used it: they keep it until they are done.
+    #[serde(default)]
+    pub detached: bool,
     /// Seconds since it was mounted.
     pub uptime_seconds: u64,
     /// Requests being worked on, oldest first.

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands' side of the control sockets.
 
-use super::{Answer, Ask, MountStatus, directory, socket_prefix};
+use super::directory::{directory, hash};
+use super::place::{is_ours, resolve};
+use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
-use std::fmt;
+use outrigger_core::Error;
+use outrigger_door_fuse::MountEntry;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -15,20 +19,49 @@ use std::time::Duration;
 /// How long a mount may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mount that can be asked.
-#[derive(Debug, Clone)]
+/// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     socket: PathBuf,
+    hash: String,
+    connection: u32,
+    pid: u32,
+    /// Where the mount table of this process shows it.
+    mountpoint: Option<PathBuf>,
+}
+
+/// Why a mount cannot tell what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// Its server has died and the mount is still there.
+    Dead,
+    /// Its server does not answer, for this reason.
+    Silent(String),
 }
 
 impl Peer {
+    fn of(socket: PathBuf, mounts: &[MountEntry]) -> Option<Self> {
+        let name = socket.file_name()?.to_str()?.strip_suffix(".sock")?.to_owned();
+        let mut parts = name.split('-');
+        let (hashed, connection, pid) = (parts.next()?, parts.next()?, parts.next()?);
+        let (connection, pid) = (connection.parse().ok()?, pid.parse().ok()?);
+        let is_here = |entry: &&MountEntry| entry.minor == connection && hash(&entry.mountpoint) == hashed;
+        let mountpoint = mounts.iter().filter(|entry| is_ours(entry)).find(is_here);
+        let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
+        Some(Peer { hash: hashed.to_owned(), socket, connection, pid, mountpoint })
+    }
+
     /// Asks, and gives the connection the answer comes from.
     ///
     /// # Errors
     /// When the mount has gone or does not read.
     pub fn connect(&self, ask: &Ask) -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect(&self.socket)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // Connecting waits, too, once a server that does not accept has enough clients waiting.
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        let mut stream = UnixStream::from(socket);
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
         stream.write_all(&line)?;
@@ -40,11 +73,7 @@ impl Peer {
     /// # Errors
     /// When the mount has gone, does not answer in time, or answers with something else.
     pub fn ask(&self, ask: &Ask) -> io::Result<Answer> {
-        let stream = self.connect(ask)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
+        first_answer(&mut BufReader::new(self.connect(ask)?))
     }
 
     /// What the mount is and does.
@@ -57,68 +86,124 @@ impl Peer {
             other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
         }
     }
+
+    /// A sentence about what is wrong and what can be done.
+    pub fn explain(&self, trouble: &Trouble) -> String {
+        let pid = self.pid;
+        let Some(place) = self.mountpoint.as_ref().map(|path| path.display()) else {
+            return match trouble {
+                Trouble::Dead => format!("process {pid} has died"),
+                Trouble::Silent(why) => format!("process {pid}, whose mount is elsewhere, {why}"),
+            };
+        };
+        match trouble {
+            Trouble::Dead => {
+                format!("'{place}': its server (process {pid}) has died; `outrigger umount {place}` removes it")
+            }
+            Trouble::Silent(why) => format!(
+                "'{place}': its server (process {pid}) {why}; `outrigger umount --force {place}` ends the mount"
+            ),
+        }
+    }
+
+    fn trouble(&self, error: io::Error) -> Trouble {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Trouble::Dead,
+            _ if is_stopped(self.pid) => {
+                Trouble::Silent(format!("is stopped (`kill -CONT {}` lets it go on)", self.pid))
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                Trouble::Silent(format!("does not answer within {} s", PATIENCE.as_secs()))
+            }
+            _ => Trouble::Silent(format!("does not answer: {}", Error::from(error))),
+        }
+    }
 }
 
-/// The mounts of this user. Sockets that mounts have left behind are removed.
+/// Reads the line that every answer starts with.
 ///
 /// # Errors
-/// When the directory of the sockets cannot be used.
+/// When it does not come in time or is none.
+pub fn first_answer(from: &mut impl BufRead) -> io::Result<Answer> {
+    let mut line = String::new();
+    if from.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Whether a signal has stopped the process (proc_pid_stat(5)).
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The command in parentheses may hold anything, so the state is behind the last one.
+    stat.rsplit(')').next().is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
+}
+
+/// The mounts of this user, living or not.
+///
+/// # Errors
+/// When the directory of the sockets or the mount table cannot be read.
 pub fn peers() -> io::Result<Vec<Peer>> {
+    let mounts = MountEntry::all()?;
     let mut peers = Vec::new();
     for entry in fs::read_dir(directory()?)? {
-        let socket = entry?.path();
-        if socket.extension().is_none_or(|extension| extension != "sock") {
-            continue;
-        }
-        match UnixStream::connect(&socket) {
-            Ok(_) => peers.push(Peer { socket }),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let _ = fs::remove_file(&socket);
-            }
-            Err(_) => {}
-        }
+        peers.extend(Peer::of(entry?.path(), &mounts));
     }
     peers.sort_by(|a, b| a.socket.cmp(&b.socket));
     Ok(peers)
 }
 
-/// What all of `peers` are and do, asked side by side: one that hangs must not hold up the others.
-pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, io::Result<MountStatus>)> {
-    let ask = |peer: Peer| thread::spawn(move || (peer.status(), peer));
+/// What all of `peers` are and do, asked side by side: one that hangs must not hold up the others. Sockets without a
+/// server and without a mount are removed and not told about.
+pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
+    let ask = |peer: Peer| thread::spawn(move || (peer.status().map_err(|error| peer.trouble(error)), peer));
     let asked: Vec<_> = peers.into_iter().map(ask).collect();
-    let answers = asked.into_iter().filter_map(|thread| thread.join().ok());
-    answers.map(|(status, peer)| (peer, status)).collect()
+    let mut answers: Vec<_> =
+        asked.into_iter().filter_map(|thread| thread.join().ok()).map(|(status, peer)| (peer, status)).collect();
+    let living: Vec<_> = answers
+        .iter()
+        .filter(|(_, status)| status != &Err(Trouble::Dead))
+        .map(|(peer, _)| (peer.hash.clone(), peer.connection))
+        .collect();
+    answers.retain(|(peer, status)| {
+        // Numbers of connections are given again: a living one at the same place is another mount.
+        let stale = peer.mountpoint.is_none() || living.contains(&(peer.hash.clone(), peer.connection));
+        let remove = status == &Err(Trouble::Dead) && stale;
+        if remove {
+            // Somebody else may have removed it, or it is not ours to remove.
+            let _ = fs::remove_file(&peer.socket);
+        }
+        !remove
+    });
+    answers
 }
 
 /// The mount at `mountpoint`.
 ///
 /// # Errors
-/// When there is none of this user's there, or it does not answer.
+/// When there is none of this user's there, or its server has died or does not answer.
 pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
-    let wanted = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    let prefix = socket_prefix(&wanted);
-    let mut peers = peers().map_err(|error| Failure::new(format!("cannot look for mounts: {error}")))?;
+    let shown = mountpoint.display();
+    let cannot = |error: io::Error| Failure::new(format!("cannot look for '{shown}': {}", Error::from(error)));
+    let wanted = resolve(mountpoint).map_err(cannot)?;
+    let here = MountEntry::at(&wanted).map_err(cannot)?;
+    let mut peers = peers().map_err(cannot)?;
+    // What is mounted on top counts; a mount that is not here may be in another mount namespace.
     peers.retain(|peer| {
-        peer.socket.file_name().is_some_and(|name| name.as_bytes().starts_with(prefix.as_bytes()))
+        peer.hash == hash(&wanted) && here.as_ref().is_none_or(|entry| entry.minor == peer.connection)
     });
-    let mut failure =
-        format!("'{}' is not a mount of yours: `outrigger status` lists them", mountpoint.display());
+    let mut failure = None;
     for (peer, status) in statuses(peers) {
         match status {
-            Ok(status) if Path::new(&status.mountpoint) == wanted => return Ok((peer, status)),
-            Ok(_) => {}
-            Err(error) => {
-                failure = format!("{peer} serves '{}' and does not answer: {error}", wanted.display())
-            }
+            Ok(status) if status.detached => {}
+            Ok(status) => return Ok((peer, status)),
+            Err(trouble) => failure = Some(peer.explain(&trouble)),
         }
     }
-    Err(Failure::new(failure))
-}
-
-impl fmt::Display for Peer {
-    /// The process behind it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.socket.file_stem().unwrap_or_default().to_string_lossy();
-        write!(f, "process {}", name.rsplit('-').next().unwrap_or_default())
-    }
+    Err(Failure::new(failure.unwrap_or_else(|| match here {
+        Some(entry) if is_ours(&entry) => format!(
+            "'{shown}': the server of the mount there has died or is another user's; `outrigger umount {shown}` ends it"
+        ),
+        _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
+    })))
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mount's side of its control socket.
 
-use super::{Answer, Ask, MountStatus, directory, socket_prefix};
+use super::directory::{directory, hash};
+use super::{Answer, Ask, MountStatus};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,7 +20,7 @@ pub trait Controlled: Send + Sync {
     /// Stops believing what was cached.
     fn flush(&self);
 
-    /// Writes messages to `out` as they pass, until writing fails.
+    /// Answers on `out`, then writes messages to it as they pass, until the client hangs up.
     fn trace(&self, json: bool, out: UnixStream);
 }
 
@@ -37,12 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLIENTS_MAX: usize = 16;
 
 impl Server {
-    /// Listens for `mount` on a socket named after `mountpoint` and this process.
+    /// Listens for `mount` on a socket named after `mountpoint`, the number of its FUSE connection and this process.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(mount: Arc<dyn Controlled>, mountpoint: &Path) -> io::Result<Self> {
-        let path = directory()?.join(format!("{}{}.sock", socket_prefix(mountpoint), std::process::id()));
+    pub fn start(mount: Arc<dyn Controlled>, mountpoint: &Path, connection: u32) -> io::Result<Self> {
+        let name = format!("{}-{connection}-{}.sock", hash(mountpoint), std::process::id());
+        let path = directory()?.join(name);
         // A former process of this number may have left its socket.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
@@ -51,9 +53,17 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Removes the socket; who is connected stays connected.
+    pub fn remove(&self) {
+        // Gone already is as good.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        self.remove();
     }
 }
 
@@ -81,7 +91,7 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new((&stream).take(ASK_MAX)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
+    let said = match serde_json::from_str(&line) {
         Ok(Ask::Status) => Answer::Status(Box::new(mount.status())),
         Ok(Ask::Flush) => {
             mount.flush();
@@ -93,7 +103,15 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         }
         Err(error) => Answer::Failed(format!("the request was not understood: {error}")),
     };
-    let mut text = serde_json::to_vec(&answer)?;
+    answer(&stream, &said)
+}
+
+/// Writes the line that every answer starts with.
+///
+/// # Errors
+/// When the client has gone or does not read.
+pub fn answer(mut out: impl Write, answer: &Answer) -> io::Result<()> {
+    let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
-    (&stream).write_all(&text)
+    out.write_all(&text)
 }

@@ -7,7 +7,7 @@ use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Cancel, Inline, Service};
+use outrigger_core::{Cancel, Error, Inline, Service};
 use outrigger_driver_archive::{
     Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
 };
@@ -21,8 +21,11 @@ use std::sync::Arc;
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
-    let source = FileSource::open(path)
-        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
+    let source = FileSource::open(path).map_err(|error| {
+        // Errors of ours have no number, and say it all.
+        let why = if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
+        Failure::serious(format!("cannot open '{}': {why}", path.display()))
+    })?;
     open(context, Arc::new(source), options)
 }
 

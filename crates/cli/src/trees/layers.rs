@@ -31,6 +31,9 @@ pub fn stack(
     let mut stack = Stack::new(service);
     for spec in specs {
         let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
+        if matches!(name, "readonly" | "simulate") && spec.contains('=') {
+            return Err(Failure::serious(format!("--layer {spec}: {name} takes no argument")));
+        }
         let pushed = match name {
             "readonly" => stack.push(ReadOnly),
             "simulate" => stack.push(Simulate::new()),

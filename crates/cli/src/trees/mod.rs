@@ -11,7 +11,7 @@ use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::{Error, FileKind, Inline, Node, Service, Stack};
+use outrigger_core::{Errno, Error, FileKind, Inline, Node, Service, Stack};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
 use outrigger_driver_null::Null;
@@ -45,6 +45,7 @@ fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result
     match name {
         TreeName::Whole(Base::Host(path)) => local(context, path, options),
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
+        TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => Err(takes_no_path(host)),
         TreeName::Whole(Base::Remote { host, .. }) => {
             let advice = format!("write ./{host}:... if a file of this machine is meant");
             Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))
@@ -68,17 +69,34 @@ fn url(
     options: &DriverOptions,
 ) -> Result<Arc<dyn Service>, Failure> {
     match scheme {
-        "mem" | "null" if !rest.is_empty() => {
-            Err(Failure::serious(format!("{scheme}://{rest}: {scheme}: takes no path")))
-        }
+        "mem" | "null" if !rest.is_empty() => Err(takes_no_path(scheme)),
         "mem" => {
             let mut mem_options = outrigger_driver_mem::Options::default();
             options.apply(|key, value| mem_options.set(key, value))?;
             Ok(Arc::new(Inline::new(Mem::new(mem_options, context.runtime.clone()), context.runtime.clone())))
         }
-        "null" => Ok(Arc::new(Inline::new(Null::new(1 << 30), context.runtime.clone()))),
+        "null" => {
+            let mut size = 1 << 30;
+            options.apply(|key, value| set_null(&mut size, key, value))?;
+            Ok(Arc::new(Inline::new(Null::new(size), context.runtime.clone())))
+        }
         _ => Err(Failure::serious(format!("{scheme}: no such kind of tree: `outrigger drivers` lists them"))),
     }
+}
+
+fn takes_no_path(scheme: &str) -> Failure {
+    Failure::serious(format!("{scheme}: takes no path behind the colon"))
+}
+
+/// Reads an option of `null`.
+fn set_null(size: &mut u64, key: &str, value: &str) -> Result<(), Error> {
+    if key != "size" {
+        return Err(Errno::EINVAL.because(format!("null: no option \"{key}\"; there is size")));
+    }
+    let refused = || Errno::EINVAL.because(format!("null: option size cannot be \"{value}\""));
+    *size = value.parse().map_err(|_| refused())?;
+    // Offsets in files are signed (off_t).
+    if *size <= i64::MAX as u64 { Ok(()) } else { Err(refused()) }
 }
 
 /// Opens the tree inside the file `location` names.
@@ -107,6 +125,9 @@ fn inside(
 pub fn mountable(context: &Context, text: &OsStr, others: &[String]) -> Result<Tree, Failure> {
     let given = others.iter().chain(&context.options().opt);
     let options = DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
+    if text.is_empty() {
+        return Err(Failure::serious("an empty LOCATION names nothing"));
+    }
     let location = Location::parse(text).expanded()?;
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, &options)?, None),

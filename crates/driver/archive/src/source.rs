@@ -3,10 +3,11 @@
 //! tree, so the driver reads through [`Source`] and never opens anything by itself.
 
 use bytes::Bytes;
+use rustix::fs::OFlags;
 use std::{
     fs::File,
     io,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::Path,
     sync::Arc,
 };
@@ -54,22 +55,25 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens `path` for reading.
+    /// Opens `path` for reading. Never waits for the other end of a pipe or for a terminal.
     ///
     /// # Errors
-    /// Those of `open(2)`, and `InvalidInput` for a directory.
+    /// Those of `open(2)`, and `InvalidInput` for anything but a regular file or block device.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Self::new(File::open(path)?, path.to_string_lossy().into_owned())
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let file = File::options().read(true).custom_flags(flags).open(path)?;
+        Self::new(file, path.to_string_lossy().into_owned())
     }
 
     /// Uses an already open file; `name` is for messages.
     ///
     /// # Errors
-    /// Those of `fstat(2)`, and `InvalidInput` for a directory.
+    /// Those of `fstat(2)`, and `InvalidInput` for anything but a regular file or block device.
     pub fn new(file: File, name: String) -> io::Result<Self> {
         let m = file.metadata()?;
-        if m.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a directory is not an archive"));
+        if !m.is_file() && !m.file_type().is_block_device() {
+            let what = if m.is_dir() { "a directory is not an archive" } else { "it is not a regular file" };
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let size = if m.is_file() { m.len() } else { rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))? };
         let identity = m.is_file().then(|| Identity {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
-    Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink,
+    Locate, Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink,
     Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs, SymLink, SyncFs,
     TmpFile, Unlink, Walk, Whence, Write,
 };
@@ -398,6 +398,23 @@ impl BlockingDriver for Local {
             _ => Err(Errno::ENOTTY.into()),
         }
     }
+
+    fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
+        let root = path_of(self.tree.root())?;
+        let path = path_of(self.tree.at(op.node)?)?;
+        // A root that is the host's root has nothing in front of the path.
+        match path.strip_prefix(if root == b"/" { &b""[..] } else { &root }) {
+            Some(b"") => Target::new("/"),
+            Some(inside) if inside.starts_with(b"/") => Target::new(inside.to_vec()),
+            _ => Err(Errno::ENOENT.because("the file is outside of what is served, or removed")),
+        }
+    }
+}
+
+/// Where the kernel shows that an open file is.
+fn path_of(fd: impl AsFd) -> Result<Vec<u8>> {
+    let path = rustix::fs::readlinkat(CWD, proc_path(fd), Vec::new()).map_err(failed)?;
+    Ok(path.into_bytes())
 }
 
 impl Prompt for Local {

@@ -41,7 +41,8 @@ pub(crate) struct Inode {
     btime: Time,
     /// References that doors hold: the inode lives while it has one of these or a name.
     lookups: AtomicU64,
-    /// For a directory, the number of the one it is in. Changes only under `Mem::topology`.
+    /// For a directory, the number of the one it is in; changes only under `Mem::topology`. For others, the one they
+    /// were made in or last moved to.
     pub parent: AtomicU64,
     /// Nanoseconds since the epoch of the last read: readers need no exclusive lock to leave their time.
     read_at: AtomicI64,

@@ -182,6 +182,9 @@ impl BlockingDriver for Mem {
     fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
         file::setattr(self, cx, &op)
     }
+    fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
+        tree::locate(self, op.node)
+    }
     fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
         file::readlink(self, &op)
     }

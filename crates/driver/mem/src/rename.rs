@@ -132,8 +132,8 @@ fn replace(
     if moves_in {
         dirs.from.nlink -= 1;
         dirs.to().nlink += 1;
-        source.parent.store(to.ino, Relaxed);
     }
+    source.parent.store(to.ino, Relaxed);
     source.state.write().ctime = now;
     dirs.touch(now);
     if whiteout {

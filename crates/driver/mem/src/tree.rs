@@ -298,3 +298,24 @@ pub(crate) fn is_within(mem: &Mem, dir: &Inode, ancestor: &Inode) -> bool {
         }
     }
 }
+
+/// The path of a file: for one with several names, the one in the directory it was made in or last moved to.
+pub(crate) fn locate(mem: &Mem, node: Node) -> Result<Target> {
+    let mut path = Vec::new();
+    let mut at = mem.table.get(node)?;
+    // Directories may move meanwhile, so that the way up need not end.
+    while at.ino != Node::ROOT.0 {
+        let parent = mem.table.get(Node(at.parent.load(Relaxed)))?;
+        let state = parent.state.read();
+        let is_it = |(_, name, inode): (u64, &Name, &Arc<Inode>)| (inode.ino == at.ino).then(|| name.to_vec());
+        let name = state.names()?.after(0).find_map(is_it);
+        let name = name.ok_or_else(|| Errno::ENOENT.because("the file has no name where it was last seen"))?;
+        drop(state);
+        path.splice(0..0, [b"/", &name[..]].concat());
+        if path.len() > outrigger_core::name::TARGET_MAX {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        at = parent;
+    }
+    Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+}

@@ -8,12 +8,12 @@
 
 use bytes::Bytes;
 use outrigger_core::ops::{
-    Forget, GetAttr, Lookup, Open, OpenDir, Read, ReadDir, Release, ReleaseDir, SetAttr, StatFs, Write,
+    Forget, GetAttr, Locate, Lookup, Open, OpenDir, Read, ReadDir, Release, ReleaseDir, SetAttr, StatFs, Write,
 };
 use outrigger_core::reply::{Attrs, Count, Dirent, Dirents, Entry, FsStat, OpenHow, Opened, Ttl};
 use outrigger_core::{
     Abilities, Attr, BlockingDriver, Cx, DriverClass, Errno, FileKind, Generation, Identity, Name, Node,
-    OpCode, OpSet, Payload, Prompt, Result,
+    OpCode, OpSet, Payload, Prompt, Result, Target,
 };
 
 /// The most one read answers, in bytes.
@@ -35,6 +35,7 @@ const OPS: OpSet = OpSet::of(&[
     OpCode::ReleaseDir,
     OpCode::StatFs,
     OpCode::Forget,
+    OpCode::Locate,
 ]);
 
 /// The driver.
@@ -137,6 +138,11 @@ impl BlockingDriver for Null {
 
     fn forget(&self, _: &Cx, _: Forget) -> Result<()> {
         Ok(())
+    }
+
+    fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
+        self.attr(op.node)?;
+        Target::new(if op.node == FILE { "/file" } else { "/" })
     }
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger generate`: man pages and shell completions, from the definition of the command line.
 
+mod pages;
+
 use super::Run;
 use crate::cli::Cli;
 use crate::context::Context;
 use crate::status::Failure;
 use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use outrigger_core::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +28,7 @@ pub struct Generate {
 /// What `generate` can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// A page of section 1 for each command.
+    /// A page of section 1 for each command, mount.outrigger(8) and outrigger-drivers(7).
     Man,
     /// Completions for bash, zsh and fish.
     Completions,
@@ -36,10 +39,12 @@ impl Run for Generate {
 
     fn run(self, _: &Context) -> Result<(), Failure> {
         let written = fs::create_dir_all(&self.dir).and_then(|()| match self.what {
-            What::Man => clap_mangen::generate_to(Cli::command(), &self.dir),
+            What::Man => {
+                clap_mangen::generate_to(Cli::command(), &self.dir).and_then(|()| pages::write(&self.dir))
+            }
             What::Completions => completions(&self.dir),
         });
-        written.map_err(|error| Failure::new(format!("cannot write to '{}': {error}", self.dir.display())))
+        written.map_err(|error| Failure::new(format!("cannot write to '{}': {}", self.dir.display(), Error::from(error))))
     }
 }
 

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The man pages that do not come from the definition of the command line, in the macros of man(7).
+
+use crate::trees::{DRIVERS, DriverInfo};
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+const MOUNT: &str = include_str!("mount.outrigger.8");
+
+/// Writes them into `dir`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("mount.outrigger.8"), MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")))?;
+    fs::write(dir.join("outrigger-drivers.7"), drivers())
+}
+
+/// Kinds of trees, from the same table as `outrigger drivers`.
+fn drivers() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut page = format!(
+        r#".\" SPDX-License-Identifier: MIT OR Apache-2.0
+.TH outrigger\-drivers 7 "" "outrigger {version}" "Miscellaneous"
+.SH NAME
+outrigger\-drivers \- the kinds of trees outrigger opens
+.SH DESCRIPTION
+A driver answers for one kind of tree.
+Which one is needed follows from the LOCATION;
+.B outrigger drivers
+prints this list.
+Options go to the driver with
+.BI \-\-opt " KEY=VALUE,..."
+and, when mounting, also with
+.BI \-o " KEY=VALUE,..." .
+.SS LOCATION
+A path of the host, or a kind of tree and a colon.
+Each
+.B ::
+behind it opens the file before it as a tree, and names a path in it:
+.PP
+.EX
+package.deb::/data.tar.xz::/usr/share/doc
+.EE
+.PP
+A name of the host that holds
+.B ::
+is written with
+.BR :::: ,
+and one that looks like a kind of tree with
+.B ./
+in front.
+.SH DRIVERS
+"#
+    );
+    DRIVERS.iter().for_each(|driver| describe(&mut page, driver));
+    page.push_str(".SH SEE ALSO\n.BR outrigger (1),\n.BR outrigger\\-mount (1),\n.BR mount.outrigger (8)\n");
+    page
+}
+
+fn describe(page: &mut String, driver: &DriverInfo) {
+    let DriverInfo { name, opens, location, writable, options } = driver;
+    let access = if *writable { "Read and write." } else { "Read only." };
+    // Writing to a string cannot fail.
+    let _ = write!(
+        page,
+        ".SS {}\nOpens {}.\n{access}\n.TP\nLOCATION\n.I {}\n.TP\nOptions\n.B {}\n",
+        escaped(name),
+        escaped(opens),
+        escaped(location),
+        escaped(options)
+    );
+}
+
+/// Text as roff takes it: a bare `-` would be a hyphen, and a backslash starts an escape.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_driver_and_option_is_described() {
+        let page = drivers();
+        for driver in DRIVERS {
+            assert!(page.contains(&format!(".SS {}\n", driver.name)), "{page}");
+            assert!(page.contains(&escaped(driver.options)), "{page}");
+        }
+        let wrong = page.lines().find(|line| line.is_empty() || line.starts_with('\''));
+        assert_eq!(wrong, None, "no line roff would take otherwise");
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which mount a path means, and whether it lives. Nothing here waits for a server.
+
+use outrigger_door_fuse::MountEntry;
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// How long a mount may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The most symbolic links at the end of a path that are followed, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// What asking a mount for its size shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    /// It answers, with success or any error of its own.
+    Alive,
+    /// Its server has gone: every use fails with `ENOTCONN`.
+    Dead,
+    /// No answer in time.
+    Silent,
+}
+
+/// Asks on a thread of its own: a server that hangs must not hang us.
+pub fn probe(mountpoint: &Path) -> Health {
+    let (sender, receiver) = mpsc::channel();
+    let path = mountpoint.to_owned();
+    thread::spawn(move || sender.send(rustix::fs::statfs(&path).map(drop)));
+    match receiver.recv_timeout(PATIENCE) {
+        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Health::Dead,
+        Ok(_) => Health::Alive,
+        Err(_) => Health::Silent,
+    }
+}
+
+/// Whether the mount table shows a mount of this program.
+pub fn is_ours(entry: &MountEntry) -> bool {
+    entry.fstype.starts_with("fuse.outrigger.")
+}
+
+/// The absolute path a mount at `path` has in the mount table: without symbolic links, and without asking the mount.
+///
+/// # Errors
+/// When a directory above it cannot be reached.
+pub fn resolve(path: &Path) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(path)?;
+    for _ in 0..LINKS_MAX {
+        // `.` and `..` at the end have no name and are left to the system.
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { break };
+        let found = fs::canonicalize(parent)?.join(name);
+        if MountEntry::at(&found)?.is_some() {
+            return Ok(found);
+        }
+        match fs::read_link(&found) {
+            Ok(target) => path = found.with_file_name(target),
+            Err(_) => return Ok(found),
+        }
+    }
+    fs::canonicalize(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_lead_to_the_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().canonicalize().unwrap();
+        symlink("/proc", dir.join("one")).unwrap();
+        symlink("one", dir.join("two")).unwrap();
+        symlink("loop", dir.join("loop")).unwrap();
+        for (given, found) in [("one", Path::new("/proc")), ("two", Path::new("/proc")), ("new", &dir.join("new"))] {
+            assert_eq!(resolve(&dir.join(given)).unwrap(), found, "{given}");
+        }
+        assert!(resolve(&dir.join("loop")).is_err());
+        assert!(resolve(&dir.join("no/thing")).is_err());
+        assert_eq!(resolve(Path::new("/proc/..")).unwrap(), Path::new("/"));
+    }
+
+    #[test]
+    fn what_answers_is_alive() {
+        assert_eq!(probe(Path::new("/proc")), Health::Alive);
+    }
+}
