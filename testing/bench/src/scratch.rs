@@ -130,7 +130,8 @@ pub fn release(dir: &Path) {
         }
         // A server whose connection was aborted may be faster.
         let unmounted = unmount(&mounted.dir, UnmountFlags::DETACH);
-        if let Err(error) = unmounted.or_else(|error| if error == Errno::INVAL { Ok(()) } else { Err(error) })
+        if let Err(error) = unmounted
+            && !matches!(error, Errno::INVAL | Errno::NOENT)
         {
             eprintln!("outrigger-bench: cannot unmount {}: {error}", mounted.dir.display());
         }
