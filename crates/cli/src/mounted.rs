@@ -58,7 +58,11 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
     let session = Session::mount(&mountpoint, service, context.runtime.clone(), options)
         .map_err(|error| Failure::new(error.to_string()))?;
     session.wait_ready(READY_DEADLINE).map_err(|error| {
-        Failure::new(format!("the kernel does not answer on '{}': {}", mountpoint.display(), Error::from(error)))
+        Failure::new(format!(
+            "the kernel does not answer on '{}': {}",
+            mountpoint.display(),
+            Error::from(error)
+        ))
     })?;
     let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control));
     let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection)
@@ -79,7 +83,8 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
 /// The absolute path to mount on: a directory that no mount of ours hides already.
 fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     let shown = mountpoint.display();
-    let cannot = |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
+    let cannot =
+        |error: io::Error| Failure::new(format!("cannot mount on '{shown}': {}", Error::from(error)));
     let path = control::resolve(mountpoint).map_err(cannot)?;
     if let Some(entry) = MountEntry::at(&path).map_err(cannot)?.filter(control::is_ours) {
         let what = match control::probe(&path) {

@@ -180,9 +180,14 @@ fn writable(dir: &Path) -> io::Result<()> {
 fn dead_mounts() -> Vec<Finding> {
     let mounts = MountEntry::all().unwrap_or_default().into_iter().filter(control::is_ours);
     // Side by side: each that hangs takes its time.
-    let asked: Vec<_> =
-        mounts.map(|entry| thread::spawn(move || (control::probe(&entry.mountpoint), entry.mountpoint))).collect();
-    asked.into_iter().filter_map(|thread| thread.join().ok()).filter_map(|(health, path)| ailing(health, &path)).collect()
+    let asked: Vec<_> = mounts
+        .map(|entry| thread::spawn(move || (control::probe(&entry.mountpoint), entry.mountpoint)))
+        .collect();
+    asked
+        .into_iter()
+        .filter_map(|thread| thread.join().ok())
+        .filter_map(|(health, path)| ailing(health, &path))
+        .collect()
 }
 
 fn ailing(health: Health, path: &Path) -> Option<Finding> {

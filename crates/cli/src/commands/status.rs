@@ -48,8 +48,8 @@ impl Status {
             }
             return Ok(found);
         }
-        let peers =
-            control::peers().map_err(|error| Failure::new(format!("cannot look for mounts: {}", Error::from(error))))?;
+        let peers = control::peers()
+            .map_err(|error| Failure::new(format!("cannot look for mounts: {}", Error::from(error))))?;
         let mut found = Vec::new();
         for (peer, status) in control::statuses(peers) {
             match status {

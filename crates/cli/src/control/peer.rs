@@ -98,7 +98,9 @@ impl Peer {
         };
         match trouble {
             Trouble::Dead => {
-                format!("'{place}': its server (process {pid}) has died; `outrigger umount {place}` removes it")
+                format!(
+                    "'{place}': its server (process {pid}) has died; `outrigger umount {place}` removes it"
+                )
             }
             Trouble::Silent(why) => format!(
                 "'{place}': its server (process {pid}) {why}; `outrigger umount --force {place}` ends the mount"
@@ -158,8 +160,11 @@ pub fn peers() -> io::Result<Vec<Peer>> {
 pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     let ask = |peer: Peer| thread::spawn(move || (peer.status().map_err(|error| peer.trouble(error)), peer));
     let asked: Vec<_> = peers.into_iter().map(ask).collect();
-    let mut answers: Vec<_> =
-        asked.into_iter().filter_map(|thread| thread.join().ok()).map(|(status, peer)| (peer, status)).collect();
+    let mut answers: Vec<_> = asked
+        .into_iter()
+        .filter_map(|thread| thread.join().ok())
+        .map(|(status, peer)| (peer, status))
+        .collect();
     let living: Vec<_> = answers
         .iter()
         .filter(|(_, status)| status != &Err(Trouble::Dead))
@@ -184,7 +189,8 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
 /// When there is none of this user's there, or its server has died or does not answer.
 pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     let shown = mountpoint.display();
-    let cannot = |error: io::Error| Failure::new(format!("cannot look for '{shown}': {}", Error::from(error)));
+    let cannot =
+        |error: io::Error| Failure::new(format!("cannot look for '{shown}': {}", Error::from(error)));
     let wanted = resolve(mountpoint).map_err(cannot)?;
     let here = MountEntry::at(&wanted).map_err(cannot)?;
     let mut peers = peers().map_err(cannot)?;

@@ -76,7 +76,9 @@ mod tests {
         symlink("/proc", dir.join("one")).unwrap();
         symlink("one", dir.join("two")).unwrap();
         symlink("loop", dir.join("loop")).unwrap();
-        for (given, found) in [("one", Path::new("/proc")), ("two", Path::new("/proc")), ("new", &dir.join("new"))] {
+        for (given, found) in
+            [("one", Path::new("/proc")), ("two", Path::new("/proc")), ("new", &dir.join("new"))]
+        {
             assert_eq!(resolve(&dir.join(given)).unwrap(), found, "{given}");
         }
         assert!(resolve(&dir.join("loop")).is_err());

@@ -23,7 +23,8 @@ use std::sync::Arc;
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     let source = FileSource::open(path).map_err(|error| {
         // Errors of ours have no number, and say it all.
-        let why = if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
+        let why =
+            if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
         Failure::serious(format!("cannot open '{}': {why}", path.display()))
     })?;
     open(context, Arc::new(source), options)

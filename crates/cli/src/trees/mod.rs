@@ -45,7 +45,9 @@ fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result
     match name {
         TreeName::Whole(Base::Host(path)) => local(context, path, options),
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
-        TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => Err(takes_no_path(host)),
+        TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => {
+            Err(takes_no_path(host))
+        }
         TreeName::Whole(Base::Remote { host, .. }) => {
             let advice = format!("write ./{host}:... if a file of this machine is meant");
             Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))

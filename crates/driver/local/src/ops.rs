@@ -12,9 +12,9 @@ use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
-    Locate, Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink,
-    Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs, SymLink, SyncFs,
-    TmpFile, Unlink, Walk, Whence, Write,
+    Locate, Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus,
+    ReadLink, Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs, SymLink,
+    SyncFs, TmpFile, Unlink, Walk, Whence, Write,
 };
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, IoctlDone, Names, Offset, OpenHow,

@@ -307,9 +307,11 @@ pub(crate) fn locate(mem: &Mem, node: Node) -> Result<Target> {
     while at.ino != Node::ROOT.0 {
         let parent = mem.table.get(Node(at.parent.load(Relaxed)))?;
         let state = parent.state.read();
-        let is_it = |(_, name, inode): (u64, &Name, &Arc<Inode>)| (inode.ino == at.ino).then(|| name.to_vec());
+        let is_it =
+            |(_, name, inode): (u64, &Name, &Arc<Inode>)| (inode.ino == at.ino).then(|| name.to_vec());
         let name = state.names()?.after(0).find_map(is_it);
-        let name = name.ok_or_else(|| Errno::ENOENT.because("the file has no name where it was last seen"))?;
+        let name =
+            name.ok_or_else(|| Errno::ENOENT.because("the file has no name where it was last seen"))?;
         drop(state);
         path.splice(0..0, [b"/", &name[..]].concat());
         if path.len() > outrigger_core::name::TARGET_MAX {

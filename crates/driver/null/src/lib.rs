@@ -8,7 +8,8 @@
 
 use bytes::Bytes;
 use outrigger_core::ops::{
-    Forget, GetAttr, Locate, Lookup, Open, OpenDir, Read, ReadDir, Release, ReleaseDir, SetAttr, StatFs, Write,
+    Forget, GetAttr, Locate, Lookup, Open, OpenDir, Read, ReadDir, Release, ReleaseDir, SetAttr, StatFs,
+    Write,
 };
 use outrigger_core::reply::{Attrs, Count, Dirent, Dirents, Entry, FsStat, OpenHow, Opened, Ttl};
 use outrigger_core::{

@@ -44,7 +44,9 @@ impl Run for Generate {
             }
             What::Completions => completions(&self.dir),
         });
-        written.map_err(|error| Failure::new(format!("cannot write to '{}': {}", self.dir.display(), Error::from(error))))
+        written.map_err(|error| {
+            Failure::new(format!("cannot write to '{}': {}", self.dir.display(), Error::from(error)))
+        })
     }
 }
 
