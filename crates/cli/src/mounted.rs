@@ -104,6 +104,8 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
 
 /// Tells the waiting parent that the mount answers, then lets go of the terminal.
 fn leave_terminal() -> io::Result<()> {
+    // The parent ends as soon as it reads that the mount answers.
+    rustix::process::set_parent_process_death_signal(None)?;
     rustix::process::setsid()?;
     io::stdout().write_all(READY.as_bytes())?;
     io::stdout().flush()?;
@@ -111,8 +113,6 @@ fn leave_terminal() -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // From here on this process outlives whoever started it.
-    rustix::process::set_parent_process_death_signal(None)?;
     std::env::set_current_dir("/")
 }
 

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The helper of mount(8), called as mount(8) calls it.
+
+mod support;
+
+use std::os::unix::fs::symlink;
+use support::{PROGRAM, Place, can_mount};
+
+#[test]
+fn mount_8_finds_everything_it_expects() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/t", "text");
+    let archive = place.tar("a.tar.gz", "src").display().to_string();
+    let helper = place.at("mount.outrigger").display().to_string();
+    symlink(PROGRAM, &helper).unwrap();
+    let dir = place.at("m").display().to_string();
+    let options = "ro,allow_other,_netdev,nofail,noauto,user,x-systemd.automount,x-foo=bar";
+    place.run_as(&helper, &[&archive, &dir, "-o", options]).ok();
+    assert!(place.at("m/t").exists());
+    place.run_as("umount", &[&dir]).ok();
+    place.run_as(&helper, &[&archive, &dir, "-f"]).ok();
+    assert!(!place.is_mounted(), "-f only pretends");
+    assert!(place.run_as(&helper, &["/nothing", &dir]).refused(32).contains("'/nothing'"));
+    assert!(place.run_as(&helper, &["mem:", &dir, "-o", "bogus"]).refused(32).contains("bogus"));
+    place.run_as(&helper, &["mem:"]).refused(1);
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What must not hang, panic or reach outside: files that are no archives, damaged ones, and ones made to do harm.
+
+mod support;
+
+use std::fs;
+use support::Place;
+
+#[test]
+fn what_is_no_archive_is_refused_and_never_waited_for() {
+    let place = Place::new();
+    place.file("empty", "");
+    place.file("text", "hello\n");
+    fs::create_dir(place.at("dir")).unwrap();
+    place.run_as("mkfifo", &["fifo"]).ok();
+    let _listener = std::os::unix::net::UnixListener::bind(place.at("socket")).unwrap();
+    for name in ["empty", "text", "dir", "fifo", "socket", "/dev/zero", "/dev/null", "missing"] {
+        for args in [["ls", &format!("{name}::/")][..].to_vec(), vec!["cat", &format!("{name}::/x")]] {
+            let said = place.run(&args);
+            assert!(matches!(said.code, Some(1 | 2)), "{name}: {said:?}");
+            assert!(said.err.contains(name) && !said.err.contains("panicked"), "{name}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn damaged_archives_are_an_error_at_any_length() {
+    let place = Place::new();
+    place.file("src/a", "hello ".repeat(1000));
+    place.file("src/d/b", "x");
+    for (name, option) in [("a.tar", "-cf"), ("a.tgz", "-czf"), ("a.tbz", "-cjf"), ("a.txz", "-cJf")] {
+        place.run_as("tar", &[option, name, "-C", "src", "."]).ok();
+        let whole = fs::read(place.at(name)).unwrap();
+        for part in 1..8 {
+            place.file("cut", &whole[..whole.len() * part / 10]);
+            let said = place.run(&["ls", "-R", "cut::/"]);
+            assert!(matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"), "{name}: {said:?}");
+            let mut damaged = whole.clone();
+            let middle = damaged.len() * part / 10;
+            damaged[middle] ^= 0x55;
+            place.file("damaged", damaged);
+            let said = place.run(&["ls", "-R", "damaged::/"]);
+            assert!(matches!(said.code, Some(0 | 2)) && !said.err.contains("panicked"), "{name}: {said:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_or_read_outside() {
+    let place = Place::new();
+    place.file("outside/secret", "secret");
+    let outside = place.at("outside").display().to_string();
+    // A link to a directory of the host, then a file "through" it; and names that climb.
+    fs::create_dir_all(place.at("one")).unwrap();
+    std::os::unix::fs::symlink(&outside, place.at("one/evil")).unwrap();
+    place.file("two/evil/planted", "planted");
+    place.file("climber", "climbed");
+    place.run_as("tar", &["-cf", "a.tar", "-C", "one", "evil"]).ok();
+    place.run_as("tar", &["-rf", "a.tar", "-C", &place.at("two").display().to_string(), "evil/planted"]).ok();
+    place.run_as("tar", &["-rPf", "a.tar", "--transform", "s,^,../../../,", "climber"]).ok();
+    let said = place.run(&["cp", "-a", "a.tar::/", "target/"]);
+    assert!(!said.err.contains("panicked"), "{said:?}");
+    fs::create_dir_all(place.at("out/deep")).unwrap();
+    place.run(&["cp", "-a", "a.tar::/.", "out/deep"]);
+    assert!(!place.at("outside/planted").exists());
+    assert!(!place.at("out/climber").exists() && place.at("out/deep/climber").exists());
+    assert_ne!(place.run(&["cat", "a.tar::/evil/secret"]).out, "secret", "links stay inside the tree");
+}

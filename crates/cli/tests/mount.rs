@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger mount` and `umount` as their users meet them.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use support::{Place, can_mount, is_running, signal, within};
+
+#[test]
+fn every_kind_of_tree_answers_when_the_command_returns() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/d/e/f", "hi\n");
+    place.tar("inner.tar.gz", "src");
+    fs::create_dir(place.at("box")).unwrap();
+    fs::copy(place.at("inner.tar.gz"), place.at("box/inner.tar.gz")).unwrap();
+    place.tar("outer.tar.gz", "box");
+    let sources = [
+        ("src", "d/e/f"),
+        ("src/d", "e/f"),
+        ("inner.tar.gz", "d/e/f"),
+        ("inner.tar.gz::/d", "e/f"),
+        ("outer.tar.gz::/inner.tar.gz", "d/e/f"),
+        ("outer.tar.gz::/inner.tar.gz::/d/e", "f"),
+    ];
+    for (source, file) in sources {
+        place.run(&["mount", source, "m"]).ok();
+        assert_eq!(fs::read_to_string(place.at("m").join(file)).unwrap(), "hi\n", "{source}");
+        place.run(&["umount", "m"]).ok();
+        assert!(!place.is_mounted(), "{source}");
+    }
+    place.run(&["mount", "null:", "m", "-o", "size=5"]).ok();
+    assert_eq!(fs::read(place.at("m/file")).unwrap(), [0; 5]);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_in_one_sentence() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/t", "text");
+    place.tar("a.tar.gz", "src");
+    let cases: [(&[&str], i32, &str); 18] = [
+        (&["nothing", "m"], 2, "No such file"),
+        (&["src", "nowhere"], 1, "cannot mount on 'nowhere': No such file or directory"),
+        (&["src", "src/t"], 1, "cannot mount on 'src/t': it is not a directory"),
+        (&["", "m"], 2, "an empty LOCATION names nothing"),
+        (&["foo:", "m"], 2, "foo: no such kind of tree"),
+        (&["host:dir", "m"], 2, "not supported yet"),
+        (&["mem:/x", "m"], 2, "mem: takes no path"),
+        (&["null://x", "m"], 2, "null: takes no path"),
+        (&["a.tar.gz::/nothing", "m"], 2, "cannot open 'a.tar.gz::/nothing'"),
+        (&["a.tar.gz::/t", "m"], 2, "not an archive"),
+        (&["mem:", "m", "-o", "foo"], 2, "\"foo\""),
+        (&["null:", "m", "-o", "foo"], 2, "\"foo\""),
+        (&["src", "m", "-o", "foo=1"], 2, "foo"),
+        (&["a.tar.gz", "m", "-o", "foo"], 2, "\"foo\""),
+        (&["mem:", "m", "-o", "size=x"], 2, "size cannot be \"x\""),
+        (&["mem:", "m", "-o", "umask=9"], 2, "umask=9"),
+        (&["mem:", "m", "--layer", "foo"], 2, "--layer foo: no such layer"),
+        (&["mem:", "m", "--layer", "readonly=1"], 2, "readonly takes no argument"),
+    ];
+    for (args, code, why) in cases {
+        let said = place.run(&[&["mount"], args].concat()).refused(code);
+        assert!(said.contains(why), "{args:?}: {said}");
+        assert!(!place.is_mounted(), "{args:?}");
+    }
+}
+
+#[test]
+fn options_have_their_effect() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m", "-o", "size=64K,umask=027,uid=7,allow_other"]).ok();
+    assert!(fs::write(place.at("m/big"), vec![1; 1 << 20]).is_err(), "size= bounds what is written");
+    let listed = place.run_as("stat", &["-c", "%a %u", "m"]).ok();
+    assert_eq!(listed, "750 7\n");
+    place.run(&["umount", "m"]).ok();
+    place.run(&["mount", "mem:", "m", "-o", "ro"]).ok();
+    let error = fs::write(place.at("m/file"), "").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+}
+
+#[test]
+fn a_second_mount_on_the_same_place_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    symlink("m", place.at("link")).unwrap();
+    place.run(&["mount", "mem:", "link"]).ok();
+    for dir in ["m", "link", "./m/"] {
+        let said = place.run(&["mount", "mem:", dir]).refused(1);
+        assert!(said.contains("mem: is mounted there already"), "{said}");
+    }
+    place.run(&["status", "link"]).ok();
+    place.run(&["umount", "m"]).ok();
+    assert!(place.run(&["umount", "m"]).refused(1).contains("not mounted"));
+    assert!(place.run(&["umount", "/proc"]).refused(1).contains("not FUSE"));
+}
+
+#[test]
+fn signals_and_other_programs_end_a_mount_and_its_server() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for ending in ["TERM", "INT", "umount"] {
+        place.run(&["mount", "mem:", "m"]).ok();
+        let server = place.server();
+        match ending {
+            "umount" => drop(place.run_as("umount", &["m"]).ok()),
+            name => signal(server, name),
+        }
+        within(ending, || !is_running(server) && !place.is_mounted());
+    }
+    place.run(&["mount", "mem:", "m"]).ok();
+    signal(place.server(), "HUP");
+    fs::write(place.at("m/still"), "there").unwrap();
+}
+
+#[test]
+fn a_dead_mount_is_named_and_removed() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let server = place.server();
+    signal(server, "KILL");
+    within("the server ends", || !is_running(server));
+    for command in [&["mount", "mem:", "m"][..], &["status", "m"], &["flush", "m"], &["trace", "m"]] {
+        let said = place.run(command).refused(1);
+        assert!(said.contains("died") && said.contains("outrigger umount"), "{command:?}: {said}");
+    }
+    let all = place.run(&["status"]);
+    assert!(all.err.contains(&format!("'{}': its server (process {server}) has died", place.at("m").display())));
+    place.run(&["umount", "m"]).ok();
+    assert!(!place.is_mounted());
+    assert!(place.run(&["status", "m"]).refused(1).contains("not a mount of yours"));
+    place.run(&["mount", "mem:", "m"]).ok();
+}
+
+#[test]
+fn a_stopped_server_holds_nobody_up() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.at("other")).unwrap();
+    place.run(&["mount", "mem:", "m"]).ok();
+    place.run(&["mount", "mem:", "other"]).ok();
+    let server = place.server();
+    signal(server, "STOP");
+    let mut reader = place.spawn_as("cat", &["m/x"]);
+    let all = place.run(&["status"]);
+    assert!(all.out.contains(&*place.at("other").to_string_lossy()), "{all:?}");
+    let named = format!("'{}': its server (process {server}) is stopped", place.at("m").display());
+    assert!(all.err.contains(&named) && all.err.contains("kill -CONT"), "{all:?}");
+    assert!(place.run(&["flush", "m"]).refused(1).contains("is stopped"));
+    place.run(&["umount", "--force", "m"]).ok();
+    assert!(!reader.wait().unwrap().success(), "whoever waits gets an error");
+    signal(server, "CONT");
+    within("the server ends", || !is_running(server));
+}
+
+#[test]
+fn who_uses_a_mount_keeps_it_from_ending_unless_forced() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let file = fs::File::create(place.at("m/open")).unwrap();
+    assert!(place.run(&["umount", "m"]).refused(1).contains("in use"));
+    let server = place.server();
+    place.run(&["umount", "--lazy", "m"]).ok();
+    assert!(place.run(&["status"]).out.contains("(unmounted, still in use)"));
+    place.run(&["mount", "mem:", "m"]).ok();
+    assert_ne!(place.server(), server, "the new mount is found, not the one that is going");
+    drop(file);
+    within("the old server ends", || !is_running(server));
+}
+
+#[test]
+fn asked_twice_a_mount_ends_although_a_request_hangs() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "x");
+    place.run(&["mount", "src", "m", "--layer", "fault=op=read,delay=1000s"]).ok();
+    let server = place.server();
+    let mut reader = place.spawn_as("cat", &["m/f"]);
+    within("the request is seen", || place.run(&["status", "m"]).out.contains("waiting"));
+    signal(server, "TERM");
+    within("it is detached", || !place.is_mounted());
+    assert!(is_running(server), "programs keep what they use");
+    signal(server, "TERM");
+    assert!(!reader.wait().unwrap().success());
+    within("the server ends", || !is_running(server));
+}
+
+#[test]
+fn in_the_foreground_it_stays_until_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut server = place.spawn(&["mount", "-f", "mem:", "m"]);
+    within("it is mounted", || place.run(&["status", "m"]).code == Some(0));
+    place.run(&["umount", "m"]).ok();
+    assert!(server.wait().unwrap().success());
+}

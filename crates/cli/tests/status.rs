@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `status` and `flush` of running mounts, and what a control socket does with anything that may come.
+
+mod support;
+
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use support::{Place, can_mount, within};
+
+#[test]
+fn a_stuck_request_is_shown_with_who_waits_for_what() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/d/f", "x");
+    place.tar("a.tar.gz", "src");
+    for source in ["src", "a.tar.gz"] {
+        place.run(&["mount", source, "m", "--layer", "fault=op=read,delay=1000s"]).ok();
+        let mut reader = place.spawn_as("cat", &["m/d/f"]);
+        let status = || place.run(&["status", "m", "--json"]).ok();
+        let mut stuck = Value::Null;
+        within("the read is seen", || {
+            let status: Value = serde_json::from_str(&status()).unwrap();
+            stuck = status["in_flight"].get(0).cloned().unwrap_or_default();
+            stuck["operation"] == "read"
+        });
+        assert_eq!(stuck["operation"], "read", "{stuck}");
+        assert_eq!(stuck["path"], "/d/f", "{source}: {stuck}");
+        assert_eq!(stuck["command"], "cat");
+        assert_eq!(stuck["pid"], reader.id());
+        let text = place.run(&["status", "m"]).ok();
+        assert!(text.contains(": read /d/f for cat (process "), "{text}");
+        assert!(text.contains("layers fault"), "{text}");
+        place.run(&["umount", "--force", "m"]).ok();
+        assert!(!reader.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_last_error_is_told_with_its_reason() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "x");
+    place.run(&["mount", "src", "m", "--layer", "fault=op=read,error=EIO"]).ok();
+    assert!(fs::read(place.at("m/f")).is_err(), "also where the kernel could read the file by itself");
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains("read EIO"), "{text}");
+}
+
+#[test]
+fn flush_shows_what_has_changed_below() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/a", "one");
+    place.file("src/old", "");
+    place.run(&["mount", "src", "m", "-o", "cache=1000000,no_passthrough"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/a")).unwrap(), "one");
+    assert!(place.at("m/old").exists());
+    place.file("src/a", "two, and longer");
+    fs::rename(place.at("src/old"), place.at("src/new")).unwrap();
+    assert!(place.at("m/old").exists(), "believed as long as the mount was told to");
+    place.run(&["flush", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/a")).unwrap(), "two, and longer");
+    assert!(!place.at("m/old").exists());
+    assert!(place.at("m/new").exists());
+}
+
+#[test]
+fn a_control_socket_survives_whatever_comes() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let suffix = format!("-{}.sock", place.server());
+    let sockets = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().path());
+    let socket = sockets.into_iter().find(|path| path.to_string_lossy().ends_with(&suffix)).unwrap();
+    let large = vec![b'x'; 1 << 20];
+    for bytes in [&b"\n"[..], b"\"nonsense\"\n", b"{\"trace\":{}}\n", b"\xff\xfe\0\n", b"[[[[[[[[", &large] {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        // The mount may hang up before all of it is sent.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(said.len() < 1024);
+        place.run(&["status", "m"]).ok();
+    }
+    // Clients that say nothing do not keep others out for ever.
+    let _silent: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    place.run(&["status", "m"]).ok();
+}

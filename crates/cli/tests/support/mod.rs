@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A place to mount on that leaves no mount and no process behind, and the program to do it with.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// No test takes longer; its mounts are cut off then, so that nothing stays blocked in the kernel.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_outrigger");
+
+/// Whether tests can mount here; says so when they cannot.
+pub fn can_mount() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    let device = Path::new("/dev/fuse").exists();
+    if !(root && device) {
+        assert!(std::env::var_os("CI").is_none(), "mount tests must not be skipped here");
+        eprintln!("SKIPPED: mounting needs root and /dev/fuse (root: {root}, device: {device})");
+    }
+    root && device
+}
+
+/// What the program said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    pub out: String,
+    pub err: String,
+    pub code: Option<i32>,
+}
+
+impl Said {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Said { out: text(&output.stdout), err: text(&output.stderr), code: output.status.code() }
+    }
+
+    /// # Panics
+    /// When the program failed.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    /// Its complaint, one line.
+    ///
+    /// # Panics
+    /// When it did not fail with this exit code, or said anything but one line.
+    pub fn refused(self, code: i32) -> String {
+        assert_eq!((self.code, &*self.out), (Some(code), ""), "{self:?}");
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(!self.err.contains("panicked") && !self.err.contains("os error"), "{self:?}");
+        self.err
+    }
+}
+
+/// A directory with an empty directory `m` to mount on.
+pub struct Place {
+    temp: TempDir,
+    _over: mpsc::Sender<()>,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        fs::create_dir(temp.path().join("m")).unwrap();
+        let (over, expired) = mpsc::channel::<()>();
+        let dir = temp.path().canonicalize().unwrap();
+        thread::spawn(move || {
+            if expired.recv_timeout(DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("the test takes too long: cutting off all mounts below {}", dir.display());
+                cut_off(&dir);
+            }
+        });
+        Place { temp, _over: over }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.temp.path().canonicalize().unwrap().join(name)
+    }
+
+    /// A file with its directories.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.at(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.temp.path()).stdin(Stdio::null());
+        command.env("XDG_CACHE_HOME", self.at("cache")).env("LC_ALL", "C");
+        command
+    }
+
+    /// Runs `outrigger` here.
+    ///
+    /// # Panics
+    /// When it takes too long: every command here must end by itself.
+    pub fn run(&self, args: &[&str]) -> Said {
+        self.run_as(PROGRAM, args)
+    }
+
+    pub fn run_as(&self, program: &str, args: &[&str]) -> Said {
+        let child = self.spawn_as(program, args);
+        let pid = child.id();
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(child.wait_with_output()));
+        match receiver.recv_timeout(DEADLINE / 2) {
+            Ok(output) => Said::of(&output.unwrap()),
+            Err(_) => {
+                signal(pid, "KILL");
+                panic!("{program} {args:?} does not end")
+            }
+        }
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Child {
+        self.spawn_as(PROGRAM, args)
+    }
+
+    pub fn spawn_as(&self, program: &str, args: &[&str]) -> Child {
+        self.command(program, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect(program)
+    }
+
+    /// Makes `name` with the host's tar from what is in `from`.
+    pub fn tar(&self, name: &str, from: &str) -> PathBuf {
+        self.run_as("tar", &["-czf", name, "-C", from, "."]).ok();
+        self.at(name)
+    }
+
+    /// Whether something is mounted on `m`.
+    pub fn is_mounted(&self) -> bool {
+        mountpoints(&self.at("")).iter().any(|dir| *dir == self.at("m"))
+    }
+
+    /// The process that serves `m`.
+    pub fn server(&self) -> u32 {
+        let status = self.run(&["status", "--json", "m"]).ok();
+        serde_json::from_str::<serde_json::Value>(&status).unwrap()["pid"].as_u64().unwrap() as u32
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        cut_off(&self.at(""));
+    }
+}
+
+/// Aborts and removes every mount below `dir`.
+fn cut_off(dir: &Path) {
+    for mountpoint in mountpoints(dir) {
+        // What remains then, nothing can remove; the test has its own error to report.
+        let _ = Command::new(PROGRAM).args(["umount", "--force"]).arg(mountpoint).output();
+    }
+}
+
+fn mountpoints(below: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    paths.filter(|path| path.starts_with(below)).collect()
+}
+
+/// Sends a signal with kill(1).
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(sent.success(), "kill -{name} {pid}");
+}
+
+/// Whether the process is there and is more than an entry waiting for its parent.
+pub fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits until a condition holds.
+///
+/// # Panics
+/// When it never does.
+pub fn within(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE / 2, "never: {what}");
+        thread::yield_now();
+    }
+}
