@@ -4,7 +4,7 @@
 //! `cargo run -p outrigger-conformance --example matrix [FILE]`; exits with 1 when a case failed.
 //! The mounts are left out, and said to be, where they are not possible.
 
-use outrigger_conformance::mount::{Mounted, WRITEBACK, obstacle};
+use outrigger_conformance::mount::{Exceptions, Mounted, WRITEBACK, obstacle};
 use outrigger_conformance::{Direct, HostDir, Kind, Report, Target, matrix, run, sample};
 use outrigger_core::{Abilities, Inline, OpSet, Prompt, Service};
 use outrigger_driver_archive::{Archive, ArchiveDriver, FileSource, Options as ArchiveOptions, Unwatched};

@@ -2,14 +2,15 @@
 //! The suite through FUSE mounts made by the `outrigger` program.
 
 use outrigger_conformance::mount::{Mounted, WRITEBACK, obstacle};
-use outrigger_conformance::{HostDir, Kind, Report, Target, run};
+use outrigger_conformance::{HostDir, Kind, Report, Target, run, sample};
 use outrigger_core::{Abilities, OpSet};
+use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Runs the suite on a mount of `location`; `None`, saying why, where that is not possible.
-fn suite(location: &str, options: &str, exceptions: &[(&str, &str)]) -> Option<Report> {
+/// Runs the suite on a mount of `location`, which holds the sample tree when it only `reads`; `None`, saying why, where that is not possible.
+fn suite(location: &str, options: &str, reads: bool, exceptions: &[(&str, &str)]) -> Option<Report> {
     if let Some(reason) = obstacle() {
         println!("SKIPPED: {reason}");
         return None;
@@ -17,22 +18,22 @@ fn suite(location: &str, options: &str, exceptions: &[(&str, &str)]) -> Option<R
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mounted = Mounted::new(location, dir.path(), options, LIMIT).expect("the mount");
     let subject = HostDir::new(mounted.dir(), Kind::Fuse).expect("the mount opens");
-    let abilities = Abilities::new("fuse", location, OpSet::all());
-    let report = run(&subject, &Target { abilities: &abilities, has_sample: false, exceptions });
+    let abilities = Abilities { read_only: reads, ..Abilities::new("fuse", location, OpSet::all()) };
+    let report = run(&subject, &Target { abilities: &abilities, has_sample: reads, exceptions });
     println!("{report}");
     Some(report)
 }
 
 #[test]
 fn memory_holds() {
-    if let Some(report) = suite("mem:", "", &[]) {
+    if let Some(report) = suite("mem:", "", false, &[]) {
         report.must_hold(150);
     }
 }
 
 #[test]
 fn memory_holds_with_writeback() {
-    if let Some(report) = suite("mem:", ",writeback_cache", WRITEBACK) {
+    if let Some(report) = suite("mem:", ",writeback_cache", false, WRITEBACK) {
         report.must_hold(150);
     }
 }
@@ -40,7 +41,20 @@ fn memory_holds_with_writeback() {
 #[test]
 fn a_directory_holds() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    if let Some(report) = suite(dir.path().to_str().expect("UTF-8"), "", &[]) {
+    if let Some(report) = suite(dir.path().to_str().expect("UTF-8"), "", false, &[]) {
         report.must_hold(150);
+    }
+}
+
+#[test]
+fn an_archive_holds() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (tree, archive) = (scratch.path().join("tree"), scratch.path().join("sample.tar.zst"));
+    std::fs::create_dir(&tree).expect("the tree");
+    sample::build(&tree).expect("the sample");
+    let packed = Command::new("tar").arg("-C").arg(&tree).arg("-caf").arg(&archive).arg(".").status();
+    assert!(packed.is_ok_and(|status| status.success()), "tar packs the sample");
+    if let Some(report) = suite(archive.to_str().expect("UTF-8"), "", true, &[]) {
+        report.must_hold(10);
     }
 }
