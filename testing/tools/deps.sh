@@ -9,12 +9,13 @@ set -euo pipefail
 # PACKAGE=PROOF: the command, or the file, that shows that the package is there.
 test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
-    zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar python3=python3
+    zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
+    tree=tree
     shellcheck=shellcheck
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
-    archivemount=archivemount zstd=zstd python3=python3
+    archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4
 )
 ratarmount_version=1.3.0
 

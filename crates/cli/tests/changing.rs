@@ -225,7 +225,7 @@ fn chmod() {
 #[test]
 fn chown() {
     if !rustix::process::geteuid().is_root() {
-        return println!("SKIP: only root may give files away");
+        return println!("SKIPPED: only root may give files away");
     }
     gnu::compare(
         TREE,

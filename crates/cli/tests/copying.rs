@@ -78,7 +78,7 @@ fn holes_stay_holes() {
     script(temp.path(), "truncate -s 64M sparse; echo end >>sparse; head -c 8M /dev/zero >zeroes");
     let blocks = |name: &str| fs::metadata(temp.path().join(name)).expect(name).blocks();
     if blocks("sparse") > 1024 {
-        return println!("SKIP: the temporary directory has no holes");
+        return println!("SKIPPED: the temporary directory has no holes");
     }
     for (arguments, name) in [
         (&["cp", "sparse", "auto"][..], "auto"),

@@ -226,7 +226,7 @@ pub fn is_root() -> bool {
 pub fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
-        println!("SKIP: no {program} to compare with");
+        println!("SKIPPED: no {program} to compare with");
     }
     found
 }
