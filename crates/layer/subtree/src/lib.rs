@@ -103,3 +103,6 @@ impl Notify for Renumbered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

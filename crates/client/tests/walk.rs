@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Walks over a tree in memory: links, dots and slashes; references; giving up.
+
+use outrigger_client::{Client, Follow, Inode, Settings};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{
+    Answer, Cancel, Credentials, Cx, Errno, Inline, Layer, Name, Place, Reply, Request, Result, Service,
+    Stack, Target,
+};
+use outrigger_driver_mem::{Mem, Options};
+use outrigger_runtime::Threads;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+/// Counts the references that are out, and can leave lookups unanswered.
+#[derive(Default)]
+struct Watch {
+    references: AtomicI64,
+    hangs: AtomicBool,
+}
+
+struct Watched(Arc<Watch>);
+
+impl Layer for Watched {
+    fn place(&self) -> Place {
+        Place::anywhere("watched")
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        match &request {
+            Request::Lookup(_) if self.0.hangs.load(SeqCst) => return Answer::later(std::future::pending()),
+            Request::Forget(forget) => drop(self.0.references.fetch_sub(forget.count as i64, SeqCst)),
+            _ => {}
+        }
+        next.call(cx, request).map(|reply| {
+            let counted = match &reply {
+                Reply::Entry(_) | Reply::Created(_) => 1,
+                Reply::DirentsPlus(list) => list.entries.len() as i64,
+                _ => 0,
+            };
+            self.0.references.fetch_add(counted, SeqCst);
+            reply
+        })
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).unwrap()
+}
+
+/// `/dir/sub/file`, and links to all sorts of places.
+fn tree(settings: Settings) -> (Client, Arc<Watch>) {
+    let runtime = Arc::new(Threads::new());
+    let mem = Inline::new(Mem::new(Options::default(), runtime.clone()), runtime.clone());
+    let watch = Arc::new(Watch::default());
+    let stack = Stack::new(Arc::new(mem)).push(Watched(watch.clone())).unwrap();
+    let client = Client::new(stack.service(), runtime, settings);
+    let root = client.root().unwrap();
+    let dir = root.mkdir(&name("dir"), 0o755).unwrap();
+    let sub = dir.mkdir(&name("sub"), 0o755).unwrap();
+    sub.create(&name("file"), 0o644, OpenFlags::READ_WRITE).unwrap();
+    let links = [
+        ("abs", "/dir/sub"),
+        ("rel", "dir/sub"),
+        ("out", "../../../../dir"),
+        ("loop", "loop"),
+        ("dangling", "nowhere"),
+        ("tofile", "dir/sub/file"),
+        ("slash", "dir/sub/"),
+    ];
+    for (link, target) in links {
+        root.symlink(&name(link), Target::new(target).unwrap()).unwrap();
+    }
+    // One link more than a walk follows, and exactly as many.
+    for number in 0..41 {
+        let target = if number == 0 { "dir".to_owned() } else { format!("chain{}", number - 1) };
+        root.symlink(&name(&format!("chain{number}")), Target::new(target).unwrap()).unwrap();
+    }
+    (client, watch)
+}
+
+#[test]
+fn paths_lead_where_path_resolution_says() {
+    let (client, watch) = tree(Settings::default());
+    let same = |path: &str, as_path: &str| {
+        let (one, other) =
+            (client.walk(path.as_bytes(), Follow::Yes), client.walk(as_path.as_bytes(), Follow::No));
+        assert!(one.unwrap().is_same(&other.unwrap()), "{path} is {as_path}");
+    };
+    for (path, as_path) in [
+        ("", "/"),
+        ("//", "/"),
+        ("..", "/"),
+        ("dir/../../dir", "/dir"),
+        ("dir/./sub//file", "/dir/sub/file"),
+        ("abs/file", "/dir/sub/file"),
+        ("rel/file", "/dir/sub/file"),
+        ("rel/..", "/dir"),
+        ("out", "/dir"),
+        ("tofile", "/dir/sub/file"),
+        ("slash", "/dir/sub"),
+        ("dir/sub/", "/dir/sub"),
+        ("chain39", "/dir"),
+    ] {
+        same(path, as_path);
+    }
+    let errno = |path: &str, follow| client.walk(path.as_bytes(), follow).unwrap_err().errno;
+    let long = "n".repeat(256);
+    for (path, expected) in [
+        ("nowhere", Errno::ENOENT),
+        ("dangling", Errno::ENOENT),
+        ("loop", Errno::ELOOP),
+        ("loop/x", Errno::ELOOP),
+        ("chain40", Errno::ELOOP),
+        ("dir/sub/file/x", Errno::ENOTDIR),
+        ("dir/sub/file/..", Errno::ENOTDIR),
+        ("dir/sub/file/", Errno::ENOTDIR),
+        ("tofile/", Errno::ENOTDIR),
+        (&long, Errno::ENAMETOOLONG),
+    ] {
+        assert_eq!(errno(path, Follow::Yes), expected, "{path}");
+    }
+    let link = client.walk(b"abs", Follow::No).unwrap();
+    assert_eq!(&link.readlink().unwrap()[..], b"/dir/sub");
+    assert!(client.walk(b"abs/", Follow::No).unwrap().is_dir(), "a slash asks for the directory");
+    drop(link);
+    assert_eq!(watch.references.load(SeqCst), 0, "every reference was returned");
+}
+
+#[test]
+fn the_parent_of_a_path_and_its_name() {
+    let (client, watch) = tree(Settings::default());
+    let parent = |path: &str| -> Result<(Inode, Name)> { client.walk_parent(path.as_bytes()) };
+    for (path, dir, last) in
+        [("new", "/", "new"), ("abs/new", "/dir/sub", "new"), ("dir/new//", "/dir", "new")]
+    {
+        let (found, rest) = parent(path).unwrap();
+        assert!(found.is_same(&client.walk(dir.as_bytes(), Follow::Yes).unwrap()), "{path}");
+        assert_eq!(rest, name(last));
+    }
+    for path in ["/", "", "dir/..", "dir/."] {
+        assert!(parent(path).is_err(), "{path:?} has no name");
+    }
+    assert_eq!(parent("dir/sub/file/x").unwrap_err().errno, Errno::ENOTDIR);
+    assert_eq!(watch.references.load(SeqCst), 0, "every reference was returned");
+}
+
+#[test]
+fn a_listing_dropped_half_way_returns_its_references() {
+    let (client, watch) = tree(Settings::default());
+    let mut entries = client.root().unwrap().entries().unwrap();
+    let (_, first) = entries.next().unwrap().unwrap();
+    drop(entries);
+    drop(first);
+    assert_eq!(watch.references.load(SeqCst), 0);
+}
+
+#[test]
+fn a_cancelled_walk_ends_with_eintr() {
+    let cancel = Cancel::default();
+    let (client, watch) = tree(Settings { cancel: cancel.clone(), ..Settings::default() });
+    watch.hangs.store(true, SeqCst);
+    let waiting = thread::spawn({
+        let client = client.clone();
+        move || client.walk(b"dir", Follow::Yes).map(drop)
+    });
+    cancel.raise();
+    assert_eq!(waiting.join().unwrap().unwrap_err().errno, Errno::EINTR);
+    assert_eq!(client.root().unwrap_err().errno, Errno::EINTR, "nothing new is started");
+    assert!(client.uninterrupted().root().is_ok(), "tidying up goes on");
+}
+
+#[test]
+fn a_walk_that_takes_too_long_says_what_was_slow() {
+    let timeout = Some(Duration::from_millis(20));
+    let (client, watch) = tree(Settings { timeout, cred: Credentials::ROOT, ..Settings::default() });
+    watch.hangs.store(true, SeqCst);
+    let error = client.walk(b"dir", Follow::Yes).unwrap_err();
+    assert_eq!(error.errno, Errno::ETIMEDOUT);
+    assert!(error.reason.as_deref().is_some_and(|reason| reason.contains("lookup on mem:")), "{error}");
+}
