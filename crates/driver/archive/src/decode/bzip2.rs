@@ -102,6 +102,10 @@ impl Bunzip {
 
     fn stream_header(&mut self) -> Result<()> {
         if self.bit > 0 {
+            // The rest of a byte that ended a stream; a checkpoint may claim one where the input ends.
+            if !self.hold(1)? {
+                return Err(self.input.truncated("a bzip2 stream"));
+            }
             self.advance(8);
         }
         let there = self.hold(4)?;
