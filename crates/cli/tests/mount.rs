@@ -140,7 +140,9 @@ fn a_dead_mount_is_named_and_removed() {
         assert!(said.contains("died") && said.contains("outrigger umount"), "{command:?}: {said}");
     }
     let all = place.run(&["status"]);
-    assert!(all.err.contains(&format!("'{}': its server (process {server}) has died", place.at("m").display())));
+    assert!(
+        all.err.contains(&format!("'{}': its server (process {server}) has died", place.at("m").display()))
+    );
     place.run(&["umount", "m"]).ok();
     assert!(!place.is_mounted());
     assert!(place.run(&["status", "m"]).refused(1).contains("not a mount of yours"));

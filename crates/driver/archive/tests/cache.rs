@@ -150,7 +150,7 @@ fn random_reads_from_many_threads() {
         // The second round uses the stored index and blocks.
         for round in 0..2 {
             let driver = Arc::new(open_with(&dir.path().join("big.z"), cached(dir.path())).expect("opens"));
-            let node = common::list(&driver, outrigger_core::Node::ROOT)[0].1;
+            let node = common::list(&driver, Node::ROOT)[0].1;
             let readers = (0..4u64).map(|t| {
                 let (driver, data) = (driver.clone(), data.clone());
                 std::thread::spawn(move || {
@@ -224,7 +224,11 @@ fn tampered_indexes_of_the_fuzz_corpus_are_survived() {
     let mut opened = 0;
     for file in fs::read_dir(corpus.join("archive_index_cache")).unwrap() {
         let index = fs::read(file.unwrap().path()).unwrap();
-        let Some(archive) = Archive::with_index(source(&archive), index.into(), &Options::default()) else {
+        let Some(archive) = Archive::with_index(
+            Arc::new(MemSource::new("tree.tar.gz", archive.clone())),
+            index.into(),
+            &Options::default(),
+        ) else {
             continue;
         };
         opened += 1;
