@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use outrigger_core::ops::{
-    Create, MkDir, Open, OpenDir, OpenFlags, ReadDir, ReadDirPlus, SetAttr, Unlink, Write,
+    Create, Locate, MkDir, Open, OpenDir, OpenFlags, ReadDir, ReadDirPlus, SetAttr, Unlink, Write,
 };
 use outrigger_core::reply::{COOKIE_MAX, DirentPlus};
 use outrigger_core::{BlockingDriver, Credentials, Cx, Errno, Node, Payload, SetAttrs, SetTime, Time};
@@ -237,5 +237,20 @@ fn a_combined_change_happens_as_a_whole_or_not_at_all() {
         if change(refused).is_err() {
             assert_eq!(stat(&local, entry.node).expect("stat").permissions(), 0o4600, "the mode is back");
         }
+    }
+}
+
+#[test]
+fn a_node_is_located_where_it_is_now() {
+    for place in places() {
+        let local = open(place.path());
+        let cx = Cx::new(1, Credentials::ROOT, "test");
+        let dir = mkdir(&local, Node::ROOT, "dir").expect("mkdir").node;
+        let file = create(&local, dir, "file").expect("create").entry.node;
+        let path = |node| local.locate(&cx, Locate { node }).map(|path| path.to_string());
+        assert_eq!(path(Node::ROOT).as_deref(), Ok("/"));
+        assert_eq!(path(file).as_deref(), Ok("/dir/file"));
+        std::fs::rename(place.path().join("dir/file"), place.path().join("moved")).expect("rename");
+        assert_eq!(path(file).as_deref(), Ok("/moved"));
     }
 }

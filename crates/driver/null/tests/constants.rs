@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The constants fit together.
 
-use outrigger_core::ops::{GetAttr, Lookup, Read, ReadDir};
+use outrigger_core::ops::{GetAttr, Locate, Lookup, Read, ReadDir};
 use outrigger_core::{BlockingDriver, Credentials, Cx, Errno, Handle, Name, Node};
 use outrigger_driver_null::Null;
 
@@ -25,6 +25,10 @@ fn there_is_nothing_else() {
     let (tree, cx) = (Null::new(0), Cx::new(1, Credentials::ROOT, "test"));
     let name = Name::try_from("other").expect("a name");
     assert_eq!(tree.lookup(&cx, Lookup { dir: Node::ROOT, name }).unwrap_err().errno, Errno::ENOENT);
+    for (node, path) in [(Node::ROOT, "/"), (Node(2), "/file")] {
+        assert_eq!(&tree.locate(&cx, Locate { node }).expect("locate")[..], path.as_bytes());
+    }
+    assert_eq!(tree.locate(&cx, Locate { node: Node(3) }).unwrap_err().errno, Errno::ESTALE);
     let missing = GetAttr { node: Node(3), handle: None };
     assert_eq!(tree.getattr(&cx, missing).unwrap_err().errno, Errno::ESTALE);
 }
