@@ -64,7 +64,7 @@ install: $(program)
 	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/outrigger
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
-	for page in $(target)/generated/man/*.[18]; do \
+	for page in $(target)/generated/man/*.[178]; do \
 	    install -D -m 644 "$$page" "$(share)/man/man$${page##*.}/$${page##*/}" || exit 1; \
 	done
 	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
@@ -73,7 +73,7 @@ install: $(program)
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
-	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8
+	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8 $(share)/man/man7/outrigger-drivers.7
 	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger
 	rm -f $(share)/fish/vendor_completions.d/outrigger.fish
 

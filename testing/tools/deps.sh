@@ -10,7 +10,7 @@ set -euo pipefail
 test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
     zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
-    tree=tree
+    tree=tree groff-base=groff
     shellcheck=shellcheck
 )
 bench_packages=(

@@ -27,14 +27,14 @@ pub const DRIVERS: &[DriverInfo] = &[
         opens: "directories of the host",
         location: "PATH",
         writable: true,
-        options: "cache=SECONDS passthrough=on|off xattr=on|off xdev=on|off descriptors=N",
+        options: "cache=SECONDS passthrough=on|off xattr=on|off xdev=on|off handles=on|off descriptors=N",
     },
     DriverInfo {
         name: "archive",
         opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
         location: "FILE::/path",
         writable: false,
-        options: "partial nocache max_entries=N max_names=BYTES max_ratio=N decoder_memory=BYTES block_cache=BYTES",
+        options: "partial nocache max_entries=N max_names=BYTES max_ratio=N decoder_memory=BYTES block_cache=BYTES cache_size=BYTES",
     },
     DriverInfo {
         name: "mem",

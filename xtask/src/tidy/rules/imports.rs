@@ -41,7 +41,7 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
     for dependency in manifest.dependencies() {
         let Some(target) = dirs.get(dependency.package.as_str()) else { continue };
         let Some(target_area) = Area::of(target) else { continue };
-        let of_tests = dependency.dev && matches!(target_area, Area::Client | Area::Runtime | Area::Testing);
+        let of_tests = dependency.dev && tests_may_use(area, &target_area);
         if *target != manifest.dir && !of_tests && !may_use(manifest.dir, area, &target_area) {
             let advice = format!("drop `{}`: {}", dependency.package, allowance(area));
             findings.push(Finding::new(
@@ -53,6 +53,12 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
         }
     }
     findings
+}
+
+/// Whether the tests of a crate of area `user` may use one of area `target`; the client has to be tried on some tree.
+fn tests_may_use(user: &Area, target: &Area) -> bool {
+    matches!(target, Area::Client | Area::Runtime | Area::Testing)
+        || matches!((user, target), (Area::Client, Area::Driver(_)))
 }
 
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
@@ -156,6 +162,8 @@ mod tests {
             let found = try_import("crates/driver/mem", to, "dev-dependencies");
             assert_eq!(found.is_empty(), allowed, "{to}");
         }
+        assert!(try_import("crates/client", "crates/driver/mem", "dev-dependencies").is_empty());
+        assert!(!try_import("crates/client", "crates/driver/mem", "dependencies").is_empty());
         let build = try_import("crates/driver/mem", "testing/conformance", "build-dependencies");
         assert_eq!(build, ["crates/driver/mem/Cargo.toml:4"]);
     }
