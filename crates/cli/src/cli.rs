@@ -3,6 +3,7 @@
 
 use crate::commands::Command;
 use clap::{Args, Parser};
+use std::time::Duration;
 
 /// File systems outside the kernel: list, copy, mount and trace any tree.
 #[derive(Debug, Parser)]
@@ -32,6 +33,26 @@ pub struct TreeOptions {
     #[arg(long = "layer", global = true, value_name = "NAME[=SPEC]", help_heading = "Trees")]
     pub layer: Vec<String>,
     /// Give up on an operation after this many seconds.
-    #[arg(long, global = true, value_name = "SECONDS", help_heading = "Trees")]
-    pub timeout: Option<f64>,
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Trees")]
+    pub timeout: Option<Duration>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "a number of seconds is needed, as in 2.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_a_number_of_seconds_and_nothing_else() {
+        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2500)));
+        for text in ["-1", "NaN", "inf", "1e300", "soon", ""] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
 }

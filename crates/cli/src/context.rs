@@ -13,7 +13,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The surroundings of one command.
 pub struct Context {
@@ -126,7 +125,7 @@ impl Context {
                 uid: rustix::process::geteuid().as_raw(),
                 gid: rustix::process::getegid().as_raw(),
             },
-            timeout: self.options.timeout.map(Duration::from_secs_f64),
+            timeout: self.options.timeout,
             cancel: self.cancel.clone(),
         }
     }

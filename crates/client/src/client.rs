@@ -131,7 +131,8 @@ impl Client {
     fn cx(&self, cancel: Cancel) -> Cx {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut cx = Cx::new(id, self.settings.cred, "client");
-        cx.deadline = self.settings.timeout.map(|timeout| self.shared.runtime.monotonic() + timeout);
+        cx.deadline =
+            self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;
         cx
     }

@@ -71,7 +71,8 @@ impl Runtime for Threads {
     }
 
     fn sleep_until(&self, deadline: Duration) -> BoxFuture<'static, ()> {
-        let at = self.started + deadline;
+        // Beyond the end of the clock is never.
+        let Some(at) = self.started.checked_add(deadline) else { return Box::pin(std::future::pending()) };
         let _guard = self.handle().enter();
         Box::pin(tokio::time::sleep_until(at.into()))
     }
@@ -99,6 +100,14 @@ impl Drop for Threads {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn a_deadline_beyond_the_clock_never_comes() {
+        let threads = Threads::new();
+        let mut never = threads.sleep_until(Duration::MAX);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(never.as_mut().poll(&mut context).is_pending());
+    }
 
     #[test]
     fn tasks_jobs_and_timers_run() {

@@ -25,7 +25,8 @@ pub struct Mount {
     /// Where to mount it.
     #[arg(value_name = "DIR")]
     pub mountpoint: PathBuf,
-    /// Options of the mount and of the driver.
+    /// Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, ...) and of
+    /// the driver (`outrigger drivers` lists them); all are in mount.outrigger(8).
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground.

@@ -24,7 +24,7 @@ pub(crate) fn ask(
     sender: &mut ReplySender,
 ) -> Option<Arc<Slot>> {
     let query = Query::of(&request, header);
-    let deadline = shared.options.timeout.map(|timeout| shared.runtime.monotonic() + timeout);
+    let deadline = shared.options.timeout.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
     // A slot is shared only while a parked answer holds it, which gives it back by value.
     Arc::get_mut(&mut slot)?.begin(header, deadline);
     let asked = catch_unwind(AssertUnwindSafe(|| ready_at_once(shared.service.call(&slot.cx, request))));
