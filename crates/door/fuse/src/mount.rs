@@ -239,7 +239,11 @@ fn by_helper(path: &Path, table: &Table, options: &Options) -> Result<OwnedFd, M
         Ok(fd) if output.status.success() => Ok(fd),
         Ok(_) | Err(_) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let message = if said.is_empty() { format!("ended with {}", output.status) } else { said };
+            let message = match said.strip_prefix("fusermount3: ") {
+                Some(reason) => reason.to_owned(),
+                None if said.is_empty() => format!("ended with {}", output.status),
+                None => said,
+            };
             Err(MountError::Helper { path: path.to_owned(), message })
         }
     }
