@@ -14,6 +14,8 @@ lock=()
 # Tests mount below this directory, so that what a crashed test leaves behind can be found and taken away.
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/outrigger-test.XXXXXX")
 export TMPDIR
+# Tests become other users, who must be able to enter, as in /tmp.
+chmod 1777 "$TMPDIR"
 cleanup() { release_mounts "$TMPDIR"; rm -rf --one-file-system "$TMPDIR"; }
 
 # check SUITE SECONDS COMMAND...: a suite that passes or fails as a whole.

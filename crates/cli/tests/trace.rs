@@ -5,7 +5,38 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use support::{Place, can_mount, within};
+
+/// A tracer whose first line has come, and its further lines.
+///
+/// One that starts before the mount has noticed the end of the tracer before it is refused, and tried again.
+fn tracing(place: &Place, args: &[&str]) -> (Child, Receiver<String>) {
+    let mut tracer = place.spawn(args);
+    let mut lines = drained(&mut tracer);
+    let mut asked = 0;
+    within("a line has come", || {
+        // A name never asked for before, so that the kernel has to ask the mount.
+        let _ = fs::metadata(place.at(&format!("m/none-{}-{asked}", tracer.id())));
+        asked += 1;
+        if tracer.try_wait().unwrap().is_some() {
+            tracer = place.spawn(args);
+            lines = drained(&mut tracer);
+        }
+        lines.try_recv().is_ok()
+    });
+    (tracer, lines)
+}
+
+/// The lines of the tracer, read as they come: the mount drops lines for a tracer that does not read.
+fn drained(tracer: &mut Child) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    let lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
+    thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    receiver
+}
 
 #[test]
 fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
@@ -14,29 +45,21 @@ fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
     }
     let place = Place::new();
     place.run(&["mount", "mem:", "m"]).ok();
-    let mut asked = 0;
     for json in [false, true] {
-        let mut tracer = place.spawn(if json { &["trace", "m", "--json"] } else { &["trace", "m"] });
-        let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-        // Only the one who traces keeps another from it.
-        within("tracing has started", || {
-            let mut other = place.spawn(&["trace", "m"]);
-            let _ = fs::metadata(place.at(&format!("m/none{asked}")));
-            asked += 1;
-            let refused = other.try_wait().unwrap().is_some();
-            let _ = other.kill();
-            let output = other.wait_with_output().unwrap();
-            refused && String::from_utf8_lossy(&output.stderr).contains("somebody traces this mount already")
-        });
+        let args: &[&str] = if json { &["trace", "m", "--json"] } else { &["trace", "m"] };
+        let (mut tracer, lines) = tracing(&place, args);
+        let other = place.spawn(&["trace", "m"]).wait_with_output().unwrap();
+        assert!(!other.status.success());
+        assert!(String::from_utf8_lossy(&other.stderr).contains("somebody traces this mount already"));
         fs::create_dir(place.at(&format!("m/new{json}"))).unwrap();
-        let line = lines.find(|line| line.contains("mkdir")).unwrap();
+        let line = lines.iter().find(|line| line.contains("mkdir")).unwrap();
         assert!(line.contains(&format!("/new{json}")), "{line}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), json, "{line}");
         // Killed, it can tell nobody; the next one can trace all the same.
         tracer.kill().unwrap();
         tracer.wait().unwrap();
     }
-    let mut tracer = place.spawn(&["trace", "m"]);
+    let (mut tracer, _lines) = tracing(&place, &["trace", "m"]);
     place.run(&["umount", "m"]).ok();
     tracer.wait().unwrap();
 }

@@ -7,7 +7,7 @@ use crate::control::{self, Answer, Ask};
 use crate::status::Failure;
 use clap::Args;
 use outrigger_core::Error;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 /// Arguments of `trace`.
@@ -34,7 +34,16 @@ impl Run for Trace {
         }
         // From here on silence means that nothing happens.
         messages.get_ref().set_read_timeout(None).map_err(failed)?;
-        io::copy(&mut messages, &mut io::stdout().lock()).map_err(output_failed)?;
-        Ok(())
+        // Not `io::copy`: between a socket and a pipe it splices, and lines would wait there for more to come.
+        let mut out = io::stdout().lock();
+        loop {
+            let piece = messages.fill_buf().map_err(failed)?;
+            if piece.is_empty() {
+                return Ok(());
+            }
+            out.write_all(piece).and_then(|()| out.flush()).map_err(output_failed)?;
+            let len = piece.len();
+            messages.consume(len);
+        }
     }
 }
