@@ -13,6 +13,9 @@ use std::time::Duration;
 pub struct Cx {
     /// Assigned by the door, unique while the request lives; the tag in journals and traces.
     pub id: u64,
+    /// A small number that no other request in flight at the door has. The door gives it to another request only when
+    /// the reply to this one was delivered, so what is noted under it may then be overwritten.
+    pub slot: u32,
     /// On whose behalf the operation happens.
     pub cred: Credentials,
     /// Which program asked.
@@ -49,7 +52,7 @@ pub struct Origin {
 impl Cx {
     /// A context without deadline for request `id` of `door`.
     pub fn new(id: u64, cred: Credentials, door: &'static str) -> Self {
-        Cx { id, cred, origin: Origin { door, pid: 0 }, deadline: None, cancel: Cancel::default() }
+        Cx { id, slot: 0, cred, origin: Origin { door, pid: 0 }, deadline: None, cancel: Cancel::default() }
     }
 }
 

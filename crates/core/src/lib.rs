@@ -22,6 +22,7 @@
 //! | [`cx`] | [`Cx`]: request id, credentials, cancellation, deadline, origin |
 //! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
 //! | [`driver`] | adapters from methods to messages |
+//! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
 //! | [`notify`] | what a driver tells its door unasked |
@@ -43,6 +44,7 @@ pub mod attr;
 pub mod cx;
 pub mod driver;
 pub mod error;
+pub mod keep;
 pub mod layer;
 pub mod name;
 pub mod node;
@@ -63,6 +65,7 @@ pub use attr::{Attr, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Origin};
 pub use driver::{Inline, Pool, Prompt, Serve};
 pub use error::{Errno, Error, Result};
+pub use keep::{HeapKeep, HeapRegion, Keep, Region};
 pub use layer::{Layer, Place, Stack, StackError};
 pub use name::{Name, Target, XattrName};
 pub use node::{Generation, Handle, LockOwner, Node};

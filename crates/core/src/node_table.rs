@@ -17,12 +17,10 @@
 
 mod edit;
 mod index;
-mod region;
 mod store;
 
-pub use region::{HeapRegion, Region};
-
 use crate::error::{Errno, Result};
+use crate::keep::{HeapRegion, Region};
 use crate::name::Name;
 use crate::node::{Generation, Node};
 use bytes::Bytes;

@@ -5,7 +5,8 @@
 //! counting each one done in a word beside the table, and writes a byte for every few of them. The parent reads a
 //! random number of bytes, kills it, does the same operations on a copy of the table, and compares.
 
-use outrigger_core::node_table::{FileKey, HeapRegion, NodeTable, Region};
+use outrigger_core::node_table::{FileKey, NodeTable};
+use outrigger_core::{HeapRegion, Region};
 use outrigger_core::{Name, Node};
 use outrigger_guard::SharedRegion;
 use std::io::{Read, Write};

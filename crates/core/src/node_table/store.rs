@@ -22,8 +22,8 @@
 //! is cleared. Whoever opens a region whose head is not clear makes the writes again. A process that is killed leaves
 //! a prefix of what it was to store, so the change has happened or it has not.
 
-use super::region::Region;
 use crate::error::{Errno, Result};
+use crate::keep::Region;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 

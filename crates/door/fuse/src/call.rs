@@ -73,15 +73,16 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
         }
     });
     runtime.spawn(Box::pin(async move {
+        // `parked` lives to the end: its slot may be given to another request only when the reply was delivered.
         let Some(query) = query else {
-            let reply = parked.await;
+            let reply = (&mut parked).await;
             return owed.pay(reply);
         };
         match parked.unless_cancelled().await {
             Some(reply) => owed.pay(reply),
             None => {
                 owed.pay(Reply::Error(Errno::EINTR.into()));
-                let late = parked.await;
+                let late = (&mut parked).await;
                 query.undo(&shared, &header, late);
             }
         }

@@ -102,11 +102,30 @@ impl Slot {
     }
 }
 
+/// Which numbers slots have.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Given back.
+    free: Vec<u32>,
+    /// As many were ever in use at once.
+    next: u32,
+}
+
+impl Numbers {
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
 /// All slots of a session.
 #[derive(Default)]
 pub(crate) struct Slots {
     lives: Mutex<Vec<Arc<Live>>>,
     free: Mutex<Vec<Arc<Slot>>>,
+    numbers: Mutex<Numbers>,
 }
 
 impl Slots {
@@ -115,7 +134,8 @@ impl Slots {
         if let Some(slot) = lock(&self.free).pop() {
             return slot;
         }
-        let cx = Cx::new(0, Credentials::ROOT, "fuse");
+        let slot = lock(&self.numbers).take();
+        let cx = Cx { slot, ..Cx::new(0, Credentials::ROOT, "fuse") };
         let about = About {
             opcode: 0,
             node: 0,
@@ -137,6 +157,7 @@ impl Slots {
             free.push(slot);
         } else {
             drop(free);
+            lock(&self.numbers).free.push(slot.cx.slot);
             lock(&self.lives).retain(|live| !Arc::ptr_eq(live, &slot.live));
         }
     }

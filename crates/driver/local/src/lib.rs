@@ -85,8 +85,8 @@ use crate::dir::OpenDir;
 use crate::file::OpenFile;
 use crate::handles::Handles;
 use crate::tree::Tree;
+use outrigger_core::Region;
 use outrigger_core::Result;
-use outrigger_core::node_table::Region;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

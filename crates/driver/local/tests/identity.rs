@@ -4,9 +4,9 @@
 mod common;
 
 use common::*;
-use outrigger_core::node_table::{HeapRegion, Region};
 use outrigger_core::ops::{Link, Lookup, Rename, RenameFlags};
 use outrigger_core::{BlockingDriver, Errno, Identity, Node};
+use outrigger_core::{HeapRegion, Region};
 use outrigger_driver_local::{Local, LocalOptions};
 use std::fs;
 use std::path::Path;
