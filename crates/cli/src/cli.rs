@@ -37,7 +37,8 @@ pub struct TreeOptions {
     pub timeout: Option<Duration>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads a number of seconds.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

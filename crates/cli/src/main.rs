@@ -9,6 +9,7 @@
 //! | [`control`] | how commands talk to running mounts |
 //! | [`copy`] | the copy engine |
 //! | [`creating`] | opening a file that may have to be made |
+//! | [`deferred`] | arguments that are defined only for the command asked for |
 //! | [`descent`] | walking a tree from a place down |
 //! | [`format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
@@ -34,6 +35,7 @@ mod context;
 mod control;
 mod copy;
 mod creating;
+mod deferred;
 mod descent;
 mod format;
 mod getopt;

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that serves a mount: assembles the stack, answers the kernel and the control socket, ends cleanly.
 
-use crate::commands::mount::{Mount, READY};
+use crate::commands::mount::Mount;
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, RequestStatus, Server,
+    self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, RequestStatus,
+    Server,
 };
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
-use outrigger_core::{Error, Node, Stack};
-use outrigger_door_fuse::{Force, InFlight, MountEntry, OpCount, Options, Session, UnmountError};
+use outrigger_core::{Clock, Error, Keep, Node, Service, Stack};
+use outrigger_door_fuse::{
+    Force, InFlight, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
+};
+use outrigger_guard::{History, Inherited, Seat};
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -31,40 +35,43 @@ const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long finding out a path for `status` may take.
 const LOCATE_DEADLINE: Duration = Duration::from_millis(200);
 
-/// Mounts what `mount` says and serves it until it is unmounted. With `background`, tells standard output when the
-/// mount answers and leaves the terminal.
+/// Mounts what `mount` says and serves it until it is unmounted. With a `seat`, goes on with the mount of a worker that
+/// died, if there is one. Without one, calls `ready` once the mount answers.
 ///
 /// # Errors
 /// Why nothing was mounted.
-pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), Failure> {
+pub fn serve(
+    context: &Context,
+    mount: &Mount,
+    seat: Option<Arc<Seat>>,
+    ready: fn() -> io::Result<()>,
+) -> Result<(), Failure> {
     let parsed = Options::parse(&mount.options.join(","));
     let (mut options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
     options.fsname.get_or_insert_with(|| mount.source.to_string_lossy().into_owned());
-    let mountpoint = free_place(&mount.mountpoint)?;
-    let tree = trees::mountable(context, &mount.source, &others)?;
+    options.lock_buffers |= seat.is_some();
+    let inherited = match &seat {
+        Some(seat) => seat.inherited().map_err(|error| Failure::new(error.to_string()))?,
+        None => None,
+    };
+    let mountpoint =
+        if inherited.is_some() { mount.mountpoint.clone() } else { free_place(&mount.mountpoint)? };
+    let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
+    let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
     // Where the kernel reads and writes files by itself, the layers would not see it.
     options.passthrough &= tree.layers.is_empty();
     let (trace, control) = Trace::new(context.runtime.clone());
-    let stack =
-        Stack::new(tree.service.clone()).push(trace).map_err(|error| Failure::serious(error.to_string()))?;
-    let service = stack.service();
-    // The root must answer before anybody is told that there is a mount.
-    let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
-    probe
-        .root()
-        .map_err(|error| Failure::new(format!("'{}' does not answer: {error}", mount.source.display())))?;
+    let service = Stack::new(tree.service.clone())
+        .push(trace)
+        .map_err(|error| Failure::serious(error.to_string()))?
+        .service();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
-    let session = Session::mount(&mountpoint, service, context.runtime.clone(), options)
-        .map_err(|error| Failure::new(error.to_string()))?;
-    session.wait_ready(READY_DEADLINE).map_err(|error| {
-        Failure::new(format!(
-            "the kernel does not answer on '{}': {}",
-            mountpoint.display(),
-            Error::from(error)
-        ))
-    })?;
-    let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control));
+    let session = match inherited {
+        Some(inherited) => resume(context, service, options, inherited)?,
+        None => start(context, mount, &mountpoint, service, options)?,
+    };
+    let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control, seat));
     let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection)
         .map_err(|error| {
             let error = Error::from(error);
@@ -73,11 +80,45 @@ pub fn serve(context: &Context, mount: &Mount, background: bool) -> Result<(), F
         .ok()
         .map(Arc::new);
     watch_signals(signals, mounted.clone(), server.clone());
-    if background {
-        leave_terminal().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")))?;
-    }
+    mounted.serves(ready)?;
     mounted.session.wait();
     Ok(())
+}
+
+/// Makes the mount.
+fn start(
+    context: &Context,
+    mount: &Mount,
+    mountpoint: &Path,
+    service: Arc<dyn Service>,
+    options: Options,
+) -> Result<Session, Failure> {
+    // The root must answer before anybody is told that there is a mount.
+    let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
+    probe
+        .root()
+        .map_err(|error| Failure::new(format!("'{}' does not answer: {error}", mount.source.display())))?;
+    let session = Session::mount(mountpoint, service, context.runtime.clone(), options)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    session.wait_ready(READY_DEADLINE).map_err(|error| {
+        let error = Error::from(error);
+        Failure::new(format!("the kernel does not answer on '{}': {error}", mountpoint.display()))
+    })?;
+    Ok(session)
+}
+
+/// Goes on with the mount of a worker that died.
+fn resume(
+    context: &Context,
+    service: Arc<dyn Service>,
+    options: Options,
+    inherited: Inherited,
+) -> Result<Session, Failure> {
+    let cannot = |why: String| Failure::serious(format!("cannot take the mount over: {why}"));
+    let negotiated =
+        Negotiated::from_bytes(&inherited.negotiated).map_err(|error| cannot(error.to_string()))?;
+    Session::resume(inherited.device, negotiated, service, context.runtime.clone(), options)
+        .map_err(|error| cannot(error.to_string()))
 }
 
 /// The absolute path to mount on: a directory that no mount of ours hides already.
@@ -100,20 +141,6 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
         true => Ok(path),
         false => Err(Failure::new(format!("cannot mount on '{shown}': it is not a directory"))),
     }
-}
-
-/// Tells the waiting parent that the mount answers, then lets go of the terminal.
-fn leave_terminal() -> io::Result<()> {
-    // The parent ends as soon as it reads that the mount answers.
-    rustix::process::set_parent_process_death_signal(None)?;
-    rustix::process::setsid()?;
-    io::stdout().write_all(READY.as_bytes())?;
-    io::stdout().flush()?;
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    std::env::set_current_dir("/")
 }
 
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches.
@@ -148,8 +175,9 @@ struct Mounted {
     trace: Arc<TraceControl>,
     /// One tracer at a time: the lines go to one place.
     tracer: Mutex<()>,
-    since: Instant,
+    runtime: Arc<Threads>,
     locator: Client,
+    seat: Option<Arc<Seat>>,
 }
 
 impl Mounted {
@@ -160,6 +188,7 @@ impl Mounted {
         tree: Tree,
         session: Session,
         trace: Arc<TraceControl>,
+        seat: Option<Arc<Seat>>,
     ) -> Self {
         // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
         let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.settings() };
@@ -172,15 +201,38 @@ impl Mounted {
             session,
             trace,
             tracer: Mutex::new(()),
-            since: Instant::now(),
+            runtime: context.runtime.clone(),
             locator,
+            seat,
         }
+    }
+
+    /// Notes that programs are served: from now on the mount outlives this process.
+    fn serves(&self, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
+        let Some(seat) = &self.seat else {
+            return ready().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")));
+        };
+        if seat.predecessors() > 0 {
+            seat.took_over();
+            return Ok(());
+        }
+        let device = self.session.device_fd().map_err(Error::from);
+        let negotiated = self.session.wait_ready(READY_DEADLINE).map_err(Error::from);
+        device
+            .and_then(|device| seat.mounted(device, &negotiated?.to_bytes()))
+            .map_err(|error| Failure::serious(format!("the mount cannot be guarded: {error}")))
     }
 
     /// Ends the mount: at once when nobody uses it, else detached so that nothing new can start.
     fn end(&self) {
+        if let Some(seat) = &self.seat {
+            seat.ending();
+        }
         for force in [Force::No, Force::Lazy, Force::Abort] {
-            match self.session.stop(force, UNMOUNT_DEADLINE) {
+            if self.is_detached() {
+                return;
+            }
+            match unmount(&self.mountpoint, force, UNMOUNT_DEADLINE) {
                 Ok(()) | Err(UnmountError::NotMounted { .. }) => return,
                 Err(error) => tracing::warn!(%error, "unmounting"),
             }
@@ -229,7 +281,7 @@ impl Controlled for Mounted {
             layers: self.tree.layers.iter().map(|&layer| layer.to_owned()).collect(),
             pid: std::process::id(),
             detached: self.is_detached(),
-            uptime_seconds: self.since.elapsed().as_secs(),
+            uptime_seconds: self.runtime.monotonic().as_secs(),
             in_flight: status.in_flight.into_iter().map(|request| self.request(request)).collect(),
             operations: status.counts.into_iter().map(operation).collect(),
             last_error: status.last_failure.map(|failure| ErrorStatus {
@@ -238,11 +290,31 @@ impl Controlled for Mounted {
                 reason: failure.error.reason.as_deref().map(str::to_owned),
                 age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
             }),
+            guard: self.seat.as_ref().map(|seat| guard_status(seat.history())),
         }
     }
 
     fn flush(&self) {
         self.session.invalidate_all();
+    }
+
+    fn may_upgrade(&self, version: u64) -> Result<(), String> {
+        match &self.seat {
+            None => Err("it was mounted with --no-guard: nothing of it outlives its process".to_owned()),
+            Some(_) if version != outrigger_guard::VERSION => Err(format!(
+                "it keeps its state in version {}, that program in version {version}",
+                outrigger_guard::VERSION
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn upgrade(&self, program: &Path) {
+        if let Some(seat) = &self.seat
+            && let Err(error) = seat.upgrade(program)
+        {
+            tracing::error!(%error, "the program cannot be exchanged");
+        }
     }
 
     fn trace(&self, json: bool, mut out: UnixStream) {
@@ -261,5 +333,28 @@ impl Controlled for Mounted {
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);
         self.trace.stop();
+    }
+}
+
+fn guard_status(history: History) -> GuardStatus {
+    let mut times = history.recovery_times;
+    times.sort_unstable();
+    let part = |percent: usize| {
+        let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+        times.get(index).map(|time| time.as_secs_f64() * 1e3)
+    };
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    GuardStatus {
+        keeper: history.keeper,
+        incarnations: history.incarnations,
+        deaths: history.deaths,
+        last_death_age_seconds: history
+            .last_death
+            .as_ref()
+            .map(|death| since_epoch.saturating_sub(death.at).as_secs_f64()),
+        last_death: history.last_death.map(|death| death.reason),
+        recovery_ms_p50: part(50),
+        recovery_ms_p99: part(99),
+        recovery_ms_max: part(100),
     }
 }

@@ -1,20 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! State that outlives the process that serves a file system.
+//! Mounts that survive the process that serves them.
 //!
-//! # What there is
+//! # Who is who
 //!
-//! [`SharedRegion`]: memory that several processes see, named by a descriptor. A keeper holds the descriptor and gives
-//! copies to the workers it starts; what a worker stored is there for the next one, also when it was killed. The
-//! core's [`NodeTable`](outrigger_core::NodeTable) lives in such a region: each of its changes is a transaction that a
-//! kill leaves done or not done.
+//! * The **keeper** ([`watch_over`]) is the process a mount was started as. It holds everything and touches nothing.
+//! * A **worker** is a child of it and serves. It has a [`Seat`]: the [`Keep`](outrigger_core::Keep) for its regions and
+//!   descriptors, what it inherits, and what it tells the keeper.
+//!
+//! Keeper and workers share one table of descriptors, so what a worker has opened stays open when it dies. Memory that is
+//! to survive is in a [`SharedRegion`].
+//!
+//! # What happens when a worker dies
+//!
+//! The keeper reaps it, notes how it died, and clones the next one, which closes the descriptors nobody holds
+//! ([`Seat`]), takes over the connection to the kernel, and asks it to send unanswered requests again. Deaths in a row
+//! without any answer in between slow down and at last end the mount: its programs get errors then, nobody waits.
 //!
 //! # Limits
 //!
-//! * A region survives the death of any process, but not that of the last one that holds its descriptor, and not that
-//!   of the machine.
-//! * One process at a time may change a table in a region; whoever hands it on sees to that.
-//! * The size is fixed when a region is made. Pages never touched cost nothing, so choose it large.
+//! * The keeper has one thread when it starts and never another: a copy of a process has only the thread that copied it.
+//! * A region survives the death of any process, but not that of the last one that has it open, and not that of the
+//!   machine. Descriptors can be given to systemd's store, files that programs had open are lost then.
+//! * One worker at a time.
 
+mod crash;
+mod keeper;
+mod manager;
 mod region;
+mod seat;
+mod state;
+mod watch;
 
+pub use crash::Crash;
+pub use keeper::{READY, Settings, takes_over, watch_over};
 pub use region::SharedRegion;
+pub use seat::{Death, History, Inherited, Seat};
+pub use state::VERSION;

@@ -21,15 +21,16 @@ pub struct SharedRegion {
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl SharedRegion {
-    /// A new region of `words` words, all zero. Pages are taken when they are first touched.
+    /// A new region of `words` words, all zero. Pages are taken when they are first touched. The name is for those who
+    /// look at open files.
     ///
     /// # Errors
     /// `EINVAL` for no words at all; those of memfd_create(2), ftruncate(2) and mmap(2).
-    pub fn create(words: usize) -> Result<Self> {
+    pub fn create(name: &str, words: usize) -> Result<Self> {
         let bytes = words.checked_mul(size_of::<AtomicU64>()).filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or_else(|| Errno::EINVAL.because(format!("a region of {words} words")))?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create(c"outrigger-state", flags).map_err(failed)?;
+        let fd = memfd_create(format!("outrigger-{name}"), flags).map_err(failed)?;
         ftruncate(&fd, bytes as u64).map_err(failed)?;
         fcntl_add_seals(&fd, SEALS).map_err(failed)?;
         SharedRegion::open(fd)
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn two_mappings_of_one_descriptor_share_their_words() {
-        let one = SharedRegion::create(1 << 20).expect("memory");
+        let one = SharedRegion::create("test", 1 << 20).expect("memory");
         let other = SharedRegion::open(one.fd().try_clone_to_owned().expect("dup")).expect("the same");
         one.word(123_456).store(42, Ordering::Relaxed);
         assert_eq!((other.words(), other.word(123_456).load(Ordering::Relaxed)), (1 << 20, 42));
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(SharedRegion::open(file.into()).unwrap_err().errno, Errno::EINVAL);
         let unsealed = memfd_create(c"unsealed", MemfdFlags::ALLOW_SEALING).expect("memfd");
         assert_eq!(SharedRegion::open(unsealed).unwrap_err().errno, Errno::EINVAL);
-        assert_eq!(SharedRegion::create(0).unwrap_err().errno, Errno::EINVAL);
-        assert!(SharedRegion::create(usize::MAX).is_err());
+        assert_eq!(SharedRegion::create("test", 0).unwrap_err().errno, Errno::EINVAL);
+        assert!(SharedRegion::create("test", usize::MAX).is_err());
     }
 }

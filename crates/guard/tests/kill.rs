@@ -181,7 +181,7 @@ fn main() {
     if let Ok(seed) = std::env::var(SEED) {
         return child(seed.parse().expect("a number"));
     }
-    let region = Arc::new(SharedRegion::create(WORDS).expect("memory"));
+    let region = Arc::new(SharedRegion::create("test", WORDS).expect("memory"));
     let tail = Tail { region: Arc::clone(&region), linger: 0 };
     NodeTable::create(Arc::new(tail)).expect("room");
     (0..ROUNDS).for_each(|number| round(&region, number));

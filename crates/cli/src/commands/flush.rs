@@ -3,7 +3,7 @@
 
 use super::Run;
 use crate::context::Context;
-use crate::control::{self, Answer, Ask};
+use crate::control::{self, Ask};
 use crate::status::Failure;
 use clap::Args;
 use outrigger_core::Error;
@@ -32,11 +32,7 @@ impl Run for Flush {
             let (peer, _) = control::find(mount)?;
             let failed = |what: String| Failure::new(format!("cannot flush '{}': {what}", mount.display()));
             write_and_drop(mount).map_err(|error| failed(Error::from(error).to_string()))?;
-            match peer.ask(&Ask::Flush).map_err(|error| failed(Error::from(error).to_string()))? {
-                Answer::Done => {}
-                Answer::Failed(reason) => return Err(failed(reason)),
-                Answer::Status(_) => return Err(failed("an unexpected answer".into())),
-            }
+            peer.order(&Ask::Flush).map_err(failed)?;
         }
         Ok(())
     }

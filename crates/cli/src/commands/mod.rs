@@ -28,10 +28,12 @@ pub mod trace;
 pub mod tree;
 pub mod truncate;
 pub mod umount;
+pub mod upgrade;
 pub mod write;
 
 use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
+use crate::deferred::Deferred;
 use crate::interrupt;
 use crate::status::{Failure, Status};
 use clap::Subcommand;
@@ -59,12 +61,12 @@ macro_rules! commands {
     ($(#[doc = $doc:literal] $module:ident::$command:ident;)*) => {
         /// The commands.
         #[derive(Debug, Subcommand)]
-        pub enum Command { $(#[doc = $doc] $command(Box<$module::$command>),)* }
+        pub enum Command { $(#[doc = $doc] $command(Deferred<$module::$command>),)* }
 
         /// Runs the command the user asked for.
         pub fn run(cli: Cli) -> ExitCode {
             let Cli { json, trees, command, .. } = cli;
-            match command { $(Command::$command(command) => start(*command, json, trees),)* }
+            match command { $(Command::$command(command) => start(command.into_inner(), json, trees),)* }
         }
     };
 }
@@ -96,6 +98,7 @@ commands! {
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;
+    #[doc = "Exchange the program that serves a mount"] upgrade::Upgrade;
     #[doc = "List the kinds of trees"] drivers::Drivers;
     #[doc = "Find out what this machine permits"] doctor::Doctor;
     #[doc = "Write man pages or shell completions"] generate::Generate;

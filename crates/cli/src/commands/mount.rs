@@ -2,19 +2,23 @@
 //! `outrigger mount`: a tree in a directory of the host, through FUSE.
 
 use super::Run;
+use crate::cli::seconds;
 use crate::context::Context;
 use crate::mounted;
 use crate::status::{Failure, Status};
 use clap::Args;
+use outrigger_guard::{READY, Settings, takes_over, watch_over};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
 use std::ffi::OsString;
-use std::fs;
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
@@ -32,30 +36,70 @@ pub struct Mount {
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
+    /// Serve from a single process: its death ends the mount.
+    #[arg(long)]
+    pub no_guard: bool,
+    /// Replace the process that serves when a request takes longer than this.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub restart_on_hang: Option<Duration>,
 }
 
 /// Set in the environment of the process that serves a mount in the background.
 const SERVING: &str = "OUTRIGGER_SERVING";
-/// What that process prints once the mount answers.
-pub const READY: &str = "ready\n";
 
 impl Run for Mount {
     const NAME: &'static str = "mount";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let serving = env::var_os(SERVING).is_some();
-        if serving {
+        if serving && !takes_over() {
             // Whoever waits for the mount may be killed before it answers.
             let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
             set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;
-            // Process listings would show `exe` otherwise; what they show is of no further importance.
-            let _ = fs::write("/proc/self/comm", "outrigger");
         }
-        if serving || self.foreground {
-            return mounted::serve(context, &self, serving);
+        if serving || self.foreground || takes_over() {
+            return self.serve(context, serving);
         }
         start_in_background(context)
     }
+}
+
+impl Mount {
+    /// Serves the mount, in this process or in workers that this one watches over.
+    fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
+        if self.no_guard {
+            return mounted::serve(context, &self, None, if background { leave_terminal } else { || Ok(()) });
+        }
+        let settings = Settings { background, restart_on_hang: self.restart_on_hang };
+        let status = watch_over(settings, &mut |seat| {
+            if let Err(failure) = mounted::serve(context, &self, Some(Arc::new(seat)), || Ok(())) {
+                context.complain(failure.status, &failure);
+            }
+            context.status() as i32
+        });
+        match status.map_err(|error| Failure::serious(error.to_string()))? {
+            0 => Ok(()),
+            // The worker has said why.
+            code => {
+                context.fail(if code == 2 { Status::Serious } else { Status::Minor });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Tells the waiting parent that the mount answers, then lets go of the terminal.
+fn leave_terminal() -> io::Result<()> {
+    // The parent ends as soon as it reads that the mount answers.
+    set_parent_process_death_signal(None)?;
+    rustix::process::setsid()?;
+    io::stdout().write_all(READY.as_bytes())?;
+    io::stdout().flush()?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    env::set_current_dir("/")
 }
 
 /// Runs this program again to serve the mount, and returns once the mount answers.

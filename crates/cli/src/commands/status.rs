@@ -3,7 +3,7 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, MountStatus};
+use crate::control::{self, GuardStatus, MountStatus};
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
@@ -77,6 +77,7 @@ fn describe(status: &MountStatus) -> String {
         let _ = write!(text, ", {} {}", operation.operation, operation.count);
     }
     text.push('\n');
+    text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
     for request in &status.in_flight {
         let what = request.path.clone().unwrap_or_else(|| format!("node {:#x}", request.node));
         let command = request.command.as_deref().unwrap_or("?");
@@ -90,6 +91,28 @@ fn describe(status: &MountStatus) -> String {
         let reason = error.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let age = duration(error.age_seconds as u64);
         let _ = writeln!(text, "  last error {age} ago: {} {}{reason}", error.operation, error.errno);
+    }
+    text
+}
+
+/// A line about deaths, if there was any, or if the next one would be the last.
+fn guard(guard: &GuardStatus) -> String {
+    let mut text = match guard.keeper {
+        Some(_) => String::new(),
+        None => "  unguarded: the process that watched over this mount has died\n".to_owned(),
+    };
+    if let (Some(reason), Some(age)) = (&guard.last_death, guard.last_death_age_seconds) {
+        let plural = if guard.deaths == 1 { "death" } else { "deaths" };
+        let _ = write!(
+            text,
+            "  survived {} {plural} of its server, the last {} ago: {reason}",
+            guard.deaths,
+            duration(age as u64)
+        );
+        if let (Some(half), Some(most)) = (guard.recovery_ms_p50, guard.recovery_ms_max) {
+            let _ = write!(text, "; served again after {half:.1} ms (median), {most:.1} ms (most)");
+        }
+        text.push('\n');
     }
     text
 }

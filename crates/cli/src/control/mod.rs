@@ -15,6 +15,7 @@ pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
 
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// What can be asked of a mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,13 @@ pub enum Ask {
     Status,
     /// Drop what the kernel and the layers have cached.
     Flush,
+    /// Go on as another program.
+    Upgrade {
+        /// Its path.
+        program: PathBuf,
+        /// Its version of what outlives a process.
+        version: u64,
+    },
     /// Print messages as they pass.
     Trace {
         /// JSON instead of text.
@@ -67,6 +75,30 @@ pub struct MountStatus {
     pub operations: Vec<OperationStatus>,
     /// The error seen last.
     pub last_error: Option<ErrorStatus>,
+    /// What happened to the processes that served it; nothing when its server's death would end it.
+    #[serde(default)]
+    pub guard: Option<GuardStatus>,
+}
+
+/// What happened to the processes that served a mount.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuardStatus {
+    /// The process that watches over them; nothing when it has died.
+    pub keeper: Option<u32>,
+    /// How many there were.
+    pub incarnations: u64,
+    /// How many of them died.
+    pub deaths: u64,
+    /// How the last one died.
+    pub last_death: Option<String>,
+    /// How long ago.
+    pub last_death_age_seconds: Option<f64>,
+    /// From a death until programs are served again, in milliseconds: half of the latest took at most this long.
+    pub recovery_ms_p50: Option<f64>,
+    /// 99 of 100.
+    pub recovery_ms_p99: Option<f64>,
+    /// The longest.
+    pub recovery_ms_max: Option<f64>,
 }
 
 /// A request being worked on.

@@ -76,6 +76,18 @@ impl Peer {
         first_answer(&mut BufReader::new(self.connect(ask)?))
     }
 
+    /// Asks for something that is done or fails.
+    ///
+    /// # Errors
+    /// A sentence about what failed.
+    pub fn order(&self, ask: &Ask) -> Result<(), String> {
+        match self.ask(ask).map_err(|error| Error::from(error).to_string())? {
+            Answer::Done => Ok(()),
+            Answer::Failed(reason) => Err(reason),
+            Answer::Status(_) => Err("an unexpected answer".to_owned()),
+        }
+    }
+
     /// What the mount is and does.
     ///
     /// # Errors

@@ -20,6 +20,15 @@ pub trait Controlled: Send + Sync {
     /// Stops believing what was cached.
     fn flush(&self);
 
+    /// Whether another program, with its version of what outlives a process, may go on with it.
+    ///
+    /// # Errors
+    /// Why not.
+    fn may_upgrade(&self, version: u64) -> Result<(), String>;
+
+    /// Lets that program go on with it. Returns only when that fails.
+    fn upgrade(&self, program: &Path);
+
     /// Answers on `out`, then writes messages to it as they pass, until the client hangs up.
     fn trace(&self, json: bool, out: UnixStream);
 }
@@ -43,10 +52,10 @@ impl Server {
     /// # Errors
     /// When the socket cannot be made.
     pub fn start(mount: Arc<dyn Controlled>, mountpoint: &Path, connection: u32) -> io::Result<Self> {
-        let name = format!("{}-{connection}-{}.sock", hash(mountpoint), std::process::id());
-        let path = directory()?.join(name);
-        // A former process of this number may have left its socket.
-        let _ = fs::remove_file(&path);
+        let directory = directory()?;
+        let same = format!("{}-{connection}-", hash(mountpoint));
+        remove_left(&directory, &same)?;
+        let path = directory.join(format!("{same}{}.sock", std::process::id()));
         let listener = UnixListener::bind(&path)?;
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &mount))?;
         Ok(Server { path })
@@ -65,6 +74,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// Removes what processes that served the same mount before have left.
+fn remove_left(directory: &Path, same: &str) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(same)) {
+            // Gone already is as good.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
 }
 
 fn accept(listener: &UnixListener, mount: &Arc<dyn Controlled>) {
@@ -97,6 +118,14 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
             mount.flush();
             Answer::Done
         }
+        Ok(Ask::Upgrade { program, version }) => match mount.may_upgrade(version) {
+            Ok(()) => {
+                answer(&stream, &Answer::Done)?;
+                mount.upgrade(&program);
+                return Ok(());
+            }
+            Err(reason) => Answer::Failed(reason),
+        },
         Ok(Ask::Trace { json }) => {
             mount.trace(json, stream);
             return Ok(());

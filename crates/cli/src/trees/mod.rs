@@ -11,7 +11,7 @@ use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::{Errno, Error, FileKind, Inline, Node, Service, Stack};
+use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Service, Stack};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
 use outrigger_driver_null::Null;
@@ -43,7 +43,7 @@ pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Resu
 
 fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     match name {
-        TreeName::Whole(Base::Host(path)) => local(context, path, options),
+        TreeName::Whole(Base::Host(path)) => local(context, path, for_a_command(), options, None),
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
         TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => {
             Err(takes_no_path(host))
@@ -56,11 +56,30 @@ fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result
     }
 }
 
-fn local(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
-    let mut local_options = LocalOptions::default();
+/// Room for nodes known by path, taken as it fills.
+const NODE_WORDS: usize = 1 << 26;
+
+/// A command starts at the host's root and works on whatever file system its files are on, where nodes are known by
+/// path anyway; and nobody takes its files' descriptors.
+fn for_a_command() -> LocalOptions {
+    LocalOptions { handles: false, passthrough: false, ..LocalOptions::default() }
+}
+
+fn local(
+    context: &Context,
+    path: &Path,
+    mut local_options: LocalOptions,
+    options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
+) -> Result<Arc<dyn Service>, Failure> {
     options.apply(|key, value| local_options.set(key, value))?;
-    let driver =
-        Local::open(path, local_options).map_err(|error| cannot_open(&path.display().to_string(), &error))?;
+    let driver = match keep {
+        Some(keep) => keep
+            .region("local-nodes", NODE_WORDS)
+            .and_then(|nodes| Local::open_with_state(path, local_options, nodes)),
+        None => Local::open(path, local_options),
+    };
+    let driver = driver.map_err(|error| cannot_open(&path.display().to_string(), &error))?;
     Ok(Arc::new(Inline::new(driver, context.runtime.clone())))
 }
 
@@ -124,7 +143,12 @@ fn inside(
 ///
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
-pub fn mountable(context: &Context, text: &OsStr, others: &[String]) -> Result<Tree, Failure> {
+pub fn mountable(
+    context: &Context,
+    text: &OsStr,
+    others: &[String],
+    keep: Option<&Arc<dyn Keep>>,
+) -> Result<Tree, Failure> {
     let given = others.iter().chain(&context.options().opt);
     let options = DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
     if text.is_empty() {
@@ -132,7 +156,7 @@ pub fn mountable(context: &Context, text: &OsStr, others: &[String]) -> Result<T
     }
     let location = Location::parse(text).expanded()?;
     let (service, root) = match host_directory(&location)? {
-        Some(path) => (local(context, &path, &options)?, None),
+        Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime)?;

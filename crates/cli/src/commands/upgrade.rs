@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger upgrade`: mounts go on as this program, with everything programs have open.
+
+use super::Run;
+use crate::context::Context;
+use crate::control::{self, Ask};
+use crate::status::{Failure, Status};
+use clap::Args;
+use outrigger_core::Error;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Arguments of `upgrade`.
+///
+/// Run it with the new program: the mounts, made by an older one, go on as that. Nothing is unmounted, open files stay
+/// open, and requests in flight are finished by the new program.
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// The mounts.
+    #[arg(value_name = "DIR", required = true)]
+    mounts: Vec<PathBuf>,
+}
+
+/// How long the new program may take to serve.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How often it is asked.
+const PERIOD: Duration = Duration::from_millis(20);
+
+impl Run for Upgrade {
+    const NAME: &'static str = "upgrade";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::serious(format!("cannot tell which program this is: {}", Error::from(error)))
+        })?;
+        for mount in &self.mounts {
+            if let Err(failure) = upgrade(mount, &program) {
+                context.complain(Status::Minor, failure);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn upgrade(mount: &Path, program: &Path) -> Result<(), Failure> {
+    let failed = |why: String| Failure::new(format!("cannot upgrade '{}': {why}", mount.display()));
+    let (peer, before) = control::find(mount)?;
+    let ask = Ask::Upgrade { program: program.to_owned(), version: outrigger_guard::VERSION };
+    peer.order(&ask).map_err(failed)?;
+    let asked = Instant::now();
+    while asked.elapsed() < DEADLINE {
+        match control::find(mount) {
+            Ok((_, now)) if now.pid != before.pid => return Ok(()),
+            _ => thread::sleep(PERIOD),
+        }
+    }
+    Err(failed(format!("the new program does not serve after {} s", DEADLINE.as_secs())))
+}

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process that watches over the workers of one mount.
+//!
+//! It has one thread and waits for one thing: a signal or a tick of its timer. It opens, locks and allocates nothing
+//! while programs are served, so there is little in it that could fail.
+
+use crate::manager::{self, Manager};
+use crate::seat::Seat;
+use crate::state::{Phase, State, UNGUARDED, at};
+use crate::watch::Watch;
+use outrigger_core::{Errno, Result};
+use std::ffi::CString;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How a mount is watched.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    /// Replace a worker whose oldest request is older than this.
+    pub restart_on_hang: Option<Duration>,
+    /// Tell whoever started us through standard output when programs are served, and leave the terminal then.
+    pub background: bool,
+}
+
+/// What standard output says in the background once the mount is there.
+pub const READY: &str = "ready\n";
+
+/// Names, in the environment of a keeper that takes over, the descriptor of the state.
+const STATE: &str = "OUTRIGGER_KEEPER_STATE";
+/// A worker leaves with this status so that another program takes over.
+const UPGRADE: i32 = 77;
+/// A worker whose main thread panicked leaves with this status.
+const PANICKED: i32 = 101;
+/// The signal by which a worker tells that the mount is there.
+const READY_SIGNAL: i32 = libc::SIGUSR1;
+/// How often the keeper looks for a hanging worker.
+const TICK: Duration = Duration::from_millis(250);
+/// Deaths in a row, without an answer in between, that are repaired at once: a poisonous request has then been found.
+const AT_ONCE: u32 = 4;
+/// The first pause after that; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Deaths in a row after which the mount is given up.
+const GIVEN_UP: u32 = 12;
+/// How long a worker may take to record how it crashed.
+const CRASHING: Duration = Duration::from_secs(2);
+
+/// Watches over a mount: runs `worker` in a process of its own, and again each time it dies while programs are served.
+/// Returns in the keeper, with the status to exit with, when the mount has ended; `worker` never returns into it.
+///
+/// The process must have one thread.
+///
+/// # Errors
+/// When no worker can be made at all.
+pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Result<i32> {
+    let state = match inherited()? {
+        Some(state) => state,
+        None => State::create()?,
+    };
+    let mut keeper = Keeper::new(settings, state)?;
+    if settings.background && keeper.state.phase() == Phase::Starting {
+        rustix::process::setsid().map_err(|errno| Errno(errno.raw_os_error()))?;
+    }
+    block_signals();
+    name_process(c"outrigger-keep");
+    loop {
+        keeper.start(worker)?;
+        let status = keeper.attend();
+        match keeper.judge(status) {
+            Verdict::Over(code) => return Ok(code),
+            Verdict::Upgrade => keeper.execute(),
+            Verdict::Again(pause) => keeper.pause(pause),
+        }
+    }
+}
+
+/// Whether this process takes over from a keeper that ran another program.
+pub fn takes_over() -> bool {
+    std::env::var_os(STATE).is_some()
+}
+
+/// The state a keeper before us left in the environment or in the service manager's store.
+fn inherited() -> Result<Option<State>> {
+    let named = std::env::var(STATE).ok().and_then(|text| text.parse::<RawFd>().ok());
+    let Some(number) = named.or_else(manager::restore) else { return Ok(None) };
+    // SAFETY: the keeper before us, which was this process, left this descriptor to us under this number.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    let state = State::open(fd.try_clone()?)?;
+    // All successors use it under its number.
+    std::mem::forget(fd);
+    Ok(Some(state))
+}
+
+/// What is to be done about the end of a worker.
+enum Verdict {
+    Over(i32),
+    Upgrade,
+    Again(Duration),
+}
+
+struct Keeper {
+    settings: Settings,
+    state: State,
+    worker: libc::pid_t,
+    /// The parent that waits for the mount was told.
+    told: bool,
+    /// Deaths since the last one that came after an answer.
+    in_a_row: u32,
+    /// What the worker had answered when it began.
+    answered: u64,
+    watch: Option<Watch>,
+    manager: Option<Manager>,
+    /// When the manager was last told that we live.
+    alive_at: u64,
+}
+
+impl Keeper {
+    fn new(settings: Settings, state: State) -> Result<Self> {
+        state.set(at::KEEPER, u64::from(std::process::id()));
+        let told = state.phase() != Phase::Starting;
+        let manager = Manager::from_environment();
+        if let Some(manager) = &manager {
+            state.hold(manager.number())?;
+        }
+        Ok(Keeper {
+            settings,
+            state,
+            worker: 0,
+            told,
+            in_a_row: 0,
+            answered: 0,
+            watch: None,
+            manager,
+            alive_at: 0,
+        })
+    }
+
+    /// Makes the next worker.
+    fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
+        self.state.set(at::STARTED, self.state.get(at::STARTED) + 1);
+        self.watch = Watch::open(&self.state);
+        self.answered = self.watch.as_ref().map_or(0, Watch::answered);
+        match clone_sharing_descriptors()? {
+            0 => std::process::exit(begin(self.state.clone(), worker)),
+            pid => {
+                self.worker = pid;
+                self.state.set(at::WORKER, pid as u64);
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the worker ends, and does what signals and time demand. Gives its status as waitpid(2) does.
+    fn attend(&mut self) -> i32 {
+        let mut crashing = 0;
+        loop {
+            match next_signal(TICK) {
+                Some(READY_SIGNAL) => self.mount_is_ready(),
+                Some(libc::SIGCHLD) | None => {}
+                Some(signal) => self.forward(signal),
+            }
+            if let Some(status) = self.reap() {
+                return status;
+            }
+            if self.is_hanging() {
+                self.state.set(at::HUNG, 1);
+                self.forward(libc::SIGKILL);
+            }
+            self.tell_alive();
+            crashing = if self.state.get(at::CRASHED) != 0 { crashing + 1 } else { 0 };
+            if crashing > CRASHING.as_millis() / TICK.as_millis() {
+                self.forward(libc::SIGKILL);
+            }
+        }
+    }
+
+    fn reap(&self) -> Option<i32> {
+        let mut status = 0;
+        // SAFETY: `status` is a valid place for the result.
+        let reaped = unsafe { libc::waitpid(self.worker, &raw mut status, libc::WNOHANG) };
+        (reaped == self.worker).then_some(status)
+    }
+
+    fn forward(&self, signal: i32) {
+        // SAFETY: the worker was not reaped, so its number is still its own.
+        unsafe { libc::kill(self.worker, signal) };
+    }
+
+    fn is_hanging(&mut self) -> bool {
+        let Some(limit) = self.settings.restart_on_hang else { return false };
+        if self.watch.is_none() {
+            self.watch = Watch::open(&self.state);
+        }
+        self.state.phase() == Phase::Serving
+            && self.watch.as_ref().and_then(Watch::oldest).is_some_and(|age| age > limit)
+    }
+
+    /// Lets whoever started us go, and the terminal.
+    fn mount_is_ready(&mut self) {
+        if self.told {
+            return;
+        }
+        self.told = true;
+        if let Some(manager) = &self.manager {
+            // Without the store the mount works as well, only a restart of the keeper ends it.
+            let _ = manager.store_all(&self.state);
+            let _ = manager.tell("READY=1");
+        }
+        if !self.settings.background {
+            return;
+        }
+        // From now on the parent's end means nothing.
+        // SAFETY: takes no pointers.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+        let told = io::stdout().write_all(READY.as_bytes()).and_then(|()| io::stdout().flush());
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+        // The workers share these descriptors.
+        if let (Ok(()), Ok(null)) = (told, null) {
+            for standard in 0..=2 {
+                // SAFETY: replaces one open descriptor by another.
+                unsafe { libc::dup2(null.as_raw_fd(), standard) };
+            }
+        }
+        // Staying where we are would only keep that file system busy.
+        let _ = std::env::set_current_dir("/");
+    }
+
+    /// Feeds the manager's watchdog.
+    fn tell_alive(&mut self) {
+        let Some(manager) = &self.manager else { return };
+        let Some(period) = manager.watchdog else { return };
+        let now = monotonic();
+        if now - self.alive_at >= period.as_nanos() as u64 {
+            self.alive_at = now;
+            // It will tell us what it thinks of silence.
+            let _ = manager.tell("WATCHDOG=1");
+        }
+    }
+
+    fn judge(&mut self, status: i32) -> Verdict {
+        if libc::WIFEXITED(status) {
+            match libc::WEXITSTATUS(status) {
+                UPGRADE => {
+                    self.state.set(at::DIED_MONOTONIC, monotonic());
+                    return Verdict::Upgrade;
+                }
+                PANICKED => {}
+                code => return Verdict::Over(code),
+            }
+        }
+        match self.state.phase() {
+            Phase::Starting => {
+                eprintln!("outrigger: the process that serves the mount has died: {}", words(status, false));
+                return Verdict::Over(1);
+            }
+            Phase::Ending => return Verdict::Over(0),
+            Phase::Serving => {}
+        }
+        let state = &self.state;
+        state.set(at::DEATHS, state.get(at::DEATHS) + 1);
+        state.set(at::LAST_DEATH, status as u64);
+        state.set(at::DIED_AT, now(libc::CLOCK_REALTIME));
+        state.set(at::DIED_MONOTONIC, monotonic());
+        if self.watch.is_none() {
+            self.watch = Watch::open(state);
+        }
+        let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
+        self.in_a_row = if progress { 1 } else { self.in_a_row + 1 };
+        match self.in_a_row {
+            GIVEN_UP.. => Verdict::Over(1),
+            ..=AT_ONCE => Verdict::Again(Duration::ZERO),
+            more => Verdict::Again(FIRST_PAUSE * 2_u32.pow(more - AT_ONCE - 1)),
+        }
+    }
+
+    /// Waits, but ends the mount when asked to meanwhile.
+    fn pause(&self, pause: Duration) {
+        let until = monotonic() + pause.as_nanos() as u64;
+        while let Some(rest) = until.checked_sub(monotonic()).filter(|&rest| rest > 0) {
+            if matches!(next_signal(Duration::from_nanos(rest)), Some(libc::SIGTERM | libc::SIGINT)) {
+                // The connection ends with its last descriptor.
+                std::process::exit(1);
+            }
+        }
+    }
+
+    /// Becomes the program the last worker named. When that is impossible, the present one goes on.
+    fn execute(&self) {
+        let Ok(program) = CString::new(self.state.program()) else { return };
+        let arguments = std::env::args_os().filter_map(|one| CString::new(one.into_vec()).ok());
+        let arguments: Vec<CString> = arguments.collect();
+        let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|one| one.as_ptr()).collect();
+        argv.push(ptr::null());
+        for number in self.state.held() {
+            stays_open(number, true);
+        }
+        // SAFETY: this process has one thread.
+        unsafe { std::env::set_var(STATE, self.state.fd().as_raw_fd().to_string()) };
+        // SAFETY: both are NUL-terminated and end with a null pointer, and live until the call returns.
+        unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
+        eprintln!("outrigger: cannot execute {}: {}", program.to_string_lossy(), io::Error::last_os_error());
+        for number in self.state.held() {
+            stays_open(number, false);
+        }
+    }
+}
+
+/// The start of a worker: makes an ordinary process of what is a copy of the keeper.
+fn begin(state: State, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
+    name_process(c"outrigger");
+    // Ctrl-C in a terminal reaches the keeper, which passes it on.
+    let _ = rustix::process::setpgid(None, None);
+    on_signal(READY_SIGNAL, keeper_died);
+    // SAFETY: takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, READY_SIGNAL) };
+    if rustix::process::getppid()
+        .is_none_or(|parent| parent.as_raw_nonzero().get() as u64 != state.get(at::KEEPER))
+    {
+        UNGUARDED.store(true, Relaxed);
+    }
+    unblock_signals();
+    let seat = Seat::new(state);
+    if seat.predecessors() > 0
+        && let Err(error) = seat.sweep()
+    {
+        eprintln!("outrigger: {error}");
+        return 1;
+    }
+    crate::crash::install(seat.state());
+    worker(seat)
+}
+
+extern "C" fn keeper_died(_: libc::c_int) {
+    UNGUARDED.store(true, Relaxed);
+}
+
+/// Tells the keeper that the mount is there.
+pub(crate) fn tell_ready(state: &State) {
+    // SAFETY: takes no pointers; the parent of a worker is its keeper.
+    unsafe { libc::kill(state.get(at::KEEPER) as libc::pid_t, READY_SIGNAL) };
+}
+
+/// Ends this worker at once: what is in flight will be sent again.
+pub(crate) fn leave_for_upgrade() -> ! {
+    // SAFETY: never returns; nothing in this process is needed any more.
+    unsafe { libc::_exit(UPGRADE) }
+}
+
+/// How the last worker died, in words.
+pub(crate) fn describe(state: &State) -> String {
+    words(state.get(at::LAST_DEATH) as i32, state.get(at::HUNG) != 0)
+}
+
+fn words(status: i32, hung: bool) -> String {
+    if hung {
+        return "it hung and was replaced".to_owned();
+    }
+    if libc::WIFSIGNALED(status) {
+        let signal = libc::WTERMSIG(status);
+        let name = match signal {
+            libc::SIGSEGV => "SIGSEGV",
+            libc::SIGABRT => "SIGABRT",
+            libc::SIGBUS => "SIGBUS",
+            libc::SIGILL => "SIGILL",
+            libc::SIGFPE => "SIGFPE",
+            libc::SIGKILL => "SIGKILL",
+            libc::SIGSYS => "SIGSYS",
+            _ => return format!("signal {signal}"),
+        };
+        return name.to_owned();
+    }
+    format!("exit status {}", libc::WEXITSTATUS(status))
+}
+
+/// clone(2): a child with its own memory that shares our table of descriptors.
+fn clone_sharing_descriptors() -> Result<libc::pid_t> {
+    let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
+    // SAFETY: like fork(2): with a stack of 0 the child goes on here with a copy of our memory. The process has one
+    // thread, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `sweep` says
+    // who closes what.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    match pid {
+        -1 => Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN))
+            .because("cannot start the process that serves the mount")),
+        pid => Ok(pid as libc::pid_t),
+    }
+}
+
+/// The signals a keeper waits for.
+fn waited_for() -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid place for sigemptyset to fill; signal numbers are valid.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, READY_SIGNAL] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+fn block_signals() {
+    let set = waited_for();
+    // SAFETY: the set is initialised, the old mask is not wanted.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+}
+
+fn unblock_signals() {
+    let set = waited_for();
+    // SAFETY: as above.
+    unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
+}
+
+/// Waits for one of the signals, at most this long.
+fn next_signal(timeout: Duration) -> Option<i32> {
+    let set = waited_for();
+    let timeout = libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos() as libc::c_long,
+    };
+    // SAFETY: both are initialised; no information about the signal is asked for.
+    let signal = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const timeout) };
+    (signal > 0).then_some(signal)
+}
+
+fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: a zeroed action is valid; the handler only stores to an atomic.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, &raw const action, ptr::null_mut());
+    }
+}
+
+fn name_process(name: &std::ffi::CStr) {
+    // SAFETY: the name is NUL-terminated.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Whether a descriptor survives execve(2).
+fn stays_open(number: RawFd, stays: bool) {
+    let flags = if stays { 0 } else { libc::FD_CLOEXEC };
+    // SAFETY: takes no pointers; a number that is not open is an error without effect.
+    unsafe { libc::fcntl(number, libc::F_SETFD, flags) };
+}
+
+fn now(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Nanoseconds on a clock that all processes share.
+pub(crate) fn monotonic() -> u64 {
+    now(libc::CLOCK_MONOTONIC)
+}

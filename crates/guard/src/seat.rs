@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker's place: what it got from those before it, and what it leaves to those after it.
+
+use crate::keeper::{self, monotonic};
+use crate::region::SharedRegion;
+use crate::state::{Phase, RECOVERIES, State, UNGUARDED, at};
+use outrigger_core::{Errno, Error, Keep, Region, Result};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a worker has to do with its keeper. It is the [`Keep`] of everything the worker assembles.
+#[derive(Debug)]
+pub struct Seat {
+    state: State,
+    /// Held while a region is looked for and made.
+    making: Mutex<()>,
+}
+
+/// What a worker takes over.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The connection to the kernel.
+    pub device: OwnedFd,
+    /// What was negotiated on it.
+    pub negotiated: Vec<u8>,
+}
+
+/// What happened to the workers of a mount so far.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// The process that watches; `None` when it has died.
+    pub keeper: Option<u32>,
+    /// Workers started.
+    pub incarnations: u64,
+    /// Workers that died.
+    pub deaths: u64,
+    /// How the last one died.
+    pub last_death: Option<Death>,
+    /// How many times a worker took over.
+    pub recoveries: u64,
+    /// How long the latest took, from the death to serving again, oldest first.
+    pub recovery_times: Vec<Duration>,
+}
+
+/// How a worker died.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Death {
+    /// In words.
+    pub reason: String,
+    /// Since the epoch.
+    pub at: Duration,
+}
+
+impl Seat {
+    pub(crate) fn new(state: State) -> Self {
+        Seat { state, making: Mutex::new(()) }
+    }
+
+    /// How many workers there were before this one.
+    pub fn predecessors(&self) -> u64 {
+        self.state.get(at::STARTED).saturating_sub(1)
+    }
+
+    /// The mount to go on with; `None` when there is none yet.
+    ///
+    /// # Errors
+    /// When the descriptor of a former worker is not there any more.
+    pub fn inherited(&self) -> Result<Option<Inherited>> {
+        if self.state.phase() == Phase::Starting {
+            return Ok(None);
+        }
+        let device = self.adopt(self.state.get(at::DEVICE) as RawFd - 1)?;
+        Ok(Some(Inherited { device, negotiated: self.state.negotiated() }))
+    }
+
+    /// Notes that there is a mount and that programs are served: from now on a death is repaired. `device` is held.
+    ///
+    /// # Errors
+    /// When it cannot be noted.
+    pub fn mounted(&self, device: OwnedFd, negotiated: &[u8]) -> Result<()> {
+        self.state.set_negotiated(negotiated)?;
+        self.hold(device.as_fd())?;
+        // It stays open for all workers to come; nobody here owns it.
+        self.state.set(at::DEVICE, device.into_raw_fd() as u64 + 1);
+        self.state.set_phase(Phase::Serving);
+        keeper::tell_ready(&self.state);
+        Ok(())
+    }
+
+    /// Notes that this worker has taken over.
+    pub fn took_over(&self) {
+        let died = self.state.get(at::DIED_MONOTONIC);
+        self.state.note_recovery(monotonic().saturating_sub(died));
+    }
+
+    /// Notes that the mount is being ended: no death is repaired any more.
+    pub fn ending(&self) {
+        self.state.set_phase(Phase::Ending);
+    }
+
+    /// Ends this worker so that the keeper goes on as `program`. Returns only when that is impossible.
+    ///
+    /// # Errors
+    /// When there is no keeper, or the path is too long.
+    pub fn upgrade(&self, program: &Path) -> Result<()> {
+        if UNGUARDED.load(Relaxed) {
+            return Err(Errno(libc::ESRCH).because("the mount's keeper has died"));
+        }
+        self.state.set_program(program.as_os_str().as_bytes())?;
+        keeper::leave_for_upgrade()
+    }
+
+    /// What happened to the workers so far.
+    pub fn history(&self) -> History {
+        let state = &self.state;
+        let deaths = state.get(at::DEATHS);
+        let recoveries = state.get(at::RECOVERED);
+        let kept = (recoveries as usize).min(RECOVERIES);
+        let ring = |index: u64| state.get(at::RING + index as usize % RECOVERIES);
+        History {
+            keeper: (!UNGUARDED.load(Relaxed)).then(|| state.get(at::KEEPER) as u32),
+            incarnations: state.get(at::STARTED),
+            deaths,
+            last_death: (deaths > 0).then(|| Death {
+                reason: keeper::describe(state),
+                at: Duration::from_nanos(state.get(at::DIED_AT)),
+            }),
+            recoveries,
+            recovery_times: (recoveries - kept as u64..recoveries)
+                .map(|index| Duration::from_nanos(ring(index)))
+                .collect(),
+        }
+    }
+
+    /// The shared words, for the crash handler.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Closes every descriptor that former workers left and nobody holds. Called before anything else is opened.
+    pub(crate) fn sweep(&self) -> Result<()> {
+        let failed = |error: std::io::Error| Error::from(error);
+        let mut left: Vec<RawFd> = Vec::new();
+        for entry in fs::read_dir("/proc/self/fd").map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            left.extend(name.to_str().and_then(|name| name.parse::<RawFd>().ok()));
+        }
+        for number in left.into_iter().filter(|&number| number > 2 && !self.state.is_held(number)) {
+            // SAFETY: nothing in this process was opened before, so whatever has this number belongs to a worker that
+            // is dead. The directory listing itself is closed already: closing its number again fails harmlessly.
+            unsafe { libc::close(number) };
+        }
+        Ok(())
+    }
+}
+
+impl Keep for Seat {
+    fn region(&self, name: &'static str, words: usize) -> Result<Arc<dyn Region>> {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((number, _)) = self.state.region(name)? {
+            let fd = borrow(&self.state, number)?.try_clone_to_owned().map_err(Error::from)?;
+            return Ok(Arc::new(SharedRegion::open(fd)?));
+        }
+        let region = SharedRegion::create(name, words)?;
+        let kept = region.fd().try_clone_to_owned().map_err(Error::from)?;
+        self.state.hold(kept.as_raw_fd())?;
+        self.state.add_region(name, kept.as_raw_fd(), words)?;
+        // Open for all workers to come; nobody here owns it.
+        std::mem::forget(kept);
+        Ok(Arc::new(region))
+    }
+
+    fn hold(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        self.state.hold(fd.as_raw_fd())
+    }
+
+    fn let_go(&self, fd: BorrowedFd<'_>) {
+        self.state.let_go(fd.as_raw_fd());
+    }
+
+    fn adopt(&self, number: RawFd) -> Result<OwnedFd> {
+        borrow(&self.state, number)?;
+        // SAFETY: a held descriptor is open, belongs to a worker that is dead, and is adopted once by whoever noted it.
+        Ok(unsafe { OwnedFd::from_raw_fd(number) })
+    }
+}
+
+/// A held descriptor.
+fn borrow(state: &State, number: RawFd) -> Result<BorrowedFd<'_>> {
+    let missing = || Errno::EBADF.because(format!("no descriptor is held under the number {number}"));
+    if !state.is_held(number) {
+        return Err(missing());
+    }
+    // SAFETY: held numbers are open while they are held, as the check below proves for now.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_getfd(fd).map_err(|_| missing())?;
+    Ok(fd)
+}
