@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use outrigger_core::{BoxFuture, Clock, Runtime, Time};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -63,6 +64,11 @@ impl Clock for Threads {
             Err(_) => Time::default(),
         }
     }
+
+    fn coarse_wall(&self) -> Time {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Time::new(now.tv_sec, now.tv_nsec as u32)
+    }
 }
 
 impl Runtime for Threads {
@@ -107,6 +113,20 @@ mod tests {
         let mut never = threads.sleep_until(Duration::MAX);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(never.as_mut().poll(&mut context).is_pending());
+    }
+
+    #[test]
+    fn a_file_is_born_at_the_coarse_time_or_later_and_the_fine_time_is_never_behind() {
+        let threads = Threads::new();
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..2000 {
+            let (coarse, fine) = (threads.coarse_wall(), threads.wall());
+            let path = dir.path().join(number.to_string());
+            let made = std::fs::File::create(path).and_then(|file| file.metadata()).unwrap();
+            let made = made.modified().unwrap().duration_since(UNIX_EPOCH).unwrap();
+            let made = Time::new(made.as_secs() as i64, made.subsec_nanos());
+            assert!(coarse <= fine && coarse <= made, "{coarse:?} {fine:?} {made:?}");
+        }
     }
 
     #[test]

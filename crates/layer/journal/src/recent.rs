@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names and directories changed in the latest ticks.
+//!
+//! File systems stamp files with a clock that advances every 1 to 10 ms. When something was changed in the tick of an
+//! intent, its time cannot tell whether it was before or after, so the journal looks beforehand. Which names that
+//! concerns is remembered here by a hash: two with the same place cost a needless look, nothing else.
+
+use crate::entry::mix;
+use outrigger_core::{Name, Node, Request};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+const PLACES: usize = 1024;
+
+/// When something with each hash was changed last.
+pub(crate) struct Recent {
+    times: Box<[AtomicI64]>,
+}
+
+/// The hash of something that can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key(usize);
+
+impl Key {
+    fn new(hash: u64) -> Self {
+        // The upper bits of a product depend on all bits of its factors.
+        Key((hash >> 32) as usize % PLACES)
+    }
+}
+
+/// The directory `dir` as a whole.
+pub(crate) fn directory(dir: Node) -> Key {
+    Key::new(mix(1, dir.0))
+}
+
+/// The name `name` in `dir`.
+pub(crate) fn name_in(dir: Node, name: &Name) -> Key {
+    let (words, rest) = name.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+    Key::new(words.fold(mix(2, dir.0), mix))
+}
+
+/// What a request changes.
+pub(crate) type Keys = [Option<Key>; 4];
+
+/// The names and directories that `request` changes.
+pub(crate) fn keys(request: &Request) -> Keys {
+    let one = |dir: Node, name: &Name| [Some(directory(dir)), Some(name_in(dir, name)), None, None];
+    match request {
+        Request::MkDir(op) => one(op.dir, &op.name),
+        Request::MkNod(op) => one(op.dir, &op.name),
+        Request::SymLink(op) => one(op.dir, &op.name),
+        Request::Create(op) => one(op.dir, &op.name),
+        Request::Link(op) => one(op.dir, &op.name),
+        Request::Unlink(op) => one(op.dir, &op.name),
+        Request::RmDir(op) => one(op.dir, &op.name),
+        Request::Rename(op) => {
+            let ([a, b, ..], [c, d, ..]) = (one(op.dir, &op.name), one(op.to_dir, &op.to_name));
+            [a, b, c, d]
+        }
+        // A directory's own time of change can be set.
+        Request::SetAttr(op) => [Some(directory(op.node)), None, None, None],
+        _ => [None; 4],
+    }
+}
+
+impl Recent {
+    /// As if everything had been changed at `now`: what happened before this process is not known.
+    pub(crate) fn new(now: i64) -> Self {
+        Recent { times: (0..PLACES).map(|_| AtomicI64::new(now)).collect() }
+    }
+
+    /// Notes that what `keys` stand for was changed not later than `now`.
+    pub(crate) fn mark(&self, keys: &Keys, now: i64) {
+        for key in keys.iter().flatten() {
+            self.times[key.0].fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something was changed at `now` or later.
+    pub(crate) fn is_hot(&self, key: Key, now: i64) -> bool {
+        self.times[key.0].load(Ordering::Relaxed) >= now
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading a journal from beside it: for status, and for a watchdog in another process.
+
+use crate::book;
+use crate::entry::{State, glance, nanos};
+use outrigger_core::{OpCode, Region, Result, Time};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A journal that somebody else writes. Reading allocates nothing and waits for nobody.
+#[derive(Clone)]
+pub struct Watch(Arc<dyn Region>);
+
+/// A request being worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    /// The request's id.
+    pub id: u64,
+    /// Its operation.
+    pub op: OpCode,
+    /// For how long, by the time of day: a clock that is set shows here.
+    pub age: Duration,
+}
+
+/// What a journal counted since its region was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests answered.
+    pub answered: u64,
+    /// Entries that a process found when it took over.
+    pub carried: u64,
+    /// Recorded replies that were answered to a request that came again.
+    pub replayed: u64,
+    /// Changes that came again and were judged by the state of the tree.
+    pub redone: u64,
+    /// Requests passed on without an entry, because their slot has none.
+    pub unjournalled: u64,
+    /// How many times a process took over from another.
+    pub takeovers: u64,
+}
+
+impl Watch {
+    /// Reads the journal in `region`.
+    ///
+    /// # Errors
+    /// `EUCLEAN` when it holds none of this version.
+    pub fn open(region: Arc<dyn Region>) -> Result<Self> {
+        book::check(&*region)?;
+        Ok(Watch(region))
+    }
+
+    /// Reads a journal that is known to be one.
+    pub(crate) fn of(region: Arc<dyn Region>) -> Self {
+        Watch(region)
+    }
+
+    /// The request that is being worked on for the longest at `now`, which comes from
+    /// [`Clock::coarse_wall`](outrigger_core::Clock::coarse_wall). Locks that wait are left out: they may.
+    pub fn oldest(&self, now: Time) -> Option<InFlight> {
+        let region = &*self.0;
+        let slots = (0..book::used(region)).filter_map(|slot| glance(region, book::slot_at(slot)));
+        let busy = slots.filter(|entry| entry.state != State::Replied && !entry.patient);
+        let oldest = busy.min_by_key(|entry| entry.began)?;
+        let age = nanos(now).saturating_sub(oldest.began);
+        let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
+        Some(InFlight { id: oldest.id, op: oldest.op, age })
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        book::counts(&*self.0)
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watch").field(&self.counts()).finish()
+    }
+}
