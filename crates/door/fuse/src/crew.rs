@@ -2,10 +2,11 @@
 //! How many reader threads there are.
 //!
 //! One reader that never sleeps long serves a single program best: it stays on its CPU with warm caches, while two
-//! would take turns. More are needed when all are stuck inside slow calls. So the crew starts small, and a monitor
-//! thread looks every few milliseconds, only while there are requests, and hires or dismisses.
+//! would take turns, because the kernel wakes the one that has waited longest. More are needed when all are stuck
+//! inside slow calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every
+//! few milliseconds, only while there are requests, and hires or dismisses.
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -14,10 +15,12 @@ const TICK: Duration = Duration::from_millis(2);
 /// Ticks without a free reader and without progress until one is hired: longer than a busy machine lets a thread wait
 /// for a CPU, usually.
 const STUCK: u32 = 3;
-/// Ticks without a free reader, while requests are being served, until one is hired for throughput.
+/// Ticks without a free reader, while requests of several clients are being served, until one is hired for throughput.
 const SATURATED: u32 = 8;
 /// Ticks with two readers free until one is dismissed.
 const SURPLUS: u32 = 500;
+/// Ticks in which one client was served until a reader too many is dismissed.
+const SINGLE: u32 = 50;
 /// Ticks without a request until the monitor sleeps.
 const QUIET: u32 = 50;
 /// Ticks between two patrols.
@@ -32,6 +35,10 @@ pub(crate) struct Crew {
     free: AtomicUsize,
     /// Requests taken so far.
     taken: AtomicU64,
+    /// Who asked last.
+    client: AtomicU32,
+    /// Whether requests since the last tick may have come at the same time.
+    parallel: AtomicBool,
     /// Readers that shall leave.
     dismissed: AtomicUsize,
     dozing: AtomicBool,
@@ -47,6 +54,8 @@ impl Crew {
             total: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
+            client: AtomicU32::new(0),
+            parallel: AtomicBool::new(false),
             dismissed: AtomicUsize::new(0),
             dozing: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -88,6 +97,15 @@ impl Crew {
         }
     }
 
+    /// Notes for which thread a reader serves a request. A thread waits for one answer at a time, unless the request is
+    /// one of several the kernel sends at once.
+    pub(crate) fn serves(&self, client: u32, several: bool) {
+        if several || self.client.load(Relaxed) != client {
+            self.client.store(client, Relaxed);
+            self.parallel.store(true, Relaxed);
+        }
+    }
+
     /// Whether the asking reader shall leave.
     pub(crate) fn is_dismissed(&self) -> bool {
         self.dismissed.load(Relaxed) != 0
@@ -124,7 +142,8 @@ impl Crew {
                 look = Look { taken: self.taken.load(Relaxed), ..Look::default() };
             }
             thread::park_timeout(TICK);
-            match look.update(self.taken.load(Relaxed), self.free.load(Relaxed)) {
+            let parallel = self.parallel.swap(false, Relaxed);
+            match look.update(self.taken.load(Relaxed), self.free.load(Relaxed), parallel) {
                 Advice::Hire if self.total() < self.limit => hire(),
                 Advice::Dismiss if self.total() > self.at_rest => {
                     self.dismissed.fetch_add(1, SeqCst);
@@ -152,10 +171,12 @@ struct Look {
     quiet: u32,
     /// Ticks in a row without a free reader and without a request taken.
     stuck: u32,
-    /// Ticks in a row without a free reader.
+    /// Ticks in a row without a free reader and with several clients.
     saturated: u32,
     /// Ticks in a row with two readers free.
     surplus: u32,
+    /// Ticks with requests of one client only, since there was none or several.
+    single: u32,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -166,19 +187,19 @@ enum Advice {
 }
 
 impl Look {
-    fn update(&mut self, taken: u64, free: usize) -> Advice {
+    fn update(&mut self, taken: u64, free: usize, parallel: bool) -> Advice {
         let moved = taken != self.taken;
         self.taken = taken;
         self.quiet = if moved || free == 0 { 0 } else { self.quiet + 1 };
-        self.saturated = if free == 0 { self.saturated + 1 } else { 0 };
+        self.saturated = if free == 0 && parallel { self.saturated + 1 } else { 0 };
         self.surplus = if free >= 2 { self.surplus + 1 } else { 0 };
+        self.single = if moved && !parallel { self.single + 1 } else { 0 };
         self.stuck = if free == 0 && !moved { self.stuck + 1 } else { 0 };
         if self.stuck >= STUCK || self.saturated >= SATURATED {
-            self.stuck = 0;
-            self.saturated = 0;
+            (self.stuck, self.saturated, self.single) = (0, 0, 0);
             Advice::Hire
-        } else if self.surplus >= SURPLUS {
-            self.surplus = 0;
+        } else if self.surplus >= SURPLUS || self.single >= SINGLE {
+            (self.surplus, self.single) = (0, 0);
             Advice::Dismiss
         } else {
             Advice::Nothing
@@ -193,17 +214,24 @@ mod tests {
     #[test]
     fn stuck_readers_get_help_and_surplus_ones_leave() {
         let mut look = Look { taken: 5, ..Look::default() };
-        assert_eq!(look.update(6, 0), Advice::Nothing, "busy but moving");
-        let advice: Vec<Advice> = (0..STUCK).map(|_| look.update(6, 0)).collect();
+        assert_eq!(look.update(6, 0, true), Advice::Nothing, "busy but moving");
+        let advice: Vec<Advice> = (0..STUCK).map(|_| look.update(6, 0, false)).collect();
         assert_eq!(advice, [Advice::Nothing, Advice::Nothing, Advice::Hire], "stuck");
-        assert_eq!(look.update(7, 1), Advice::Nothing);
+        assert_eq!(look.update(7, 1, true), Advice::Nothing);
         let mut look = Look::default();
-        let hired = (1..=u64::from(SATURATED)).filter(|tick| look.update(*tick, 0) == Advice::Hire).count();
-        assert_eq!(hired, 1, "saturated");
+        let mut hired = |parallel| {
+            (1..=u64::from(SATURATED)).filter(|tick| look.update(*tick, 0, parallel) == Advice::Hire).count()
+        };
+        assert_eq!(hired(false), 0, "one client at a time needs one reader");
+        assert_eq!(hired(true), 1, "saturated");
         let mut look = Look::default();
-        let dismissed = (0..SURPLUS).filter(|_| look.update(0, 2) == Advice::Dismiss).count();
+        let dismissed = (0..SURPLUS).filter(|_| look.update(0, 2, true) == Advice::Dismiss).count();
         assert_eq!(dismissed, 1);
         assert!(look.quiet >= QUIET, "nothing was taken");
+        let mut look = Look::default();
+        let dismissed =
+            (1..=u64::from(SINGLE)).filter(|taken| look.update(*taken, 1, false) == Advice::Dismiss).count();
+        assert_eq!(dismissed, 1, "one client does not need the second");
     }
 
     #[test]

@@ -19,6 +19,17 @@ use std::thread;
 /// driver which keeps the data keeps no more memory than it asked for.
 const SHARE_FROM: u32 = 32 << 10;
 
+/// Reads and writes from this size on may be some of many: read-ahead and write-back are cut into large requests.
+const BULK: usize = 16 << 10;
+
+fn is_read_ahead_or_write_back(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Read(args) => args.size as usize >= BULK,
+        Operation::Write { data, .. } => data.len() >= BULK,
+        _ => false,
+    }
+}
+
 /// Starts one reader.
 ///
 /// # Errors
@@ -130,7 +141,8 @@ impl Worker {
             }
             // Nothing is ever retrieved from the page cache, so no answer to that can come.
             Operation::NotifyReply { .. } => {}
-            _ => {
+            operation => {
+                self.shared.crew.serves(header.pid, is_read_ahead_or_write_back(operation));
                 let step = match self.shared.agreed() {
                     Some(agreed) => agreed.rules.translate(&request, own),
                     None => Step::Fail(Errno::EIO),
