@@ -7,15 +7,17 @@ use crate::control::{
     self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, RequestStatus,
     Server,
 };
+use crate::guarded;
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
-use outrigger_core::{Clock, Error, Keep, Node, Service, Stack};
+use outrigger_core::{Clock, Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
     Force, InFlight, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
 };
 use outrigger_guard::{History, Inherited, Seat};
+use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -61,10 +63,11 @@ pub fn serve(
     // Where the kernel reads and writes files by itself, the layers would not see it.
     options.passthrough &= tree.layers.is_empty();
     let (trace, control) = Trace::new(context.runtime.clone());
-    let service = Stack::new(tree.service.clone())
-        .push(trace)
-        .map_err(|error| Failure::serious(error.to_string()))?
-        .service();
+    let journal = match &seat {
+        Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
+        None => None,
+    };
+    let service = stack(&tree, trace, journal.clone())?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
@@ -80,9 +83,22 @@ pub fn serve(
         .ok()
         .map(Arc::new);
     watch_signals(signals, mounted.clone(), server.clone());
+    if let Some(journal) = &journal {
+        guarded::report_poison(journal, &mounted.mountpoint, Arc::downgrade(&mounted));
+    }
     mounted.serves(ready)?;
     mounted.session.wait();
     Ok(())
+}
+
+/// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
+fn stack(tree: &Tree, trace: Trace, journal: Option<Journal>) -> Result<Arc<dyn Service>, Failure> {
+    let wrong = |error: StackError| Failure::serious(error.to_string());
+    let mut stack = Stack::new(tree.service.clone()).push(trace).map_err(wrong)?;
+    if let Some(journal) = journal {
+        stack = stack.push(journal).map_err(wrong)?;
+    }
+    Ok(stack.service())
 }
 
 /// Makes the mount.

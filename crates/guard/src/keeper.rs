@@ -88,10 +88,7 @@ fn inherited() -> Result<Option<State>> {
     let Some(number) = named.or_else(manager::restore) else { return Ok(None) };
     // SAFETY: the keeper before us, which was this process, left this descriptor to us under this number.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    let state = State::open(fd.try_clone()?)?;
-    // All successors use it under its number.
-    std::mem::forget(fd);
-    Ok(Some(state))
+    State::open(fd).map(Some)
 }
 
 /// What is to be done about the end of a worker.
@@ -141,7 +138,7 @@ impl Keeper {
     /// Makes the next worker.
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
         self.state.set(at::STARTED, self.state.get(at::STARTED) + 1);
-        self.watch = Watch::open(&self.state);
+        self.look();
         self.answered = self.watch.as_ref().map_or(0, Watch::answered);
         match clone_sharing_descriptors()? {
             0 => std::process::exit(begin(self.state.clone(), worker)),
@@ -177,6 +174,13 @@ impl Keeper {
         }
     }
 
+    /// Finds the journal, which the first worker makes.
+    fn look(&mut self) {
+        if self.watch.is_none() {
+            self.watch = Watch::open(&self.state);
+        }
+    }
+
     fn reap(&self) -> Option<i32> {
         let mut status = 0;
         // SAFETY: `status` is a valid place for the result.
@@ -191,9 +195,7 @@ impl Keeper {
 
     fn is_hanging(&mut self) -> bool {
         let Some(limit) = self.settings.restart_on_hang else { return false };
-        if self.watch.is_none() {
-            self.watch = Watch::open(&self.state);
-        }
+        self.look();
         self.state.phase() == Phase::Serving
             && self.watch.as_ref().and_then(Watch::oldest).is_some_and(|age| age > limit)
     }
@@ -259,14 +261,12 @@ impl Keeper {
             Phase::Ending => return Verdict::Over(0),
             Phase::Serving => {}
         }
+        self.look();
         let state = &self.state;
         state.set(at::DEATHS, state.get(at::DEATHS) + 1);
         state.set(at::LAST_DEATH, status as u64);
-        state.set(at::DIED_AT, now(libc::CLOCK_REALTIME));
+        state.set(at::DIED_AT, wall());
         state.set(at::DIED_MONOTONIC, monotonic());
-        if self.watch.is_none() {
-            self.watch = Watch::open(state);
-        }
         let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
         self.in_a_row = if progress { 1 } else { self.in_a_row + 1 };
         match self.in_a_row {
@@ -453,6 +453,11 @@ fn now(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid place for the result.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Nanoseconds since the epoch, as coarse as the times of inodes.
+pub(crate) fn wall() -> u64 {
+    now(libc::CLOCK_REALTIME_COARSE)
 }
 
 /// Nanoseconds on a clock that all processes share.

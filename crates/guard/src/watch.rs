@@ -1,18 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Looking at a worker's journal from outside.
+//! The keeper's look at the journal of its workers.
 
+use crate::keeper::wall;
+use crate::region::SharedRegion;
 use crate::state::State;
+use outrigger_core::Time;
+use outrigger_layer_journal as journal;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) struct Watch;
+/// The journal, once a worker has made it. Reading allocates nothing.
+pub(crate) struct Watch(journal::Watch);
+
 impl Watch {
-    pub(crate) fn open(_: &State) -> Option<Self> {
-        None
+    /// `None` when there is no journal yet, or a worker that died had only begun to make it.
+    pub(crate) fn open(state: &State) -> Option<Self> {
+        let (number, _) = state.region(journal::REGION).ok()??;
+        // SAFETY: regions stay open under their number.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().ok()?;
+        // Workers would close what nobody holds, for us too.
+        state.hold(fd.as_raw_fd()).ok()?;
+        let region = SharedRegion::open(fd).ok()?;
+        journal::Watch::open(Arc::new(region)).ok().map(Watch)
     }
+
+    /// Requests answered since there is a journal.
     pub(crate) fn answered(&self) -> u64 {
-        0
+        self.0.counts().answered
     }
+
+    /// For how long the oldest request has been worked on.
     pub(crate) fn oldest(&self) -> Option<Duration> {
-        None
+        let now = wall();
+        let now = Time::new((now / 1_000_000_000).cast_signed(), (now % 1_000_000_000) as u32);
+        self.0.oldest(now).map(|request| request.age)
     }
 }

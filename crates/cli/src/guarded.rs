@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a worker tells of those before it: reports of crashes and of requests that nobody survives.
+
+use crate::status::Failure;
+use outrigger_core::Clock;
+use outrigger_guard::{Crash, Seat};
+use outrigger_layer_journal::{Journal, Poisoned};
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How often poisonous requests are looked for.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The most functions a report names.
+const FRAMES_MAX: usize = 64;
+
+/// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did.
+///
+/// # Errors
+/// When the journal cannot be had.
+pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
+    seat.watch_requests(outrigger_layer_journal::current);
+    let crash = seat.take_crash();
+    let culprit = crash.as_ref().and_then(|crash| crash.request);
+    if let Some(crash) = crash {
+        let (mountpoint, worker) = (mountpoint.to_owned(), seat.predecessors());
+        // Finding names takes longer than programs should wait.
+        let report = move || write_report(&mountpoint, "crash", &describe(&crash, worker));
+        let _ = thread::Builder::new().name("reports".into()).spawn(report);
+    }
+    Journal::attach(seat, clock, culprit)
+        .map_err(|error| Failure::serious(format!("the journal of the mount cannot be had: {error}")))
+}
+
+/// Reports requests that are refused because workers die of them, as they come, until the mount ends.
+pub fn report_poison(journal: &Journal, mountpoint: &Path, mounted: Weak<impl Send + Sync + 'static>) {
+    let (journal, mountpoint) = (journal.clone(), mountpoint.to_owned());
+    let watch = move || {
+        while mounted.strong_count() > 0 {
+            for request in journal.poisoned() {
+                write_report(&mountpoint, "poison", &explain(&request));
+            }
+            thread::sleep(PERIOD);
+        }
+    };
+    // Without it the requests are refused all the same.
+    let _ = thread::Builder::new().name("reports".into()).spawn(watch);
+}
+
+fn describe(crash: &Crash, worker: u64) -> String {
+    let mut text = format!(
+        "outrigger {}: worker {worker} died of signal {} at address {:#x}\n",
+        env!("CARGO_PKG_VERSION"),
+        crash.signal,
+        crash.fault
+    );
+    match crash.request {
+        Some(request) => drop(writeln!(text, "it was working on request {request}")),
+        None => text.push_str("it was not working on a request\n"),
+    }
+    text.push_str(
+        "\ncode addresses on the stack, innermost first (some may be left over from earlier calls):\n",
+    );
+    for &address in crash.frames.iter().take(FRAMES_MAX) {
+        let mut named = false;
+        backtrace::resolve(address as *mut _, |symbol| {
+            named = true;
+            let name = symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}"));
+            let place = match (symbol.filename(), symbol.lineno()) {
+                (Some(file), Some(line)) => format!(" ({}:{line})", file.display()),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "  {address:#x} {name}{place}");
+        });
+        if !named {
+            let _ = writeln!(text, "  {address:#x}");
+        }
+    }
+    text
+}
+
+fn explain(request: &Poisoned) -> String {
+    format!(
+        "outrigger {}: request {} ({}) is answered EIO: {} processes died while they worked on it\n\n{}\n",
+        env!("CARGO_PKG_VERSION"),
+        request.id,
+        request.op.name(),
+        request.deaths,
+        request.request
+    )
+}
+
+/// Puts a report where `outrigger status` and people find it; failing that, into the log.
+fn write_report(mountpoint: &Path, kind: &str, text: &str) {
+    match try_write(mountpoint, kind, text) {
+        Ok(path) => {
+            tracing::error!(report = %path.display(), "a process that served '{}' died", mountpoint.display())
+        }
+        Err(error) => tracing::error!(%error, "no report can be written: {text}"),
+    }
+}
+
+fn try_write(mountpoint: &Path, kind: &str, text: &str) -> io::Result<PathBuf> {
+    let directory = reports().ok_or(io::ErrorKind::NotFound)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let path = directory.join(format!("{kind}-{}-{}.txt", now.as_millis(), std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    writeln!(file, "mount: {}", mountpoint.display())?;
+    file.write_all(text.as_bytes())?;
+    keep_latest(&directory)?;
+    Ok(path)
+}
+
+/// `$XDG_STATE_HOME/outrigger`, which is `~/.local/state/outrigger` where nothing else is said.
+pub fn reports() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(state.join("outrigger"))
+}
+
+/// The most reports that are kept.
+const REPORTS_MAX: usize = 32;
+
+/// Removes the oldest reports.
+fn keep_latest(directory: &Path) -> io::Result<()> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        found.push((entry.metadata()?.modified()?, entry.path()));
+    }
+    found.sort();
+    for (_, path) in found.iter().take(found.len().saturating_sub(REPORTS_MAX)) {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_names_functions() {
+        let here = a_report_names_functions as *const () as u64;
+        let crash = Crash { signal: 11, fault: 0, request: Some(7), frames: vec![here] };
+        let text = describe(&crash, 3);
+        assert!(text.contains("signal 11") && text.contains("request 7"), "{text}");
+        assert!(text.contains("a_report_names_functions"), "{text}");
+    }
+
+    #[test]
+    fn only_the_latest_reports_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..REPORTS_MAX + 5 {
+            fs::write(directory.path().join(format!("crash-{number}.txt")), "x").unwrap();
+        }
+        keep_latest(directory.path()).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), REPORTS_MAX);
+    }
+}
