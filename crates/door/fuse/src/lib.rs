@@ -81,7 +81,7 @@ pub use device::Device;
 pub use mount::{MountError, Mounted, dev_fd, mount};
 pub use mountinfo::{MountEntry, Mountpoint, inspect};
 pub use negotiate::Negotiated;
-pub use options::{Options, OptionsError};
+pub use options::{Kept, Options, OptionsError};
 pub use session::{End, Session};
 pub use status::{Failure, InFlight, OpCount, Status};
 pub use unmount::{Force, UnmountError, abort, unmount};

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose, and the `-o` list it is written in (mount(8), fuse(8)).
+use outrigger_core::Keep;
+use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Choices of one mount. The default is what suits a service that says everything about itself.
@@ -74,6 +77,24 @@ pub struct Options {
     /// Lock the request buffers into memory, so that a kill never catches the kernel half-way through copying a
     /// request: needed when a later process resumes the session.
     pub lock_buffers: bool,
+    /// Where the door keeps what a process that resumes the session has to know: files registered for passthrough.
+    pub keep: Option<Kept>,
+}
+
+/// A [`Keep`] among the options; equal to itself only.
+#[derive(Clone)]
+pub struct Kept(pub Arc<dyn Keep>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Default for Options {
@@ -112,6 +133,7 @@ impl Default for Options {
             timeout: None,
             request_timeout: None,
             lock_buffers: false,
+            keep: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::translate::{Shape, Step};
 use bytes::Bytes;
 use outrigger_core::{Errno, Node, Request, ops};
 use outrigger_proto_fuse as fuse;
-use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation};
+use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation, UNIQUE_RESEND};
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -148,7 +148,8 @@ impl Worker {
                     None => Step::Fail(Errno::EIO),
                 };
                 if matches!(request.operation, Operation::Release(_)) {
-                    self.shared.backings.release(Node(header.nodeid));
+                    let again = header.unique & UNIQUE_RESEND != 0;
+                    self.shared.backings.release(Node(header.nodeid), again);
                 }
                 match step {
                     Step::Ask(request, shape) => self.ask(header, request, Some(shape)),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: a service behind a connection to the kernel.
 use crate::answer::View;
-use crate::backing::Backings;
+use crate::backing::{self, Backings};
 use crate::crew::Crew;
 use crate::device::Device;
 use crate::mount::{MountError, Mounted, mount};
 use crate::mountinfo::MountEntry;
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
-use crate::options::Options;
+use crate::options::{Kept, Options};
 use crate::reader;
 use crate::slot::{Slots, lock};
 use crate::status::{Counters, InFlight, Status};
 use crate::translate::Rules;
 use crate::unmount::{Force, UnmountError, unmount};
-use outrigger_core::{Abilities, Notice, Notify, Runtime, Service};
+use outrigger_core::{Abilities, Notice, Notify, Region, Runtime, Service};
 use outrigger_proto_fuse::{Dialect, InitFlags, Notification};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -102,6 +102,13 @@ impl Shared {
     }
 }
 
+/// Where open files are noted, if a successor shall know them.
+fn region(options: &Options) -> io::Result<Option<Arc<dyn Region>>> {
+    let Some(Kept(keep)) = &options.keep else { return Ok(None) };
+    let region = keep.region(backing::REGION, backing::WORDS);
+    region.map(Some).map_err(|error| io::Error::from_raw_os_error(error.errno.0))
+}
+
 /// A running session. Dropping it unmounts what it has mounted.
 pub struct Session {
     shared: Arc<Shared>,
@@ -147,7 +154,8 @@ impl Session {
     /// connection. The kernel sends every request that was not answered once more.
     ///
     /// Handles the dead process gave out come again in requests; the service must know them. Files it had registered
-    /// for passthrough stay registered with the kernel until the mount ends.
+    /// for passthrough are known from [`Options::keep`]; without that they stay registered until the mount ends, and the
+    /// kernel refuses to open those in passthrough again that are still open.
     ///
     /// # Errors
     /// When no thread can be started, or `EOPNOTSUPP` when the kernel cannot send requests again (before 6.9).
@@ -177,6 +185,11 @@ impl Session {
     ) -> io::Result<Self> {
         let device = Arc::new(device);
         let (notifier, courier) = notifier(Arc::clone(&device));
+        let region = region(&options)?;
+        let backings = match negotiated {
+            None => Backings::new(Arc::clone(&device), region),
+            Some(_) => Backings::reopen(Arc::clone(&device), region),
+        };
         let abilities = service.abilities();
         service.attach(Arc::new(notifier.clone()));
         let shared = Arc::new(Shared {
@@ -184,7 +197,7 @@ impl Session {
             slots: Slots::default(),
             counters: Counters::default(),
             crew: Crew::new(options.readers, options.max_readers),
-            backings: Backings::new(Arc::clone(&device)),
+            backings,
             idmap: mounted.as_ref().is_some_and(|mounted| mounted.idmap),
             agreed: OnceLock::new(),
             notifier,
