@@ -14,8 +14,11 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::notify::{Answer, DescriptorFlags, Waiting};
 
 const DEVICE: &str = "/dev/fuse";
-/// What `/dev/fuse` gives until the mount replaces it.
+/// What `/dev/fuse` gives until the mount replaces it: polls as ready, and is no file system's.
 const STAND_IN: &str = "/dev/null";
+/// What go-fuse opens in its mountpoint and polls, before it serves, to learn that it has mounted. Its own server would
+/// answer for this name.
+const PROBE: &str = ".go-fuse-epoll-hack";
 /// mount(2) reads one page of options.
 const OPTIONS_MAX: usize = 4096;
 const TYPE_MAX: usize = 256;
@@ -59,7 +62,7 @@ impl Calls {
         let answer = match waiting.call {
             libc::SYS_umount2 => self.umount(waiting),
             libc::SYS_ioctl => clone_reader(waiting),
-            _ => open(waiting),
+            _ => self.open(waiting),
         };
         // The kernel knows best what is wrong with a call that cannot be read.
         let answer = answer.unwrap_or(Answer::Pass);
@@ -78,7 +81,9 @@ impl Calls {
         let (descriptor, mut mounted, written) = match told {
             Ok(Some(told)) => told,
             Ok(None) => return drop(waiting.answer(Answer::Pass)),
-            Err(error) => return drop(waiting.answer(Answer::Fail(error.raw_os_error().unwrap_or(libc::EIO)))),
+            Err(error) => {
+                return drop(waiting.answer(Answer::Fail(error.raw_os_error().unwrap_or(libc::EIO))));
+            }
         };
         let Some(theirs) = &self.theirs else { return drop(waiting.answer(Answer::Fail(libc::EBUSY))) };
         if self.placeholder.is_none() {
@@ -110,15 +115,46 @@ impl Calls {
         words.iter().rposition(|word| identity(Path::new(word)) == Some(wanted)).map(|index| index + 1)
     }
 
-    /// umount2(2) of the directory we are: there is nothing to do. No path is looked up, since that could ask us.
+    /// umount2(2) of the directory we are: there is nothing to do.
     fn umount(&self, waiting: &Waiting<'_>) -> io::Result<Answer> {
-        let Some((mounted, written)) = &self.mounted else { return Ok(Answer::Pass) };
-        let Some(path) = waiting.string(waiting.arguments[0], libc::PATH_MAX as usize)? else {
-            return Ok(Answer::Pass);
-        };
-        let path = absolute(waiting.thread, Path::new(&path))?;
-        Ok(if path == mounted.target || path == *written { Answer::Done } else { Answer::Pass })
+        let path = waiting.string(waiting.arguments[0], libc::PATH_MAX as usize)?.unwrap_or_default();
+        Ok(if self.is_mountpoint(waiting, Path::new(&path))? { Answer::Done } else { Answer::Pass })
     }
+
+    /// open(2), openat(2), openat2(2) of the device, or of the probe.
+    fn open(&self, waiting: &Waiting<'_>) -> io::Result<Answer> {
+        let (path, flags) = open_arguments(waiting)?;
+        // One byte more than the name has: whatever is longer is another path, and is not read.
+        let limit = if flags.contains(OFlags::RDWR) { DEVICE.len() + 1 } else { libc::PATH_MAX as usize };
+        let path = PathBuf::from(waiting.string(path, limit)?.unwrap_or_default());
+        let is_probe = |path: &Path| -> io::Result<bool> {
+            let directory = path.parent().filter(|_| path.file_name() == Some(OsStr::new(PROBE)));
+            directory.map_or(Ok(false), |directory| self.is_mountpoint(waiting, directory))
+        };
+        if path.as_os_str() != DEVICE && !is_probe(&path)? {
+            return Ok(Answer::Pass);
+        }
+        let stand_in = File::options().read(true).write(true).open(STAND_IN)?;
+        Ok(Answer::Open(stand_in.into(), close_on_exec(flags)))
+    }
+
+    /// Whether a path of the program names the directory we are. It is not looked up, since that could ask us.
+    fn is_mountpoint(&self, waiting: &Waiting<'_>, path: &Path) -> io::Result<bool> {
+        let Some((mounted, written)) = &self.mounted else { return Ok(false) };
+        let path = absolute(waiting.thread, path)?;
+        Ok(path == mounted.target || path == *written)
+    }
+}
+
+/// Where the path is, and the flags.
+fn open_arguments(waiting: &Waiting<'_>) -> io::Result<(u64, OFlags)> {
+    let [first, second, third, ..] = waiting.arguments;
+    let (path, flags) = match waiting.call {
+        libc::SYS_openat => (second, third),
+        libc::SYS_openat2 => (second, u64::from_ne_bytes(waiting.number(third)?)),
+        _ => (first, second),
+    };
+    Ok((path, OFlags::from_bits_retain(flags as u32)))
 }
 
 /// What mount(2) was told: the descriptor of the device, the mount and the absolute path as written; `None` when this is
@@ -155,27 +191,6 @@ fn hand_over(waiting: &Waiting<'_>, theirs: &OwnedFd, number: u32, flags: OFlags
 
 fn close_on_exec(flags: OFlags) -> DescriptorFlags {
     (flags & OFlags::CLOEXEC).bits()
-}
-
-/// open(2), openat(2), openat2(2) of the device.
-fn open(waiting: &Waiting<'_>) -> io::Result<Answer> {
-    let [first, second, third, ..] = waiting.arguments;
-    #[cfg(target_arch = "x86_64")]
-    let is_open = waiting.call == libc::SYS_open;
-    #[cfg(not(target_arch = "x86_64"))]
-    let is_open = false;
-    let (path, flags) = if is_open { (first, second) } else { (second, third) };
-    // One byte more than the name has: whatever is longer is another path, and is not read.
-    if waiting.string(path, DEVICE.len() + 1)?.as_deref() != Some(OsStr::new(DEVICE)) {
-        return Ok(Answer::Pass);
-    }
-    let flags = if waiting.call == libc::SYS_openat2 {
-        u64::from_ne_bytes(waiting.number(flags)?)
-    } else {
-        flags
-    };
-    let stand_in = File::options().read(true).write(true).open(STAND_IN)?;
-    Ok(Answer::Open(stand_in.into(), close_on_exec(OFlags::from_bits_retain(flags as u32))))
 }
 
 /// `FUSE_DEV_IOC_CLONE`: the descriptor becomes another copy of the connection, which several may read.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The seccomp filter: which system calls of the program wait for our answer.
 //!
-//! A filter sees numbers only, no memory. So that programs pay little, only those openings wait that look like
-//! libfuse's of `/dev/fuse`: for reading and writing, without other flags, not relative to a directory.
+//! A filter sees numbers only, no memory. So that programs pay little, only those openings wait that look like one of
+//! `/dev/fuse` (for reading and writing, without other flags), or like the probe of go-fuse (for reading, without any
+//! flag; programs of today say `O_CLOEXEC`), and are not relative to a directory.
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -25,18 +26,24 @@ pub const CLONE: u32 = 0x8004_E500;
 /// An argument of a system call: its place, the bits that count, and the value these must have.
 type Condition = (u32, u32, u32);
 
+/// The kernel's `O_LARGEFILE`: C libraries of 64-bit systems define it as 0, but some programs set it.
+#[cfg(target_arch = "x86_64")]
+const LARGE_FILE: u32 = 0o100_000;
+#[cfg(target_arch = "aarch64")]
+const LARGE_FILE: u32 = 0o400_000;
+
 const READ_WRITE: u32 = libc::O_RDWR as u32;
-/// 0o100000 is the kernel's `O_LARGEFILE`, which C libraries of 64-bit systems define as 0.
-const OTHER_FLAGS: u32 = !(libc::O_CLOEXEC as u32 | 0o100_000);
+const OTHER_FLAGS: u32 = !(libc::O_CLOEXEC as u32 | LARGE_FILE);
 const NO_DIRECTORY: Condition = (0, u32::MAX, libc::AT_FDCWD as u32);
 
-/// The system calls that wait, when all conditions hold.
+/// The system calls that wait, when all conditions of a line hold.
 const WAITING: &[(libc::c_long, &[Condition])] = &[
     (libc::SYS_mount, &[]),
     (libc::SYS_umount2, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, &[(1, OTHER_FLAGS, READ_WRITE)]),
     (libc::SYS_openat, &[NO_DIRECTORY, (2, OTHER_FLAGS, READ_WRITE)]),
+    (libc::SYS_openat, &[NO_DIRECTORY, (2, !LARGE_FILE, libc::O_RDONLY as u32)]),
     (libc::SYS_openat2, &[NO_DIRECTORY]),
     (libc::SYS_ioctl, &[(1, u32::MAX, CLONE)]),
 ];
@@ -78,16 +85,16 @@ pub fn filter() -> Vec<sock_filter> {
         step(RETURN, ABSENT),
     ];
     for (number, conditions) in WAITING {
-        let length = 3 * conditions.len() as u8 + 2;
-        steps.push(jump(IF_EQUAL, *number as u32, 0, length));
-        for (done, (argument, mask, value)) in conditions.iter().enumerate() {
-            let to_allow = length - 1 - 3 * (done as u8 + 1);
+        let mut left = 3 * conditions.len() as u8 + 1;
+        steps.push(step(LOAD, NUMBER));
+        steps.push(jump(IF_EQUAL, *number as u32, 0, left));
+        for (argument, mask, value) in *conditions {
+            left -= 3;
             steps.push(step(LOAD, ARGUMENTS + 8 * argument));
             steps.push(step(AND, *mask));
-            steps.push(jump(IF_EQUAL, *value, 0, to_allow));
+            steps.push(jump(IF_EQUAL, *value, 0, left));
         }
         steps.push(step(RETURN, libc::SECCOMP_RET_USER_NOTIF));
-        steps.push(step(RETURN, libc::SECCOMP_RET_ALLOW));
     }
     steps.push(step(RETURN, libc::SECCOMP_RET_ALLOW));
     steps
@@ -160,7 +167,10 @@ mod tests {
             (libc::SYS_open, [0, read_write | libc::O_CLOEXEC as u64, 0], wait),
             #[cfg(target_arch = "x86_64")]
             (libc::SYS_open, [0, libc::O_RDONLY as u64, 0], allow),
-            (libc::SYS_openat, [here, 0, read_write | 0o100_000], wait),
+            (libc::SYS_openat, [here, 0, read_write | u64::from(LARGE_FILE)], wait),
+            (libc::SYS_openat, [here, 0, 0], wait),
+            (libc::SYS_openat, [5, 0, 0], allow),
+            (libc::SYS_openat, [here, 0, libc::O_CLOEXEC as u64], allow),
             (libc::SYS_openat, [here & 0xFFFF_FFFF, 0, read_write], wait),
             (libc::SYS_openat, [here, 0, read_write | libc::O_CREAT as u64], allow),
             (libc::SYS_openat, [5, 0, read_write], allow),
@@ -171,7 +181,11 @@ mod tests {
         ];
         for (number, [a, b, c], expected) in cases {
             let arguments = [*a, *b, *c, 0, 0, 0];
-            assert_eq!(verdict(ARCHITECTURE, *number as u32, arguments), *expected, "{number} {arguments:x?}");
+            assert_eq!(
+                verdict(ARCHITECTURE, *number as u32, arguments),
+                *expected,
+                "{number} {arguments:x?}"
+            );
         }
         assert_eq!(verdict(ARCHITECTURE, X32 | libc::SYS_mount as u32, [0; 6]), ABSENT);
         assert_eq!(verdict(0x4000_0003, libc::SYS_mount as u32, [0; 6]), ABSENT);

@@ -12,6 +12,7 @@
 //! | mount(2) of a FUSE type | the descriptor in `fd=` becomes the socket; success |
 //! | umount2(2) of that directory | nothing; success |
 //! | ioctl `FUSE_DEV_IOC_CLONE` | another copy of the socket |
+//! | open(2) of go-fuse's probe in that directory | a stand-in opens: the mount is there |
 //! | fsopen(2), and any call of another machine's ABI | `ENOSYS`: programs fall back |
 //!
 //! # Processes
@@ -198,7 +199,10 @@ impl Launch {
                 }
             }
             Mountpoint::Private if words.iter().any(|word| word == ANY_MOUNTPOINT) => {
-                words.iter_mut().filter(|word| *word == ANY_MOUNTPOINT).for_each(|word| *word = path.to_owned());
+                words
+                    .iter_mut()
+                    .filter(|word| *word == ANY_MOUNTPOINT)
+                    .for_each(|word| *word = path.to_owned());
             }
             Mountpoint::Private => words.push(path.to_owned()),
         }
@@ -214,7 +218,8 @@ impl Launch {
         shared: &Arc<processes::Shared>,
     ) -> Result<processes::Job, LaunchError> {
         if !init::can_list_children() {
-            let error = io::Error::other("this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN)");
+            let error =
+                io::Error::other("this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN)");
             return Err(system("starting a program")(error));
         }
         let (control, far) =
@@ -230,7 +235,11 @@ impl Launch {
         let plan = init::Plan {
             filter: filter::filter(),
             control: far,
-            placeholder: path.as_deref().map(init::c_path).transpose().map_err(system("temporary directory"))?,
+            placeholder: path
+                .as_deref()
+                .map(init::c_path)
+                .transpose()
+                .map_err(system("temporary directory"))?,
             terminal: self.terminal,
             parent: Some(rustix::process::getpid()),
         };

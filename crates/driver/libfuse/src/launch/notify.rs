@@ -148,7 +148,13 @@ impl Waiting<'_> {
         self.listener.ioctl(libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response).map(drop)
     }
 
-    fn add(&self, source: BorrowedFd<'_>, flags: libc::c_ulong, newfd: u32, newfd_flags: u32) -> io::Result<()> {
+    fn add(
+        &self,
+        source: BorrowedFd<'_>,
+        flags: libc::c_ulong,
+        newfd: u32,
+        newfd_flags: u32,
+    ) -> io::Result<()> {
         let mut added = libc::seccomp_notif_addfd {
             id: self.id,
             flags: flags as u32,

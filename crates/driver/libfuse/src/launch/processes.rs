@@ -12,7 +12,9 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 
 use super::calls::{Calls, Mounted};
 use super::init::{self, Plan};
@@ -293,7 +295,8 @@ impl Serving {
         }
         rustix::io::retry_on_intr(|| poll(&mut descriptors, None))?;
         let mut events = descriptors.iter().map(PollFd::revents);
-        let mut next = |present| if present { events.next().unwrap_or(PollFlags::empty()) } else { PollFlags::empty() };
+        let mut next =
+            |present| if present { events.next().unwrap_or(PollFlags::empty()) } else { PollFlags::empty() };
         Ok([next(true), next(output_open), next(self.listener.is_some())])
     }
 
