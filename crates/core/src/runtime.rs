@@ -19,10 +19,9 @@ pub trait Clock: Send + Sync {
     /// Time of day.
     fn wall(&self) -> Time;
 
-    /// Time of day as the host's file systems stamp files with it: the latest tick of its timer, so never later than
-    /// [`Clock::wall`] and up to 10 ms earlier (`CLOCK_REALTIME_COARSE`, see clock_gettime(2)). A file made after this
-    /// call is born at this time or later, which a time from `wall` could not promise. Clocks that have no ticks
-    /// leave it as it is.
+    /// Time of day not later than any stamp that the host's file systems give from now on: that of the latest tick of
+    /// the kernel's timer (`CLOCK_REALTIME_COARSE`, see clock_gettime(2)), up to 20 ms behind [`Clock::wall`]. A time
+    /// from `wall` could not promise that. Clocks without ticks leave it as it is.
     fn coarse_wall(&self) -> Time {
         self.wall()
     }

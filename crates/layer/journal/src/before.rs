@@ -67,7 +67,7 @@ impl Before {
 pub(crate) struct Traces<'a> {
     /// Whether times of birth are known and come from the clock of the journal.
     pub(crate) born: bool,
-    /// What was changed in the latest ticks of that clock.
+    /// What was changed a moment ago.
     pub(crate) recent: &'a Recent,
     /// The time of the intent.
     pub(crate) now: i64,
@@ -77,7 +77,7 @@ pub(crate) struct Traces<'a> {
 
 /// Whether to look beforehand.
 ///
-/// * A name that is made: only when something under this name changed in the tick of the intent, or no births are known.
+/// * A name that is made: only when something under this name was changed a moment ago, or no births are known.
 /// * A name that is removed: likewise for anything in its directory, whose time of change is the trace.
 /// * Moves and links leave a change time that any other change leaves too: always.
 /// * Appends, and ranges taken out or put in, shift with each repetition: the size before tells.

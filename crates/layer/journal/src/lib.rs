@@ -18,7 +18,7 @@
 //! # What an entry has to know
 //! Queries note that they run: three stores and a clock, one store when answered. Changes, and whatever hands out or ends a
 //! handle, note the intent, then the reply. Most changes leave traces by which they are recognised: a file is born after the
-//! intent, a directory was changed. Where something was changed in the same tick of the clock by a request before, where
+//! intent, a directory was changed. Where a request changed something in the 20 ms before (the clock that stamps files is coarse), where
 //! the tree tells no births or stamps them with another host's clock, and for changes that leave no such trace (rename,
 //! link, appends), the journal looks at the name, the size or the attribute beforehand: one or two requests more.
 //!
@@ -61,11 +61,12 @@ use before::{Before, Traces};
 use book::{Book, Counter};
 use entry::{Entry, Intent, Slot, State, nanos};
 use outrigger_core::ops::OpenFlags;
+use outrigger_core::reply::Created;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Class, Clock, Cx, DriverClass, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
 };
-use recent::{Keys, Recent};
+use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -290,11 +291,13 @@ impl Inner {
         if let Some(handle) = redo::handle_of(&reply) {
             self.appenders.opened(handle, note.appends);
         }
-        if let Reply::Entry(entry) | Reply::Created(outrigger_core::reply::Created { entry, .. }) = &reply {
-            self.births.store(entry.attr.btime.is_some(), Ordering::Relaxed);
-        }
         if note.changes[0].is_some() {
             self.recent.mark(&note.changes, nanos(self.clock.coarse_wall()));
+        }
+        if let Reply::Entry(entry) | Reply::Created(Created { entry, .. }) = &reply {
+            self.births.store(entry.attr.btime.is_some(), Ordering::Relaxed);
+            // A new directory was changed when it was born.
+            self.recent.mark(&[Some(directory(entry.node)), None, None, None], nanos(entry.attr.mtime));
         }
         slot.reply(&reply);
         slot.count();
