@@ -2,7 +2,7 @@
 //! The layers a user can put on a tree with `--layer NAME[=SPEC]`.
 
 use crate::status::Failure;
-use outrigger_core::{Service, Stack};
+use outrigger_core::{Keep, Service, Stack};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_readonly::ReadOnly;
@@ -27,6 +27,7 @@ pub fn stack(
     service: Arc<dyn Service>,
     specs: &[String],
     runtime: &Arc<Threads>,
+    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Layered, Failure> {
     let mut stack = Stack::new(service);
     for spec in specs {
@@ -40,7 +41,11 @@ pub fn stack(
             "deadline" => stack.push(Deadline::new(seconds(argument)?, runtime.clone())),
             "fault" => {
                 let fault = Fault::parse(argument, runtime.clone());
-                stack.push(fault.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?)
+                let fault = fault.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+                stack.push(match keep {
+                    Some(keep) => fault.kept_in(&**keep)?,
+                    None => fault,
+                })
             }
             _ => {
                 let known = "readonly, simulate, deadline=SECONDS, fault=RULES";

@@ -17,7 +17,10 @@ mod rule;
 pub use rule::{Action, BadRule, Rule};
 
 use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
-use outrigger_core::{Answer, Cx, Error, Layer, OpCode, Payload, Place, Reply, Request, Runtime, Service};
+use outrigger_core::{
+    Answer, Cx, Error, HeapRegion, Keep, Layer, OpCode, Payload, Place, Region, Reply, Request, Runtime,
+    Service,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,11 +37,26 @@ pub struct Fault {
     runtime: Arc<dyn Runtime>,
 }
 
-/// A rule and how often it has matched and acted.
+/// A rule; how often it has matched and acted is counted in the region.
 struct Counted {
     rule: Rule,
-    matched: AtomicU64,
-    acted: AtomicU64,
+    counts: Arc<dyn Region>,
+    place: usize,
+}
+
+/// The name of the region.
+const REGION: &str = "fault";
+/// The most rules.
+const RULES_MAX: usize = 1024;
+
+impl Counted {
+    fn matched(&self) -> &AtomicU64 {
+        self.counts.word(2 * self.place)
+    }
+
+    fn acted(&self) -> &AtomicU64 {
+        self.counts.word(2 * self.place + 1)
+    }
 }
 
 /// What is to happen to one request.
@@ -50,13 +68,45 @@ struct Plan {
     /// An error after the operation.
     disown: Option<Error>,
     short: Option<u32>,
+    /// The end of the process, before the operation or after it.
+    die: Option<Moment>,
+}
+
+/// When the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Before,
+    After,
 }
 
 impl Fault {
     /// A layer with `rules`; `seed` decides about their probabilities, `runtime` waits for their delays.
+    ///
+    /// # Panics
+    /// With more than 1024 rules.
     pub fn new(rules: impl IntoIterator<Item = Rule>, seed: u64, runtime: Arc<dyn Runtime>) -> Self {
-        let count = |rule| Counted { rule, matched: AtomicU64::new(0), acted: AtomicU64::new(0) };
-        let rules: Vec<Counted> = rules.into_iter().map(count).collect();
+        Fault::counted(rules, seed, runtime, Arc::new(HeapRegion::new(2 * RULES_MAX)))
+    }
+
+    /// Counts in `keep` from now on, so that a process that dies of a rule is not the first one again.
+    ///
+    /// # Errors
+    /// Those of [`Keep::region`].
+    pub fn kept_in(mut self, keep: &dyn Keep) -> outrigger_core::Result<Self> {
+        let counts = keep.region(REGION, 2 * RULES_MAX)?;
+        self.rules.iter_mut().for_each(|counted| counted.counts = Arc::clone(&counts));
+        Ok(self)
+    }
+
+    fn counted(
+        rules: impl IntoIterator<Item = Rule>,
+        seed: u64,
+        runtime: Arc<dyn Runtime>,
+        counts: Arc<dyn Region>,
+    ) -> Self {
+        let count = |(place, rule)| Counted { rule, counts: Arc::clone(&counts), place };
+        let rules: Vec<Counted> = rules.into_iter().enumerate().map(count).collect();
+        assert!(rules.len() <= RULES_MAX, "too many rules");
         let with_path = rules.iter().any(|counted| counted.rule.has_path());
         Fault { rules, seed, paths: with_path.then(|| Mutex::new(Paths::new(NODES))), runtime }
     }
@@ -73,12 +123,15 @@ impl Fault {
                 None => rules.push(part.parse()?),
             }
         }
+        if rules.len() > RULES_MAX {
+            return Err(rule::too_many(RULES_MAX));
+        }
         Ok(Fault::new(rules, seed, runtime))
     }
 
     /// How often each rule has acted, in the order in which they were given.
     pub fn acted(&self) -> Vec<u64> {
-        self.rules.iter().map(|counted| counted.acted.load(Ordering::Relaxed)).collect()
+        self.rules.iter().map(|counted| counted.acted().load(Ordering::Relaxed)).collect()
     }
 
     fn plan(&self, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
@@ -96,14 +149,15 @@ impl Fault {
 
     /// Counts a match of rule number `place` and decides whether the rule acts on it.
     fn acts(&self, place: usize, counted: &Counted) -> bool {
-        let before = counted.matched.fetch_add(1, Ordering::Relaxed);
+        let before = counted.matched().fetch_add(1, Ordering::Relaxed);
         let rule = &counted.rule;
-        if before < rule.after() || !self.lucky(place, before, rule.probability()) {
+        let in_turn = before.checked_sub(rule.after()).is_some_and(|n| (n + 1).is_multiple_of(rule.every()));
+        if !in_turn || !self.lucky(place, before, rule.probability()) {
             return false;
         }
         let limit = rule.times();
         let take = |acted: u64| (acted < limit).then_some(acted + 1);
-        counted.acted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        counted.acted().fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     fn lucky(&self, place: usize, matched: u64, probability: f64) -> bool {
@@ -123,6 +177,9 @@ impl Fault {
         if !plan.delay.is_zero() {
             self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
         }
+        if plan.die == Some(Moment::Before) {
+            std::process::abort();
+        }
         if let Some(error) = plan.refuse {
             return Reply::Error(error);
         }
@@ -132,6 +189,9 @@ impl Fault {
             return Reply::Error(error);
         }
         let reply = self.pass(next, cx, request).await;
+        if plan.die == Some(Moment::After) {
+            std::process::abort();
+        }
         // An operation that failed by itself keeps its own error.
         match plan.disown {
             Some(error) if reply.error().is_none() => Reply::Error(error),
@@ -162,6 +222,8 @@ impl Plan {
             Action::Refuse(errno) => drop(self.refuse.get_or_insert_with(|| errno.because(reason()))),
             Action::Disown(errno) => drop(self.disown.get_or_insert_with(|| errno.because(reason()))),
             Action::Short(most) => self.short = Some(self.short.map_or(most, |other| other.min(most))),
+            Action::Die => self.die = Some(Moment::Before),
+            Action::DieAfter => drop(self.die.get_or_insert(Moment::After)),
             Action::None => {}
         }
         self.delay = self.delay.saturating_add(rule.delay());

@@ -6,6 +6,7 @@ use outrigger_core::paths::Subject;
 use outrigger_core::{Class, Errno, Node, OpCode, OpSet};
 use std::ffi::OsStr;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
@@ -22,9 +23,11 @@ use std::time::Duration;
 /// | `node=5` | files with this node number |
 /// | `error=ENOSPC` | answer this error instead of doing the operation |
 /// | `applied` | do the operation, then answer the error nevertheless |
+/// | `die` | end the process that serves, by SIGABRT; with `applied` after the operation, before its reply |
 /// | `short=100` | let reads, writes and copies do at most so many bytes |
 /// | `delay=250ms` | wait first (`us`, `ms`, `s`) |
 /// | `after=3` | spare the first so many matches |
+/// | `every=2` | act on every second match only |
 /// | `times=2`, `once`, `always` | act at most so often; `always` unless given |
 /// | `probability=0.1` | act on this share of the matches |
 ///
@@ -47,6 +50,7 @@ pub struct Rule {
     delay: Duration,
     after: u64,
     times: u64,
+    every: u64,
     probability: f64,
 }
 
@@ -61,6 +65,10 @@ pub enum Action {
     Disown(Errno),
     /// Lets the operation handle at most so many bytes.
     Short(u32),
+    /// Ends the process instead of doing the operation.
+    Die,
+    /// Does the operation, then ends the process.
+    DieAfter,
 }
 
 /// A rule's text cannot be understood; says which part and what was expected.
@@ -77,6 +85,10 @@ impl std::error::Error for BadRule {}
 
 fn bad<T>(part: &str, expected: impl fmt::Display) -> Result<T, BadRule> {
     Err(BadRule(format!("fault rule, part \"{part}\": {expected}")))
+}
+
+pub(crate) fn too_many(most: usize) -> BadRule {
+    BadRule(format!("more than {most} fault rules"))
 }
 
 /// A glob for whole paths, or for last names when it has no `/`.
@@ -132,6 +144,11 @@ impl Rule {
         self.times
     }
 
+    /// On which of its matches it acts: on the last of each so many.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+
     /// On which share of its matches it acts.
     pub fn probability(&self) -> f64 {
         self.probability
@@ -165,10 +182,12 @@ struct Parts {
     node: Option<Node>,
     error: Option<Errno>,
     applied: bool,
+    die: bool,
     short: Option<u32>,
     delay: Option<Duration>,
     after: Option<u64>,
     times: Option<u64>,
+    every: Option<NonZeroU64>,
     probability: Option<f64>,
 }
 
@@ -191,31 +210,46 @@ impl Parts {
             ("delay", _) => set(part, &mut self.delay, duration(part, value)?),
             ("after", _) => set(part, &mut self.after, number(part, value)?),
             ("times", _) => set(part, &mut self.times, number(part, value)?),
+            ("every", _) => set(part, &mut self.every, number(part, value)?),
             ("once", "") => set(part, &mut self.times, 1),
             ("always", "") => set(part, &mut self.times, u64::MAX),
             ("probability", _) => match number(part, value)? {
                 share if (0.0..=1.0).contains(&share) => set(part, &mut self.probability, share),
                 _ => bad(part, "expected a number from 0 to 1"),
             },
+            ("die", "") => {
+                self.die = true;
+                Ok(())
+            }
             ("applied", "") => {
                 self.applied = true;
                 Ok(())
             }
             _ => bad(
                 part,
-                "expected op=, path=, node=, error=, applied, short=, delay=, after=, times=, once, always or probability=",
+                "expected op=, path=, node=, error=, applied, die, short=, delay=, after=, every=, times=, once, always or probability=",
             ),
         }
     }
 
     fn finish(self, text: &str) -> Result<Rule, BadRule> {
         let action = match (self.error, self.applied, self.short) {
+            (None, applied, None) if self.die => {
+                if applied {
+                    Action::DieAfter
+                } else {
+                    Action::Die
+                }
+            }
+            _ if self.die => return bad(text, "die excludes error= and short="),
             (Some(errno), false, None) => Action::Refuse(errno),
             (Some(errno), true, None) => Action::Disown(errno),
             (None, false, Some(most)) => Action::Short(most),
             (None, false, None) if self.delay.is_some() => Action::None,
-            (None, false, None) => return bad(text, "says nothing to do: give error=, short= or delay="),
-            (None, true, _) => return bad(text, "applied needs error="),
+            (None, false, None) => {
+                return bad(text, "says nothing to do: give error=, short=, delay= or die");
+            }
+            (None, true, _) => return bad(text, "applied needs error= or die"),
             (Some(_), _, Some(_)) => {
                 return bad(text, "error= and short= exclude each other: give two rules");
             }
@@ -229,6 +263,7 @@ impl Parts {
             delay: self.delay.unwrap_or_default(),
             after: self.after.unwrap_or(0),
             times: self.times.unwrap_or(u64::MAX),
+            every: self.every.map_or(1, NonZeroU64::get),
             probability: self.probability.unwrap_or(1.0),
         })
     }

@@ -183,3 +183,35 @@ fn a_bad_rule_says_what_is_wrong_with_which_part() {
         assert!(error.contains(&format!("\"{part}\"")) && error.contains(expected), "{text}: {error}");
     }
 }
+
+#[test]
+fn a_rule_may_act_on_every_other_match_and_goes_on_counting_in_another_layer() {
+    let keep = outrigger_core::HeapKeep::default();
+    let sim = Sim::new(1);
+    let layer = || {
+        let rule = "op=read,error=EIO,after=1,every=2".parse().expect("a good rule");
+        Fault::new([rule], 0, sim.clone()).kept_in(&keep).expect("memory")
+    };
+    let failures = |count: usize| {
+        let driver = Scripted::new(&sim, script);
+        let top = Stack::new(driver).push(layer()).expect("any order is good").service();
+        (0..count)
+            .map(|_| {
+                let (top, cx) = (Arc::clone(&top), Cx::new(1, Credentials::ROOT, "test"));
+                sim.block_on(async move { top.call(&cx, read(1)).await }).error().is_some()
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(failures(4), [false, false, true, false]);
+    assert_eq!(failures(3), [true, false, true], "the fifth match is the second of its pair");
+    assert_eq!(layer().acted(), [3]);
+}
+
+#[test]
+fn dying_excludes_other_actions() {
+    for text in ["die,error=EIO", "die,short=1", "every=0,error=EIO", "applied"] {
+        assert!(text.parse::<Rule>().is_err(), "{text}");
+    }
+    assert_eq!("die".parse::<Rule>().map(|rule| rule.action()), Ok(Action::Die));
+    assert_eq!("die,applied".parse::<Rule>().map(|rule| rule.action()), Ok(Action::DieAfter));
+}
