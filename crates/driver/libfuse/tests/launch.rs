@@ -2,9 +2,9 @@
 //! Real FUSE programs on a socket, as root and as a user without any privilege.
 mod common;
 
-use common::{Area, PROGRAMS, Peer, SFTP_SERVER, SOON, command, present};
+use common::{Area, FOREGROUND, PROGRAMS, Peer, SFTP_SERVER, SOON, command, present};
 use outrigger_driver_libfuse::launch::{End, Launch, LaunchError, Mountpoint, Program};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -44,11 +44,13 @@ fn try_program(name: &str) {
     let mut peer = Peer::new(&program.socket);
     peer.init();
     assert_eq!(peer.root_mode() & libc::S_IFMT, libc::S_IFDIR, "{name}: {}", program.processes.said());
-    let argument = program.mounted.argument;
     hang_up(program, name);
     assert_eq!(area.processes(), Vec::<String>::new(), "{name}");
 
-    // Again, at a place of its own: nothing may look at the directory that is served by now.
+    // Again as a daemon, and at a place of its own: nothing may look at the directory that is served by now.
+    let words: Vec<_> =
+        words.into_iter().filter(|word| !FOREGROUND.iter().any(|flag| word == flag)).collect();
+    let argument = words.iter().rposition(|word| Path::new(word) == area.mountpoint());
     let again = Launch { mountpoint: Mountpoint::Replaced(argument.unwrap()), ..area.launch(words) };
     let program = start(&again);
     let private = program.mounted.target.clone();
@@ -89,8 +91,8 @@ macro_rules! programs {
 
 programs! {
     bindfs: "bindfs",
-    bindfs_as_daemon: "bindfs as a daemon",
     sshfs: "sshfs",
+    sshfs_that_unmounts: "sshfs that unmounts",
     squashfuse: "squashfuse",
     squashfuse_ll: "squashfuse_ll",
     fuse_overlayfs: "fuse-overlayfs",
@@ -289,11 +291,51 @@ fn every_call() {
     assert_eq!(program.mounted.target, area.mountpoint());
     assert_eq!(program.mounted.argument, Some(3));
     assert_eq!((program.mounted.source.to_str(), program.mounted.flags), (Some("src"), 6));
-    // Any message is what it waits for.
-    rustix::net::send(&program.socket, b"end", rustix::net::SendFlags::NOSIGNAL).unwrap();
+    // Any message is what it waits for, and it may be as large as promised.
+    assert!(program.message_max > 128 << 10);
+    let message = vec![0; program.message_max];
+    rustix::net::send(&program.socket, &message, rustix::net::SendFlags::NOSIGNAL).unwrap();
     let exit = program.processes.wait(Instant::now() + SOON).unwrap();
     let said = "fsopen -38\nclose on exec True\nmount 0\nagain -16\nother type True\nsame True True\n\
                 umount [0, 0, 0]\nother -2\nprobe True\nno probe -2\nend\n";
     assert_eq!(exit.said, said);
     assert_eq!(exit.end, End::Code(0));
+}
+
+#[test]
+fn a_terminal_is_kept_for_passwords() {
+    if std::env::var_os(ROLE).is_some() {
+        let words =
+            command(&["sh", "-c", "printf 'Password: '; read -r word < /dev/tty; echo got $word; exit 5"]);
+        let error =
+            Launch { terminal: true, ..Launch::new(words) }.start(Instant::now() + SOON).err().unwrap();
+        return println!("RESULT {error}");
+    }
+    if !present(&["script"]) {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let inner = format!("{} --exact a_terminal_is_kept_for_passwords --nocapture", program.display());
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--echo", "never", "--command", &inner, "/dev/null"])
+        .env(ROLE, "terminal")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = terminal.stdin.take().unwrap();
+    let mut output = BufReader::new(terminal.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    // The prompt has no end of line.
+    while !shown.ends_with(b"Password: ") {
+        let byte = output.fill_buf().unwrap().first().copied().expect("the prompt is not shown");
+        shown.push(byte);
+        output.consume(1);
+    }
+    input.write_all(b"secret\n").unwrap();
+    let result = output.lines().map_while(Result::ok).find(|line| line.starts_with("RESULT"));
+    let expected =
+        "RESULT sh has mounted nothing; it ended with exit status 5; it said: Password: got secret";
+    assert_eq!(result.as_deref().map(str::trim), Some(expected));
+    terminal.wait().unwrap();
 }

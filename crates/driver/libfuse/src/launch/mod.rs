@@ -52,9 +52,10 @@ pub use processes::{End, Exit, Processes};
 /// The word of a command that stands for the mountpoint when there is none.
 pub const ANY_MOUNTPOINT: &str = "{}";
 
-/// Send buffer asked for, in bytes: the largest message that FUSE knows, with its header. Users without privileges get
-/// less, see [`Program::message_max`].
+/// Send buffer asked for, in bytes. Users without privileges may get less (net.core.wmem_max).
 const BUFFER: usize = 4 << 20;
+/// The kernel copies a message into memory that is contiguous but for a few pages, and has no larger pieces.
+const MESSAGE_MAX: usize = 4 << 20;
 
 /// A program to start.
 #[derive(Debug, Clone)]
@@ -87,7 +88,9 @@ pub struct Program {
     /// Our end of the connection, `SOCK_SEQPACKET`: reads and writes are those of the kernel's side. It hangs up when no
     /// process of the program holds the other end. Dropping it is what an unmount is for the program.
     pub socket: OwnedFd,
-    /// The largest message either side can send, in bytes: more fails with `EMSGSIZE`.
+    /// The largest message either side can send, in bytes: more fails with `EMSGSIZE`, also for the program, which then
+    /// owes a reply for ever. Far smaller ones can fail too (`ENOBUFS`) when the kernel's memory is fragmented, so reads and
+    /// writes of 128 KiB are a good choice.
     pub message_max: usize,
     /// What the program told mount(2).
     pub mounted: Mounted,
@@ -160,7 +163,8 @@ impl Launch {
         let words = self.words(placeholder.as_ref().map(|placeholder| placeholder.0.as_path()));
         let (socket, theirs) = connection().map_err(system("making a socket pair"))?;
         // The kernel keeps 32 bytes of the buffer for itself (unix_dgram_sendmsg).
-        let message_max = sockopt::socket_send_buffer_size(&theirs).map_err(system("getsockopt"))? - 32;
+        let buffer = sockopt::socket_send_buffer_size(&theirs).map_err(system("making a socket pair"))?;
+        let message_max = MESSAGE_MAX.min(buffer.saturating_sub(32));
         let shared = Arc::default();
         let job = self.job(&words, placeholder.as_ref(), theirs, &shared)?;
         std::thread::Builder::new()

@@ -24,6 +24,8 @@ pub const SOON: Duration = Duration::from_secs(60);
 /// By when something that never happens is given up.
 pub const MOMENT: Duration = Duration::from_millis(300);
 pub const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
+/// What keeps the programs from becoming daemons.
+pub const FOREGROUND: [&str; 3] = ["-f", "-fg", "-ono_detach"];
 const MARK: &str = "OUTRIGGER_TEST_AREA";
 
 /// A FUSE program and how to start it.
@@ -48,13 +50,13 @@ pub const PROGRAMS: &[Case] = &[
         prepare: |area| command(&["bindfs", "-f", &area.directory("source"), &area.target()]),
         ..CASE
     },
+    Case { name: "sshfs", needs: &["sshfs", SFTP_SERVER], prepare: |area| sshfs(area, "reconnect"), ..CASE },
     Case {
-        name: "bindfs as a daemon",
-        needs: &["bindfs"],
-        prepare: |area| command(&["bindfs", &area.directory("source"), &area.target()]),
+        name: "sshfs that unmounts",
+        needs: &["sshfs", SFTP_SERVER, "fusermount3"],
+        prepare: |area| sshfs(area, "auto_unmount"),
         ..CASE
     },
-    Case { name: "sshfs", needs: &["sshfs", SFTP_SERVER], prepare: |area| sshfs(area, "reconnect"), ..CASE },
     Case {
         name: "squashfuse",
         needs: &["squashfuse", "mksquashfs"],
@@ -93,7 +95,7 @@ pub const PROGRAMS: &[Case] = &[
             let image = area.file("image", &vec![0; 4 << 20]);
             run(Command::new("mkntfs")
                 .args(["-q", "-F", "-f", "-s", "512", "-p", "0", "-H", "1", "-S", "1", &image]));
-            command(&["ntfs-3g", "-o", "no_detach", &image, &area.target()])
+            command(&["ntfs-3g", "-ono_detach", &image, &area.target()])
         },
         ..CASE
     },
