@@ -349,3 +349,56 @@ fn a_driver_elsewhere_is_looked_at_beforehand() {
     looks(Arc::new(Far(driver.clone())), Arc::new(Ticking::default()));
     assert_eq!(driver.asked()[3..], [OpCode::Lookup, OpCode::MkDir, OpCode::Lookup, OpCode::MkDir]);
 }
+
+/// An entry that a lookup of `kind` answers.
+fn entry_of(kind: outrigger_core::FileKind, born: Time) -> outrigger_core::reply::Entry {
+    let Reply::Entry(mut entry) = sample::reply(OpCode::Lookup, &mut sample::Random::with_seed(3)) else {
+        unreachable!()
+    };
+    entry.attr.mode = kind.bits() | 0o644;
+    entry.attr.btime = Some(born);
+    entry
+}
+
+#[test]
+fn a_file_that_was_made_is_not_emptied_again_for_others_may_have_found_it() {
+    let keep = HeapKeep::default();
+    let missing = || Some(Reply::Error(Errno::ENOENT.into()));
+    let dies = Driver::new(move |_, request| if request.op() == OpCode::Lookup { missing() } else { None });
+    let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL | OpenFlags::TRUNC | OpenFlags::APPEND;
+    let create = Create { dir: Node(1), name: "a".try_into().unwrap(), mode: 0o644, flags };
+    assert_eq!(Process::start(&keep, &dies, None).ask(1, 0, create.clone()), None);
+    let made = entry_of(outrigger_core::FileKind::Regular, Time::new(5, 0));
+    let found = made.clone();
+    let driver = Driver::new(move |_, request| match request {
+        Request::Lookup(_) => Some(Reply::Entry(found.clone())),
+        _ => Some(Reply::Opened(Opened { handle: Handle(9), ..Opened::default() })),
+    });
+    let process = Process::start(&keep, &driver, None);
+    let reply = process.ask(1, 0, create).unwrap();
+    assert!(
+        matches!(&reply, Reply::Created(created) if created.entry == made && created.opened.handle == Handle(9))
+    );
+    let open = Open { node: made.node, flags: OpenFlags::READ_WRITE | OpenFlags::APPEND };
+    assert_eq!(driver.asked.lock().unwrap()[1..], [open.into()], "nor is it made or looked up once more");
+    assert!(process.journal.0.appenders.has(Handle(9)), "an append through it can be repeated");
+}
+
+#[test]
+fn what_somebody_else_made_since_is_not_removed() {
+    for before in [Some(Time::new(5, 0)), None] {
+        let keep = HeapKeep::default();
+        let entry = |born| Some(Reply::Entry(entry_of(outrigger_core::FileKind::Regular, born)));
+        let missing = || Some(Reply::Error(Errno::ENOENT.into()));
+        let dies = Driver::new(move |_, request| match request {
+            Request::Unlink(_) => None,
+            _ => before.map_or_else(missing, entry),
+        });
+        let unlink = Unlink { dir: Node(1), name: "a".try_into().unwrap() };
+        assert_eq!(Process::start(&keep, &dies, None).ask(1, 0, unlink.clone()), None);
+        let driver = Driver::new(move |_, _| entry(Time::new(6, 0)));
+        let reply = Process::start(&keep, &driver, None).ask(1, 0, unlink).unwrap();
+        let expected = if before.is_some() { Reply::Done(()) } else { Reply::Error(Errno::ENOENT.into()) };
+        assert_eq!((reply, driver.asked()), (expected, vec![OpCode::Lookup, OpCode::Forget]));
+    }
+}
