@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each operation costs on a tree in memory, without a door: `cargo run --release -p outrigger-driver-mem --example
-//! measure`.
+//! measure`, and with `-- kept` on one that survives its process.
 
 use bytes::Bytes;
 use outrigger_core::ops::*;
-use outrigger_core::{Answer, Credentials, Cx, Handle, Inline, Name, Node, Payload, Reply, Service};
+use outrigger_core::{
+    Answer, Credentials, Cx, Handle, HeapKeep, Inline, Name, Node, Payload, Reply, Service,
+};
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
 use std::sync::Arc;
@@ -26,13 +28,20 @@ impl Bench {
         }
     }
 
-    /// Prints nanoseconds for each of `count` calls of `body`.
+    /// Prints nanoseconds for each of `count` calls of `body`: of this thread's processor time and of time.
     fn time(&self, what: &str, count: u64, mut body: impl FnMut(u64)) {
-        let start = Instant::now();
+        let (start, processor) = (Instant::now(), processor_time());
         (0..count).for_each(&mut body);
-        let each = start.elapsed().as_nanos() as f64 / count as f64;
-        println!("{what:<34} {each:>10.0} ns");
+        let each = |nanos: f64| nanos / count as f64;
+        let processor = each((processor_time() - processor) * 1e9);
+        println!("{what:<34} {processor:>10.0} ns {:>10.0} ns", each(start.elapsed().as_nanos() as f64));
     }
+}
+
+/// Seconds this thread has run.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn name(number: u64) -> Name {
@@ -101,10 +110,42 @@ fn content(bench: &Bench, file: Node) {
     });
 }
 
+/// The tree as it is without anything to outlive the process, or with a log (`kept`).
+fn tree(kept: bool, threads: &Arc<Threads>) -> Arc<dyn Service> {
+    let (options, clock) = (Options::default(), threads.clone());
+    let mem = match kept {
+        true => Mem::with_keep(options, clock, Arc::new(HeapKeep::default())).expect("a tree"),
+        false => Mem::new(options, clock),
+    };
+    Arc::new(Inline::new(mem, threads.clone()))
+}
+
+/// What it costs to take over a tree of `count` small files.
+fn takeover(count: u64, threads: &Arc<Threads>) {
+    let keep = Arc::new(HeapKeep::default());
+    let mem = || {
+        let mem = Mem::with_keep(Options::default(), threads.clone(), keep.clone());
+        Inline::new(mem.expect("a tree"), threads.clone())
+    };
+    let bench = Bench { service: Arc::new(mem()), cx: Cx::new(1, Credentials::ROOT, "measure") };
+    let (handle, data) = (Handle(0), Bytes::from(vec![1; 1000]));
+    for number in 0..count {
+        let node = create(&bench, Node::ROOT, number);
+        let data = Payload::Bytes(data.clone());
+        bench.call(Write { node, handle, offset: 0, data, cached: false, kill_setid: false });
+        bench.call(Forget { node, count: 1 });
+    }
+    drop(bench);
+    let start = Instant::now();
+    let taken = mem();
+    println!("{:<34} {:>10.0} ms", format!("taking over {count} files"), start.elapsed().as_secs_f64() * 1e3);
+    drop(taken);
+}
+
 fn main() {
+    let kept = std::env::args().any(|argument| argument == "kept");
     let threads = Arc::new(Threads::new());
-    let service = Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads));
-    let bench = Bench { service, cx: Cx::new(1, Credentials::ROOT, "measure") };
+    let bench = Bench { service: tree(kept, &threads), cx: Cx::new(1, Credentials::ROOT, "measure") };
     let file = create(&bench, Node::ROOT, u64::MAX);
     bench.time("getattr", 2_000_000, |_| drop(bench.call(GetAttr { node: file, handle: None })));
     thread::scope(|scope| {
@@ -118,4 +159,18 @@ fn main() {
     });
     content(&bench, file);
     names(&bench, 1_000_000);
+    thread::scope(|scope| {
+        for thread in 0..2 {
+            let bench = &bench;
+            scope.spawn(move || {
+                bench.time("create, two threads", 200_000, |i| {
+                    let node = create(bench, Node::ROOT, (thread + 1) * 10_000_000 + i);
+                    bench.call(Forget { node, count: 1 });
+                });
+            });
+        }
+    });
+    if kept {
+        takeover(100_000, &threads);
+    }
 }

@@ -1,78 +1,138 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The content of one file: a sparse map of extents whose buffers are shared with readers and copies.
+//! The content of one file: a sparse map of extents, each some pages of the [`Store`] or pages that are only reserved.
 //!
-//! An extent covers whole pages of [`PAGE`] bytes. Its buffer may end before its last page does; the rest reads as
-//! zeroes. So a small file costs little, and a reserved or zeroed range of any length costs nothing but its charge.
-//! A buffer is changed in place while the file alone holds it, and replaced page-wise once a reader or a copy does:
-//! what was read once never changes.
+//! A page is written in place while its file alone refers to it, and replaced by a new one once a copy or a reader does:
+//! what was read once never changes. Pages the file no longer has are not let go at once but handed to whoever asked
+//! for the change: until the change is in the log, the file still has them if this process dies.
 //!
-//! Bytes beyond the end of the file are zeroes or holes at all times, so extending it needs no work.
+//! Bytes beyond the end of the file may be anything; they become zeroes when the file is extended over them. So making
+//! a file shorter touches no page that it keeps.
 
 use crate::space::Space;
-use bytes::Bytes;
+use crate::store::{Pinned, Run, Store};
+use bytes::BytesMut;
+use outrigger_core::{FileSlice, Payload, Result};
 use std::collections::BTreeMap;
-use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The unit of allocation in bytes.
 pub(crate) const PAGE: u64 = 4096;
-/// The most bytes one buffer holds. Larger ones mean fewer extents, but one surviving page keeps the whole buffer.
-const RUN: u64 = 64 << 10;
-/// The smallest buffer, in bytes: small appends do not reallocate each time.
-const SMALLEST: u64 = 64;
+/// Below this are the numbers of a file's pages: those its size allows, and reserved ones a gap has moved up.
+pub(crate) const PAGES_MAX: u64 = 1 << 52;
+/// The most pages in a run. Longer ones mean fewer extents, but one surviving page of a copy keeps the whole run.
+const RUN: u64 = 16;
+/// Reads of this many bytes and more are not copied: the door takes them from the memory file.
+const UNCOPIED: u64 = 128 << 10;
 
-static ZEROES: [u8; RUN as usize] = [0; RUN as usize];
+static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// Some pages of a file.
 #[derive(Clone)]
 pub(crate) struct Extent {
-    buf: Arc<[u8]>,
-    /// Where the extent starts in `buf`, in bytes.
+    /// The pages of the store and who else refers to them; none for pages that are reserved and read as zeroes.
+    run: Option<Arc<Run>>,
+    /// The first of them in the store.
     start: u64,
     /// How many pages it covers.
     pub pages: u64,
 }
 
 impl Extent {
-    /// Pages that read as zeroes.
-    pub fn zeroes(pages: u64) -> Self {
-        Extent { buf: Arc::new([]), start: 0, pages }
+    /// Pages that are reserved and read as zeroes.
+    fn reserved(pages: u64) -> Self {
+        Extent { run: None, start: 0, pages }
     }
 
-    /// The part of `buf` that belongs to the extent.
-    fn filled(&self) -> Range<u64> {
-        let end = (self.start + self.pages * PAGE).min(self.buf.len() as u64);
-        self.start.min(end)..end
+    /// All pages of a run.
+    fn of(run: Run) -> Self {
+        Extent { start: run.first, pages: run.pages, run: Some(Arc::new(run)) }
     }
 
-    /// `pages` pages from page `first` of this extent on.
+    /// The first page in the store, unless the pages are only reserved.
+    pub fn start(&self) -> Option<u64> {
+        self.run.as_ref().map(|_| self.start)
+    }
+
+    /// Makes `run` what its pages belong to.
+    pub fn belong_to(&mut self, run: Arc<Run>) {
+        self.run = Some(run);
+    }
+
+    /// `pages` pages from page `first` of this extent on, shared with it.
     fn part(&self, first: u64, pages: u64) -> Self {
-        let start = self.start + first * PAGE;
-        if start >= self.buf.len() as u64 {
-            return Extent::zeroes(pages);
+        Extent { run: self.run.clone(), start: self.start + first, pages }
+    }
+
+    /// The first `pages` pages and the others.
+    fn split(self, pages: u64) -> (Self, Self) {
+        let at = self.start + pages;
+        let (head, tail) = match self.run.map(Arc::try_unwrap) {
+            None => (None, None),
+            Some(Err(shared)) => (Some(Arc::clone(&shared)), Some(shared)),
+            Some(Ok(own)) => {
+                let (head, tail) = own.split(at);
+                (Some(Arc::new(head)), Some(Arc::new(tail)))
+            }
+        };
+        (
+            Extent { run: head, start: self.start, pages },
+            Extent { run: tail, start: at, pages: self.pages - pages },
+        )
+    }
+
+    /// Takes over what `next` has, which follows in the file, when one run can hold both.
+    fn join(&mut self, next: &mut Extent) -> bool {
+        let joined = match (&mut self.run, &mut next.run) {
+            (None, None) => true,
+            (Some(run), Some(other)) => match (Arc::get_mut(run), Arc::get_mut(other)) {
+                (Some(run), Some(other)) => {
+                    let follows = self.start + self.pages == next.start && run.end() == other.first;
+                    let fits = follows && run.pages + other.pages <= RUN;
+                    if fits {
+                        run.join(other);
+                    }
+                    fits
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if joined {
+            self.pages += next.pages;
         }
-        Extent { buf: Arc::clone(&self.buf), start, pages }
-    }
-
-    /// The filled bytes of `range`, counted from the extent's start, without a copy.
-    fn bytes(&self, range: Range<u64>) -> Bytes {
-        let filled = self.filled();
-        let start = (filled.start + range.start).min(filled.end);
-        let end = (filled.start + range.end).min(filled.end);
-        Bytes::from_owner(Slice { buf: Arc::clone(&self.buf), range: start as usize..end as usize })
+        joined
     }
 }
 
-/// A piece of a shared buffer on its way to a reader.
-struct Slice {
-    buf: Arc<[u8]>,
-    range: Range<usize>,
+/// A change of a file's content as the log has it. Pages are those of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// `pages` pages from `page` on are those of the store from `start` on, or reserved without `start`.
+    Put { page: u64, pages: u64, start: Option<u64> },
+    /// A hole.
+    Cut(Range<u64>),
+    /// Holes in the range became reserved.
+    Reserve(Range<u64>),
+    /// The range was removed, and what follows moved down.
+    Collapse(Range<u64>),
+    /// A hole was made by moving up what follows.
+    Gap(Range<u64>),
 }
 
-impl AsRef<[u8]> for Slice {
-    fn as_ref(&self) -> &[u8] {
-        &self.buf[self.range.clone()]
+/// What a change of content takes from and leaves to others.
+pub(crate) struct Edit<'a> {
+    space: &'a Space,
+    store: &'a Arc<Store>,
+    /// What changed, in this order.
+    pub changes: Vec<Change>,
+    /// Pages the file no longer has, to be let go once the changes are in the log.
+    pub freed: Vec<Extent>,
+}
+
+impl<'a> Edit<'a> {
+    pub fn new(space: &'a Space, store: &'a Arc<Store>) -> Self {
+        Edit { space, store, changes: Vec::new(), freed: Vec::new() }
     }
 }
 
@@ -92,6 +152,16 @@ impl Content {
         self.pages
     }
 
+    /// All extents by their first pages.
+    pub fn extents(&self) -> impl Iterator<Item = (u64, &Extent)> {
+        self.extents.iter().map(|(&first, extent)| (first, extent))
+    }
+
+    /// All extents that have pages in the store.
+    pub fn stored_mut(&mut self) -> impl Iterator<Item = &mut Extent> {
+        self.extents.values_mut().filter(|extent| extent.run.is_some())
+    }
+
     fn covering(&self, page: u64) -> Option<(u64, &Extent)> {
         let (&first, extent) = self.extents.range(..=page).next_back()?;
         (first + extent.pages > page).then_some((first, extent))
@@ -103,97 +173,166 @@ impl Content {
 
     /// Makes `page` the start of an extent if one covers it.
     fn split_at(&mut self, page: u64) {
-        let Some((first, extent)) = self.covering(page) else { return };
-        let before = page - first;
-        if before > 0 {
-            let (head, tail) = (extent.part(0, before), extent.part(before, extent.pages - before));
+        let Some((first, _)) = self.covering(page).filter(|(first, _)| *first < page) else { return };
+        if let Some(extent) = self.extents.remove(&first) {
+            let (head, tail) = extent.split(page - first);
             self.extents.insert(first, head);
             self.extents.insert(page, tail);
         }
     }
 
     /// Makes a hole of these pages; answers how many were allocated.
-    pub fn remove(&mut self, pages: Range<u64>) -> u64 {
+    fn remove(&mut self, pages: Range<u64>, freed: &mut Vec<Extent>) -> u64 {
         if pages.is_empty() {
             return 0;
         }
         self.split_at(pages.start);
         self.split_at(pages.end);
-        let removed = self.extents.extract_if(pages, |_, _| true).map(|(_, extent)| extent.pages).sum();
+        let mut removed = 0;
+        for (_, extent) in self.extents.extract_if(pages, |_, _| true) {
+            removed += extent.pages;
+            freed.push(extent);
+        }
         self.pages -= removed;
         removed
     }
 
     /// Puts an extent, already charged, into a hole.
-    pub fn insert(&mut self, page: u64, extent: Extent) {
+    fn insert(&mut self, page: u64, mut extent: Extent) {
         self.pages += extent.pages;
-        self.extents.insert(page, extent);
+        let before = self.extents.range_mut(..page).next_back();
+        let joined =
+            before.is_some_and(|(first, before)| first + before.pages == page && before.join(&mut extent));
+        if !joined {
+            self.extents.insert(page, extent);
+        }
     }
 
-    /// Reads up to `len` bytes at `offset`: buffers to be taken one after the other.
-    pub fn read(&self, offset: u64, len: u64) -> Vec<Bytes> {
-        let end = offset.saturating_add(len).min(self.size);
-        let mut at = offset;
-        let mut chunks = Vec::new();
-        if at >= end {
-            return chunks;
+    /// Makes a hole of these pages and gives back their space.
+    fn cut(&mut self, pages: Range<u64>, edit: &mut Edit<'_>) {
+        let removed = self.remove(pages.clone(), &mut edit.freed);
+        if removed > 0 {
+            edit.space.give_back_pages(removed);
+            edit.changes.push(Change::Cut(pages));
         }
-        let start = self.covering(at / PAGE).map_or(at / PAGE, |(first, _)| first);
-        for (&first, extent) in self.extents.range(start..end.div_ceil(PAGE)) {
-            let (from, to) = (first * PAGE, ((first + extent.pages) * PAGE).min(end));
-            push_zeroes(&mut chunks, from.saturating_sub(at));
-            at = at.max(from);
-            let bytes = extent.bytes(at - from..to - from);
-            at += bytes.len() as u64;
-            if !bytes.is_empty() {
-                chunks.push(bytes);
+    }
+
+    /// Puts a charged extent in the place of whatever is there, which is charged no more.
+    fn put(&mut self, page: u64, extent: Extent, edit: &mut Edit<'_>) {
+        edit.changes.push(Change::Put { page, pages: extent.pages, start: extent.start() });
+        self.remove(page..page + extent.pages, &mut edit.freed);
+        self.insert(page, extent);
+    }
+
+    /// Repeats a change of a former process; `false` when no file can have it. Pages then belong to nobody else.
+    pub fn redo(&mut self, change: Change, store: &Arc<Store>) -> bool {
+        let freed = &mut Vec::new();
+        let end = self.extents.last_key_value().map_or(0, |(first, extent)| first + extent.pages);
+        if matches!(&change, Change::Gap(pages) if end + (pages.end - pages.start) > PAGES_MAX) {
+            return false;
+        }
+        match change {
+            Change::Put { page, pages, start } => {
+                self.remove(page..page + pages, freed);
+                let run = start.map(|start| Run::new(store, start, pages));
+                self.insert(page, run.map_or_else(|| Extent::reserved(pages), Extent::of));
             }
-            push_zeroes(&mut chunks, to - at);
-            at = to;
+            Change::Cut(pages) => drop(self.remove(pages, freed)),
+            Change::Reserve(pages) => self.fill(self.holes(pages)),
+            Change::Collapse(pages) => self.move_down(pages, freed),
+            Change::Gap(pages) => self.move_up(pages),
         }
-        push_zeroes(&mut chunks, end - at);
-        chunks
+        true
+    }
+
+    /// Reads up to `len` bytes at `offset`.
+    pub fn read(&self, offset: u64, len: u64, store: &Arc<Store>) -> Result<Payload> {
+        let end = offset.saturating_add(len).min(self.size);
+        if offset >= end {
+            return Ok(Payload::EMPTY);
+        }
+        if end - offset >= UNCOPIED
+            && let Some(slice) = self.in_one_piece(offset..end, store)
+        {
+            return Ok(Payload::File(slice));
+        }
+        let mut data = BytesMut::zeroed((end - offset) as usize);
+        let start = self.covering(offset / PAGE).map_or(offset / PAGE, |(first, _)| first);
+        for (&first, extent) in self.extents.range(start..end.div_ceil(PAGE)) {
+            let (from, to) = ((first * PAGE).max(offset), ((first + extent.pages) * PAGE).min(end));
+            if extent.run.is_some() {
+                let at = extent.start * PAGE + (from - first * PAGE);
+                store.read(at, &mut data[(from - offset) as usize..(to - offset) as usize])?;
+            }
+        }
+        Ok(Payload::Bytes(data.freeze()))
+    }
+
+    /// The bytes of a range that is not empty where they are in the store, when they follow each other there.
+    fn in_one_piece(&self, range: Range<u64>, store: &Arc<Store>) -> Option<FileSlice> {
+        let (first, extent) = self.covering(range.start / PAGE)?;
+        let offset = extent.start()? * PAGE + (range.start - first * PAGE);
+        let (mut page, mut next, mut runs) = (first, extent.start, Vec::new());
+        for (&first, extent) in self.extents.range(first..range.end.div_ceil(PAGE)) {
+            if first != page || extent.start()? != next {
+                return None;
+            }
+            runs.push(Arc::clone(extent.run.as_ref()?));
+            (page, next) = (page + extent.pages, next + extent.pages);
+        }
+        let whole = page * PAGE >= range.end;
+        let len = u32::try_from(range.end - range.start).ok()?;
+        whole.then(|| FileSlice { file: Arc::new(Pinned::new(store, runs)), offset, len })
     }
 
     /// Writes as much of `data` at `offset` as there is space for; answers how many bytes.
-    pub fn write(&mut self, offset: u64, data: &[u8], space: &Space) -> usize {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let count = match self.write_in_place(at, &data[done..]) {
-                0 => self.write_to_new(at, &data[done..], space),
-                count => count,
-            };
-            if count == 0 {
-                break;
-            }
-            done += count;
+    pub fn write(&mut self, offset: u64, data: &[u8], edit: &mut Edit<'_>) -> Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
         }
+        self.clear_tail(offset, edit)?;
+        let done = self.overwrite(offset, data, edit)?;
         if done > 0 {
             self.size = self.size.max(offset + done as u64);
         }
-        done
+        Ok(done)
     }
 
-    /// Writes into the buffer that holds `at`, when there is one and nobody else reads it.
-    fn write_in_place(&mut self, at: u64, data: &[u8]) -> usize {
-        let page = at / PAGE;
-        let Some((&first, extent)) = self.extents.range_mut(..=page).next_back() else { return 0 };
-        let filled = extent.filled();
-        let from = filled.start + (at - first * PAGE);
-        if from >= filled.end {
-            return 0;
+    /// Writes like [`Content::write`], but leaves the size alone.
+    fn overwrite(&mut self, offset: u64, data: &[u8], edit: &mut Edit<'_>) -> Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, &data[done..]);
+            let written = match self.write_in_place(at, rest, edit) {
+                Ok(0) => self.write_to_new(at, rest, edit),
+                written => written,
+            };
+            match written {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
         }
-        let Some(buf) = Arc::get_mut(&mut extent.buf) else { return 0 };
-        let count = data.len().min((filled.end - from) as usize);
-        buf[from as usize..][..count].copy_from_slice(&data[..count]);
-        count
+        Ok(done)
     }
 
-    /// Writes into a new buffer, which takes the place of the pages it covers.
-    fn write_to_new(&mut self, at: u64, data: &[u8], space: &Space) -> usize {
+    /// Writes into the pages that hold `at`, when there are some and nobody else refers to them.
+    fn write_in_place(&mut self, at: u64, data: &[u8], edit: &mut Edit<'_>) -> Result<usize> {
         let page = at / PAGE;
-        let skip = at % PAGE;
+        let Some((&first, extent)) = self.extents.range_mut(..=page).next_back() else { return Ok(0) };
+        let (from, len) = (at - first * PAGE, extent.pages * PAGE);
+        if from >= len || extent.run.as_mut().is_none_or(|run| Arc::get_mut(run).is_none()) {
+            return Ok(0);
+        }
+        let count = data.len().min((len - from) as usize);
+        edit.store.write(extent.start * PAGE + from, &data[..count])?;
+        Ok(count)
+    }
+
+    /// Writes into new pages, which take the place of those they cover.
+    fn write_to_new(&mut self, at: u64, data: &[u8], edit: &mut Edit<'_>) -> Result<usize> {
+        let (page, skip) = (at / PAGE, at % PAGE);
         let old = self
             .covering(page)
             .map(|(first, extent)| extent.part(page - first, extent.pages - (page - first)));
@@ -201,81 +340,106 @@ impl Content {
             Some(old) => old.pages,
             None => self.next_from(page).map_or(u64::MAX, |next| next - page),
         };
-        let mut end = room.saturating_mul(PAGE).min(RUN).min(skip + data.len() as u64);
+        let mut end = (room.min(RUN) * PAGE).min(skip + data.len() as u64);
+        let mut charged = 0;
         if old.is_none() {
-            let granted = space.take_some_pages(end.div_ceil(PAGE));
-            if granted == 0 {
-                return 0;
-            }
-            end = end.min(granted * PAGE);
+            charged = edit.space.take_some_pages(end.div_ceil(PAGE));
+            end = end.min(charged * PAGE);
         }
-        let pages = end.div_ceil(PAGE);
+        if end == 0 {
+            return Ok(0);
+        }
         let data = &data[..(end - skip) as usize];
-        let old = old.map(|old| old.bytes(0..pages * PAGE)).unwrap_or_default();
-        self.remove(page..page + pages);
-        self.insert(page, Extent { buf: filled_buffer(&old, skip, data, pages), start: 0, pages });
-        data.len()
+        match new_pages(old.as_ref(), skip, data, edit.store) {
+            Ok(extent) => self.put(page, extent, edit),
+            Err(error) => {
+                edit.space.give_back_pages(charged);
+                return Err(error);
+            }
+        }
+        Ok(data.len())
     }
 
     /// Makes `range`, which lies within one page, read as zeroes.
-    fn zero_within_page(&mut self, range: Range<u64>, space: &Space) {
-        let Some((first, extent)) = self.covering(range.start / PAGE) else { return };
-        let filled = extent.filled();
-        let filled_end = first * PAGE + (filled.end - filled.start);
-        let end = range.end.min(filled_end);
-        if range.start < end {
-            // The page is allocated, so this never takes space, and it never goes beyond the size.
-            let size = self.size;
-            self.write(range.start, &ZEROES[..(end - range.start) as usize], space);
-            self.size = size;
+    fn zero_within_page(&mut self, range: Range<u64>, edit: &mut Edit<'_>) -> Result<()> {
+        let stored = self.covering(range.start / PAGE).is_some_and(|(_, extent)| extent.run.is_some());
+        if stored && range.start < range.end {
+            // The page is allocated, so this never takes space.
+            self.overwrite(range.start, &ZEROES[..(range.end - range.start) as usize], edit)?;
         }
+        Ok(())
+    }
+
+    /// Makes zeroes of the bytes between the end of the file and `to`, to which the file is about to be extended.
+    fn clear_tail(&mut self, to: u64, edit: &mut Edit<'_>) -> Result<()> {
+        let page_end = self.size.div_ceil(PAGE) * PAGE;
+        self.zero_within_page(self.size..to.min(page_end), edit)
     }
 
     /// Zeroes the parts of pages at both ends of `range`; answers the whole pages in between.
-    fn zero_edges(&mut self, range: Range<u64>, space: &Space) -> Range<u64> {
+    fn zero_edges(&mut self, range: Range<u64>, edit: &mut Edit<'_>) -> Result<Range<u64>> {
         let (first, last) = (range.start.div_ceil(PAGE), range.end / PAGE);
         if range.start < first * PAGE {
-            self.zero_within_page(range.start..range.end.min(first * PAGE), space);
+            self.zero_within_page(range.start..range.end.min(first * PAGE), edit)?;
         }
         if first <= last && last * PAGE < range.end {
-            self.zero_within_page(last * PAGE..range.end, space);
+            self.zero_within_page(last * PAGE..range.end, edit)?;
         }
-        first..last.max(first)
+        Ok(first..last.max(first))
     }
 
     /// Makes a hole of the bytes in `range`: whole pages are freed, parts of pages zeroed.
-    pub fn punch(&mut self, range: Range<u64>, space: &Space) {
-        let whole = self.zero_edges(range, space);
-        space.give_back_pages(self.remove(whole));
+    pub fn punch(&mut self, range: Range<u64>, edit: &mut Edit<'_>) -> Result<()> {
+        let whole = self.zero_edges(range, edit)?;
+        self.cut(whole, edit);
+        Ok(())
     }
 
     /// Makes the bytes in `range`, all of them allocated, read as zeroes.
-    pub fn zero(&mut self, range: Range<u64>, space: &Space) {
-        let whole = self.zero_edges(range, space);
-        let pages = self.remove(whole.clone());
-        if pages > 0 {
-            self.insert(whole.start, Extent::zeroes(pages));
+    pub fn zero(&mut self, range: Range<u64>, edit: &mut Edit<'_>) -> Result<()> {
+        let whole = self.zero_edges(range, edit)?;
+        if !whole.is_empty() {
+            self.put(whole.start, Extent::reserved(whole.end - whole.start), edit);
         }
+        Ok(())
     }
 
     /// Sets the size: frees what lies beyond, or extends with a hole.
-    pub fn truncate(&mut self, size: u64, space: &Space) {
-        if size < self.size || self.pages > 0 {
-            let last = size.div_ceil(PAGE);
-            self.zero_within_page(size..last * PAGE, space);
-            space.give_back_pages(self.remove(last..u64::MAX));
-        }
+    pub fn truncate(&mut self, size: u64, edit: &mut Edit<'_>) -> Result<()> {
+        self.clear_tail(size, edit)?;
+        self.cut(size.div_ceil(PAGE)..u64::MAX, edit);
         self.size = size;
+        Ok(())
+    }
+
+    /// Frees everything.
+    pub fn clear(&mut self, edit: &mut Edit<'_>) {
+        self.cut(0..u64::MAX, edit);
+        self.size = 0;
+    }
+
+    /// Makes the size at least `size`.
+    pub fn extend(&mut self, size: u64, edit: &mut Edit<'_>) -> Result<()> {
+        self.clear_tail(size, edit)?;
+        self.size = self.size.max(size);
+        Ok(())
     }
 
     /// Allocates every page of `pages` that is a hole.
-    pub fn reserve(&mut self, pages: Range<u64>, space: &Space) -> outrigger_core::Result<()> {
-        let holes = self.holes(pages);
-        space.take_pages(holes.iter().map(|hole| hole.end - hole.start).sum())?;
-        for hole in holes {
-            self.insert(hole.start, Extent::zeroes(hole.end - hole.start));
+    pub fn reserve(&mut self, pages: Range<u64>, edit: &mut Edit<'_>) -> Result<()> {
+        let holes = self.holes(pages.clone());
+        if !holes.is_empty() {
+            edit.space.take_pages(holes.iter().map(|hole| hole.end - hole.start).sum())?;
+            self.fill(holes);
+            edit.changes.push(Change::Reserve(pages));
         }
         Ok(())
+    }
+
+    fn fill(&mut self, holes: Vec<Range<u64>>) {
+        for hole in holes {
+            self.insert(hole.start, Extent::reserved(hole.end - hole.start));
+        }
     }
 
     fn holes(&self, pages: Range<u64>) -> Vec<Range<u64>> {
@@ -294,32 +458,63 @@ impl Content {
     }
 
     /// Removes `pages` and moves what follows down.
-    pub fn collapse(&mut self, pages: Range<u64>, space: &Space) {
+    pub fn collapse(&mut self, pages: Range<u64>, edit: &mut Edit<'_>) {
+        let before = self.pages;
+        self.move_down(pages.clone(), &mut edit.freed);
+        edit.space.give_back_pages(before - self.pages);
+        self.size -= (pages.end - pages.start) * PAGE;
+        edit.changes.push(Change::Collapse(pages));
+    }
+
+    fn move_down(&mut self, pages: Range<u64>, freed: &mut Vec<Extent>) {
         let count = pages.end - pages.start;
-        space.give_back_pages(self.remove(pages.clone()));
+        self.remove(pages.clone(), freed);
         let tail = self.extents.split_off(&pages.end);
         self.extents.extend(tail.into_iter().map(|(first, extent)| (first - count, extent)));
-        self.size -= count * PAGE;
     }
 
     /// Moves what follows page `pages.start` up to make a hole of `pages`.
-    pub fn open_gap(&mut self, pages: Range<u64>) {
+    pub fn open_gap(&mut self, pages: Range<u64>, edit: &mut Edit<'_>) {
+        self.move_up(pages.clone());
+        self.size += (pages.end - pages.start) * PAGE;
+        edit.changes.push(Change::Gap(pages));
+    }
+
+    fn move_up(&mut self, pages: Range<u64>) {
         let count = pages.end - pages.start;
         self.split_at(pages.start);
         let tail = self.extents.split_off(&pages.start);
         self.extents.extend(tail.into_iter().map(|(first, extent)| (first + count, extent)));
-        self.size += count * PAGE;
     }
 
-    /// The extents of `pages`, cut to it, sharing their buffers.
-    pub fn share(&self, pages: Range<u64>) -> Vec<(u64, Extent)> {
+    /// The first `most` extents of `pages`, cut to it, sharing their runs; and up to which page they are all there are.
+    pub fn share(&self, pages: Range<u64>, most: usize) -> (Vec<(u64, Extent)>, u64) {
         let start = self.covering(pages.start).map_or(pages.start, |(first, _)| first);
         let cut = |(&first, extent): (&u64, &Extent)| {
             let from = first.max(pages.start);
             let to = (first + extent.pages).min(pages.end);
             (from, extent.part(from - first, to - from))
         };
-        self.extents.range(start..pages.end).map(cut).collect()
+        let mut found = self.extents.range(start..pages.end).map(cut);
+        let shared: Vec<_> = found.by_ref().take(most).collect();
+        let end = found.next().map_or(pages.end, |(first, _)| first);
+        (shared, end)
+    }
+
+    /// Makes `pages` what [`Content::share`] found, which is charged already.
+    pub fn take_in(
+        &mut self,
+        pages: Range<u64>,
+        extents: Vec<(u64, Extent)>,
+        edit: &mut Edit<'_>,
+    ) -> Result<()> {
+        self.clear_tail(pages.start * PAGE, edit)?;
+        self.cut(pages.clone(), edit);
+        for (page, extent) in extents {
+            self.put(page, extent, edit);
+        }
+        self.size = self.size.max(pages.end * PAGE);
+        Ok(())
     }
 
     /// The first byte at or after `offset` that is not in a hole.
@@ -345,28 +540,20 @@ impl Content {
     }
 }
 
-/// A buffer for `pages` pages with `data` at `skip` and `old` around it, with some room to grow in the last page.
-fn filled_buffer(old: &[u8], skip: u64, data: &[u8], pages: u64) -> Arc<[u8]> {
-    let needed = old.len().max(skip as usize + data.len());
-    if data.len() == needed && needed as u64 == pages * PAGE {
-        return Arc::from(data);
-    }
-    let before = (pages - 1) * PAGE;
-    let last = (needed as u64).saturating_sub(before).max(SMALLEST).next_power_of_two().min(PAGE);
-    let mut buf: Arc<[u8]> = iter::repeat_n(0, (before + last) as usize).collect();
-    if let Some(bytes) = Arc::get_mut(&mut buf) {
-        bytes[..old.len()].copy_from_slice(old);
-        bytes[skip as usize..][..data.len()].copy_from_slice(data);
-    }
-    buf
-}
-
-fn push_zeroes(chunks: &mut Vec<Bytes>, mut count: u64) {
-    while count > 0 {
-        let part = count.min(RUN);
-        chunks.push(Bytes::from_static(&ZEROES[..part as usize]));
-        count -= part;
-    }
+/// New pages that hold `data` from byte `skip` on, and around it what `old` has.
+fn new_pages(old: Option<&Extent>, skip: u64, data: &[u8], store: &Arc<Store>) -> Result<Extent> {
+    let end = skip + data.len() as u64;
+    let run = store.allocate(end.div_ceil(PAGE))?;
+    let copy = |range: Range<u64>| -> Result<()> {
+        let Some(from) = old.and_then(Extent::start).filter(|_| !range.is_empty()) else { return Ok(()) };
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        store.read(from * PAGE + range.start, &mut bytes)?;
+        store.write(run.first * PAGE + range.start, &bytes)
+    };
+    copy(0..skip)?;
+    copy(end..run.pages * PAGE)?;
+    store.write(run.first * PAGE + skip, data)?;
+    Ok(Extent::of(run))
 }
 
 #[cfg(test)]
@@ -377,47 +564,95 @@ mod tests {
         Space::new(1 << 40, 1)
     }
 
-    fn bytes(content: &Content, offset: u64, len: u64) -> Vec<u8> {
-        content.read(offset, len).concat()
+    fn bytes(content: &Content, offset: u64, len: u64, store: &Arc<Store>) -> Vec<u8> {
+        content.read(offset, len, store).and_then(Payload::into_bytes).unwrap().to_vec()
     }
 
     #[test]
     fn what_was_read_does_not_change() {
-        let (space, mut content) = (space(), Content::default());
-        content.write(0, &[1; 10_000], &space);
-        let before = content.read(0, 10_000);
-        content.write(5000, &[2; 100], &space);
-        content.truncate(0, &space);
-        assert!(before.concat().iter().all(|&byte| byte == 1));
+        let (space, store, mut content) = (space(), Store::private(), Content::default());
+        for len in [10_000, 1 << 20] {
+            let edit = &mut Edit::new(&space, &store);
+            content.write(0, &vec![1; len], edit).unwrap();
+            let before = content.read(0, len as u64, &store).unwrap();
+            content.write(5000, &[2; 100], edit).unwrap();
+            content.truncate(0, edit).unwrap();
+            edit.freed.clear();
+            assert!(before.into_bytes().unwrap().iter().all(|&byte| byte == 1), "{len}");
+        }
         assert_eq!(space.bytes().1, 1 << 40, "all pages were given back");
     }
 
     #[test]
     fn small_appends_share_a_page() {
-        let (space, mut content) = (space(), Content::default());
+        let (space, store, mut content) = (space(), Store::private(), Content::default());
+        let edit = &mut Edit::new(&space, &store);
         let mut expected = Vec::new();
         for i in 0..3000_u64 {
             let piece = [i as u8; 7];
-            assert_eq!(content.write(expected.len() as u64, &piece, &space), 7);
+            assert_eq!(content.write(expected.len() as u64, &piece, edit).unwrap(), 7);
             expected.extend_from_slice(&piece);
         }
-        assert_eq!(bytes(&content, 0, u64::MAX), expected);
+        assert_eq!(bytes(&content, 0, u64::MAX, &store), expected);
         assert_eq!(content.pages(), 21_000_u64.div_ceil(PAGE));
+        assert_eq!(content.extents().count(), 1, "pages that follow each other are one extent");
     }
 
     #[test]
     fn a_write_stops_where_space_does() {
-        let (space, mut content) = (Space::new(3 * PAGE, 1), Content::default());
-        assert_eq!(content.write(PAGE / 2, &vec![1; 1 << 20], &space), (3 * PAGE - PAGE / 2) as usize);
-        assert_eq!(content.write(0, &[2; 10], &space), 10, "an allocated page needs no space");
-        assert_eq!(content.write(1 << 30, &[2; 10], &space), 0);
+        let (space, store, mut content) = (Space::new(3 * PAGE, 1), Store::private(), Content::default());
+        let edit = &mut Edit::new(&space, &store);
+        let mut write = |offset, data: &[u8]| content.write(offset, data, edit).unwrap();
+        assert_eq!(write(PAGE / 2, &vec![1; 1 << 20]), (3 * PAGE - PAGE / 2) as usize);
+        assert_eq!(write(0, &[2; 10]), 10, "an allocated page needs no space");
+        assert_eq!(write(1 << 30, &[2; 10]), 0);
         assert_eq!(content.size, 3 * PAGE);
+    }
+
+    #[test]
+    fn bytes_behind_the_end_never_come_back() {
+        let (space, store, mut content) = (space(), Store::private(), Content::default());
+        let edit = &mut Edit::new(&space, &store);
+        for extend in [0, 1, 2] {
+            content.write(0, &[1; 200], edit).unwrap();
+            content.truncate(100, edit).unwrap();
+            match extend {
+                0 => content.truncate(300, edit).unwrap(),
+                1 => assert_eq!(content.write(299, &[0], edit).unwrap(), 1),
+                _ => content.extend(300, edit).unwrap(),
+            }
+            let mut expected = [0; 300];
+            expected[..100].fill(1);
+            assert_eq!(bytes(&content, 0, u64::MAX, &store), expected, "{extend}");
+            content.truncate(0, edit).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_copy_and_what_it_was_made_of_go_their_own_ways() {
+        let (space, store) = (space(), Store::private());
+        let (mut one, mut other) = (Content::default(), Content::default());
+        let edit = &mut Edit::new(&space, &store);
+        one.write(0, &[1; 3 * PAGE as usize], edit).unwrap();
+        let (extents, end) = one.share(0..3, 10);
+        assert_eq!((extents.len(), end), (1, 3));
+        space.take_pages(3).unwrap();
+        other.take_in(0..3, extents, edit).unwrap();
+        one.write(PAGE + 5, &[2; 10], edit).unwrap();
+        other.write(2 * PAGE, &[3; 10], edit).unwrap();
+        one.truncate(0, edit).unwrap();
+        edit.freed.clear();
+        let mut expected = [1; 3 * PAGE as usize];
+        expected[2 * PAGE as usize..][..10].fill(3);
+        assert!(bytes(&other, 0, u64::MAX, &store) == expected);
     }
 
     /// Every change against a plain vector, with offsets that meet, touch and miss page borders.
     #[test]
     fn ranges_do_what_a_plain_vector_would() {
-        let (space, mut content, mut plain) = (space(), Content::default(), Vec::<u8>::new());
+        let (space, store) = (space(), Store::private());
+        let (mut content, mut plain) = (Content::default(), Vec::<u8>::new());
+        let (mut redone, elsewhere) = (Content::default(), Store::private());
         let mut state = 1_u64;
         let mut random = |below: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -427,46 +662,53 @@ mod tests {
             let start = random(40) * PAGE / 2 + random(3);
             let len = 1 + random(8) * PAGE / 2 + random(3);
             let (from, to) = (start as usize, (start + len) as usize);
+            let edit = &mut Edit::new(&space, &store);
             match random(6) {
                 0 | 1 => {
                     let data = vec![round as u8 | 1; len as usize];
-                    content.write(start, &data, &space);
+                    content.write(start, &data, edit).unwrap();
                     plain.resize(plain.len().max(to), 0);
                     plain[from..to].copy_from_slice(&data);
                 }
                 2 => {
-                    content.truncate(start, &space);
+                    content.truncate(start, edit).unwrap();
                     plain.resize(from, 0);
                 }
                 3 => {
-                    content.punch(start..start + len, &space);
+                    content.punch(start..start + len, edit).unwrap();
                     let to = to.min(plain.len());
                     plain[from.min(to)..to].fill(0);
                 }
                 4 => {
                     let pages = start / PAGE..(start + len).div_ceil(PAGE);
-                    content.reserve(pages, &space).unwrap();
-                    content.zero(start..start + len, &space);
+                    content.reserve(pages, edit).unwrap();
+                    content.zero(start..start + len, edit).unwrap();
                     let to = to.min(plain.len());
                     plain[from.min(to)..to].fill(0);
                 }
                 _ if round % 2 == 0 && start > 0 && ((start / PAGE + 1) * PAGE) < plain.len() as u64 => {
                     let page = start / PAGE;
-                    content.collapse(page..page + 1, &space);
+                    content.collapse(page..page + 1, edit);
                     plain.drain((page * PAGE) as usize..((page + 1) * PAGE) as usize);
                 }
                 _ if (start / PAGE * PAGE) < plain.len() as u64 => {
                     let page = start / PAGE;
-                    content.open_gap(page..page + 1);
+                    content.open_gap(page..page + 1, edit);
                     let at = (page * PAGE) as usize;
                     plain.splice(at..at, vec![0; PAGE as usize]);
                 }
                 _ => {}
             }
             assert_eq!(content.size, plain.len() as u64, "round {round}");
-            assert!(bytes(&content, 0, u64::MAX) == plain, "round {round}");
+            assert!(bytes(&content, 0, u64::MAX, &store) == plain, "round {round}");
+            for change in edit.changes.drain(..) {
+                assert!(redone.redo(change, &elsewhere));
+            }
+            let holes = |content: &Content| content.holes(0..100);
+            assert_eq!(holes(&redone), holes(&content), "round {round}: what the log says");
+            assert_eq!(redone.pages(), content.pages());
         }
-        content.truncate(0, &space);
+        content.truncate(0, &mut Edit::new(&space, &store)).unwrap();
         assert_eq!(space.bytes().1, 1 << 40);
     }
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Regular files: opening, reading, writing, attributes.
 
-use crate::content::PAGE;
+use crate::content::{Content, Edit, PAGE};
+use crate::group::NAMES;
 use crate::handle;
-use crate::inode::{Body, Inode, State, is_privileged};
-use crate::tree::{Seed, find, make_in, make_inode};
+use crate::inode::{Inode, State, is_privileged};
+use crate::log::Room;
+use crate::record::{CHANGE_WORDS, INODE_WORDS};
+use crate::tree::{Life, Seed, find, make, make_inode};
 use crate::{FILE_MAX, Mem};
+use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{
     Access, Create, GetAttr, Open, OpenFlags, Read, ReadLink, Seek, SetAttr, TmpFile, Whence, Write,
@@ -33,12 +37,14 @@ fn open_inode(mem: &Mem, cx: &Cx, inode: &Inode, flags: OpenFlags) -> Result<Ope
         }
     }
     if flags.contains(OpenFlags::TRUNC) && flags.writes() {
+        let mut group = mem.change(Room::Less(INODE_WORDS + CHANGE_WORDS))?;
+        let mut edit = mem.edit();
         let mut state = inode.state.write();
-        state.content_mut()?.truncate(0, &mem.space);
-        if !is_privileged(cx) {
-            state.kill_setid();
-        }
-        state.touch(mem.now());
+        state.content_mut()?.truncate(0, &mut edit)?;
+        changed(cx, &mut state, mem.now());
+        group.content(inode, edit);
+        group.inode(inode, &state);
+        group.commit();
     }
     Ok(opened(flags))
 }
@@ -48,10 +54,8 @@ pub(crate) fn open(mem: &Mem, cx: &Cx, op: &Open) -> Result<Opened> {
 }
 
 pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
-    let dir = mem.table.get(op.dir)?;
     loop {
-        let made = make_in(mem, cx, &dir, &mut dir.state.write(), &op.name, Seed::file(op.mode));
-        match made {
+        match make(mem, cx, op.dir, &op.name, Seed::file(op.mode)) {
             Ok(inode) => return Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) }),
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
             Err(error) => return Err(error),
@@ -77,29 +81,27 @@ pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
 }
 
 pub(crate) fn tmpfile(mem: &Mem, cx: &Cx, op: &TmpFile) -> Result<Created> {
+    let mut group = mem.change(Room::More(NAMES))?;
     let dir = mem.table.get(op.dir)?;
     let state = dir.state.read();
     state.names()?;
-    let inode = make_inode(mem, cx, (dir.ino, &state), Seed::file(op.mode), false)?;
     // An O_EXCL temporary file is one that must never get a name (open(2)).
-    if op.flags.contains(OpenFlags::EXCL) {
-        inode.state.write().unnamed = false;
-    }
+    let life = if op.flags.contains(OpenFlags::EXCL) { Life::Nameless } else { Life::Unnamed };
+    let inode = make_inode(mem, cx, (dir.ino, &state), Seed::file(op.mode), life, &mut group)?;
+    group.commit();
     Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) })
 }
 
 pub(crate) fn read(mem: &Mem, op: &Read) -> Result<Payload> {
     let updates_atime = handle::check_read(op.handle)?;
+    mem.tend_log();
     let inode = mem.table.get(op.node)?;
-    let mut chunks = inode.state.read().content()?.read(op.offset, op.len.into());
+    let state = inode.state.read();
+    let data = state.content()?.read(op.offset, op.len.into(), &mem.store)?;
     if updates_atime {
-        inode.mark_read(mem.now());
+        inode.mark_read(mem.now(), mem.log());
     }
-    Ok(match chunks.len() {
-        0 => Payload::EMPTY,
-        1 => Payload::Bytes(chunks.swap_remove(0)),
-        _ => Payload::Chunks(chunks),
-    })
+    Ok(data)
 }
 
 /// Whether the request is a write of an unprivileged program. Write-back of the kernel's cache is nobody's.
@@ -115,31 +117,57 @@ pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
         Payload::Chunks(chunks) => chunks,
         other => vec![other.into_bytes()?],
     };
+    let len: usize = chunks.iter().map(Bytes::len).sum();
+    let mut group = mem.change(Room::More(INODE_WORDS + content_words(len, chunks.len())))?;
+    let mut edit = mem.edit();
     let mut state = inode.state.write();
     let content = state.content_mut()?;
     let offset = if appends { content.size } else { op.offset };
-    let mut left = FILE_MAX.checked_sub(offset).ok_or(Errno::EFBIG)?;
-    let mut done = 0;
-    for chunk in &chunks {
-        let part = &chunk[..chunk.len().min(left as usize)];
-        let count = content.write(offset + done, part, &mem.space);
-        done += count as u64;
-        left -= count as u64;
-        if count < chunk.len() {
-            break;
-        }
-    }
-    if done == 0 && chunks.iter().any(|chunk| !chunk.is_empty()) {
-        let full = Errno::ENOSPC.because("the tree in memory has reached its size limit");
-        return Err(if left == 0 { Errno::EFBIG.into() } else { full });
-    }
-    if done > 0 {
+    let left = FILE_MAX.checked_sub(offset).ok_or(Errno::EFBIG)?;
+    let done = write_chunks(content, offset, left, &chunks, &mut edit);
+    if done.as_ref().is_ok_and(|&done| done > 0) {
         state.touch(mem.now());
         if unprivileged {
             state.kill_setid();
         }
     }
-    Ok(Count(done))
+    group.content(&inode, edit);
+    group.inode(&inode, &state);
+    group.commit();
+    done.map(Count)
+}
+
+/// The most words that writing `len` bytes in so many pieces adds to a group: each page may become an extent, and so
+/// may the one with the end of the file.
+pub(crate) fn content_words(len: usize, pieces: usize) -> usize {
+    CHANGE_WORDS * (len / PAGE as usize + 2 * pieces + 1)
+}
+
+/// Writes as much as there is space for, at most `left` bytes; fails only when nothing was written.
+fn write_chunks(
+    content: &mut Content,
+    offset: u64,
+    left: u64,
+    chunks: &[Bytes],
+    edit: &mut Edit<'_>,
+) -> Result<u64> {
+    let mut done = 0;
+    for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+        let part = &chunk[..chunk.len().min((left - done) as usize)];
+        let count = match content.write(offset + done, part, edit) {
+            Ok(_) if left == 0 => return Err(Errno::EFBIG.into()),
+            Ok(0) if done == 0 => {
+                return Err(Errno::ENOSPC.because("the tree in memory has reached its size limit"));
+            }
+            Err(error) if done == 0 => return Err(error),
+            written => written.unwrap_or(0),
+        };
+        done += count as u64;
+        if count < chunk.len() {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 pub(crate) fn seek(mem: &Mem, op: &Seek) -> Result<Offset> {
@@ -154,13 +182,12 @@ pub(crate) fn seek(mem: &Mem, op: &Seek) -> Result<Offset> {
 }
 
 pub(crate) fn readlink(mem: &Mem, node: &ReadLink) -> Result<Target> {
+    mem.tend_log();
     let inode = mem.table.get(node.node)?;
-    let target = match &inode.state.read().body {
-        Body::Link(target) => target.clone(),
-        _ => return Err(Errno::EINVAL.because("not a symbolic link")),
-    };
-    inode.mark_read(mem.now());
-    Ok(target)
+    let state = inode.state.read();
+    let target = state.body.target().ok_or_else(|| Errno::EINVAL.because("not a symbolic link"))?;
+    inode.mark_read(mem.now(), mem.log());
+    Ok(target.clone())
 }
 
 pub(crate) fn getattr(mem: &Mem, op: &GetAttr) -> Result<Attrs> {
@@ -174,6 +201,8 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
     if let (Some(handle), Some(_)) = (op.handle, op.attrs.size) {
         handle::check_write(handle)?;
     }
+    let mut group = mem.change(Room::Less(INODE_WORDS + 2 * CHANGE_WORDS))?;
+    let mut edit = mem.edit();
     let now = mem.now();
     let mut state = inode.state.write();
     // Everything that can fail comes before anything that changes.
@@ -182,7 +211,7 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
         if size > FILE_MAX {
             return Err(Errno::EFBIG.into());
         }
-        content.truncate(size, &mem.space);
+        content.truncate(size, &mut edit)?;
         state.mtime = now;
     }
     set_owner_and_mode(cx, &inode, &mut state, &op.attrs);
@@ -199,6 +228,9 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
     if op.attrs != SetAttrs::default() {
         state.ctime = op.attrs.ctime.unwrap_or(now);
     }
+    group.content(&inode, edit);
+    group.inode(&inode, &state);
+    group.commit();
     Ok(Attrs { attr: inode.attr(&state), ttl: mem.options.ttl })
 }
 

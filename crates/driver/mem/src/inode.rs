@@ -2,12 +2,15 @@
 //! One file of any kind: what never changes, and its state behind one lock.
 //!
 //! # Order of locks
-//! First `Mem::topology`, then states of directories, then the state of one file that is no directory.
-//! Only the holder of the first may hold the states of two directories: so no cycle is possible.
+//! First `Mem::topology`, then states of directories, then states of files that are no directories, by their numbers,
+//! then advisory locks, then the log, then the table. Only the holder of the first may hold the states of two
+//! directories: so no cycle is possible. What an operation changes stays locked until its group is in the log.
 
 use crate::content::{Content, PAGE};
 use crate::locks::Locks;
+use crate::log::Log;
 use crate::names::Names;
+use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Result, Target, Time};
 use parking_lot::{Mutex, RwLock};
@@ -19,6 +22,8 @@ const SET_UID: u32 = 0o4000;
 pub(crate) const SET_GID: u32 = 0o2000;
 /// Execute permission of the group.
 const GROUP_EXEC: u32 = 0o0010;
+/// Set in `Inode::lookups` while a door also refers to the inode as often as a former process knew.
+const INHERITED: u64 = 1 << 63;
 /// `Inode::read_at` when nothing was read since the access time was last set.
 const NOT_READ: i64 = i64::MIN;
 /// What a directory's size grows by with each name, in bytes.
@@ -78,6 +83,16 @@ pub(crate) enum Body {
     Special,
 }
 
+impl Body {
+    /// Where a symbolic link leads.
+    pub fn target(&self) -> Option<&Target> {
+        match self {
+            Body::Link(target) => Some(target),
+            _ => None,
+        }
+    }
+}
+
 /// What a new inode starts with.
 pub(crate) struct Birth {
     pub kind: FileKind,
@@ -87,14 +102,18 @@ pub(crate) struct Birth {
     pub nlink: u32,
     pub rdev: u32,
     pub parent: u64,
+    /// Whether it may be given a first name later.
+    pub unnamed: bool,
+    /// References its maker holds.
+    pub references: u64,
     pub time: Time,
     pub body: Body,
 }
 
 impl Inode {
-    /// A new inode that one reference is held to.
+    /// A new inode.
     pub fn new(ino: u64, birth: Birth) -> Self {
-        let Birth { kind, mode, uid, gid, nlink, rdev, parent, time, body } = birth;
+        let Birth { kind, mode, uid, gid, nlink, rdev, parent, unnamed, references, time, body } = birth;
         let state = State {
             mode,
             uid,
@@ -104,7 +123,7 @@ impl Inode {
             mtime: time,
             ctime: time,
             dead: false,
-            unnamed: nlink == 0,
+            unnamed,
             xattrs: Xattrs::default(),
             body,
         };
@@ -113,11 +132,59 @@ impl Inode {
             kind,
             rdev,
             btime: time,
-            lookups: AtomicU64::new(1),
+            lookups: AtomicU64::new(references),
             parent: AtomicU64::new(parent),
             read_at: AtomicI64::new(NOT_READ),
             locks: Mutex::default(),
             state: RwLock::new(state),
+        }
+    }
+
+    /// An inode of a former process.
+    pub fn restored(facts: Facts, referenced: bool, xattrs: Xattrs, body: Body, locks: Locks) -> Self {
+        let state = State {
+            mode: facts.mode,
+            uid: facts.uid,
+            gid: facts.gid,
+            nlink: facts.nlink,
+            atime: facts.atime,
+            mtime: facts.mtime,
+            ctime: facts.ctime,
+            dead: false,
+            unnamed: facts.unnamed,
+            xattrs,
+            body,
+        };
+        Inode {
+            ino: facts.ino,
+            kind: facts.kind,
+            rdev: facts.rdev,
+            btime: facts.btime,
+            lookups: AtomicU64::new(if referenced { INHERITED } else { 0 }),
+            parent: AtomicU64::new(facts.parent),
+            read_at: AtomicI64::new(NOT_READ),
+            locks: Mutex::new(locks),
+            state: RwLock::new(state),
+        }
+    }
+
+    /// The attributes as the log has them.
+    pub fn facts(&self, state: &State) -> Facts {
+        Facts {
+            ino: self.ino,
+            kind: self.kind,
+            mode: state.mode,
+            uid: state.uid,
+            gid: state.gid,
+            nlink: state.nlink,
+            rdev: self.rdev,
+            parent: self.parent.load(Relaxed),
+            size: state.content().map_or(0, |content| content.size),
+            unnamed: state.unnamed,
+            btime: self.btime,
+            atime: self.atime(state),
+            mtime: state.mtime,
+            ctime: state.ctime,
         }
     }
 
@@ -126,25 +193,57 @@ impl Inode {
     }
 
     /// Counts one reference. The caller holds the lock of a directory that names the inode, or a reference.
-    pub fn reference(&self) {
-        self.lookups.fetch_add(1, Relaxed);
+    pub fn reference(&self, log: Option<&Log>) {
+        let more = |held: u64| (held > 0 || log.is_none()).then(|| held + 1);
+        if self.lookups.fetch_update(Relaxed, Relaxed, more).is_err() {
+            // The first and the last are in the log, in the right order.
+            let _order = self.locks.lock();
+            if self.lookups.fetch_add(1, Relaxed) == 0 {
+                self.note_reference(log, true);
+            }
+        }
     }
 
     /// Returns references; answers whether none is left.
-    pub fn unreference(&self, count: u64) -> bool {
-        let rest = |held: u64| Some(held.saturating_sub(count));
-        let held = self.lookups.fetch_update(Relaxed, Relaxed, rest).unwrap_or(0);
-        held <= count
+    ///
+    /// A door returns all it has at once, except one it has only just been given. So when more are returned than were
+    /// counted by this process, those of the former ones are among them.
+    pub fn unreference(&self, count: u64, log: Option<&Log>) -> bool {
+        let rest = |held: u64| if count > held & !INHERITED { 0 } else { held - count };
+        let some_left = |held: u64| Some(rest(held)).filter(|&rest| rest > 0);
+        if self.lookups.fetch_update(Relaxed, Relaxed, some_left).is_ok() {
+            return false;
+        }
+        let _order = self.locks.lock();
+        let held = self.lookups.fetch_update(Relaxed, Relaxed, |held| Some(rest(held))).unwrap_or(0);
+        let is_last = rest(held) == 0;
+        if is_last && held > 0 {
+            self.note_reference(log, false);
+        }
+        is_last
+    }
+
+    fn note_reference(&self, log: Option<&Log>, yes: bool) {
+        if let Some(log) = log {
+            let mut words = Vec::with_capacity(3);
+            Record::Referenced { ino: self.ino, yes }.put(&mut words);
+            log.note(&words);
+        }
     }
 
     pub fn is_referenced(&self) -> bool {
         self.lookups.load(Relaxed) > 0
     }
 
-    /// Remembers that the content was read at `now`.
-    pub fn mark_read(&self, now: Time) {
+    /// Remembers that the content was read at `now`. The caller holds the state.
+    pub fn mark_read(&self, now: Time, log: Option<&Log>) {
         let nanos = now.secs.saturating_mul(1_000_000_000).saturating_add(now.nanos.into());
         self.read_at.store(nanos, Relaxed);
+        if let Some(log) = log {
+            let mut words = Vec::with_capacity(3);
+            Record::Read { ino: self.ino, nanos }.put(&mut words);
+            log.note(&words);
+        }
     }
 
     /// Sets the access time. The caller holds the state exclusively.
@@ -156,7 +255,7 @@ impl Inode {
     fn atime(&self, state: &State) -> Time {
         match self.read_at.load(Relaxed) {
             NOT_READ => state.atime,
-            nanos => Time::new(nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000) as u32),
+            nanos => time_of_nanos(nanos),
         }
     }
 
@@ -198,6 +297,7 @@ impl State {
     /// The content of a regular file, to be changed.
     pub fn content_mut(&mut self) -> Result<&mut Content> {
         match &mut self.body {
+            Body::File(_) if self.dead => Err(Errno::ESTALE.because("the file was removed")),
             Body::File(content) => Ok(content),
             other => Err(not_a_file(other)),
         }
@@ -226,6 +326,22 @@ impl State {
         self.ctime = now;
     }
 
+    /// Counts one name less of a file that is no directory.
+    pub fn lose_name(&mut self, now: Time) {
+        self.nlink = self.nlink.saturating_sub(1);
+        self.ctime = now;
+    }
+
+    /// Takes an empty directory out of use. The caller holds `Mem::topology` and removes its name.
+    pub fn bury(&mut self, now: Time) -> Result<()> {
+        if !self.names()?.is_empty() {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        self.nlink = 0;
+        self.ctime = now;
+        Ok(())
+    }
+
     /// Clears the set-id bits as a write by an unprivileged user does: set-group-id only where it does not stand
     /// for mandatory locking (no execute permission for the group).
     pub fn kill_setid(&mut self) {
@@ -234,6 +350,11 @@ impl State {
             self.mode &= !SET_GID;
         }
     }
+}
+
+/// The time `nanos` nanoseconds after the epoch.
+pub(crate) fn time_of_nanos(nanos: i64) -> Time {
+    Time::new(nanos.div_euclid(1_000_000_000), nanos.rem_euclid(1_000_000_000) as u32)
 }
 
 fn not_a_file(body: &Body) -> Error {

@@ -27,25 +27,33 @@
 //! and returns the file's own buffers, which are replaced rather than changed while somebody reads them.
 #![forbid(unsafe_code)]
 
+mod compact;
 mod content;
 mod file;
+mod group;
 mod handle;
 mod inode;
 mod locks;
+mod log;
 mod names;
 mod options;
 mod range;
+mod record;
 mod rename;
 mod space;
+mod store;
 mod table;
+mod takeover;
 mod tree;
 mod xattr;
 
 pub use options::Options;
 
 use bytes::Bytes;
+use group::NAMES;
 use inode::{Birth, Body, Inode};
 use locks::Waits;
+use log::Log;
 use names::Names;
 use outrigger_core::ops::*;
 use outrigger_core::reply::*;
@@ -54,8 +62,10 @@ use outrigger_core::{
     Request, Result, Target, Time, XattrName,
 };
 use parking_lot::Mutex;
+use record::Record;
 use space::Space;
 use std::sync::Arc;
+use store::Store;
 use table::Table;
 
 /// The largest size of a file in bytes, as `off_t` has it.
@@ -71,6 +81,8 @@ pub struct Mem {
     clock: Arc<dyn Clock>,
     space: Space,
     table: Table,
+    store: Arc<Store>,
+    log: Option<Log>,
     waits: Waits,
     /// Held by whatever moves or removes directories.
     topology: Mutex<()>,
@@ -79,11 +91,16 @@ pub struct Mem {
 }
 
 impl Mem {
-    /// An empty tree whose times come from `clock`.
+    /// An empty tree whose times come from `clock`. It ends with this process.
     pub fn new(options: Options, clock: Arc<dyn Clock>) -> Self {
+        Mem::planted(options, clock, Store::private(), None)
+    }
+
+    /// A tree with nothing but its root.
+    fn planted(options: Options, clock: Arc<dyn Clock>, store: Arc<Store>, log: Option<Log>) -> Self {
         let time = clock.wall();
-        let table = Table::new();
-        table.add(Birth {
+        let nanos = time.secs.wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
+        let birth = Birth {
             kind: FileKind::Directory,
             mode: options.mode,
             uid: options.uid,
@@ -91,22 +108,52 @@ impl Mem {
             nlink: 2,
             rdev: 0,
             parent: Node::ROOT.0,
+            unnamed: false,
+            references: 1,
             time,
             body: Body::Dir(Names::default()),
-        });
-        let space = Space::new(options.size, options.inodes);
+        };
+        let mem = Mem::bare(options, clock, store, log, Generation(nanos as u64));
         // The root counts, and a tree without room for it would be of no use.
-        let _ = space.take_inode();
-        let nanos = time.secs.wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
+        let _ = mem.space.take_inode();
+        let root = Arc::new(Inode::new(mem.table.next_number(), birth));
+        if let Some(log) = &mem.log {
+            log.append(&mem.tree_record(), || {});
+        }
+        let mut group = mem.change_anyway(NAMES);
+        group.born(&root);
+        group.commit();
+        drop(group);
+        if let Some(log) = &mem.log {
+            log.begin_tree();
+        }
+        mem
+    }
+
+    /// A tree without any inode.
+    fn bare(
+        options: Options,
+        clock: Arc<dyn Clock>,
+        store: Arc<Store>,
+        log: Option<Log>,
+        generation: Generation,
+    ) -> Self {
+        let space = Space::new(options.size, options.inodes);
         Mem {
             options,
             clock,
             space,
-            table,
+            table: Table::new(),
+            store,
+            log,
             waits: Waits::default(),
             topology: Mutex::new(()),
-            generation: Generation(nanos as u64),
+            generation,
         }
+    }
+
+    fn log(&self) -> Option<&Log> {
+        self.log.as_ref()
     }
 
     fn now(&self) -> Time {
@@ -124,14 +171,21 @@ impl Mem {
         }
     }
 
+    /// Returns references. The caller holds no lock of an inode.
     fn forget_inode(&self, inode: &Inode, count: u64) {
-        if inode.unreference(count) && inode.state.read().nlink == 0 {
+        self.tend_log();
+        if inode.unreference(count, self.log()) && inode.state.read().nlink == 0 {
             self.reap(inode);
         }
     }
 
-    /// Removes an inode that has neither names nor references.
+    /// Removes an inode that has neither names nor references. The caller holds no lock of an inode.
     fn reap(&self, inode: &Inode) {
+        if inode.is_referenced() {
+            return;
+        }
+        let mut group = self.change_anyway(2);
+        let mut edit = self.edit();
         let mut state = inode.state.write();
         if state.nlink > 0 || state.dead || inode.is_referenced() {
             return;
@@ -139,8 +193,12 @@ impl Mem {
         state.dead = true;
         self.space.give_back_bytes(state.xattrs.charge());
         if let Body::File(content) = &mut state.body {
-            content.truncate(0, &self.space);
+            content.clear(&mut edit);
         }
+        edit.changes.clear();
+        group.push(|| Record::Gone(inode.ino));
+        group.content(inode, edit);
+        group.commit();
         drop(state);
         self.space.give_back_inode();
         self.table.remove(inode.ino);
@@ -149,6 +207,13 @@ impl Mem {
     /// Nothing is kept anywhere but in memory, so all there is to check is that the file exists.
     fn synced(&self, node: Node) -> Result<()> {
         self.table.get(node).map(drop)
+    }
+}
+
+impl Drop for Mem {
+    /// Leaves the content to whoever takes over.
+    fn drop(&mut self) {
+        self.store.end();
     }
 }
 

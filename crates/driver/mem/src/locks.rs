@@ -2,6 +2,9 @@
 //! Advisory locks: POSIX locks of ranges (fcntl(2)) and locks of whole open files (flock(2)).
 
 use crate::Mem;
+use crate::inode::Inode;
+use crate::log::Room;
+use crate::record::Record;
 use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
 use outrigger_core::{Cx, Errno, LockOwner, Node, Result};
 use parking_lot::Mutex;
@@ -10,6 +13,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
+
+/// The most words of a record of a lock.
+const LOCK_WORDS: usize = 7;
 
 /// The locks of one file.
 #[derive(Default)]
@@ -85,7 +91,7 @@ impl Locks {
     }
 
     /// Gives `owner` this kind of lock on the range: cuts what it held there, and joins neighbours of one kind.
-    fn apply(&mut self, flock: bool, owner: LockOwner, mut lock: Lock) {
+    pub fn apply(&mut self, flock: bool, owner: LockOwner, mut lock: Lock) {
         let list = self.list(flock);
         let mut rest = Vec::new();
         list.retain(|held| {
@@ -115,6 +121,21 @@ impl Locks {
             rest.push(lock);
         }
         list.extend(rest.into_iter().map(|lock| Held { owner, lock }));
+    }
+
+    /// Takes all locks of one kind from `owner`; answers whether there was one.
+    pub fn release(&mut self, flock: bool, owner: LockOwner) -> bool {
+        let list = self.list(flock);
+        let before = list.len();
+        list.retain(|held| held.owner != owner);
+        list.len() < before
+    }
+
+    /// All locks as records of the inode `ino`.
+    pub fn records(&self, ino: u64) -> impl Iterator<Item = Record> {
+        let record =
+            move |flock| move |held: &Held| Record::Lock { ino, flock, owner: held.owner, lock: held.lock };
+        self.ranges.iter().map(record(false)).chain(self.wholes.iter().map(record(true)))
     }
 
     /// Everyone who waited; their waits are over until they look again.
@@ -164,9 +185,13 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetLock) -> Result<()> {
     }
     if op.flock && lock.kind != LockKind::Unlock {
         // flock(2): a conversion first removes the lock held, so that two converting holders cannot wait for each other.
-        release(mem, &inode.locks, op.owner, &[true]);
+        release(mem, &inode, op.owner, &[true]);
     }
     loop {
+        let mut group = mem.change(match lock.kind {
+            LockKind::Unlock => Room::Less(LOCK_WORDS),
+            _ => Room::More(LOCK_WORDS),
+        })?;
         let mut locks = inode.locks.lock();
         let blocker = match lock.kind {
             LockKind::Unlock => None,
@@ -174,6 +199,8 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetLock) -> Result<()> {
         };
         let Some(blocker) = blocker else {
             locks.apply(op.flock, op.owner, lock);
+            group.push(|| Record::Lock { ino: inode.ino, flock: op.flock, owner: op.owner, lock });
+            group.commit();
             let waiters = locks.take_waiters(&mem.waits);
             drop(locks);
             wake(waiters);
@@ -188,7 +215,7 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetLock) -> Result<()> {
         }
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         locks.waiters.push(Waiter { noted: (!op.flock).then_some(op.owner), waker: waker.clone() });
-        drop(locks);
+        drop((locks, group));
         wait(mem, cx, &inode.locks, &waker)?;
     }
 }
@@ -212,23 +239,27 @@ fn wait(mem: &Mem, cx: &Cx, locks: &Mutex<Locks>, waker: &Waker) -> Result<()> {
     }
 }
 
-fn release(mem: &Mem, locks: &Mutex<Locks>, owner: LockOwner, lists: &[bool]) {
-    let mut locks = locks.lock();
-    let before = locks.ranges.len() + locks.wholes.len();
-    for &flock in lists {
-        locks.list(flock).retain(|held| held.owner != owner);
+fn release(mem: &Mem, inode: &Inode, owner: LockOwner, kinds: &[bool]) {
+    let mut group = mem.change_anyway(2 * LOCK_WORDS);
+    let mut locks = inode.locks.lock();
+    let mut released = false;
+    for &flock in kinds {
+        if locks.release(flock, owner) {
+            group.push(|| Record::Unlocked { ino: inode.ino, flock, owner });
+            released = true;
+        }
     }
-    if locks.ranges.len() + locks.wholes.len() == before {
-        return;
+    if released {
+        group.commit();
+        let waiters = locks.take_waiters(&mem.waits);
+        drop(locks);
+        wake(waiters);
     }
-    let waiters = locks.take_waiters(&mem.waits);
-    drop(locks);
-    wake(waiters);
 }
 
 /// Releases the POSIX locks of `owner` on a file, and its flock(2) lock too when asked.
 pub(crate) fn release_all(mem: &Mem, node: Node, owner: LockOwner, flock: bool) -> Result<()> {
     let inode = mem.table.get(node)?;
-    release(mem, &inode.locks, owner, if flock { &[false, true] } else { &[false] });
+    release(mem, &inode, owner, if flock { &[false, true] } else { &[false] });
     Ok(())
 }

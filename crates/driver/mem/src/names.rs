@@ -19,6 +19,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// No names, in a directory that has given out cookies up to `last`.
+    pub fn starting_after(last: u64) -> Self {
+        Names { last, ..Names::default() }
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -32,26 +37,38 @@ impl Names {
         self.slots.get(cookie).map(|(_, inode)| inode)
     }
 
-    /// Adds a name that is not there yet.
-    pub fn insert(&mut self, name: &Name, inode: Arc<Inode>) -> Result<()> {
+    /// The last cookie that was given out.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Adds a name that is not there yet; answers its cookie.
+    pub fn insert(&mut self, name: &Name, inode: Arc<Inode>) -> Result<u64> {
         // The name may be a slice of a whole request: keep no more than the name alive.
         let name = Name::new(Bytes::copy_from_slice(name))?;
         self.last += 1;
         self.cookies.insert(name.clone(), self.last);
         self.slots.insert(self.last, (name, inode));
-        Ok(())
+        Ok(self.last)
     }
 
-    /// Makes an existing name lead elsewhere; answers where it led before.
-    pub fn replace(&mut self, name: &Name, inode: Arc<Inode>) -> Option<Arc<Inode>> {
-        let cookie = self.cookies.get(name)?;
-        let slot = self.slots.get_mut(cookie)?;
-        Some(std::mem::replace(&mut slot.1, inode))
+    /// Puts a name where it was in a former process; `false` when it is there already.
+    pub fn restore(&mut self, cookie: u64, name: Name, inode: Arc<Inode>) -> bool {
+        let is_new = self.cookies.insert(name.clone(), cookie).is_none();
+        is_new && self.slots.insert(cookie, (name, inode)).is_none()
     }
 
-    pub fn remove(&mut self, name: &Name) -> Option<Arc<Inode>> {
+    /// Makes an existing name lead elsewhere; answers its cookie.
+    pub fn replace(&mut self, name: &Name, inode: Arc<Inode>) -> Option<u64> {
+        let &cookie = self.cookies.get(name)?;
+        self.slots.get_mut(&cookie)?.1 = inode;
+        Some(cookie)
+    }
+
+    /// Removes a name; answers the cookie it had.
+    pub fn remove(&mut self, name: &Name) -> Option<u64> {
         let cookie = self.cookies.remove(name)?;
-        self.slots.remove(&cookie).map(|(_, inode)| inode)
+        self.slots.remove(&cookie).map(|_| cookie)
     }
 
     /// The names after `cookie`, each with its own.

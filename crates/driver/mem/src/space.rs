@@ -92,6 +92,12 @@ impl Space {
         self.inodes.give_back(1);
     }
 
+    /// Counts what a file of a former process takes, even beyond the limits, which may be lower now.
+    pub fn restore(&self, pages: u64, xattrs: u64) {
+        self.bytes.used.fetch_add(pages.saturating_mul(PAGE).saturating_add(xattrs), Relaxed);
+        self.inodes.used.fetch_add(1, Relaxed);
+    }
+
     /// Limit and free bytes.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes.limit, self.bytes.free())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All inodes by number, in shards so that lookups of different files do not meet.
 
-use crate::inode::{Birth, Body, Inode};
+use crate::inode::{Body, Inode};
 use outrigger_core::{Errno, Node, Result};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -9,7 +9,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-const SHARDS: usize = 64;
+/// How many parts the table has.
+pub(crate) const SHARDS: usize = 64;
 
 /// Inode numbers are counted up, so spreading their low bits is all a hash has to do.
 #[derive(Default)]
@@ -45,12 +46,29 @@ impl Table {
         &self.shards[ino as usize % SHARDS]
     }
 
-    /// Makes an inode with a number never used before.
-    pub fn add(&self, birth: Birth) -> Arc<Inode> {
-        let ino = self.last.fetch_add(1, Relaxed) + 1;
-        let inode = Arc::new(Inode::new(ino, birth));
-        self.shard(ino).write().insert(ino, Arc::clone(&inode));
-        inode
+    /// A number never used before.
+    pub fn next_number(&self) -> u64 {
+        self.last.fetch_add(1, Relaxed) + 1
+    }
+
+    /// The last number that was given out.
+    pub fn last(&self) -> u64 {
+        self.last.load(Relaxed)
+    }
+
+    /// Numbers up to `last` have been given out by former processes.
+    pub fn set_last(&self, last: u64) {
+        self.last.store(last, Relaxed);
+    }
+
+    /// Makes an inode one that can be found.
+    pub fn insert(&self, inode: Arc<Inode>) {
+        self.shard(inode.ino).write().insert(inode.ino, inode);
+    }
+
+    /// The numbers of all inodes in one of [`SHARDS`] parts.
+    pub fn numbers(&self, shard: usize) -> Vec<u64> {
+        self.shards[shard].read().keys().copied().collect()
     }
 
     /// The inode with this number; `ESTALE` when it is gone.

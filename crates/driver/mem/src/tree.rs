@@ -3,13 +3,16 @@
 
 use crate::Mem;
 use crate::content::Content;
+use crate::group::{Group, NAMES};
 use crate::inode::{Birth, Body, Inode, SET_GID, State};
+use crate::log::Room;
 use crate::names::Names;
+use crate::record::words_of;
 use bytes::Bytes;
 use outrigger_core::attr::{MODE_KIND, MODE_PERMISSIONS};
 use outrigger_core::ops::{Link, MkDir, MkNod, ReadDir, ReadDirPlus, RmDir, SymLink, Unlink, Walk};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry};
-use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, Target};
+use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, Target, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -42,11 +45,12 @@ pub(crate) fn find(mem: &Mem, dir: Node, name: &Name) -> Result<Arc<Inode>> {
     let dir = mem.table.get(dir)?;
     let state = dir.state.read();
     let inode = state.names()?.get(name).ok_or(Errno::ENOENT)?;
-    inode.reference();
+    inode.reference(mem.log());
     Ok(Arc::clone(inode))
 }
 
 pub(crate) fn lookup(mem: &Mem, dir: Node, name: &Name) -> Result<Entry> {
+    mem.tend_log();
     find(mem, dir, name).map(|inode| mem.entry(&inode))
 }
 
@@ -66,13 +70,28 @@ pub(crate) fn walk(mem: &Mem, op: &Walk) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Makes an inode that belongs to whoever asks, as the directory it is made for rules (mkdir(2), open(2)).
+/// How a new inode is found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// By its name and by who made it.
+    Named,
+    /// By its name alone.
+    Unreferenced,
+    /// By who made it, until it is given a name.
+    Unnamed,
+    /// By who made it, and never by a name.
+    Nameless,
+}
+
+/// Makes an inode that belongs to whoever asks, as the directory it is made for rules (mkdir(2), open(2)). Nobody finds
+/// it before the group is committed.
 pub(crate) fn make_inode(
     mem: &Mem,
     cx: &Cx,
     parent: (u64, &State),
     seed: Seed,
-    named: bool,
+    life: Life,
+    group: &mut Group<'_>,
 ) -> Result<Arc<Inode>> {
     mem.space.take_inode()?;
     let kind = seed.kind();
@@ -81,7 +100,8 @@ pub(crate) fn make_inode(
     if inherits && kind == FileKind::Directory {
         mode |= SET_GID;
     }
-    Ok(mem.table.add(Birth {
+    let named = matches!(life, Life::Named | Life::Unreferenced);
+    let birth = Birth {
         kind,
         mode,
         uid: cx.cred.uid,
@@ -95,19 +115,24 @@ pub(crate) fn make_inode(
         },
         rdev: seed.rdev,
         parent: parent.0,
+        unnamed: life == Life::Unnamed,
+        references: u64::from(life != Life::Unreferenced),
         time: mem.now(),
         body: seed.body,
-    }))
+    };
+    let inode = Arc::new(Inode::new(mem.table.next_number(), birth));
+    group.born(&inode);
+    Ok(inode)
 }
 
-/// Makes a file in a directory whose state the caller holds, and counts one reference to it.
+/// Makes a file in a directory whose state the caller holds.
 pub(crate) fn make_in(
     mem: &Mem,
     cx: &Cx,
-    dir: &Inode,
-    state: &mut State,
+    (dir, state): (&Inode, &mut State),
     name: &Name,
-    seed: Seed,
+    (seed, life): (Seed, Life),
+    group: &mut Group<'_>,
 ) -> Result<Arc<Inode>> {
     if state.names_mut()?.get(name).is_some() {
         return Err(Errno::EEXIST.into());
@@ -116,17 +141,28 @@ pub(crate) fn make_in(
     if is_dir && state.nlink >= mem.options.links {
         return Err(Errno::EMLINK.into());
     }
-    let inode = make_inode(mem, cx, (dir.ino, state), seed, true)?;
-    state.names_mut()?.insert(name, Arc::clone(&inode))?;
+    let inode = make_inode(mem, cx, (dir.ino, state), seed, life, group)?;
+    let cookie = state.names_mut()?.insert(name, Arc::clone(&inode))?;
+    group.name(dir, cookie, name, inode.ino);
     state.nlink += u32::from(is_dir);
     state.touch(mem.now());
+    group.inode(dir, state);
     Ok(inode)
 }
 
-fn make(mem: &Mem, cx: &Cx, dir: Node, name: &Name, seed: Seed) -> Result<Entry> {
+/// Makes a file and counts one reference to it.
+pub(crate) fn make(mem: &Mem, cx: &Cx, dir: Node, name: &Name, seed: Seed) -> Result<Arc<Inode>> {
+    let target = seed.body.target().map_or(0, |target| words_of(target.len()));
+    let mut group = mem.change(Room::More(NAMES + target))?;
     let dir = mem.table.get(dir)?;
-    let inode = make_in(mem, cx, &dir, &mut dir.state.write(), name, seed)?;
-    Ok(mem.entry(&inode))
+    let mut state = dir.state.write();
+    let inode = make_in(mem, cx, (&dir, &mut state), name, (seed, Life::Named), &mut group)?;
+    group.commit();
+    Ok(inode)
+}
+
+fn made(mem: &Mem, cx: &Cx, dir: Node, name: &Name, seed: Seed) -> Result<Entry> {
+    make(mem, cx, dir, name, seed).map(|inode| mem.entry(&inode))
 }
 
 pub(crate) fn mknod(mem: &Mem, cx: &Cx, op: &MkNod) -> Result<Entry> {
@@ -137,21 +173,22 @@ pub(crate) fn mknod(mem: &Mem, cx: &Cx, op: &MkNod) -> Result<Entry> {
         Some(FileKind::CharDevice | FileKind::BlockDevice) => (Body::Special, op.rdev),
         _ => return Err(Errno::EINVAL.because(format!("mknod cannot make mode {:o}", op.mode))),
     };
-    make(mem, cx, op.dir, &op.name, Seed { mode: op.mode, rdev, body })
+    made(mem, cx, op.dir, &op.name, Seed { mode: op.mode, rdev, body })
 }
 
 pub(crate) fn mkdir(mem: &Mem, cx: &Cx, op: &MkDir) -> Result<Entry> {
     let mode = FileKind::Directory.bits() | op.mode & MODE_PERMISSIONS;
-    make(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Dir(Names::default()) })
+    made(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Dir(Names::default()) })
 }
 
 pub(crate) fn symlink(mem: &Mem, cx: &Cx, op: &SymLink) -> Result<Entry> {
     let target = Target::new(Bytes::copy_from_slice(&op.target))?;
     let mode = FileKind::Symlink.bits() | 0o777;
-    make(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Link(target) })
+    made(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Link(target) })
 }
 
 pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
+    let mut group = mem.change(Room::More(NAMES))?;
     let (inode, dir) = (mem.table.get(op.node)?, mem.table.get(op.dir)?);
     let mut names = dir.state.write();
     if names.names_mut()?.get(&op.name).is_some() {
@@ -168,18 +205,22 @@ pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
     if state.nlink >= mem.options.links {
         return Err(Errno::EMLINK.into());
     }
-    names.names_mut()?.insert(&op.name, Arc::clone(&inode))?;
+    let cookie = names.names_mut()?.insert(&op.name, Arc::clone(&inode))?;
     state.nlink += 1;
     state.unnamed = false;
     state.ctime = now;
-    inode.reference();
-    drop(state);
+    inode.reference(mem.log());
     names.touch(now);
-    drop(names);
+    group.name(&dir, cookie, &op.name, inode.ino);
+    group.inode(&inode, &state);
+    group.inode(&dir, &names);
+    group.commit();
+    drop((state, names));
     Ok(mem.entry(&inode))
 }
 
 pub(crate) fn unlink(mem: &Mem, op: &Unlink) -> Result<()> {
+    let mut group = mem.change(Room::Less(NAMES))?;
     let dir = mem.table.get(op.dir)?;
     let mut names = dir.state.write();
     let inode = Arc::clone(names.names_mut()?.get(&op.name).ok_or(Errno::ENOENT)?);
@@ -187,44 +228,46 @@ pub(crate) fn unlink(mem: &Mem, op: &Unlink) -> Result<()> {
         return Err(Errno::EISDIR.into());
     }
     let now = mem.now();
-    names.names_mut()?.remove(&op.name);
-    names.touch(now);
-    drop_name(&inode, now);
-    drop(names);
+    let mut state = inode.state.write();
+    state.lose_name(now);
+    remove_name(&mut group, (&dir, &mut names), &op.name, now)?;
+    group.inode(&inode, &state);
+    group.commit();
+    drop((state, names, group));
     mem.reap(&inode);
     Ok(())
 }
 
-/// Counts one name less of a file that is no directory.
-pub(crate) fn drop_name(inode: &Inode, now: outrigger_core::Time) {
-    let mut state = inode.state.write();
-    state.nlink = state.nlink.saturating_sub(1);
-    state.ctime = now;
+/// Takes a name out of a directory.
+fn remove_name(
+    group: &mut Group<'_>,
+    (dir, state): (&Inode, &mut State),
+    name: &Name,
+    now: Time,
+) -> Result<()> {
+    if let Some(cookie) = state.names_mut()?.remove(name) {
+        group.name_gone(dir, cookie);
+    }
+    state.touch(now);
+    group.inode(dir, state);
+    Ok(())
 }
 
 pub(crate) fn rmdir(mem: &Mem, op: &RmDir) -> Result<()> {
+    let mut group = mem.change(Room::Less(NAMES))?;
     let dir = mem.table.get(op.dir)?;
-    let _topology = mem.topology.lock();
+    let topology = mem.topology.lock();
     let mut names = dir.state.write();
     let inode = Arc::clone(names.names_mut()?.get(&op.name).ok_or(Errno::ENOENT)?);
     let now = mem.now();
-    bury(&inode, now)?;
-    names.names_mut()?.remove(&op.name);
-    names.nlink -= 1;
-    names.touch(now);
-    drop(names);
-    mem.reap(&inode);
-    Ok(())
-}
-
-/// Takes an empty directory out of use. The caller holds `Mem::topology` and removes its name.
-pub(crate) fn bury(inode: &Inode, now: outrigger_core::Time) -> Result<()> {
     let mut state = inode.state.write();
-    if !state.names()?.is_empty() {
-        return Err(Errno::ENOTEMPTY.into());
-    }
-    state.nlink = 0;
-    state.ctime = now;
+    state.bury(now)?;
+    names.nlink -= 1;
+    remove_name(&mut group, (&dir, &mut names), &op.name, now)?;
+    group.inode(&inode, &state);
+    group.commit();
+    drop((state, names, topology, group));
+    mem.reap(&inode);
     Ok(())
 }
 
@@ -250,6 +293,7 @@ fn collect<T>(
 }
 
 pub(crate) fn readdir(mem: &Mem, op: &ReadDir) -> Result<Dirents> {
+    mem.tend_log();
     let dir = mem.table.get(op.node)?;
     let state = dir.state.read();
     let dirent = |cookie, name: &Name, inode: &Arc<Inode>| Dirent {
@@ -259,21 +303,22 @@ pub(crate) fn readdir(mem: &Mem, op: &ReadDir) -> Result<Dirents> {
         name: name.clone(),
     };
     let (entries, eof) = collect(state.names()?, op.cookie, op.size, DIRENT_SIZE, dirent);
-    dir.mark_read(mem.now());
+    dir.mark_read(mem.now(), mem.log());
     Ok(Dirents { entries, eof })
 }
 
 pub(crate) fn readdirplus(mem: &Mem, op: &ReadDirPlus) -> Result<DirentsPlus> {
+    mem.tend_log();
     let dir = mem.table.get(op.node)?;
     let state = dir.state.read();
     let referenced = |cookie, name: &Name, inode: &Arc<Inode>| {
-        inode.reference();
+        inode.reference(mem.log());
         (cookie, name.clone(), Arc::clone(inode))
     };
     let (found, eof) = collect(state.names()?, op.cookie, op.size, DIRENT_PLUS_SIZE, referenced);
+    dir.mark_read(mem.now(), mem.log());
     // The attributes of a directory need its lock, and only the holder of `topology` may hold two.
     drop(state);
-    dir.mark_read(mem.now());
     let plus = |(cookie, name, inode): (u64, Name, Arc<Inode>)| DirentPlus {
         cookie,
         name,

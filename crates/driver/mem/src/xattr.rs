@@ -3,6 +3,8 @@
 
 use crate::Mem;
 use crate::inode::{Inode, is_privileged};
+use crate::log::Room;
+use crate::record::{INODE_WORDS, Record, words_of};
 use bytes::Bytes;
 use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
 use outrigger_core::{Cx, Errno, FileKind, Result, XattrName};
@@ -15,7 +17,7 @@ const LIST_MAX: usize = 64 << 10;
 
 /// The extended attributes of one file.
 #[derive(Default)]
-pub(crate) struct Xattrs(BTreeMap<XattrName, Bytes>);
+pub(crate) struct Xattrs(pub BTreeMap<XattrName, Bytes>);
 
 impl Xattrs {
     /// How many bytes of the tree's space they take.
@@ -61,6 +63,8 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetXattr) -> Result<()> {
             Errno::E2BIG.because(format!("a value of {} bytes; at most {VALUE_MAX} fit", op.value.len()))
         );
     }
+    let words = INODE_WORDS + 4 + words_of(op.name.len()) + words_of(op.value.len());
+    let mut group = mem.change(Room::More(words))?;
     let mut state = inode.state.write();
     let old = state.xattrs.0.get(&op.name).map(Bytes::len);
     match old {
@@ -79,17 +83,24 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetXattr) -> Result<()> {
     // Both may be slices of a whole request: keep no more than them alive.
     let name = XattrName::new(Bytes::copy_from_slice(&op.name))?;
     let value = Bytes::copy_from_slice(&op.value);
+    group.push(|| Record::Xattr { ino: inode.ino, name: name.clone(), value: value.clone() });
     state.xattrs.0.insert(name, value);
     state.ctime = mem.now();
+    group.inode(&inode, &state);
+    group.commit();
     Ok(())
 }
 
 pub(crate) fn remove(mem: &Mem, cx: &Cx, op: &RemoveXattr) -> Result<()> {
     let inode = mem.table.get(op.node)?;
     check_namespace(cx, &inode, &op.name, Errno::EPERM)?;
+    let mut group = mem.change(Room::Less(INODE_WORDS + 3 + words_of(op.name.len())))?;
     let mut state = inode.state.write();
     let value = state.xattrs.0.remove(&op.name).ok_or(Errno::ENODATA)?;
     mem.space.give_back_bytes((op.name.len() + value.len()) as u64);
     state.ctime = mem.now();
+    group.push(|| Record::XattrGone { ino: inode.ino, name: op.name.clone() });
+    group.inode(&inode, &state);
+    group.commit();
     Ok(())
 }

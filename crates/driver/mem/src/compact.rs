@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making the log shorter while the tree is in use.
+//!
+//! A log with the same meaning is begun in the other half, and from then on every group goes into both. Meanwhile each
+//! inode is put into the new one as it is, one at a time under its own lock; large directories in pieces. Records say
+//! what is, so it does not matter which of them come before and which after the inode they are about. When all inodes
+//! are there, the new log is complete.
+//!
+//! The work is done a little at a time by those who make changes, before they take any lock: some microseconds each.
+
+use crate::Mem;
+use crate::content::Change;
+use crate::inode::{Body, Inode, State};
+use crate::log::Log;
+use crate::record::Record;
+use crate::table::SHARDS;
+use outrigger_core::Node;
+
+/// How many words one change adds to the shorter log, roughly: many times what it adds to the log.
+const SLICE: usize = 512;
+/// How many names are put into the log under one lock.
+const NAMES_AT_ONCE: usize = 256;
+
+/// How far the work on a shorter log is.
+#[derive(Default)]
+pub(crate) struct Cursor {
+    running: bool,
+    /// The next shard of the table.
+    shard: usize,
+    /// Inodes of shards before that.
+    todo: Vec<u64>,
+    /// A directory that is in the log, and up to which of its names.
+    names: Option<(u64, u64)>,
+}
+
+impl Mem {
+    /// Does a little of the work on a shorter log, if there is some. The caller holds no lock of an inode.
+    pub(crate) fn tend_log(&self) {
+        if let Some(log) = self.log.as_ref().filter(|log| log.is_due())
+            && let Some(mut cursor) = log.cursor.try_lock()
+        {
+            self.compact_some(log, &mut cursor, SLICE);
+        }
+    }
+
+    /// Makes the log as short as can be. The caller holds no lock of an inode.
+    pub(crate) fn compact(&self) {
+        let Some(log) = &self.log else { return };
+        let mut cursor = log.cursor.lock();
+        while log.may_shrink() && self.compact_some(log, &mut cursor, SLICE) {}
+    }
+
+    /// Adds `budget` words or more to the shorter log; `true` when more is to be done.
+    fn compact_some(&self, log: &Log, cursor: &mut Cursor, budget: usize) -> bool {
+        if !cursor.running {
+            *cursor = Cursor { running: true, ..Cursor::default() };
+            log.begin_copy(|| self.tree_record());
+        }
+        let (mut words, mut done) = (Vec::new(), 0);
+        while done < budget {
+            words.clear();
+            let more = match cursor.names {
+                Some(names) => self.copy_names(log, names, cursor, &mut words),
+                None => match cursor.next(self) {
+                    Some(ino) => self.copy_inode(log, ino, cursor, &mut words),
+                    None => {
+                        log.end_copy();
+                        false
+                    }
+                },
+            };
+            if !more {
+                *cursor = Cursor::default();
+                return false;
+            }
+            done += words.len();
+        }
+        true
+    }
+
+    /// The record every log begins with.
+    pub(crate) fn tree_record(&self) -> Vec<u64> {
+        let mut words = Vec::new();
+        let (last, next) = (self.table.last(), self.store.next());
+        Record::Tree { generation: self.generation.0, last, next }.put(&mut words);
+        words
+    }
+
+    /// Copies an inode, of a directory not the names; `false` when there is no shorter log any more.
+    fn copy_inode(&self, log: &Log, ino: u64, cursor: &mut Cursor, words: &mut Vec<u64>) -> bool {
+        let Ok(inode) = self.table.get(Node(ino)) else { return true };
+        // Exclusively, because readers put their time into the log.
+        let state = inode.state.write();
+        if state.dead {
+            return true;
+        }
+        put_inode(&inode, &state, words);
+        if inode.is_dir() {
+            cursor.names = Some((ino, 0));
+        }
+        let locks = inode.locks.lock();
+        Record::Referenced { ino, yes: inode.is_referenced() }.put(words);
+        locks.records(ino).for_each(|record| record.put(words));
+        log.copy(words)
+    }
+
+    /// Copies some names of a directory.
+    fn copy_names(
+        &self,
+        log: &Log,
+        (dir, last): (u64, u64),
+        cursor: &mut Cursor,
+        words: &mut Vec<u64>,
+    ) -> bool {
+        cursor.names = None;
+        let Ok(inode) = self.table.get(Node(dir)) else { return true };
+        let state = inode.state.write();
+        let Body::Dir(names) = &state.body else { return true };
+        for (cookie, name, inode) in names.after(last).take(NAMES_AT_ONCE) {
+            Record::Name { dir, cookie, ino: inode.ino, name: name.clone() }.put(words);
+            cursor.names = Some((dir, cookie));
+        }
+        log.copy(words)
+    }
+}
+
+impl Cursor {
+    fn next(&mut self, mem: &Mem) -> Option<u64> {
+        while self.todo.is_empty() && self.shard < SHARDS {
+            self.todo = mem.table.numbers(self.shard);
+            self.shard += 1;
+        }
+        self.todo.pop()
+    }
+}
+
+/// The records that make an inode anew, without names, references and locks.
+fn put_inode(inode: &Inode, state: &State, words: &mut Vec<u64>) {
+    let ino = inode.ino;
+    Record::Gone(ino).put(words);
+    Record::Inode(inode.facts(state)).put(words);
+    for (name, value) in &state.xattrs.0 {
+        Record::Xattr { ino, name: name.clone(), value: value.clone() }.put(words);
+    }
+    match &state.body {
+        Body::File(content) => {
+            for (page, extent) in content.extents() {
+                let change = Change::Put { page, pages: extent.pages, start: extent.start() };
+                Record::Content { ino, change }.put(words);
+            }
+        }
+        Body::Dir(names) => Record::Cookie { dir: ino, last: names.last() }.put(words),
+        Body::Link(target) => Record::Target { ino, target: target.clone() }.put(words),
+        Body::Special => {}
+    }
+}
