@@ -11,7 +11,7 @@
 
 use crate::entry::{self, Entry, Slot, State};
 use crate::{Counts, appenders};
-use outrigger_core::{Errno, Region, Result, wire};
+use outrigger_core::{Errno, OpCode, Region, Result, wire};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::compiler_fence;
@@ -152,6 +152,10 @@ impl Book {
         let did_nothing = total == count(region, Counter::AnsweredBefore);
         for at in (0..used(region)).map(slot_at) {
             let Some(left) = entry::read(region, at) else { continue };
+            if self.is_aside(&left, carried) {
+                entry::clear(region, at);
+                continue;
+            }
             let guilty = match culprit {
                 Some(id) => id == left.id,
                 None => did_nothing && left.state != State::Replied && !left.patient,
@@ -162,6 +166,20 @@ impl Book {
             entry::clear(region, at);
         }
         region.word(Counter::AnsweredBefore as usize).store(total, Release);
+    }
+
+    /// Whether an entry is of something that the door did aside, under the id of a request: what that handed out and
+    /// nobody took, it gave back. Nobody sends such a request again.
+    fn is_aside(&self, left: &Entry, carried: &HashMap<u64, usize>) -> bool {
+        match left.op {
+            OpCode::Forget => true,
+            OpCode::Release | OpCode::ReleaseDir => {
+                let other =
+                    carried.get(&left.id).and_then(|&at| entry::glance(&*self.region, carried_at(at)));
+                other.is_some_and(|other| other.op != left.op)
+            }
+            _ => false,
+        }
     }
 
     /// The next place in the ring, whose entry is forgotten.

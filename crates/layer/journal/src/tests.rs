@@ -301,6 +301,31 @@ fn an_id_that_comes_with_another_operation_is_a_new_request() {
 }
 
 #[test]
+fn what_the_door_gives_back_under_the_id_of_a_request_does_not_hide_it() {
+    for (opened, aside) in [(0, 1), (1, 0)] {
+        let keep = HeapKeep::default();
+        let driver = Driver::new(|_, request| match request {
+            Request::Open(_) => Some(Reply::Opened(Opened { handle: Handle(4), ..Opened::default() })),
+            _ => None,
+        });
+        let open = Open { node: Node(2), flags: OpenFlags::empty() };
+        let release = Release {
+            node: Node(2),
+            handle: Handle(4),
+            flags: OpenFlags::empty(),
+            owner: LockOwner(0),
+            flock_release: false,
+        };
+        let process = Process::start(&keep, &driver, None);
+        let reply = process.ask(1, opened, open.clone());
+        assert_eq!(process.ask(1, aside, release), None);
+        assert_eq!(process.ask(1, 2, Forget { node: Node(2), count: 1 }), None);
+        assert_eq!(Process::start(&keep, &driver, None).ask(1, 0, open), reply);
+        assert_eq!(driver.asked(), [OpCode::Open]);
+    }
+}
+
+#[test]
 fn another_version_or_size_is_refused() {
     let driver = Driver::new(|_, _| done());
     for (word, value) in [(0, 5), (1, 99)] {
@@ -400,5 +425,44 @@ fn what_somebody_else_made_since_is_not_removed() {
         let reply = Process::start(&keep, &driver, None).ask(1, 0, unlink).unwrap();
         let expected = if before.is_some() { Reply::Done(()) } else { Reply::Error(Errno::ENOENT.into()) };
         assert_eq!((reply, driver.asked()), (expected, vec![OpCode::Lookup, OpCode::Forget]));
+    }
+}
+
+#[test]
+fn an_append_is_finished_where_it_began() {
+    let write = Write {
+        node: Node(2),
+        handle: Handle(9),
+        offset: 0,
+        data: Payload::from(vec![1; 5]),
+        cached: false,
+        kill_setid: true,
+    };
+    let exact = Write { offset: 10, cached: true, ..write.clone() };
+    // How large the file is when the write comes again, and what is asked then.
+    let cases =
+        [(10, Some(write.clone())), (12, Some(exact)), (15, None), (40, None), (3, Some(write.clone()))];
+    for (now, expected) in cases {
+        let keep = HeapKeep::default();
+        let sized = |size| {
+            let attr = outrigger_core::Attr { size, ..Default::default() };
+            Some(Reply::Attrs(outrigger_core::reply::Attrs { attr, ttl: Default::default() }))
+        };
+        let dies = Driver::new(move |_, request| match request {
+            Request::Open(_) => Some(Reply::Opened(Opened { handle: Handle(9), ..Opened::default() })),
+            Request::GetAttr(_) => sized(10),
+            _ => None,
+        });
+        let process = Process::start(&keep, &dies, None);
+        process.ask(1, 0, Open { node: Node(2), flags: OpenFlags::READ_WRITE | OpenFlags::APPEND });
+        assert_eq!(process.ask(2, 1, write.clone()), None);
+        let driver = Driver::new(move |_, request| match request {
+            Request::GetAttr(_) => sized(now),
+            _ => Some(Reply::Count(Count(5))),
+        });
+        let reply = Process::start(&keep, &driver, None).ask(2, 1, write.clone());
+        assert_eq!(reply, Some(Reply::Count(Count(5))));
+        let asked = driver.asked.lock().unwrap();
+        assert_eq!(asked.get(1), expected.map(Request::from).as_ref(), "{now} bytes");
     }
 }
