@@ -66,8 +66,10 @@ impl Calls {
         };
         // The kernel knows best what is wrong with a call that cannot be read.
         let answer = answer.unwrap_or(Answer::Pass);
-        // Fails when the caller does not wait any more; then nobody is owed anything.
-        let _ = if waiting.is_valid() { waiting.answer(answer) } else { Ok(()) };
+        if matches!(answer, Answer::Pass) || waiting.is_valid() {
+            // Fails when the caller does not wait any more; then nobody is owed anything.
+            let _ = waiting.answer(answer);
+        }
     }
 
     /// mount(2): the connection takes the place of the device, and all went well. Other types than FUSE pass.

@@ -44,6 +44,11 @@ impl AsFd for Listener {
 
 impl Listener {
     pub fn new(descriptor: OwnedFd) -> Self {
+        /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: who is woken runs on the same processor at once (Linux 6.6).
+        const WAKE_HERE: u64 = 1;
+        let request = libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS;
+        // SAFETY: the argument is a number. Older kernels refuse the request, which changes nothing but speed.
+        unsafe { libc::ioctl(descriptor.as_raw_fd(), request, WAKE_HERE) };
         Self(descriptor)
     }
 
