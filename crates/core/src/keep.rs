@@ -53,20 +53,25 @@ pub trait Keep: Send + Sync {
     fn adopt(&self, number: RawFd) -> Result<OwnedFd>;
 }
 
-/// Words per piece of a [`HeapRegion`]: 64 KiB.
-const PIECE: usize = 8192;
+/// Words of a piece of a [`HeapRegion`]: 8 KiB.
+const PIECE: usize = 1024;
+/// Pieces that are listed together.
+const GROUP: usize = 512;
 
-/// A region in this process's memory, for tables that need not outlive it. Memory is taken in pieces of 64 KiB when
-/// they are first touched.
+/// A list whose items are made when they are first needed.
+type Lazily<T> = Box<[OnceLock<T>]>;
+
+/// A region in this process's memory, for tables that need not outlive it. Memory is taken in pieces of 8 KiB when
+/// they are first touched, so that a large region of which little is used costs nearly nothing.
 pub struct HeapRegion {
     words: usize,
-    pieces: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    groups: Lazily<Lazily<Box<[AtomicU64]>>>,
 }
 
 impl HeapRegion {
     /// A region of `words` words.
     pub fn new(words: usize) -> Self {
-        HeapRegion { words, pieces: (0..words.div_ceil(PIECE)).map(|_| OnceLock::new()).collect() }
+        HeapRegion { words, groups: (0..words.div_ceil(PIECE * GROUP)).map(|_| OnceLock::new()).collect() }
     }
 }
 
@@ -76,9 +81,9 @@ impl Region for HeapRegion {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        let piece =
-            self.pieces[index / PIECE].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
-        &piece[index % PIECE]
+        let (piece, at) = (index / PIECE, index % PIECE);
+        let group = self.groups[piece / GROUP].get_or_init(|| (0..GROUP).map(|_| OnceLock::new()).collect());
+        &group[piece % GROUP].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect())[at]
     }
 }
 

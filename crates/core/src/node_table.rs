@@ -60,7 +60,10 @@ impl NodeTable {
     /// # Errors
     /// `EINVAL` when the region is too small for any node.
     pub fn create(region: Arc<dyn Region>) -> Result<Self> {
-        let store = Store::format(region)?;
+        NodeTable::empty(Store::format(region, true)?)
+    }
+
+    fn empty(store: Store) -> Result<Self> {
         let mut change = store.change();
         let (slot, record) = change.take_record()?;
         debug_assert_eq!(slot, ROOT);
@@ -97,7 +100,7 @@ impl NodeTable {
     /// # Errors
     /// `EINVAL` when no node fits.
     pub fn in_memory(bytes: usize) -> Result<Self> {
-        NodeTable::create(Arc::new(HeapRegion::new(bytes / 8)))
+        NodeTable::empty(Store::format(Arc::new(HeapRegion::new(bytes / 8)), false)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -124,16 +124,18 @@ impl Record {
 pub(super) struct Store {
     region: Arc<dyn Region>,
     words: usize,
+    /// Whether changes go through the journal: not in memory that dies with the process that changes it.
+    journalled: bool,
 }
 
 impl Store {
     /// Writes an empty store into `region`, which must be all zeroes or may lose what it holds.
-    pub(super) fn format(region: Arc<dyn Region>) -> Result<Self> {
+    pub(super) fn format(region: Arc<dyn Region>, journalled: bool) -> Result<Self> {
         let words = region.words().min(u32::MAX as usize);
         if words < FIRST_RECORD + 2 * RECORD {
             return Err(Errno::EINVAL.because(format!("a node table needs more than {words} words")));
         }
-        let store = Store { region, words };
+        let store = Store { region, words, journalled };
         for index in 0..FIRST_RECORD {
             store.put(index, 0);
         }
@@ -151,7 +153,7 @@ impl Store {
     /// Takes over what another owner left in `region`, finishing the change it was killed in.
     pub(super) fn recover(region: Arc<dyn Region>) -> Result<Self> {
         let words = region.words().min(u32::MAX as usize);
-        let store = Store { region, words };
+        let store = Store { region, words, journalled: true };
         if words < FIRST_RECORD || store.get(MAGIC_AT) != MAGIC || store.get(LENGTH_AT) != words as u64 {
             return Err(Errno::EUCLEAN.because("the region holds no node table of this version and size"));
         }
@@ -407,9 +409,11 @@ impl Change<'_> {
 
     /// Makes the change, all of it or, if the process is killed before the commit, nothing.
     pub(super) fn commit(self) {
-        let count = self.writes.len();
+        let (store, count) = (self.store, self.writes.len());
+        if !store.journalled {
+            return self.writes.into_iter().for_each(|(index, value)| store.put(index, value));
+        }
         assert!(count <= WRITES_MAX, "a change of {count} writes outgrew the journal");
-        let store = self.store;
         for (i, (index, value)) in self.writes.iter().enumerate() {
             store.put(JOURNAL_AT + 1 + 2 * i, *index as u64);
             store.put(JOURNAL_AT + 2 + 2 * i, *value);
