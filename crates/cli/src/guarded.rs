@@ -30,7 +30,11 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
     if let Some(crash) = crash {
         let (mountpoint, worker) = (mountpoint.to_owned(), seat.predecessors());
         // Finding names takes longer than programs should wait.
-        let report = move || write_report(&mountpoint, "crash", &describe(&crash, worker));
+        let report = move || {
+            write_report(&mountpoint, "crash", &describe(&crash, worker));
+            // The tables of names are many times larger than everything else.
+            backtrace::clear_symbol_cache();
+        };
         let _ = thread::Builder::new().name("reports".into()).spawn(report);
     }
     Journal::attach(seat, clock, culprit)

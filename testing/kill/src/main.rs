@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Kills the processes that serve mounts, and compares what programs see with the same work undisturbed.
+//!
+//! The tables are those of the Re-FUSE paper (EuroSys 2011): [`table4`] one operation and one point of death at a time,
+//! [`table5`] random deaths under loads, [`recovery`] how long a death is felt. Each prints a table and fails when any
+//! result or any tree differs from the undisturbed one.
+//!
+//! Limits: needs root and Linux 6.9.
+#![forbid(unsafe_code)]
+
+mod loads;
+mod mounted;
+mod operations;
+mod recovery;
+mod snapshot;
+mod table4;
+mod table5;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use mounted::{Place, Subject};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Kills the processes that serve mounts, and compares with the same work undisturbed.
+#[derive(Debug, Parser)]
+#[command(name = "outrigger-kill")]
+struct Arguments {
+    /// The program; the one built beside this one unless given.
+    #[arg(long, value_name = "FILE", global = true)]
+    outrigger: Option<PathBuf>,
+    /// Only these trees; all unless given.
+    #[arg(long, value_name = "TREE", global = true)]
+    subject: Vec<Subject>,
+    #[command(subcommand)]
+    table: Table,
+}
+
+#[derive(Debug, Subcommand)]
+enum Table {
+    /// Every operation, with a death before its effect, after it, and at a random moment.
+    Table4 {
+        /// How often each operation is done at each point.
+        #[arg(long, default_value_t = 64)]
+        rounds: u32,
+    },
+    /// Random deaths during loads.
+    Table5 {
+        /// Deaths in each load.
+        #[arg(long, default_value_t = 100)]
+        deaths: u32,
+    },
+    /// From a death to the next answer.
+    Recovery {
+        /// Deaths.
+        #[arg(long, default_value_t = 200)]
+        deaths: u32,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("outrigger-kill: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let place = Place::new(arguments.outrigger.clone())?;
+    let all = [Subject::Local, Subject::Mem];
+    let subjects = if arguments.subject.is_empty() { &all[..] } else { &arguments.subject };
+    match arguments.table {
+        Table::Table4 { rounds } => table4::run(&place, subjects, rounds),
+        Table::Table5 { deaths } => table5::run(&place, subjects, deaths),
+        Table::Recovery { deaths } => recovery::run(&place, subjects, deaths),
+    }
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How long a death is felt (Table 8 of the paper): from the kill to the next answer a program gets.
+
+use crate::mounted::{Mounted, Place, Subject};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Prints the table.
+pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
+    println!("| tree | deaths | p50, ms | p99, ms | most, ms |");
+    println!("|---|---|---|---|---|");
+    for &subject in subjects {
+        let mounted = place.mount(subject, &["-o", "attr_timeout=0,entry_timeout=0"])?;
+        fs::write(mounted.dir.join("file"), "content")?;
+        let mut times = (0..deaths).map(|_| felt(&mounted)).collect::<Result<Vec<_>>>()?;
+        times.sort_unstable();
+        let part = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1].as_secs_f64() * 1e3;
+        println!("| {subject} | {deaths} | {:.2} | {:.2} | {:.2} |", part(50), part(99), part(100));
+        mounted.end()?;
+    }
+    Ok(true)
+}
+
+/// Kills the server and asks for attributes at once.
+fn felt(mounted: &Mounted) -> Result<Duration> {
+    let before = mounted.worker().context("nobody serves")?;
+    let file = mounted.dir.join("file");
+    let killed = Instant::now();
+    ensure!(mounted.kill(Signal::KILL), "nobody to kill");
+    fs::metadata(&file)?;
+    // The kernel may hand a request to a process that is dying; the answer that counts is the next one's.
+    while mounted.worker().is_none_or(|now| now == before) {
+        thread::yield_now();
+    }
+    fs::metadata(&file)?;
+    Ok(killed.elapsed())
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random deaths under loads (Table 5 of the paper): the loads must succeed and leave what they leave undisturbed.
+
+use crate::loads::{ALL, Load};
+use crate::mounted::{Killer, Place, Subject};
+use crate::snapshot;
+use anyhow::{Context, Result};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The longest pause between deaths.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// Prints the table; false when anything was wrong.
+pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
+    println!(
+        "| load | tree | deaths survived | runs | undisturbed, s | each run, s | descriptors, KiB: before, after |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut good = true;
+    for load in ALL {
+        let plain = place.plain("plain")?;
+        (load.work)(&plain).with_context(|| format!("{} on a plain directory", load.name))?;
+        let expected = snapshot::take(&plain)?;
+        for &subject in subjects {
+            let (row, fine) = disturbed(place, subject, load, deaths, &expected)
+                .with_context(|| format!("{} on {subject}", load.name))?;
+            println!("{row}");
+            good &= fine;
+        }
+    }
+    Ok(good)
+}
+
+fn disturbed(
+    place: &Place,
+    subject: Subject,
+    load: &Load,
+    deaths: u32,
+    expected: &snapshot::Snapshot,
+) -> Result<(String, bool)> {
+    let mounted = place.mount(subject, &[])?;
+    let once = |number: u32| -> Result<(Duration, bool)> {
+        let dir = mounted.dir.join(format!("run{number}"));
+        fs::create_dir(&dir)?;
+        let began = Instant::now();
+        let worked = (load.work)(&dir);
+        let took = began.elapsed();
+        let wrong = match worked {
+            Ok(()) => snapshot::differences(expected, &snapshot::take(&dir)?),
+            Err(error) => vec![format!("{error:#}")],
+        };
+        wrong.iter().take(5).for_each(|what| eprintln!("{} on {subject}, run {number}: {what}", load.name));
+        fs::remove_dir_all(&dir)?;
+        Ok((took, wrong.is_empty()))
+    };
+    let (calm, mut fine) = once(0)?;
+    let before = mounted.size()?;
+    let killer = mounted.killer(PAUSE, deaths, u64::from(deaths));
+    let (mut runs, mut total) = (0, Duration::ZERO);
+    while !killer.is_done() || runs == 0 {
+        let (took, right) = once(runs + 1)?;
+        runs += 1;
+        total += took;
+        fine &= right;
+        if !right {
+            break;
+        }
+    }
+    let killed = Killer::stop(killer);
+    let (after, survived) = (mounted.size()?, mounted.deaths()?);
+    mounted.end()?;
+    let mark = if fine { "✓" } else { "✗" };
+    let row = format!(
+        "| {} | {subject} | {mark} {survived} of {killed} | {runs} | {:.2} | {:.2} | {}, {}: {}, {} |",
+        load.name,
+        calm.as_secs_f64(),
+        total.as_secs_f64() / f64::from(runs),
+        before.0,
+        before.1,
+        after.0,
+        after.1
+    );
+    Ok((row, fine && survived >= u64::from(killed.min(deaths))))
+}
