@@ -42,7 +42,7 @@
 //! allocation for requests without names, no change of thread. An
 //! [`Answer::Later`](outrigger_core::Answer::Later) is polled once in place; if it is really not ready it moves
 //! to the [`Runtime`](outrigger_core::Runtime) with everything it borrows, and the reader goes on. There is one
-//! reader until all readers have been busy for a few milliseconds, then more, up to a limit.
+//! reader until all are stuck, or busy with several clients, for a few milliseconds; then more, up to a limit.
 //!
 //! Every request gets exactly one reply, also when a driver panics or drops it (`EIO`). When a program is killed or
 //! interrupted for good, the cancel token of its request is raised; a request without effect that is not answered
