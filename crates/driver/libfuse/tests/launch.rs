@@ -147,6 +147,7 @@ fn what_cannot_start_says_why() {
     };
     let LaunchError::Start { error, .. } = fail(&["no-such-program"]) else { panic!() };
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    assert!(fail(&["no-such-program"]).to_string().ends_with("; is it installed?"));
     assert!(matches!(fail(&[]), LaunchError::Empty));
     let error = fail(&["sh", "-c", "echo out; echo error >&2; exit 3"]);
     assert_eq!(error.to_string(), "sh has mounted nothing; it ended with exit status 3; it said: out\nerror");
@@ -167,6 +168,20 @@ fn what_cannot_start_says_why() {
     let late = area.launch(words).start(Instant::now() + common::MOMENT).err().unwrap();
     assert!(matches!(late, LaunchError::Late { .. }), "{late}");
     area.wait_until_empty();
+}
+
+#[test]
+fn no_launcher_below_a_launcher() {
+    if std::env::var_os(ROLE).is_some() {
+        let result = Launch::new(command(&["true"])).start(Instant::now() + SOON);
+        return println!("RESULT {}", result.err().unwrap());
+    }
+    let own = std::env::current_exe().unwrap();
+    let words = command(&[own.to_str().unwrap(), "--exact", "no_launcher_below_a_launcher", "--nocapture"]);
+    let outer = Launch { environment: vec![(ROLE.into(), "inner".into())], ..Launch::new(words) };
+    let Err(LaunchError::Ended { exit, .. }) = outer.start(Instant::now() + SOON) else { panic!() };
+    assert!(exit.said.contains("RESULT true cannot be started: "), "{exit}");
+    assert!(exit.said.contains("we are ourselves under a seccomp listener"), "{exit}");
 }
 
 #[test]
@@ -252,7 +267,7 @@ fn a_killed_worker_leaves_nobody() {
 
 /// A program that makes the calls of libfuse itself, and some it does not make.
 const CALLER: &str = r#"
-import ctypes, fcntl, os, select, struct, sys
+import ctypes, fcntl, os, resource, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 target = sys.argv[1]
 def call(name, *arguments):
@@ -263,6 +278,11 @@ how = struct.pack("QQQ", os.O_RDWR | os.O_CLOEXEC, 0, 0)
 device = call("syscall", 437, -100, b"/dev/fuse", how, len(how))
 print("close on exec", not os.get_inheritable(device))
 os.close(device)
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+print("no room", call("open", b"/dev/fuse", os.O_RDWR))
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+print("no device", call("mount", b"src", b".", b"fuse.test", 0, b"fd=77"))
 device = os.open("/dev/fuse", os.O_RDWR)
 options = b"fd=%d,rootmode=40000,user_id=0,group_id=0" % device
 os.chdir(target)
@@ -296,7 +316,7 @@ fn every_call() {
     let message = vec![0; program.message_max];
     rustix::net::send(&program.socket, &message, rustix::net::SendFlags::NOSIGNAL).unwrap();
     let exit = program.processes.wait(Instant::now() + SOON).unwrap();
-    let said = "fsopen -38\nclose on exec True\nmount 0\nagain -16\nother type True\nsame True True\n\
+    let said = "fsopen -38\nclose on exec True\nno room -24\nno device -2\nmount 0\nagain -16\nother type True\nsame True True\n\
                 umount [0, 0, 0]\nother -2\nprobe True\nno probe -2\nend\n";
     assert_eq!(exit.said, said);
     assert_eq!(exit.end, End::Code(0));

@@ -66,9 +66,12 @@ impl Calls {
         };
         // The kernel knows best what is wrong with a call that cannot be read.
         let answer = answer.unwrap_or(Answer::Pass);
-        if matches!(answer, Answer::Pass) || waiting.is_valid() {
-            // Fails when the caller does not wait any more; then nobody is owed anything.
-            let _ = waiting.answer(answer);
+        if !matches!(answer, Answer::Pass) && !waiting.is_valid() {
+            return;
+        }
+        if let Err(error) = waiting.answer(answer) {
+            // The caller's table of descriptors is full, say. Or it does not wait any more, and is owed nothing.
+            let _ = waiting.answer(Answer::Fail(errno(&error)));
         }
     }
 
@@ -93,10 +96,9 @@ impl Calls {
         }
         mounted.argument = self.argument(&mounted.target);
         let given = descriptor_flags(waiting.thread, descriptor)
-            .and_then(|flags| hand_over(waiting, theirs, descriptor, flags))
-            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+            .and_then(|flags| hand_over(waiting, theirs, descriptor, flags));
         match given {
-            Err(errno) => drop(waiting.answer(Answer::Fail(errno))),
+            Err(error) => drop(waiting.answer(Answer::Fail(errno(&error)))),
             // A caller that was interrupted will ask again.
             Ok(()) if waiting.answer(Answer::Done).is_err() => {}
             Ok(()) => {
@@ -157,6 +159,10 @@ fn open_arguments(waiting: &Waiting<'_>) -> io::Result<(u64, OFlags)> {
         _ => (first, second),
     };
     Ok((path, OFlags::from_bits_retain(flags as u32)))
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// What mount(2) was told: the descriptor of the device, the mount and the absolute path as written; `None` when this is

@@ -109,7 +109,7 @@ pub enum LaunchError {
     #[error("no program is named: give a command, like `sshfs host:/`")]
     Empty,
     /// It could not be executed.
-    #[error("{program} cannot be started: {error}; is it installed?")]
+    #[error("{program} cannot be started: {error}{}", advice(error))]
     Start {
         /// The program.
         program: String,
@@ -140,6 +140,18 @@ pub enum LaunchError {
         /// Why it failed.
         error: io::Error,
     },
+}
+
+/// What to do about an error of execve(2) or seccomp(2).
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "; is it installed?",
+        Some(libc::EBUSY) => "; we are ourselves under a seccomp listener, below which there can be no other",
+        Some(libc::EINVAL | libc::ENOSYS) => {
+            "; seccomp user notification is needed, as in Linux 5.14 and newer"
+        }
+        _ => "",
+    }
 }
 
 /// An [`io::Error`] with what was tried.

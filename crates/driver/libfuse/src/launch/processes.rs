@@ -106,6 +106,9 @@ impl Processes {
 
     /// A descriptor (pidfd_open(2)) that polls as readable when all have ended.
     ///
+    /// When this process is killed, the others end a moment later. Whoever starts the program in its place should hold
+    /// this descriptor and wait for it first: two of the same program may not bear each other.
+    ///
     /// # Errors
     /// Of dup(2).
     pub fn ended(&self) -> io::Result<OwnedFd> {
