@@ -14,7 +14,7 @@ use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
 use outrigger_core::{Clock, Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
-    Force, InFlight, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
+    Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
 };
 use outrigger_guard::{History, Inherited, Seat};
 use outrigger_layer_journal::Journal;
@@ -59,6 +59,7 @@ pub fn serve(
     let mountpoint =
         if inherited.is_some() { mount.mountpoint.clone() } else { free_place(&mount.mountpoint)? };
     let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
+    options.keep = keep.clone().map(Kept);
     let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
     // Where the kernel reads and writes files by itself, the layers would not see it.
     options.passthrough &= tree.layers.is_empty();
