@@ -37,7 +37,7 @@ pub struct Tree {
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Client, Failure> {
     let service = driver(context, name, options)?;
-    let layered = layers::stack(service, &context.options().layer, &context.runtime)?;
+    let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
     Ok(Client::new(layered.service, context.runtime.clone(), context.settings()))
 }
 
@@ -56,9 +56,6 @@ fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result
     }
 }
 
-/// Room for nodes known by path, taken as it fills.
-const NODE_WORDS: usize = 1 << 26;
-
 /// A command starts at the host's root and works on whatever file system its files are on, where nodes are known by
 /// path anyway; and nobody takes its files' descriptors.
 fn for_a_command() -> LocalOptions {
@@ -74,9 +71,7 @@ fn local(
 ) -> Result<Arc<dyn Service>, Failure> {
     options.apply(|key, value| local_options.set(key, value))?;
     let driver = match keep {
-        Some(keep) => keep
-            .region("local-nodes", NODE_WORDS)
-            .and_then(|nodes| Local::open_with_state(path, local_options, nodes)),
+        Some(keep) => Local::open_with_keep(path, local_options, Arc::clone(keep)),
         None => Local::open(path, local_options),
     };
     let driver = driver.map_err(|error| cannot_open(&path.display().to_string(), &error))?;
@@ -159,7 +154,7 @@ pub fn mountable(
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options)?,
     };
-    let layered = layers::stack(service, &context.options().layer, &context.runtime)?;
+    let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
     Ok(Tree { service: layered.service, layers: layered.names, _root: root })
 }
 

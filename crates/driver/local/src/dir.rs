@@ -27,18 +27,23 @@ pub(crate) struct OpenDir {
 }
 
 /// Where the host's descriptor stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Listing {
     /// Read from the host, not yet asked for.
     ahead: VecDeque<Dirent>,
-    /// The cookie of the entry before them.
-    at: u64,
+    /// The cookie of the entry before them; none when the descriptor stands elsewhere.
+    at: Option<u64>,
 }
 
 impl OpenDir {
     /// A directory opened for listing and not read yet.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        OpenDir { fd, listing: Mutex::default() }
+        OpenDir { fd, listing: Mutex::new(Listing { ahead: VecDeque::new(), at: Some(0) }) }
+    }
+
+    /// A directory that a former process opened and read some of.
+    pub(crate) fn adopt(fd: OwnedFd) -> Self {
+        OpenDir { fd, listing: Mutex::new(Listing { ahead: VecDeque::new(), at: None }) }
     }
 
     /// The descriptor.
@@ -81,30 +86,30 @@ impl OpenDir {
         mut take: impl FnMut(Dirent) -> Result<()>,
     ) -> Result<bool> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if listing.at != cookie {
+        if listing.at != Some(cookie) {
             listing.ahead.clear();
+            listing.at = None;
             seek(&self.fd, SeekFrom::Start(position(cookie))).map_err(failed)?;
-            listing.at = cookie;
+            listing.at = Some(cookie);
         }
         let mut used = 0;
         loop {
             if listing.ahead.is_empty() && !listing.read_more(self.fd.as_fd())? {
                 return Ok(true);
             }
-            while let Some(dirent) = listing.ahead.front() {
+            while let Some(dirent) = listing.ahead.pop_front() {
                 let cost = cost + dirent.name.len();
                 if used > 0 && used + cost > size as usize {
+                    listing.ahead.push_front(dirent);
                     return Ok(false);
                 }
-                let dirent = dirent.clone();
                 let cookie = dirent.cookie;
-                match take(dirent) {
-                    Err(_) if used > 0 => return Ok(false),
-                    result => result?,
+                if let Err(error) = take(dirent) {
+                    listing.at = None;
+                    return if used > 0 { Ok(false) } else { Err(error) };
                 }
                 used += cost;
-                listing.at = cookie;
-                listing.ahead.pop_front();
+                listing.at = Some(cookie);
             }
         }
     }

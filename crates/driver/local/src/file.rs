@@ -24,6 +24,11 @@ impl OpenFile {
         OpenFile { fd: Arc::new(fd), flags }
     }
 
+    /// What it was opened with.
+    pub(crate) fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
     /// Whether reads are allowed.
     pub(crate) fn reads(&self) -> bool {
         self.flags.reads()

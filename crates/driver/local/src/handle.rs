@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File handles: what a host file system needs to find an inode again, also after a restart.
+//! File handles: what a host file system needs to find an inode again, also after a restart. And listxattrat(2).
 //!
-//! This is the only file of the crate with `unsafe`: no maintained crate offers name_to_handle_at(2) and
-//! open_by_handle_at(2) as safe functions (see `docs/design/0001-file-handles.md`).
+//! This is the only file of the crate with `unsafe`: no maintained crate offers these calls as safe functions (see
+//! `docs/design/0001-file-handles.md`).
 #![allow(unsafe_code)]
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -21,6 +22,9 @@ pub(crate) struct FileHandle {
     kind: i32,
     words: [u32; WORDS_MAX],
 }
+
+/// The number of listxattrat(2) in the table nearly all machines share; the others know no call of this number.
+const SYS_LISTXATTRAT: libc::c_long = 465;
 
 /// Identifies a mount while it exists; what name_to_handle_at(2) reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,4 +92,18 @@ impl FileHandle {
         let len = (self.bytes as usize / 4).min(WORDS_MAX);
         &self.words[..len]
     }
+}
+
+/// The names of the extended attributes of what is called `name` in `dir`, a symbolic link included: each ends in NUL.
+/// Answers how many bytes of `buffer` they took.
+///
+/// # Errors
+/// Those of listxattrat(2): `ERANGE` when `buffer` is too small, `ENOSYS` before Linux 6.13.
+pub(crate) fn list_xattr_at(dir: BorrowedFd<'_>, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+    // SAFETY: `name` ends in NUL, and the kernel writes at most `buffer.len()` bytes to `buffer`.
+    let len = unsafe {
+        let (path, flags) = (name.as_ptr(), libc::AT_SYMLINK_NOFOLLOW);
+        libc::syscall(SYS_LISTXATTRAT, dir.as_raw_fd(), path, flags, buffer.as_mut_ptr(), buffer.len())
+    };
+    usize::try_from(len).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }

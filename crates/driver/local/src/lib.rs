@@ -17,7 +17,7 @@
 //! | where | nodes are | they survive |
 //! |---|---|---|
 //! | as root (`CAP_DAC_READ_SEARCH`), on ext4, xfs, btrfs, f2fs, tmpfs | inode number and generation: a file handle in 64 bits | everything, without any memory |
-//! | elsewhere, without privileges, or with `handles=off` | slots of a [`NodeTable`](outrigger_core::NodeTable) | a restart, if the table does ([`Local::open_with_state`]) |
+//! | elsewhere, without privileges, or with `handles=off` | slots of a [`NodeTable`](outrigger_core::NodeTable) | a restart, if the table does ([`Local::open_with_keep`]) |
 //! | on file systems mounted below the directory | slots of the table | as above |
 //!
 //! With handles, a number that a client made up may name any file of the same file system. Kernels do not make up
@@ -25,6 +25,18 @@
 //!
 //! A name removed by others leaves its node `ESTALE`. A name removed through this driver leaves it alive until it is
 //! forgotten: by path always, with handles while its descriptor stays among the [`LocalOptions::descriptors`] last used.
+//!
+//! # When the process dies
+//!
+//! [`Local::open_with_keep`] puts what has to outlive the process into a [`Keep`]: the nodes known by path, and the
+//! descriptors of open files and directories, of removed files that somebody refers to by path, and of the directory
+//! served. A process that takes over has the same nodes and the same handles, listings go on behind the cookie they had
+//! reached, and a handle that was closed stays closed. At most 65,536 files and directories are open at once then; one
+//! more is refused with `ENFILE` before anything is made. It costs a few stores and no system call.
+//!
+//! What a death at the worst moment leaves behind: a descriptor held for nobody, one a thread at most; and the handle of
+//! a request whose reply never arrived, open until the mount ends. With handles, a removed file that nobody has open is
+//! `ESTALE` afterwards.
 //!
 //! # System calls
 //!
@@ -41,7 +53,8 @@
 //! | read, write | pread (or none, when the door splices), pwrite |
 //! | readdir; readdirplus | getdents64 for 16 KiB of names; and name_to_handle_at, statx for each |
 //!
-//! By path, lookup is one statx, and open goes through `/proc/self/fd`.
+//! By path, lookup and getattr are one statx; listxattr is listxattrat(2) (before Linux 6.13, llistxattr through
+//! `/proc/self/fd`) and statx; open is openat2, statx and openat through `/proc/self/fd`.
 //!
 //! # Credentials
 //!
@@ -69,6 +82,9 @@ mod fd_cache;
 mod file;
 mod handle;
 mod handles;
+mod held;
+mod notes;
+mod open;
 mod ops;
 mod options;
 mod packing;
@@ -81,12 +97,12 @@ mod xattr;
 pub use options::LocalOptions;
 
 use crate::caller::Callers;
-use crate::dir::OpenDir;
-use crate::file::OpenFile;
 use crate::handles::Handles;
+use crate::held::HeldNodes;
+use crate::notes::Notes;
+use crate::open::Open;
 use crate::tree::Tree;
-use outrigger_core::Region;
-use outrigger_core::Result;
+use outrigger_core::{Keep, NodeTable, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -97,9 +113,13 @@ pub struct Local {
     options: LocalOptions,
     tree: Tree,
     callers: Callers,
-    files: Handles<OpenFile>,
-    dirs: Handles<OpenDir>,
+    open: Handles<Open>,
 }
+
+/// Room for the nodes known by path, in words; taken as it fills.
+const TABLE_WORDS: usize = 1 << 26;
+/// How many files and directories may be open where a keep holds them; and how many removed ones it holds.
+const OPEN_MAX: u32 = 1 << 16;
 
 impl Local {
     /// Serves the directory at `path`.
@@ -112,29 +132,29 @@ impl Local {
         Local::open_with(path.as_ref(), options, None)
     }
 
-    /// As [`Local::open`], with `state` to remember the nodes that are known by path: a new region, or the one that
-    /// the process that served the same directory before left behind.
+    /// As [`Local::open`], with what has to outlive this process in `keep`: nodes known by path, open files and
+    /// directories with their handles, the directory itself. What a former process left there is taken over.
     ///
     /// # Errors
-    /// As [`Local::open`]; those of [`NodeTable::attach`](outrigger_core::NodeTable::attach).
-    pub fn open_with_state(
+    /// As [`Local::open`]; those of [`NodeTable::attach`](outrigger_core::NodeTable::attach); `EUCLEAN` when a region
+    /// holds something else.
+    pub fn open_with_keep(
         path: impl AsRef<Path>,
         options: LocalOptions,
-        state: Arc<dyn Region>,
+        keep: Arc<dyn Keep>,
     ) -> Result<Self> {
-        Local::open_with(path.as_ref(), options, Some(state))
+        Local::open_with(path.as_ref(), options, Some(keep))
     }
 
-    fn open_with(path: &Path, options: LocalOptions, state: Option<Arc<dyn Region>>) -> Result<Self> {
-        let tree = Tree::open(path, &options, state)?;
+    fn open_with(path: &Path, options: LocalOptions, keep: Option<Arc<dyn Keep>>) -> Result<Self> {
+        let notes = |name| keep.clone().map(|keep| Notes::open(keep, name, OPEN_MAX)).transpose();
+        let table = match &keep {
+            Some(keep) => NodeTable::attach(keep.region("local-nodes", TABLE_WORDS)?)?,
+            None => NodeTable::in_memory(TABLE_WORDS * 8)?,
+        };
+        let tree = Tree::open(path, &options, table, HeldNodes::new(notes("local-held")?))?;
+        let open = Handles::new(notes("local-files")?);
         rustix::process::umask(rustix::fs::Mode::empty());
-        Ok(Local {
-            path: path.to_path_buf(),
-            options,
-            tree,
-            callers: Callers::new(),
-            files: Handles::new(),
-            dirs: Handles::new(),
-        })
+        Ok(Local { path: path.to_path_buf(), options, tree, callers: Callers::new(), open })
     }
 }

@@ -5,6 +5,7 @@ use crate::Local;
 use crate::attr::{decode_device, failed, stat_fd};
 use crate::dir::OpenDir;
 use crate::file::{OpenFile, checked_offset, host_flags};
+use crate::open::Open;
 use crate::setattr::{ForWriting, Subject};
 use crate::tree::{CName, proc_path};
 use crate::xattr;
@@ -12,9 +13,9 @@ use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
-    Locate, Lookup, MkDir, MkNod, Open, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir, ReadDirPlus,
-    ReadLink, Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs, SymLink,
-    SyncFs, TmpFile, Unlink, Walk, Whence, Write,
+    Locate, Lookup, MkDir, MkNod, Open as OpenOp, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir,
+    ReadDirPlus, ReadLink, Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs,
+    SymLink, SyncFs, TmpFile, Unlink, Walk, Whence, Write,
 };
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, IoctlDone, Names, Offset, OpenHow,
@@ -59,22 +60,23 @@ impl Local {
     }
 
     /// Gives a descriptor of a regular file a handle.
-    fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Opened {
+    fn opened(&self, fd: OwnedFd, flags: OpenFlags) -> Result<Opened> {
         let file = Arc::new(OpenFile::new(fd, flags));
         let offered = self.options.passthrough && !may_lose_setid(&file.fd);
         let backing = if offered { Backing::new(Arc::clone(&file.fd)) } else { Backing::NONE };
-        Opened { handle: self.files.insert(file), how: OpenHow::NO_FLUSH, backing }
+        let handle = self.open.insert(Open::File(file))?;
+        Ok(Opened { handle, how: OpenHow::NO_FLUSH, backing })
     }
 
     /// The file behind `handle`, if writing to it is allowed.
     fn writable(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        let file = self.files.get(handle)?;
+        let file = self.open.file(handle)?;
         if file.writes() { Ok(file) } else { Err(Errno::EBADF.because("the file is not open for writing")) }
     }
 
     /// The descriptor of an open handle where there is one, else one of the node.
     fn descriptor(&self, node: Node, handle: Option<Handle>) -> Result<Arc<OwnedFd>> {
-        match handle.map(|handle| self.files.get(handle)) {
+        match handle.map(|handle| self.open.file(handle)) {
             Some(Ok(file)) => Ok(Arc::clone(&file.fd)),
             // The handle may be one of a directory.
             _ => self.tree.at(node),
@@ -135,7 +137,11 @@ impl BlockingDriver for Local {
     }
 
     fn getattr(&self, _: &Cx, op: GetAttr) -> Result<Attrs> {
-        self.tree.attrs(self.descriptor(op.node, op.handle)?)
+        match op.handle.map(|handle| self.open.file(handle)) {
+            Some(Ok(file)) => self.tree.attrs(&*file.fd),
+            // The handle may be one of a directory.
+            _ => self.tree.attrs_of(op.node),
+        }
     }
 
     fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
@@ -207,19 +213,21 @@ impl BlockingDriver for Local {
         self.tree.rename((op.dir, &op.name), (op.to_dir, &op.to_name), flags)
     }
 
-    fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
+    fn open(&self, cx: &Cx, op: OpenOp) -> Result<Opened> {
+        self.open.has_room()?;
         let fd = self.open_for(cx, op.node, op.flags)?;
-        Ok(self.opened(fd, op.flags))
+        self.opened(fd, op.flags)
     }
 
     fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        self.open.has_room()?;
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let flags = host_flags(op.flags) | OFlags::CREATE | OFlags::EXCL;
         let make = || openat(&*dir, name.as_c_str(), flags, mode(op.mode)).map_err(failed);
         match self.callers.run_as(cx.cred, make) {
             Ok(fd) => {
                 let entry = self.tree.identify(op.dir, &op.name, fd.as_fd())?;
-                let opened = self.opened(fd, op.flags);
+                let opened = self.opened(fd, op.flags)?;
                 Ok(Created { entry, opened })
             }
             // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
@@ -229,7 +237,7 @@ impl BlockingDriver for Local {
                 if op.flags.contains(OpenFlags::TRUNC) {
                     entry.attr = stat_fd(&fd)?;
                 }
-                let opened = self.opened(fd, op.flags);
+                let opened = self.opened(fd, op.flags)?;
                 Ok(Created { entry, opened })
             }
             Err(error) => Err(error),
@@ -237,18 +245,19 @@ impl BlockingDriver for Local {
     }
 
     fn tmpfile(&self, cx: &Cx, op: TmpFile) -> Result<Created> {
+        self.open.has_room()?;
         let dir = self.tree.at(op.dir)?;
         let exclusive = if op.flags.contains(OpenFlags::EXCL) { OFlags::EXCL } else { OFlags::empty() };
         let flags = host_flags(op.flags) | OFlags::TMPFILE | exclusive;
         let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
         let fd = self.callers.run_as(cx.cred, make)?;
         let entry = self.tree.identify_nameless(fd.as_fd())?;
-        let opened = self.opened(fd, op.flags);
+        let opened = self.opened(fd, op.flags)?;
         Ok(Created { entry, opened })
     }
 
     fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
-        let file = self.files.get(op.handle)?;
+        let file = self.open.file(op.handle)?;
         if !file.reads() {
             return Err(Errno::EBADF.because("the file is not open for reading"));
         }
@@ -269,11 +278,11 @@ impl BlockingDriver for Local {
     }
 
     fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
-        self.files.get(op.handle).map(drop)
+        self.open.file(op.handle).map(drop)
     }
 
     fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        let file = self.files.get(op.handle)?;
+        let file = self.open.file(op.handle)?;
         let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
         sync(&file.fd).map_err(failed)
     }
@@ -288,11 +297,11 @@ impl BlockingDriver for Local {
             Whence::Data => SeekFrom::Data(op.offset),
             Whence::Hole => SeekFrom::Hole(op.offset),
         };
-        rustix::fs::seek(&self.files.get(op.handle)?.fd, to).map(Offset).map_err(failed)
+        rustix::fs::seek(&self.open.file(op.handle)?.fd, to).map(Offset).map_err(failed)
     }
 
     fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
-        let (from, to) = (self.files.get(op.handle)?, self.writable(op.to_handle)?);
+        let (from, to) = (self.open.file(op.handle)?, self.writable(op.to_handle)?);
         if to.appends() {
             return Err(Errno::EBADF.because("the destination is open for appending"));
         }
@@ -304,29 +313,29 @@ impl BlockingDriver for Local {
     }
 
     fn release(&self, _: &Cx, op: Release) -> Result<()> {
-        self.files.remove(op.handle).map(drop)
+        self.open.remove(op.handle).map(drop)
     }
 
     fn opendir(&self, _: &Cx, op: OpenDirOp) -> Result<Opened> {
         let dir = OpenDir::new(self.tree.open_directory(op.node)?);
-        let handle = self.dirs.insert(Arc::new(dir));
+        let handle = self.open.insert(Open::Dir(Arc::new(dir)))?;
         Ok(Opened { handle, ..Opened::default() })
     }
 
     fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
-        self.dirs.get(op.handle)?.list(op.cookie, op.size)
+        self.open.dir(op.handle)?.list(op.cookie, op.size)
     }
 
     fn readdirplus(&self, _: &Cx, op: ReadDirPlus) -> Result<DirentsPlus> {
-        self.dirs.get(op.handle)?.list_plus(&self.tree, op.node, op.cookie, op.size)
+        self.open.dir(op.handle)?.list_plus(&self.tree, op.node, op.cookie, op.size)
     }
 
     fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
-        self.dirs.remove(op.handle).map(drop)
+        self.open.remove(op.handle).map(drop)
     }
 
     fn fsyncdir(&self, _: &Cx, op: FSyncDir) -> Result<()> {
-        let dir = self.dirs.get(op.handle)?;
+        let dir = self.open.dir(op.handle)?;
         let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
         sync(dir.fd()).map_err(failed)
     }
@@ -345,7 +354,7 @@ impl BlockingDriver for Local {
 
     fn listxattr(&self, cx: &Cx, op: ListXattr) -> Result<Names> {
         self.require_xattr()?;
-        let mut names = xattr::list(self.tree.at(op.node)?.as_fd())?;
+        let mut names = self.tree.list_xattr(op.node)?;
         names.retain(|name| xattr::is_visible(cx.cred, name));
         Ok(names)
     }
@@ -375,12 +384,12 @@ impl BlockingDriver for Local {
     }
 
     fn ioctl(&self, _: &Cx, op: Ioctl) -> Result<IoctlDone> {
-        let file = self.files.get(op.handle).map(|file| Arc::clone(&file.fd));
+        let file = self.open.file(op.handle).map(|file| Arc::clone(&file.fd));
         let dir;
         let fd = match &file {
             Ok(fd) => fd.as_fd(),
             Err(_) => {
-                dir = self.dirs.get(op.handle)?;
+                dir = self.open.dir(op.handle)?;
                 dir.fd()
             }
         };

@@ -10,14 +10,14 @@
 //! kind make its key.
 
 use crate::attr::failed;
+use crate::held::HeldNodes;
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::{Errno, Error, Generation, Name, Node, Result};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The nodes that are known by path.
 pub(crate) struct Paths {
@@ -26,8 +26,7 @@ pub(crate) struct Paths {
     anchored: bool,
     /// Whether the table holds anything; spares the others its lock.
     used: AtomicBool,
-    /// Files without a name that somebody still refers to: their descriptors are all that is left of them.
-    nameless: Mutex<HashMap<Node, Arc<OwnedFd>>>,
+    held: HeldNodes,
 }
 
 /// Where a file should be: a directory to start from, and a path from there.
@@ -60,14 +59,10 @@ fn mix(hash: u64, word: u64) -> u64 {
 }
 
 impl Paths {
-    /// The nodes in `table`.
-    pub(crate) fn new(table: NodeTable, anchored: bool) -> Self {
+    /// The nodes in `table`, and those of them that have no name.
+    pub(crate) fn new(table: NodeTable, anchored: bool, held: HeldNodes) -> Self {
         let used = AtomicBool::new(!anchored || !table.is_empty());
-        Paths { table, anchored, used, nameless: Mutex::default() }
-    }
-
-    fn nameless(&self) -> MutexGuard<'_, HashMap<Node, Arc<OwnedFd>>> {
-        self.nameless.lock().unwrap_or_else(PoisonError::into_inner)
+        Paths { table, anchored, used, held }
     }
 
     /// Whether `node` is one of them.
@@ -126,13 +121,13 @@ impl Paths {
     pub(crate) fn found_nameless(&self, st: &Statx, fd: Arc<OwnedFd>) -> Result<Node> {
         self.used.store(true, Ordering::Release);
         let node = self.outward(self.table.found_nameless(Some(key(st)))?);
-        self.nameless().insert(node, fd);
+        self.held.put(node, fd);
         Ok(node)
     }
 
     /// The descriptor of a file that has no name.
     pub(crate) fn held(&self, node: Node) -> Option<Arc<OwnedFd>> {
-        self.nameless().get(&node).cloned()
+        self.held.get(node)
     }
 
     /// Where `node` may be, the likeliest place first; each starting from the nearest directory above it that `open`
@@ -144,6 +139,19 @@ impl Paths {
     ) -> Result<Vec<Whereabouts>> {
         let names = self.table.names(self.inward(node)?)?;
         Ok(names.into_iter().filter_map(|name| self.climb(name, &open)).collect())
+    }
+
+    /// A directory `node` is in, and its name there.
+    pub(crate) fn place(&self, node: Node) -> Option<(Node, Name)> {
+        let first = |node| self.table.names(node).ok()?.into_iter().next();
+        let (dir, name) = first(self.inward(node).ok()?)?;
+        if !self.anchored {
+            return Some((dir, name));
+        }
+        match first(dir)? {
+            (Node::ROOT, outer) => Some((anchor(&outer)?, name)),
+            _ => Some((self.outward(dir), name)),
+        }
     }
 
     fn climb(
@@ -180,9 +188,14 @@ impl Paths {
         (last && self.table.references(node) != Some(0)).then(|| self.outward(node))
     }
 
-    /// Keeps `fd`, because `node` has no name any more.
-    pub(crate) fn hold(&self, node: Node, fd: Arc<OwnedFd>) {
-        self.nameless().insert(node, fd);
+    /// Keeps `fd`, because `node` is about to lose its last name. Tells whether it was not held before.
+    pub(crate) fn hold(&self, node: Node, fd: Arc<OwnedFd>) -> bool {
+        self.held.put(node, fd)
+    }
+
+    /// Ends [`Paths::hold`]: the name is still there.
+    pub(crate) fn let_go(&self, node: Node) {
+        self.held.remove(node);
     }
 
     /// `name` in `dir` was removed.
@@ -223,7 +236,7 @@ impl Paths {
         if let Ok(inner) = self.inward(node) {
             self.table.forget(inner, count);
             if self.table.key(inner).is_err() {
-                let _closed = self.nameless().remove(&node);
+                self.held.remove(node);
             }
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which nodes are known to be regular files, so that opening one needs no stat before.
 
-use outrigger_core::Node;
+use outrigger_core::{HeapRegion, Node, Region};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: usize = 8192;
@@ -9,16 +9,16 @@ const SLOTS: usize = 8192;
 /// A set of fixed size that forgets: each node has one place, taken by the last that claimed it.
 ///
 /// The kind of a file never changes, and a node never stands for two files, so an answer is never out of date.
-pub(crate) struct RegularNodes(Box<[AtomicU64]>);
+pub(crate) struct RegularNodes(HeapRegion);
 
 impl RegularNodes {
-    /// The empty set; 64 KiB.
+    /// The empty set; it grows to 64 KiB.
     pub(crate) fn new() -> Self {
-        RegularNodes((0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+        RegularNodes(HeapRegion::new(SLOTS))
     }
 
     fn place(&self, node: Node) -> &AtomicU64 {
-        &self.0[node.0 as usize % SLOTS]
+        self.0.word(node.0 as usize % SLOTS)
     }
 
     /// `node` is a regular file.

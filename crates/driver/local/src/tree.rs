@@ -7,13 +7,15 @@
 use crate::attr::{attr, failed, kind, stat};
 use crate::fd_cache::FdCache;
 use crate::handle::{FileHandle, MountId};
+use crate::held::HeldNodes;
 use crate::options::LocalOptions;
 use crate::packing::Packing;
 use crate::paths::{Paths, Start, open_beneath};
 use crate::regular::RegularNodes;
+use crate::xattr;
+use outrigger_core::NodeTable;
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Errno, Error, FileKind, Generation, Name, Node};
-use outrigger_core::{NodeTable, Region};
+use outrigger_core::{Errno, Error, FileKind, Generation, Name, Node, XattrName};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Statx, openat};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use std::ffi::CStr;
@@ -40,9 +42,6 @@ struct Handles {
     mount: MountId,
 }
 
-/// Room for the table of nodes known by path where the caller brings none; taken as it fills.
-const TABLE_BYTES: usize = 1 << 29;
-
 /// A name as system calls take it.
 pub(crate) struct CName([u8; outrigger_core::name::NAME_MAX + 1]);
 
@@ -67,24 +66,28 @@ pub(crate) fn proc_path(fd: impl AsFd) -> String {
 }
 
 impl Tree {
-    /// Opens `path`; nodes known by path are remembered in `state`, by default in this process's memory.
+    /// Opens `path`, with the nodes that `table` knows by path and the descriptors in `held`.
     pub(crate) fn open(
         path: &Path,
         options: &LocalOptions,
-        state: Option<Arc<dyn Region>>,
+        table: NodeTable,
+        held: HeldNodes,
     ) -> Result<Self, Error> {
-        let root = open_root(path, options.xdev).map_err(|error| {
-            let reason = format!("cannot open {} as a directory: {}", path.display(), error.errno);
-            error.errno.because(error.reason.unwrap_or_else(|| reason.into()))
-        })?;
-        let handles = if options.handles { Handles::probe(root.as_fd()) } else { None };
-        let table = match state {
-            Some(region) => NodeTable::attach(region)?,
-            None => NodeTable::in_memory(TABLE_BYTES)?,
+        let root = match held.get(Node::ROOT) {
+            Some(root) => root,
+            None => {
+                let root = Arc::new(open_root(path, options.xdev).map_err(|error| {
+                    let reason = format!("cannot open {} as a directory: {}", path.display(), error.errno);
+                    error.errno.because(error.reason.unwrap_or_else(|| reason.into()))
+                })?);
+                held.put(Node::ROOT, Arc::clone(&root));
+                root
+            }
         };
+        let handles = if options.handles { Handles::probe(root.as_fd()) } else { None };
         Ok(Tree {
-            root: Arc::new(root),
-            paths: Paths::new(table, handles.is_some()),
+            root,
+            paths: Paths::new(table, handles.is_some(), held),
             handles,
             descriptors: FdCache::new(options.descriptors),
             regular: RegularNodes::new(),
@@ -219,6 +222,45 @@ impl Tree {
         Ok(Attrs { attr, ttl: self.ttl })
     }
 
+    /// The reply that carries the attributes of `node`.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is gone.
+    pub(crate) fn attrs_of(&self, node: Node) -> Result<Attrs, Error> {
+        if let Some((dir, name)) = self.closed(node)
+            && let Ok(st) = stat(&dir, CName::new(&name).as_c_str())
+            && self.paths.is_same(node, &st)
+        {
+            return Ok(Attrs { attr: attr(&st), ttl: self.ttl });
+        }
+        self.attrs(self.at(node)?)
+    }
+
+    /// The names of the extended attributes of `node`.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is gone.
+    pub(crate) fn list_xattr(&self, node: Node) -> Result<Vec<XattrName>, Error> {
+        if let Some((dir, name)) = self.closed(node) {
+            let name = CName::new(&name);
+            let names = xattr::list_at(dir.as_fd(), name.as_c_str());
+            // Names of attributes are for everybody to list, so having asked another file gives nothing away.
+            let st = stat(&dir, name.as_c_str());
+            if st.is_ok_and(|st| self.paths.is_same(node, &st)) {
+                return names;
+            }
+        }
+        xattr::list(self.at(node)?.as_fd())
+    }
+
+    /// The directory of a node known by path and its name there, for asking by name: fewer calls than opening the
+    /// node first. None for a node that is open.
+    fn closed(&self, node: Node) -> Option<(Arc<OwnedFd>, Name)> {
+        let open = node == Node::ROOT || !self.paths.has(node) || self.descriptors.get(node).is_some();
+        let (dir, name) = if open { None } else { self.paths.place(node) }?;
+        Some((self.at(dir).ok()?, name))
+    }
+
     /// Opens a regular file. Nothing else is ever opened: opening a pipe may wait, opening a device may act.
     ///
     /// # Errors
@@ -255,15 +297,15 @@ impl Tree {
     pub(crate) fn remove(&self, dir: Node, name: &Name, flags: AtFlags) -> Result<(), Error> {
         let (at, c_name) = (self.at(dir)?, CName::new(name));
         let orphan = self.orphan(dir, at.as_fd(), name);
-        rustix::fs::unlinkat(&*at, c_name.as_c_str(), flags).map_err(failed)?;
+        rustix::fs::unlinkat(&*at, c_name.as_c_str(), flags)
+            .map_err(|errno| self.still_there(orphan, errno))?;
         self.paths.removed(dir, name);
-        self.hold(orphan);
         Ok(())
     }
 
-    /// The node that may be without any name after `name` in `dir`, opened while it still has that: a client that
-    /// refers to it expects to find it until it forgets it.
-    fn orphan(&self, dir: Node, at: BorrowedFd<'_>, name: &Name) -> Option<(Node, Arc<OwnedFd>)> {
+    /// The node that may be without any name after `name` in `dir`, opened and held while it still has that: a client
+    /// that refers to it expects to find it until it forgets it.
+    fn orphan(&self, dir: Node, at: BorrowedFd<'_>, name: &Name) -> Option<Node> {
         if let Some(handles) = &self.handles
             && let Ok(Some(node)) = handles.node_of(at, CName::new(name).as_c_str())
         {
@@ -272,13 +314,15 @@ impl Tree {
             return None;
         }
         let node = self.paths.loses_last_name(dir, name)?;
-        Some((node, self.at(node).ok()?))
+        self.paths.hold(node, self.at(node).ok()?).then_some(node)
     }
 
-    fn hold(&self, orphan: Option<(Node, Arc<OwnedFd>)>) {
-        if let Some((node, fd)) = orphan {
-            self.paths.hold(node, fd);
+    /// The error of a call that was to remove the last name of `orphan`.
+    fn still_there(&self, orphan: Option<Node>, errno: rustix::io::Errno) -> Error {
+        if let Some(node) = orphan {
+            self.paths.let_go(node);
         }
+        failed(errno)
     }
 
     /// Moves a name.
@@ -293,9 +337,8 @@ impl Tree {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let orphan = if exchange { None } else { self.orphan(to_dir, to.as_fd(), to_name) };
         rustix::fs::renameat_with(&*at, c_name.as_c_str(), &*to, c_to_name.as_c_str(), flags)
-            .map_err(failed)?;
+            .map_err(|errno| self.still_there(orphan, errno))?;
         self.paths.renamed((dir, name), (to_dir, to_name), exchange);
-        self.hold(orphan);
         Ok(())
     }
 

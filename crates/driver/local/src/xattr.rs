@@ -4,12 +4,16 @@
 //! The path leads to the very inode the descriptor holds, a symbolic link included, so nothing is looked up or followed.
 
 use crate::attr::failed;
+use crate::handle::list_xattr_at;
 use crate::tree::proc_path;
 use bytes::Bytes;
 use outrigger_core::ops::XattrFlags;
 use outrigger_core::{Credentials, Result, XattrName};
 use rustix::io::Errno;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// The largest value and the longest list Linux allows, in bytes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const LARGEST: usize = 64 << 10;
@@ -40,7 +44,22 @@ pub(crate) fn get(fd: BorrowedFd<'_>, name: &XattrName) -> Result<Bytes> {
 /// The names of all attributes.
 pub(crate) fn list(fd: BorrowedFd<'_>) -> Result<Vec<XattrName>> {
     let path = proc_path(fd);
-    let names = with_room(|buffer| rustix::fs::listxattr(&*path, buffer))?;
+    split(with_room(|buffer| rustix::fs::listxattr(&*path, buffer))?)
+}
+
+/// The names of all attributes of what is called `name` in `dir`, a symbolic link included.
+pub(crate) fn list_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<Vec<XattrName>> {
+    split(with_room(|buffer| match list_xattr_at(dir, name, buffer) {
+        // Filters of system calls refuse with EPERM what they do not know.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let path = Path::new(&proc_path(dir)).join(OsStr::from_bytes(name.to_bytes()));
+            rustix::fs::llistxattr(path, buffer)
+        }
+        result => result,
+    })?)
+}
+
+fn split(names: Bytes) -> Result<Vec<XattrName>> {
     let parts = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
     parts.map(|name| XattrName::new(names.slice_ref(name))).collect()
 }

@@ -5,8 +5,7 @@ mod common;
 
 use common::*;
 use outrigger_core::ops::{Link, Lookup, Rename, RenameFlags};
-use outrigger_core::{BlockingDriver, Errno, Identity, Node};
-use outrigger_core::{HeapRegion, Region};
+use outrigger_core::{BlockingDriver, Errno, HeapKeep, Identity, Node};
 use outrigger_driver_local::{Local, LocalOptions};
 use std::fs;
 use std::path::Path;
@@ -64,8 +63,8 @@ fn through_handles_nodes_survive_a_restart() {
 #[test]
 fn by_path_nodes_survive_a_restart_with_their_table() {
     let dir = tempfile::tempdir().expect("a directory");
-    let region: Arc<dyn Region> = Arc::new(HeapRegion::new(1 << 16));
-    let open = || Local::open_with_state(dir.path(), by_path(), Arc::clone(&region)).expect("open");
+    let keep = Arc::<HeapKeep>::default();
+    let open = || Local::open_with_keep(dir.path(), by_path(), Arc::clone(&keep) as _).expect("open");
     assert_eq!(open().abilities().identity, Identity::ByPath);
     nodes_survive(dir.path(), open);
 }
