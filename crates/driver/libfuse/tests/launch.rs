@@ -4,7 +4,9 @@ mod common;
 
 use common::{Area, FOREGROUND, PROGRAMS, Peer, SFTP_SERVER, SOON, command, present};
 use outrigger_driver_libfuse::launch::{End, Launch, LaunchError, Mountpoint, Program};
+use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -192,7 +194,7 @@ fn a_crash_is_told() {
     let area = Area::new();
     let program = start(&area.launch(command(&["bindfs", "-f", &area.directory("source"), &area.target()])));
     let ended = program.processes.ended().unwrap();
-    area.signal(rustix::process::Signal::SEGV);
+    area.signal(Signal::SEGV);
     common::wait_readable(&ended);
     let exit = program.processes.wait(Instant::now() + SOON).unwrap();
     assert_eq!(exit.end, End::Signal(libc::SIGSEGV));
@@ -251,6 +253,7 @@ fn a_killed_worker_leaves_nobody() {
         .args(["--exact", "a_killed_worker_leaves_nobody", "--nocapture"])
         .env(ROLE, area.path())
         .stdout(Stdio::piped())
+        .process_group(0)
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -258,7 +261,9 @@ fn a_killed_worker_leaves_nobody() {
     assert_eq!(area.processes(), SCATTERED);
     let init = common::children(worker.id());
     assert_eq!(init.len(), 1);
-    worker.kill().unwrap();
+    // With all that is in its group, as a terminal or timeout(1) does.
+    let group = Pid::from_raw(worker.id() as i32).unwrap();
+    rustix::process::kill_process_group(group, Signal::KILL).unwrap();
     worker.wait().unwrap();
     init.iter().for_each(common::wait_readable);
     assert_eq!(area.processes(), Vec::<String>::new());
