@@ -1,4 +1,176 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An unmodified FUSE program as a tree.
+//! An unmodified FUSE program as a tree, which is started again when it dies.
+//!
+//! [`launch`] starts the program with a socket in place of `/dev/fuse`; the rest plays the kernel's side of the protocol.
+//! Nothing is mounted, and no privilege is needed.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`launch`] | starting a program, and ending it with all it has started |
+//! | `conn`, `assembly`, `message` | the connection: many requests in flight, replies matched and put together |
+//! | `life` | INIT, and one running program after the other |
+//! | `shared`, `turn` | a request from its arrival to its reply, over as many programs as it takes |
+//! | `ops`, `names`, `files`, `dirs`, `locks` | operations of the core as messages, and what a restart means for each |
+//! | `nodes`, `handles`, `listing` | our numbers of files, open files and places in listings |
+//! | `hidden`, `writes` | open files that are removed, writes that may be lost |
+//!
+//! # When the program dies
+//!
+//! It is killed with all it has started and started again. Files are looked up again by path and opened again when they
+//! are next used, listings go on by name, locks are taken again, and writes that were acknowledged since the last FLUSH
+//! or FSYNC are repeated. A request without a reply is repeated too: what the program may have done of it is judged by
+//! the tree. A request that was in flight at three deaths, without anything being answered after it was sent, fails with
+//! `EIO`; starts that fail pause longer and longer, and after five of them requests fail at once for a while.
+//!
+//! # Limits
+//!
+//! * What another client of the same store does while the program is dead may be taken for ours.
+//! * A program that is killed between two steps of its own leaves what it leaves.
+//! * A program with a cache that it writes back late, and without a request that says so, loses what it held there:
+//!   those known by name are refused unless [`Options::unsafe_cache`] is set.
+//! * An ioctl without a reply fails with `EIO`, for nobody knows what it did.
+//! * Permissions are the door's where the program asks for it: see [`LibFuse::wants_default_permissions`].
+//! * Locks are the program's only when it supports both POSIX and BSD locks; else they stay with the door.
 
+mod assembly;
+mod conn;
+mod decode;
+mod dirs;
+mod files;
+mod gate;
+mod handles;
+mod hidden;
 pub mod launch;
+mod life;
+mod listing;
+mod locks;
+mod message;
+mod names;
+mod nodes;
+mod ops;
+mod options;
+mod shared;
+mod turn;
+mod writes;
+
+pub use life::Starter;
+pub use options::Options;
+
+use launch::{Launch, Mounted, Mountpoint};
+use outrigger_core::{
+    Abilities, Answer, Cx, DriverClass, Errno, Identity, Notify, OpCode, OpSet, Request, Result, Runtime,
+    Service,
+};
+use outrigger_proto_fuse::InitFlags;
+use shared::{Running, Shared};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// A FUSE program as a service.
+pub struct LibFuse {
+    shared: Arc<Shared>,
+    abilities: Abilities,
+    mounted: Mounted,
+}
+
+impl LibFuse {
+    /// Starts the program. Blocks until it answers.
+    ///
+    /// # Errors
+    /// `EINVAL` for a program that is not safe to restart; else what went wrong, with what the program said.
+    pub fn start(launch: Launch, options: Options, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        let command = launch.command.first().ok_or_else(|| Errno::EINVAL.because("fuse: no program is named"))?;
+        if let Some(risk) = options::risk(Path::new(command)).filter(|_| !options.unsafe_cache) {
+            return Err(Errno::EINVAL.because(risk));
+        }
+        let words: Vec<_> = launch.command.iter().map(|word| word.to_string_lossy()).collect();
+        let tree = words.join(" ");
+        let launch = Mutex::new(launch);
+        let starter: Starter = Box::new(move |deadline| {
+            let mut launch = conn::lock(&launch);
+            let program = launch.start(deadline)?;
+            // Later, the tree itself may be mounted where the program wants to mount, and nobody is there to talk to.
+            launch.terminal = false;
+            if let (Mountpoint::Named, Some(argument)) = (launch.mountpoint, program.mounted.argument) {
+                launch.mountpoint = Mountpoint::Replaced(argument);
+            }
+            Ok(program)
+        });
+        LibFuse::with_starter(tree, starter, options, runtime)
+    }
+
+    /// Serves whatever `starter` starts, called `tree`. Blocks until it answers.
+    ///
+    /// # Errors
+    /// What went wrong, with what the program said.
+    pub fn with_starter(
+        tree: String,
+        starter: Starter,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let shared = Shared::start(starter, options, runtime)?;
+        let life = shared.lives.now().ok_or(Errno::ENOTCONN)?;
+        let mut abilities = Abilities::new("fuse", tree, ops(&shared, life.agreed.flags));
+        abilities.identity = Identity::ByPath;
+        abilities.class = DriverClass::Network;
+        abilities.max_io = life.max_io;
+        abilities.read_only =
+            life.mounted.flags & libc::MS_RDONLY != 0 || life::option(&life.mounted, "ro").is_some();
+        let mounted = life.mounted.clone();
+        Ok(LibFuse { shared, abilities, mounted })
+    }
+
+    /// What the program told mount(2).
+    pub fn mounted(&self) -> &Mounted {
+        &self.mounted
+    }
+
+    /// Whether the program leaves the checking of permissions to the kernel.
+    pub fn wants_default_permissions(&self) -> bool {
+        life::option(&self.mounted, "default_permissions").is_some()
+    }
+
+    /// Whether users other than the program's may use the tree.
+    pub fn allows_others(&self) -> bool {
+        life::option(&self.mounted, "allow_other").is_some()
+    }
+}
+
+/// What a program that agreed to this can do, as far as it can be known without trying.
+fn ops(shared: &Arc<Shared>, agreed: InitFlags) -> OpSet {
+    let mut without = OpSet::NONE;
+    if !agreed.contains(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS) {
+        without = without.and(OpSet::of(&[OpCode::GetLock, OpCode::SetLock]));
+    }
+    if !agreed.contains(InitFlags::DO_READDIRPLUS) {
+        without = without.and(OpSet::of(&[OpCode::ReadDirPlus]));
+    }
+    if !life::block_on(shared.has_xattrs()) {
+        let xattrs = [OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr];
+        without = without.and(OpSet::of(&xattrs));
+    }
+    OpSet::all().without(without)
+}
+
+impl Service for LibFuse {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        Answer::Later(Box::pin(Running::new(Arc::clone(&self.shared), cx, request)))
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.abilities.clone()
+    }
+
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.shared.attach(notify);
+    }
+}
+
+impl Drop for LibFuse {
+    fn drop(&mut self) {
+        if let Some(life) = self.shared.lives.end() {
+            life.goodbye();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One at a time, for futures.
+
+use crate::conn::lock;
+use std::future::poll_fn;
+use std::sync::Mutex;
+use std::task::{Poll, Waker};
+
+/// Lets one in at a time.
+#[derive(Default)]
+pub(crate) struct Gate(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    taken: bool,
+    waiting: Vec<Waker>,
+}
+
+/// Whoever holds it is in.
+pub(crate) struct Pass<'a>(&'a Gate);
+
+impl Gate {
+    /// Waits until nobody else is in.
+    pub(crate) async fn enter(&self) -> Pass<'_> {
+        poll_fn(|context| {
+            let mut inner = lock(&self.0);
+            if inner.taken {
+                inner.waiting.push(context.waker().clone());
+                return Poll::Pending;
+            }
+            inner.taken = true;
+            Poll::Ready(Pass(self))
+        })
+        .await
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.0.0);
+        inner.taken = false;
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}

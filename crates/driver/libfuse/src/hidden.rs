@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that were removed while they were open.
+//!
+//! A program that is started again can open only what has a name. So an open file that loses its last name is renamed
+//! aside instead, to a name that is not listed and cannot be looked up, and removed when it is closed (as NFS clients
+//! and the high-level interface of libfuse do).
+
+use crate::message::{Fault, Message};
+use crate::turn::Turn;
+use outrigger_core::{Errno, Name, Node};
+use outrigger_proto_fuse as fuse;
+use outrigger_proto_fuse::Opcode;
+
+/// What hidden names begin with.
+const PREFIX: &[u8] = b".fuse_hidden_outrigger_";
+
+/// Whether a name looks like one of ours.
+pub(crate) fn is_hidden_name(name: &Name) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// A hidden name that nothing has yet.
+pub(crate) fn new_name() -> Result<Name, Fault> {
+    Ok(Name::new([PREFIX, format!("{:016x}", fastrand::u64(..)).as_bytes()].concat())?)
+}
+
+impl Turn<'_> {
+    /// The last name of a file that is open, which has to be hidden when it is removed.
+    pub(crate) fn must_hide(&self, dir: Node, name: &Name) -> Option<Node> {
+        let nodes = &self.shared.nodes;
+        let node = nodes.get(dir, name)?;
+        let (open, hidden) = nodes.use_of(node);
+        (open && !hidden && nodes.names(node).is_ok_and(|names| names.len() == 1)).then_some(node)
+    }
+
+    /// Renames `name` aside; false when the program cannot.
+    pub(crate) async fn hide(&mut self, dir: Node, name: &Name, node: Node) -> Result<bool, Fault> {
+        let aside = match &self.trial.hidden {
+            Some((aside, _)) => aside.clone(),
+            None => new_name()?,
+        };
+        self.trial.hidden = Some((aside.clone(), node));
+        let theirs = self.theirs(dir).await?;
+        let args = fuse::RenameIn { newdir: theirs };
+        let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(name).name(&aside);
+        let again = self.again();
+        if let Err(fault) = self.change(message).await {
+            let Fault::Failed(_) = &fault else { return Err(fault) };
+            if !again || self.look(dir, &aside).await?.is_none() {
+                self.trial.hidden = None;
+                return Ok(false);
+            }
+        }
+        self.shared.nodes.renamed((dir, name), (dir, &aside));
+        self.shared.nodes.hide(node, false);
+        // What follows is another request, which nobody has seen yet.
+        self.trial.sent = false;
+        Ok(true)
+    }
+
+    /// Gives a hidden file its name back.
+    pub(crate) async fn show_again(&mut self, dir: Node, name: &Name) -> Result<(), Fault> {
+        let Some((aside, node)) = self.trial.hidden.clone() else { return Ok(()) };
+        let theirs = self.theirs(dir).await?;
+        let args = fuse::RenameIn { newdir: theirs };
+        let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(&aside).name(name);
+        if let Err(Fault::Lost(lost)) = self.change(message).await {
+            return Err(lost.into());
+        }
+        self.shared.nodes.renamed((dir, &aside), (dir, name));
+        self.shared.nodes.unhide(node);
+        Ok(())
+    }
+
+    /// The hidden name of `node`.
+    pub(crate) fn hidden_name(&self, node: Node) -> Option<(Name, Node)> {
+        let names = self.shared.nodes.names(node).ok()?;
+        names.into_iter().find(|(_, name)| is_hidden_name(name)).map(|(_, name)| (name, node))
+    }
+
+    /// Removes the hidden file of this request, which nobody has open any more.
+    pub(crate) async fn remove_hidden(&mut self) -> Result<(), Fault> {
+        let Some((aside, node)) = self.trial.hidden.clone() else { return Ok(()) };
+        let names = self.shared.nodes.names(node).unwrap_or_default();
+        let Some((dir, _)) = names.into_iter().find(|(_, name)| *name == aside) else { return Ok(()) };
+        let removed = match self.theirs(dir).await {
+            Ok(dir) => self.ask(Message::new(Opcode::Unlink, dir).name(&aside)).await.map(drop),
+            Err(fault) => Err(fault),
+        };
+        match removed {
+            Err(Fault::Lost(lost)) => return Err(lost.into()),
+            Err(Fault::Failed(error)) if error.errno != Errno::ENOENT => {
+                tracing::warn!(%error, name = %aside, "a file that was removed while open is left behind");
+            }
+            _ => {}
+        }
+        self.shared.nodes.removed(dir, &aside);
+        self.trial.hidden = None;
+        Ok(())
+    }
+
+    /// Moves hidden files out of a directory that is to be removed; whether there were any.
+    pub(crate) async fn clear_hidden(&mut self, dir: Node, above: Node) -> Result<bool, Fault> {
+        let mut any = false;
+        let (from, to) = (self.theirs(dir).await?, self.theirs(above).await?);
+        for name in self.shared.nodes.hidden_in(dir) {
+            let args = fuse::RenameIn { newdir: to };
+            let message = Message::new(Opcode::Rename, from).with(&args.encode()).name(&name).name(&name);
+            match self.ask(message).await {
+                Ok(_) => {}
+                Err(Fault::Lost(lost)) => return Err(lost.into()),
+                Err(Fault::Failed(_)) if self.look(above, &name).await?.is_some() => {}
+                Err(Fault::Failed(_)) => continue,
+            }
+            self.shared.nodes.renamed((dir, &name), (above, &name));
+            any = true;
+        }
+        Ok(any)
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One running program after the other.
+
+use crate::conn::{Conn, Ends, OnNotice, lock};
+use crate::launch::{LaunchError, Mounted, Processes, Program};
+use crate::message::{Caller, Fault, Lost, Message};
+use crate::nodes::Epoch;
+use crate::options::Options;
+use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
+use outrigger_proto_fuse::{InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode, WriteIn};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// The largest read or write, in bytes.
+const MOST_IO: u32 = 1 << 20;
+/// The largest read or write of a program that does not count in pages (32 of them).
+const OLD_IO: u32 = 128 << 10;
+const PAGE: u32 = 4096;
+/// Room beside the content of a message: header and arguments.
+const ARGUMENTS: usize = 8192;
+/// The oldest minor version whose messages read as those of today.
+const OLDEST_MINOR: u32 = 13;
+/// How long a killed program may take to end until the next one is started beside it.
+const LAST_BREATH: Duration = Duration::from_secs(5);
+
+/// Waits before a start, after so many that failed one after the other.
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+    Duration::from_secs(1),
+];
+/// After all starts have failed, requests fail at once for so long; then it is tried again.
+const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
+
+/// Starts the program; tests stand between it and us.
+pub type Starter = Box<dyn Fn(Instant) -> Result<Program, LaunchError> + Send + Sync>;
+
+/// A running program.
+pub(crate) struct Life {
+    pub(crate) epoch: Epoch,
+    pub(crate) conn: Arc<Conn>,
+    pub(crate) agreed: InitOut,
+    /// The most bytes of one read or write.
+    pub(crate) max_io: u32,
+    pub(crate) mounted: Mounted,
+    processes: Processes,
+}
+
+impl Life {
+    /// Starts a program and agrees with it on the protocol. Blocks.
+    ///
+    /// # Errors
+    /// What went wrong, with what the program said.
+    pub(crate) fn begin(
+        epoch: Epoch,
+        starter: &Starter,
+        options: &Options,
+        runtime: &dyn Runtime,
+        on_notice: OnNotice,
+    ) -> Result<Self> {
+        let deadline = Instant::now() + options.start_timeout;
+        let program = starter(deadline).map_err(|error| Errno::EIO.because(error.to_string()))?;
+        let Program { socket, message_max, mounted, processes } = program;
+        let limit = message_max.min(MOST_IO as usize + ARGUMENTS);
+        let ends = Ends { socket, watch: processes.ended().ok() };
+        let conn = Conn::new(ends, limit, options.restart_on_hang, on_notice)?;
+        let room = u32::try_from(limit.saturating_sub(ARGUMENTS)).unwrap_or(MOST_IO);
+        let agreed = match init(&conn, room, runtime, options.start_timeout) {
+            Ok(agreed) => agreed,
+            Err(error) => {
+                conn.close("it could not be agreed on a protocol");
+                processes.kill();
+                let said = processes.said();
+                return Err(error.errno.because(told(&error.to_string(), &said)));
+            }
+        };
+        let pages = if agreed.flags.contains(InitFlags::MAX_PAGES) {
+            u32::from(agreed.max_pages).max(1) * PAGE
+        } else {
+            OLD_IO
+        };
+        let max_read = option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
+        let max_io = agreed.max_write.min(pages).min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
+        Ok(Life { epoch, conn, agreed, max_io, mounted, processes })
+    }
+
+    /// Ends the program. Blocks until it has ended, but not for ever.
+    pub(crate) fn end(&self) {
+        self.conn.close("the program was ended");
+        self.processes.kill();
+        let _ = self.processes.wait(Instant::now() + LAST_BREATH);
+    }
+
+    /// Tells the program that the tree is closed, so that it can put its affairs in order, and ends it.
+    pub(crate) fn goodbye(&self) {
+        let cancel = Cancel::default();
+        let mut exchange = pin!(self.conn.ask(Message::new(Opcode::Destroy, 0), Caller::default(), &cancel));
+        let deadline = Instant::now() + LAST_BREATH;
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        while exchange.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            match deadline.checked_duration_since(Instant::now()) {
+                Some(left) => thread::park_timeout(left),
+                None => break,
+            }
+        }
+        // Its connection hangs up: it may end by itself.
+        self.conn.close("the tree was closed");
+        if self.processes.wait(deadline).is_none() {
+            self.processes.kill();
+        }
+    }
+
+    /// What the program said last, for people.
+    pub(crate) fn said(&self) -> String {
+        self.processes.said()
+    }
+
+    /// Whether it agreed to do this.
+    pub(crate) fn has(&self, ability: InitFlags) -> bool {
+        self.agreed.flags.contains(ability)
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.conn.close("the program was ended");
+        self.processes.kill();
+    }
+}
+
+/// `error` and the last that the program said.
+pub(crate) fn told(error: &str, said: &str) -> String {
+    let last: Vec<&str> = said.trim().lines().rev().take(3).collect();
+    match last.is_empty() {
+        true => error.to_owned(),
+        false => format!("{error}; it said: {}", last.into_iter().rev().collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// The value of a mount option; empty when it has none.
+pub(crate) fn option<'a>(mounted: &'a Mounted, name: &str) -> Option<&'a str> {
+    let mut options = mounted.options.to_str()?.split(',');
+    options.find_map(|item| match item.split_once('=') {
+        Some((key, value)) => (key == name).then_some(value),
+        None => (item == name).then_some(""),
+    })
+}
+
+/// What we can honour as a kernel does. Not offered: splicing (a socket copies anyway), a cache that collects writes,
+/// access lists, security contexts, passthrough.
+fn offer() -> InitIn {
+    let flags = InitFlags::ASYNC_READ
+        | InitFlags::POSIX_LOCKS
+        | InitFlags::FLOCK_LOCKS
+        | InitFlags::ATOMIC_O_TRUNC
+        | InitFlags::BIG_WRITES
+        | InitFlags::DONT_MASK
+        | InitFlags::HAS_IOCTL_DIR
+        | InitFlags::AUTO_INVAL_DATA
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::ASYNC_DIO
+        | InitFlags::NO_OPEN_SUPPORT
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::MAX_PAGES
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::NO_OPENDIR_SUPPORT
+        | InitFlags::EXPLICIT_INVAL_DATA
+        | InitFlags::INIT_EXT;
+    InitIn { major: MAJOR, minor: MINOR, max_readahead: MOST_IO, flags }
+}
+
+fn init(conn: &Conn, room: u32, runtime: &dyn Runtime, within: Duration) -> Result<InitOut> {
+    let message = Message::new(Opcode::Init, 0).with(&offer().encode());
+    let cancel = Cancel::default();
+    let deadline = runtime.monotonic().saturating_add(within);
+    let mut exchange = pin!(conn.ask(message, Caller::default(), &cancel));
+    let mut late = runtime.sleep_until(deadline);
+    let replied = block_on(poll_fn(|context| {
+        if let Poll::Ready(replied) = exchange.as_mut().poll(context) {
+            return Poll::Ready(Some(replied));
+        }
+        late.as_mut().poll(context).map(|()| None)
+    }));
+    let replied = match replied {
+        None => return Err(Errno::ETIMEDOUT.because("the program has not answered the first message in time")),
+        Some(Err(Lost { why, .. })) => return Err(Errno::EIO.because(why)),
+        Some(Ok(replied)) if replied.errno != 0 => {
+            let why = format!("the program refused the protocol: {}", Errno(replied.errno));
+            return Err(Errno::EPROTO.because(why));
+        }
+        Some(Ok(replied)) => replied,
+    };
+    let mut agreed = InitOut::decode(&replied.body).map_err(|error| Errno::EPROTO.because(error.to_string()))?;
+    if agreed.minor < OLDEST_MINOR {
+        return Err(Errno::EPROTO.because(format!("the program speaks FUSE 7.{}, which is too old", agreed.minor)));
+    }
+    agreed.minor = agreed.minor.min(MINOR);
+    agreed.flags &= offer().flags;
+    let small = WriteIn::SIZE as u32 + PAGE;
+    agreed.max_write = match agreed.flags.contains(InitFlags::BIG_WRITES) {
+        true => agreed.max_write.clamp(PAGE, room.max(small)),
+        false => PAGE,
+    };
+    Ok(agreed)
+}
+
+/// Wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// Which program runs now.
+pub(crate) struct Lives {
+    state: Mutex<State>,
+}
+
+enum State {
+    Running(Arc<Life>),
+    /// The next one is being started; these wait for it.
+    Starting(Vec<Waker>),
+    /// Nothing helps, until then.
+    GivenUp(Error, Instant),
+    Ended,
+}
+
+/// What whoever needs a program has to do.
+pub(crate) enum Need {
+    /// Use it.
+    Use(Arc<Life>),
+    /// Wait: somebody is starting the next one.
+    Wait,
+    /// Start the next one, after this one if there is one; the duty is yours alone.
+    Start(Option<Arc<Life>>),
+}
+
+impl Lives {
+    pub(crate) fn new(first: Arc<Life>) -> Self {
+        Lives { state: Mutex::new(State::Running(first)) }
+    }
+
+    /// The running program.
+    pub(crate) fn need(&self, waker: &Waker) -> Result<Need, Fault> {
+        let mut state = lock(&self.state);
+        match &mut *state {
+            State::Running(life) if life.conn.over().is_none() => Ok(Need::Use(Arc::clone(life))),
+            State::Running(life) => {
+                let dead = Arc::clone(life);
+                *state = State::Starting(vec![waker.clone()]);
+                Ok(Need::Start(Some(dead)))
+            }
+            State::Starting(waiting) => {
+                waiting.push(waker.clone());
+                Ok(Need::Wait)
+            }
+            State::GivenUp(error, until) if Instant::now() < *until => Err(error.clone().into()),
+            State::GivenUp(..) => {
+                *state = State::Starting(vec![waker.clone()]);
+                Ok(Need::Start(None))
+            }
+            State::Ended => Err(Errno::ENOTCONN.because("the tree was closed").into()),
+        }
+    }
+
+    /// Tells those who wait what became of the start.
+    pub(crate) fn started(&self, outcome: Result<Arc<Life>>) {
+        let next = match outcome {
+            Ok(life) => State::Running(life),
+            Err(error) => State::GivenUp(error, Instant::now() + GIVEN_UP_FOR),
+        };
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Ended) {
+            return;
+        }
+        let before = std::mem::replace(&mut *state, next);
+        drop(state);
+        if let State::Starting(waiting) = before {
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// No program runs any more.
+    pub(crate) fn end(&self) -> Option<Arc<Life>> {
+        match std::mem::replace(&mut *lock(&self.state), State::Ended) {
+            State::Running(life) => Some(life),
+            State::Starting(waiting) => {
+                waiting.into_iter().for_each(Waker::wake);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the tree was closed.
+    pub(crate) fn ended(&self) -> bool {
+        matches!(*lock(&self.state), State::Ended)
+    }
+
+    /// The running program, if one runs.
+    pub(crate) fn now(&self) -> Option<Arc<Life>> {
+        match &*lock(&self.state) {
+            State::Running(life) => Some(Arc::clone(life)),
+            _ => None,
+        }
+    }
+}
+
+/// The pause before a start that follows so many failed ones; `None` when it is time to give up.
+pub(crate) fn pause(failures: usize) -> Option<Duration> {
+    PAUSES.get(failures).copied()
+}

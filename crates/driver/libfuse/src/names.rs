@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names in directories, and how a change of them is judged that the program may have made before it died.
+//!
+//! Nothing told us what it did: only the tree does. Something that has the new name was made by us unless we knew of it
+//! before, or it is older than the request; a name that is gone was removed by us if we knew it.
+
+use crate::decode;
+use crate::files::opened;
+use crate::handles::lasting;
+use crate::hidden::{is_hidden_name, new_name};
+use crate::message::{Fault, Message};
+use crate::turn::{Turn, forget};
+use outrigger_core::ops::{
+    Create, Link, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, TmpFile, Unlink,
+};
+use outrigger_core::reply::{Created, Entry};
+use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable};
+use outrigger_proto_fuse as fuse;
+use outrigger_proto_fuse::{EntryOut, InitFlags, Opcode};
+
+/// By how much the clocks of the program's store and ours may differ, in seconds.
+const CLOCKS_DIFFER: i64 = 60;
+
+impl Turn<'_> {
+    /// An entry as the door gets it.
+    pub(crate) fn shown(&self, node: Node, attr: Attr, out: &EntryOut) -> Entry {
+        Entry {
+            node,
+            generation: NodeTable::generation(node),
+            attr: self.shared.nodes.show(node, attr),
+            entry_ttl: decode::ttl(out.entry_valid, out.entry_valid_nsec),
+            attr_ttl: decode::ttl(out.attr_valid, out.attr_valid_nsec),
+        }
+    }
+
+    /// `name` in `dir` leads to `out`: our entry.
+    fn take(&self, dir: Node, name: &Name, out: &EntryOut) -> Result<Entry, Fault> {
+        let taken = decode::attr(&out.attr)
+            .and_then(|(attr, kind)| Ok((self.shared.nodes.found(dir, name, out, kind)?, attr)));
+        match taken {
+            Ok((node, attr)) => Ok(self.shown(node, attr, out)),
+            Err(error) => {
+                self.life.conn.tell(forget(out.nodeid, 1));
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(crate) async fn find(&mut self, dir: Node, name: &Name) -> Result<Entry, Fault> {
+        if is_hidden_name(name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let theirs = self.theirs(dir).await?;
+        match self.ask(Message::new(Opcode::Lookup, theirs).name(name)).await {
+            Ok(body) => {
+                let (out, _) = decode::found(&body).inspect_err(|fault| {
+                    if fault.errno() == Some(Errno::ENOENT) {
+                        self.shared.nodes.removed(dir, name);
+                    }
+                })?;
+                self.take(dir, name, &out)
+            }
+            Err(fault) => {
+                if fault.errno() == Some(Errno::ENOENT) {
+                    self.shared.nodes.removed(dir, name);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// Makes something called `name`, or judges that an earlier attempt has made it.
+    async fn make(
+        &mut self,
+        dir: Node,
+        name: &Name,
+        message: Message,
+        kind: FileKind,
+    ) -> Result<Entry, Fault> {
+        let known = self.shared.nodes.get(dir, name).is_some();
+        self.trial.known.get_or_insert(known);
+        self.trial.began.get_or_insert_with(|| self.shared.runtime.wall().secs);
+        let again = self.again();
+        let failed = match self.change(message).await {
+            Ok(body) => {
+                let (out, _) = decode::made(&body)?;
+                return self.take(dir, name, &out);
+            }
+            Err(fault) => fault,
+        };
+        if !again || !matches!(failed, Fault::Failed(_)) {
+            return Err(failed);
+        }
+        let theirs = self.theirs(dir).await?;
+        match self.lookup(theirs, name).await {
+            Ok((out, found)) if found == kind && self.is_ours(&out) => self.take(dir, name, &out),
+            Ok((out, _)) => {
+                self.life.conn.tell(forget(out.nodeid, 1));
+                Err(failed)
+            }
+            Err(Fault::Failed(_)) => Err(failed),
+            Err(lost) => Err(lost),
+        }
+    }
+
+    /// Whether what has the name now was made by an earlier attempt.
+    fn is_ours(&self, out: &EntryOut) -> bool {
+        let began = self.trial.began.unwrap_or(0);
+        self.trial.known == Some(false) && out.attr.ctime.cast_signed() >= began - CLOCKS_DIFFER
+    }
+
+    pub(crate) async fn mknod(&mut self, op: &MkNod) -> Result<Entry, Fault> {
+        let theirs = self.theirs(op.dir).await?;
+        let args = fuse::MknodIn { mode: op.mode, rdev: op.rdev, umask: 0 };
+        let message = Message::new(Opcode::Mknod, theirs).with(&args.encode()).name(&op.name);
+        let kind = FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular);
+        self.make(op.dir, &op.name, message, kind).await
+    }
+
+    pub(crate) async fn mkdir(&mut self, op: &MkDir) -> Result<Entry, Fault> {
+        let theirs = self.theirs(op.dir).await?;
+        let args = fuse::MkdirIn { mode: op.mode, umask: 0 };
+        let message = Message::new(Opcode::Mkdir, theirs).with(&args.encode()).name(&op.name);
+        self.make(op.dir, &op.name, message, FileKind::Directory).await
+    }
+
+    pub(crate) async fn symlink(&mut self, op: &SymLink) -> Result<Entry, Fault> {
+        let theirs = self.theirs(op.dir).await?;
+        let message = Message::new(Opcode::Symlink, theirs).name(&op.name).name(&op.target);
+        self.make(op.dir, &op.name, message, FileKind::Symlink).await
+    }
+
+    pub(crate) async fn link(&mut self, op: &Link) -> Result<Entry, Fault> {
+        if self.shared.nodes.is_removed(op.node) {
+            return Err(Errno::ENOENT.because("the file was removed").into());
+        }
+        let oldnodeid = self.theirs(op.node).await?;
+        let theirs = self.theirs(op.dir).await?;
+        let kind = self.shared.nodes.kind(op.node).unwrap_or(FileKind::Regular);
+        let args = fuse::LinkIn { oldnodeid };
+        let message = Message::new(Opcode::Link, theirs).with(&args.encode()).name(&op.name);
+        let aside = self.hidden_name(op.node);
+        let entry = self.make(op.dir, &op.name, message, kind).await?;
+        if aside.is_some() {
+            // It has a name now: the one that nobody sees is not needed any more.
+            self.trial.hidden = aside;
+            self.trial.sent = true;
+            self.shared.nodes.unhide(op.node);
+            self.remove_hidden().await?;
+        }
+        Ok(entry)
+    }
+
+    /// Removes a name, or judges that an earlier attempt has removed it.
+    async fn remove(&mut self, opcode: Opcode, dir: Node, name: &Name) -> Result<(), Fault> {
+        let known = self.shared.nodes.get(dir, name).is_some();
+        let known = *self.trial.known.get_or_insert(known);
+        let theirs = self.theirs(dir).await?;
+        let again = self.again();
+        match self.change(Message::new(opcode, theirs).name(name)).await {
+            Ok(_) => {}
+            Err(Fault::Failed(error)) => {
+                if !(again && known && self.look(dir, name).await?.is_none()) {
+                    return Err(error.into());
+                }
+            }
+            Err(lost) => return Err(lost),
+        }
+        self.shared.nodes.removed(dir, name);
+        Ok(())
+    }
+
+    pub(crate) async fn unlink(&mut self, op: &Unlink) -> Result<(), Fault> {
+        if let Some(node) = self.must_hide(op.dir, &op.name)
+            && self.hide(op.dir, &op.name, node).await?
+        {
+            return Ok(());
+        }
+        self.remove(Opcode::Unlink, op.dir, &op.name).await
+    }
+
+    pub(crate) async fn rmdir(&mut self, op: &RmDir) -> Result<(), Fault> {
+        match self.remove(Opcode::Rmdir, op.dir, &op.name).await {
+            Err(fault) if matches!(fault.errno(), Some(Errno::ENOTEMPTY | Errno::EEXIST)) => {
+                let node = self.shared.nodes.get(op.dir, &op.name);
+                match node {
+                    Some(node) if self.clear_hidden(node, op.dir).await? => {
+                        self.remove(Opcode::Rmdir, op.dir, &op.name).await
+                    }
+                    _ => Err(fault),
+                }
+            }
+            result => result,
+        }
+    }
+
+    pub(crate) async fn rename(&mut self, op: &Rename) -> Result<(), Fault> {
+        let nodes = &self.shared.nodes;
+        let moved = nodes.get(op.dir, &op.name);
+        self.refuse_circle(op, moved)?;
+        let replaces = !op.flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
+        if let Some(target) = self.must_hide(op.to_dir, &op.to_name)
+            && replaces
+            && moved != Some(target)
+            && !moved.is_some_and(|node| nodes.kind(node) == Some(FileKind::Directory))
+        {
+            self.hide(op.to_dir, &op.to_name, target).await?;
+        }
+        let renamed = self.rename_once(op).await;
+        match renamed {
+            Ok(()) if op.flags.contains(RenameFlags::EXCHANGE) => {
+                nodes.exchanged((op.dir, &op.name), (op.to_dir, &op.to_name));
+            }
+            Ok(()) => nodes.renamed((op.dir, &op.name), (op.to_dir, &op.to_name)),
+            Err(Fault::Failed(error)) => {
+                self.show_again(op.to_dir, &op.to_name).await?;
+                return Err(error.into());
+            }
+            Err(lost) => return Err(lost),
+        }
+        Ok(())
+    }
+
+    /// Programs rely on the kernel to refuse what would tie a knot; some hang instead.
+    fn refuse_circle(&self, op: &Rename, moved: Option<Node>) -> Result<(), Fault> {
+        let nodes = &self.shared.nodes;
+        let exchange = op.flags.contains(RenameFlags::EXCHANGE);
+        if moved.is_some_and(|moved| nodes.is_above(moved, op.to_dir)) {
+            return Err(Errno::EINVAL.because("a directory cannot be moved into itself").into());
+        }
+        let target = nodes.get(op.to_dir, &op.to_name);
+        match target.is_some_and(|target| nodes.is_above(target, op.dir)) {
+            true if exchange => Err(Errno::EINVAL.because("a directory cannot be moved into itself").into()),
+            true => Err(Errno::ENOTEMPTY.into()),
+            false => Ok(()),
+        }
+    }
+
+    async fn rename_once(&mut self, op: &Rename) -> Result<(), Fault> {
+        let exchange = op.flags.contains(RenameFlags::EXCHANGE);
+        if self.again() && exchange && self.is_exchanged(op).await? {
+            return Ok(());
+        }
+        if exchange && self.trial.exchange.is_none() {
+            let found = self.look(op.dir, &op.name).await?;
+            self.trial.exchange = found.map(|(out, kind)| (out.attr.ino, kind, out.attr.size));
+        }
+        let known = self.shared.nodes.get(op.dir, &op.name).is_some();
+        let known = *self.trial.known.get_or_insert(known);
+        let theirs = self.theirs(op.dir).await?;
+        let newdir = self.theirs(op.to_dir).await?;
+        let message = if op.flags.is_empty() {
+            Message::new(Opcode::Rename, theirs).with(&fuse::RenameIn { newdir }.encode())
+        } else {
+            let args = fuse::Rename2In { newdir, flags: op.flags.bits() };
+            Message::new(Opcode::Rename2, theirs).with(&args.encode())
+        };
+        let again = self.again();
+        match self.change(message.name(&op.name).name(&op.to_name)).await {
+            Ok(_) => Ok(()),
+            // As the kernel has it for a program that knows no flags.
+            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => Err(Errno::EINVAL.into()),
+            Err(Fault::Failed(error)) if again && known && !exchange => {
+                let gone = self.look(op.dir, &op.name).await?.is_none();
+                let there = self.look(op.to_dir, &op.to_name).await?.is_some();
+                if gone && there { Ok(()) } else { Err(error.into()) }
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// Whether what had the old name before has the new one now.
+    async fn is_exchanged(&mut self, op: &Rename) -> Result<bool, Fault> {
+        let Some(before) = self.trial.exchange else { return Ok(false) };
+        let now = self.look(op.to_dir, &op.to_name).await?;
+        let old = self.look(op.dir, &op.name).await?;
+        let is = |found: &Option<(EntryOut, FileKind)>| {
+            found.as_ref().is_some_and(|(out, kind)| (out.attr.ino, *kind, out.attr.size) == before)
+        };
+        Ok(is(&now) && !is(&old))
+    }
+
+    pub(crate) async fn create(&mut self, op: &Create) -> Result<Created, Fault> {
+        let known = self.shared.nodes.get(op.dir, &op.name).is_some();
+        self.trial.known.get_or_insert(known);
+        self.trial.began.get_or_insert_with(|| self.shared.runtime.wall().secs);
+        if self.again()
+            && let Some(created) = self.created_before(op).await?
+        {
+            return Ok(created);
+        }
+        if self.lacks(Opcode::Create) {
+            return self.create_in_two_steps(op).await;
+        }
+        let theirs = self.theirs(op.dir).await?;
+        let create = libc::O_CREAT as u32;
+        let mut flags = lasting(op.flags).bits() | create;
+        flags |= (op.flags & OpenFlags::EXCL).bits();
+        if self.life.has(InitFlags::ATOMIC_O_TRUNC) {
+            flags |= (op.flags & OpenFlags::TRUNC).bits();
+        }
+        let args =
+            fuse::CreateIn { flags, mode: FileKind::Regular.bits() | op.mode, umask: 0, open_flags: 0 };
+        let message = Message::new(Opcode::Create, theirs).with(&args.encode()).name(&op.name);
+        let body = match self.change(message).await {
+            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => {
+                return Box::pin(self.create_in_two_steps(op)).await;
+            }
+            body => body?,
+        };
+        let (out, rest) = decode::made(&body)?;
+        let (out_open, _) = fuse::OpenOut::decode(rest)?;
+        let entry = self.take(op.dir, &op.name, &out)?;
+        let open = self.opened(entry.node, op.flags, out_open.fh);
+        Ok(Created { entry, opened: opened(&open, decode::how(out_open.open_flags)) })
+    }
+
+    /// What an earlier attempt has created, opened.
+    async fn created_before(&mut self, op: &Create) -> Result<Option<Created>, Fault> {
+        let theirs = self.theirs(op.dir).await?;
+        let (out, kind) = match self.lookup(theirs, &op.name).await {
+            Ok(found) => found,
+            Err(fault) if fault.errno() == Some(Errno::ENOENT) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let exclusive = op.flags.contains(OpenFlags::EXCL);
+        if kind != FileKind::Regular || (exclusive && !self.is_ours(&out)) {
+            self.life.conn.tell(forget(out.nodeid, 1));
+            return Err(Errno::EEXIST.into());
+        }
+        let entry = self.take(op.dir, &op.name, &out)?;
+        self.open_new(entry, op.flags).await.map(Some)
+    }
+
+    /// For programs without CREATE (as the kernel does).
+    async fn create_in_two_steps(&mut self, op: &Create) -> Result<Created, Fault> {
+        let mode = FileKind::Regular.bits() | op.mode;
+        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, rdev: 0 };
+        let entry = self.mknod(&made).await?;
+        self.open_new(entry, op.flags).await
+    }
+
+    /// Opens a file that was just made; its reference is returned when that fails.
+    async fn open_new(&mut self, entry: Entry, flags: OpenFlags) -> Result<Created, Fault> {
+        let open = outrigger_core::ops::Open { node: entry.node, flags: flags - OpenFlags::EXCL };
+        match self.open_file(&open).await {
+            Ok(opened) => Ok(Created { entry, opened }),
+            Err(fault) => {
+                self.shared.forget(entry.node, 1);
+                Err(fault)
+            }
+        }
+    }
+
+    /// A file without a name could not be found again: it gets one that nobody sees.
+    pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
+        let name = match &self.trial.hidden {
+            Some((name, _)) => name.clone(),
+            None => new_name()?,
+        };
+        self.trial.hidden = Some((name.clone(), op.dir));
+        let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
+        let create = Create { dir: op.dir, name, mode: op.mode, flags };
+        let mut created = self.create(&create).await?;
+        self.shared.nodes.hide(created.entry.node, true);
+        created.entry.attr = self.shared.nodes.show(created.entry.node, created.entry.attr);
+        Ok(created)
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Our numbers of files, and the program's.
+//!
+//! A program counts its nodes anew whenever it starts. So the door gets numbers of ours, from the core's [`NodeTable`],
+//! which knows the path of each; and for each number we note what the running program, counted by its *epoch*, calls
+//! it. A number noted in an earlier epoch is looked up again by path when it is next used.
+
+use crate::conn::lock;
+use crate::decode;
+use crate::message::Fault;
+use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
+use outrigger_proto_fuse::EntryOut;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// Memory the table may grow to; untouched memory costs nothing.
+const TABLE_BYTES: usize = 1 << 30;
+/// Counts the programs that served this tree, one after the other.
+pub(crate) type Epoch = u32;
+
+/// See the [module](self).
+pub(crate) struct Nodes {
+    table: NodeTable,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    epoch: Epoch,
+    /// From the program's numbers, of this epoch only.
+    ours: HashMap<u64, Node>,
+    theirs: HashMap<Node, Theirs>,
+}
+
+/// What is known of a file besides its place.
+#[derive(Debug, Clone)]
+struct Theirs {
+    epoch: Epoch,
+    /// The program's number in that epoch.
+    id: u64,
+    /// References the program counts, in that epoch.
+    references: u64,
+    kind: FileKind,
+    /// The program has no inode numbers but its node's: they change when it is restarted, ours do not.
+    unnumbered: bool,
+    /// Open handles.
+    opened: u32,
+    /// It was removed while it was open, and lives on under a name nobody sees.
+    hidden: bool,
+    /// It was made without a name (`O_TMPFILE`).
+    nameless: bool,
+}
+
+/// References to return to the program: its number, and how many.
+pub(crate) type Forgotten = (u64, u64);
+
+impl Nodes {
+    /// A table with nothing but the root.
+    ///
+    /// # Errors
+    /// None in practice: the table's memory is taken when it is used.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Nodes { table: NodeTable::in_memory(TABLE_BYTES)?, known: Mutex::default() })
+    }
+
+    /// Another program serves the tree from now on.
+    pub(crate) fn next_epoch(&self, epoch: Epoch) {
+        let mut known = lock(&self.known);
+        known.epoch = epoch;
+        known.ours.clear();
+    }
+
+    /// Which program serves the tree.
+    pub(crate) fn epoch(&self) -> Epoch {
+        lock(&self.known).epoch
+    }
+
+    /// The program's number of `node`, if it is known in this epoch.
+    pub(crate) fn theirs(&self, node: Node, epoch: Epoch) -> Option<u64> {
+        if node == Node::ROOT {
+            return Some(decode::ROOT);
+        }
+        lock(&self.known).theirs.get(&node).filter(|theirs| theirs.epoch == epoch).map(|theirs| theirs.id)
+    }
+
+    /// Our number of the program's node, if it has one.
+    pub(crate) fn ours(&self, id: u64) -> Option<Node> {
+        if id == decode::ROOT { Some(Node::ROOT) } else { lock(&self.known).ours.get(&id).copied() }
+    }
+
+    /// All names of `node`.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is not known or was removed.
+    pub(crate) fn names(&self, node: Node) -> Result<Vec<(Node, Name)>> {
+        let names = self.table.names(node)?;
+        if names.is_empty() {
+            return Err(Errno::ESTALE.because("the file was removed"));
+        }
+        Ok(names)
+    }
+
+    /// The path of `node`, for people.
+    pub(crate) fn path(&self, node: Node) -> Result<Vec<Name>> {
+        self.table.path(node)
+    }
+
+    /// Whether `node` is `below` or one of the directories above it.
+    pub(crate) fn is_above(&self, node: Node, mut below: Node) -> bool {
+        while below != node {
+            match self.table.names(below).ok().and_then(|names| names.into_iter().next()) {
+                Some((dir, _)) => below = dir,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The node `name` is known to lead to.
+    pub(crate) fn get(&self, dir: Node, name: &Name) -> Option<Node> {
+        self.table.get(dir, name)
+    }
+
+    /// `name` in `dir` leads to `entry`: its number, with one more reference for the door and one for the program.
+    ///
+    /// # Errors
+    /// `ESTALE` when `dir` is not known, `ENFILE` when there are too many files; the program's reference is not
+    /// counted then.
+    pub(crate) fn found(&self, dir: Node, name: &Name, entry: &EntryOut, kind: FileKind) -> Result<Node> {
+        let mut known = lock(&self.known);
+        let same = known.ours.get(&entry.nodeid).copied();
+        let same = same.filter(|node| known.theirs.get(node).is_some_and(|theirs| theirs.kind == kind));
+        let here = self.table.get(dir, name);
+        let node = match (same, here) {
+            (Some(node), Some(here)) if node == here => self.table.found(dir, name, None)?,
+            (Some(node), _) => self.under_another_name(node, kind, dir, name)?,
+            (None, Some(here)) if known.may_be(here, kind) => self.table.found(dir, name, None)?,
+            (None, Some(_)) => {
+                self.table.removed(dir, name);
+                self.table.found(dir, name, None)?
+            }
+            (None, None) => self.table.found(dir, name, None)?,
+        };
+        known.note(node, entry, kind);
+        Ok(node)
+    }
+
+    /// A known file has a further name, or was renamed by others.
+    fn under_another_name(&self, node: Node, kind: FileKind, dir: Node, name: &Name) -> Result<Node> {
+        if kind != FileKind::Directory {
+            self.table.linked(node, dir, name)?;
+            return Ok(node);
+        }
+        if let Some((old_dir, old_name)) = self.table.names(node)?.first() {
+            self.table.renamed((*old_dir, old_name), (dir, name))?;
+        }
+        self.table.found(dir, name, None)
+    }
+
+    /// `node` was looked up again by path. The door's references stay as they are.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is a file of another kind now.
+    pub(crate) fn found_again(&self, node: Node, entry: &EntryOut, kind: FileKind) -> Result<()> {
+        let mut known = lock(&self.known);
+        let Some(theirs) = known.theirs.get(&node) else {
+            return Err(Errno::ESTALE.because("the file was forgotten"));
+        };
+        if theirs.kind != kind {
+            return Err(Errno::ESTALE.because("another kind of file has the name now"));
+        }
+        known.note(node, entry, kind);
+        Ok(())
+    }
+
+    /// Attributes as the door shall see them.
+    pub(crate) fn show(&self, node: Node, mut attr: Attr) -> Attr {
+        if let Some(theirs) = lock(&self.known).theirs.get(&node) {
+            if theirs.unnumbered {
+                attr.ino = node.0;
+            }
+            if theirs.hidden {
+                attr.nlink = attr.nlink.saturating_sub(1);
+            }
+        }
+        attr
+    }
+
+    /// The inode number of a name in a listing.
+    pub(crate) fn listed_ino(&self, dir: Node, name: &Name, ino: u64) -> u64 {
+        let node = self.table.get(dir, name);
+        let known = lock(&self.known);
+        match node.and_then(|node| known.theirs.get(&node).map(|theirs| (node, theirs.unnumbered))) {
+            Some((node, true)) => node.0,
+            _ => ino,
+        }
+    }
+
+    /// The kind `node` has always had.
+    pub(crate) fn kind(&self, node: Node) -> Option<FileKind> {
+        lock(&self.known).theirs.get(&node).map(|theirs| theirs.kind)
+    }
+
+    /// `name` was removed.
+    pub(crate) fn removed(&self, dir: Node, name: &Name) {
+        self.table.removed(dir, name);
+    }
+
+    /// `from` became `to`.
+    pub(crate) fn renamed(&self, from: (Node, &Name), to: (Node, &Name)) {
+        if self.table.renamed(from, to).is_err() {
+            // What is not known any more is looked up again.
+            self.table.removed(from.0, from.1);
+            self.table.removed(to.0, to.1);
+        }
+    }
+
+    /// The two files changed places.
+    pub(crate) fn exchanged(&self, one: (Node, &Name), other: (Node, &Name)) {
+        if self.table.exchanged(one, other).is_err() {
+            self.table.removed(one.0, one.1);
+            self.table.removed(other.0, other.1);
+        }
+    }
+
+    /// A handle of `node` was opened.
+    pub(crate) fn opened(&self, node: Node) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.opened += 1;
+        }
+    }
+
+    /// A handle was closed: whether it was the last of a hidden file, which is now to be removed.
+    pub(crate) fn closed(&self, node: Node) -> bool {
+        let mut known = lock(&self.known);
+        let Some(theirs) = known.theirs.get_mut(&node) else { return false };
+        theirs.opened = theirs.opened.saturating_sub(1);
+        theirs.opened == 0 && theirs.hidden
+    }
+
+    /// Whether `node` is a file with open handles, and whether it is hidden already.
+    pub(crate) fn use_of(&self, node: Node) -> (bool, bool) {
+        let known = lock(&self.known);
+        let of = |theirs: &Theirs| (theirs.opened > 0 && theirs.kind != FileKind::Directory, theirs.hidden);
+        known.theirs.get(&node).map_or((false, false), of)
+    }
+
+    /// `node` lives on under a name nobody sees; `nameless` when it never had another.
+    pub(crate) fn hide(&self, node: Node, nameless: bool) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.hidden = true;
+            theirs.nameless = nameless;
+        }
+    }
+
+    /// `node` has a name that can be seen.
+    pub(crate) fn unhide(&self, node: Node) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.hidden = false;
+        }
+    }
+
+    /// Whether `node` was removed while open. A file that never had a name may get one.
+    pub(crate) fn is_removed(&self, node: Node) -> bool {
+        lock(&self.known).theirs.get(&node).is_some_and(|theirs| theirs.hidden && !theirs.nameless)
+    }
+
+    /// Names of hidden files in `dir`.
+    pub(crate) fn hidden_in(&self, dir: Node) -> Vec<Name> {
+        let known = lock(&self.known);
+        let hidden = known.theirs.iter().filter(|(_, theirs)| theirs.hidden);
+        let names = hidden.flat_map(|(&node, _)| self.table.names(node).unwrap_or_default());
+        names.filter(|(at, _)| *at == dir).map(|(_, name)| name).collect()
+    }
+
+    /// The door returns `count` references: what to return to the program for files nobody refers to any more.
+    pub(crate) fn forget(&self, node: Node, count: u64) -> Vec<Forgotten> {
+        let mut candidates = Vec::new();
+        if self.table.references(node).is_some_and(|references| u64::from(references) <= count) {
+            candidates = self.unused_above(node);
+        }
+        self.table.forget(node, count);
+        candidates.into_iter().filter_map(|node| self.drop_if_gone(node)).collect()
+    }
+
+    /// `node`, and the directories above it that only it keeps.
+    fn unused_above(&self, node: Node) -> Vec<Node> {
+        let mut unused = vec![node];
+        let mut at = 0;
+        while at < unused.len() {
+            let above = self.table.names(unused[at]).unwrap_or_default();
+            for (dir, _) in above {
+                if self.table.references(dir) == Some(0) && !unused.contains(&dir) {
+                    unused.push(dir);
+                }
+            }
+            at += 1;
+        }
+        unused
+    }
+
+    fn drop_if_gone(&self, node: Node) -> Option<Forgotten> {
+        if node == Node::ROOT || self.table.names(node).is_ok() {
+            return None;
+        }
+        let mut known = lock(&self.known);
+        let theirs = known.theirs.remove(&node)?;
+        if theirs.epoch != known.epoch {
+            return None;
+        }
+        if known.ours.get(&theirs.id) == Some(&node) {
+            known.ours.remove(&theirs.id);
+        }
+        Some((theirs.id, theirs.references))
+    }
+}
+
+impl Known {
+    /// Whether `node`, which the program does not know yet, may be the file of this kind that has its name now.
+    fn may_be(&self, node: Node, kind: FileKind) -> bool {
+        self.theirs.get(&node).is_none_or(|theirs| theirs.epoch != self.epoch && theirs.kind == kind)
+    }
+
+    fn note(&mut self, node: Node, entry: &EntryOut, kind: FileKind) {
+        let epoch = self.epoch;
+        let theirs = self.theirs.entry(node).or_insert_with(|| Theirs {
+            epoch,
+            id: entry.nodeid,
+            references: 0,
+            kind,
+            unnumbered: entry.attr.ino == entry.nodeid,
+            opened: 0,
+            hidden: false,
+            nameless: false,
+        });
+        if theirs.epoch != epoch || theirs.id != entry.nodeid {
+            theirs.epoch = epoch;
+            theirs.id = entry.nodeid;
+            theirs.references = 0;
+        }
+        theirs.references += 1;
+        self.ours.insert(entry.nodeid, node);
+    }
+}
+
+/// What an entry is, checked.
+pub(crate) fn checked(entry: &EntryOut) -> Result<(Attr, FileKind), Fault> {
+    Ok(decode::attr(&entry.attr)?)
+}

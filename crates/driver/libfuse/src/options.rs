@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of the driver.
+
+use outrigger_core::{Errno, Error};
+use std::time::Duration;
+
+/// How a program is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// After this a request fails with `ETIMEDOUT`; what was begun goes on. `None` for never.
+    pub timeout: Option<Duration>,
+    /// A request this old has the program killed and started again. `None` for never.
+    pub restart_on_hang: Option<Duration>,
+    /// How long a start may take.
+    pub start_timeout: Duration,
+    /// Acknowledged writes kept for a restart, in bytes; beyond that the program is asked to flush.
+    pub kept_writes: usize,
+    /// Accept programs whose own cache makes a crash lose what they acknowledged.
+    pub unsafe_cache: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            timeout: Some(Duration::from_secs(60)),
+            restart_on_hang: None,
+            start_timeout: Duration::from_secs(60),
+            kept_writes: 64 << 20,
+            unsafe_cache: false,
+        }
+    }
+}
+
+impl Options {
+    /// Sets one option from text: durations in seconds, 0 for never; sizes in bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown option or an unfit value, with the sentence for the user.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        let unfit = || Errno::EINVAL.because(format!("fuse: option {key} cannot be \"{value}\""));
+        let seconds = || {
+            let seconds: f64 = value.parse().map_err(|_| unfit())?;
+            Duration::try_from_secs_f64(seconds).map_err(|_| unfit())
+        };
+        let unless_zero = |duration: Duration| (duration > Duration::ZERO).then_some(duration);
+        match key {
+            "timeout" => self.timeout = unless_zero(seconds()?),
+            "restart-on-hang" => self.restart_on_hang = unless_zero(seconds()?),
+            "start-timeout" => self.start_timeout = unless_zero(seconds()?).ok_or_else(unfit)?,
+            "kept-writes" => self.kept_writes = value.parse().map_err(|_| unfit())?,
+            "unsafe-cache" if value.is_empty() => self.unsafe_cache = true,
+            _ => {
+                let known = "timeout, restart-on-hang, start-timeout, kept-writes and unsafe-cache";
+                return Err(Errno::EINVAL.because(format!("fuse: no option \"{key}\"; there are {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a program is refused unless the user insists, if it is.
+pub(crate) fn risk(program: &std::path::Path) -> Option<String> {
+    let name = program.file_name()?.to_str()?;
+    let caches = matches!(name, "fuse2fs" | "fuse-ext2")
+        || ["fuse.ext", "mount.fuse.ext"].iter().any(|prefix| name.starts_with(prefix));
+    caches.then(|| {
+        format!(
+            "{name} keeps changes in a cache of its own and writes them back late, in any order: when it is killed, \
+             what it has acknowledged is lost and its image may need e2fsck; -o unsafe-cache accepts that"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn options_are_read_and_checked() {
+        let mut options = Options::default();
+        for (key, value) in [("timeout", "0"), ("restart-on-hang", "2.5"), ("kept-writes", "7"), ("unsafe-cache", "")] {
+            options.set(key, value).unwrap();
+        }
+        assert_eq!((options.timeout, options.restart_on_hang), (None, Some(Duration::from_millis(2500))));
+        assert!(options.unsafe_cache && options.kept_writes == 7);
+        for (key, value) in [("timeout", "-1"), ("start-timeout", "0"), ("kept-writes", "x"), ("cache", "1")] {
+            assert!(options.set(key, value).is_err(), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn programs_with_a_cache_are_known_by_name() {
+        for name in ["/usr/bin/fuse2fs", "fuse.ext4", "mount.fuse.ext3"] {
+            assert!(risk(Path::new(name)).is_some(), "{name}");
+        }
+        assert_eq!(risk(Path::new("sshfs")), None);
+    }
+}

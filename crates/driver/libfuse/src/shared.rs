@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all requests share, and how each is seen through to its end.
+
+use crate::conn::{OnNotice, lock};
+use crate::gate::Gate;
+use crate::handles::Handles;
+use crate::life::{self, Life, Lives, Need, Starter};
+use crate::message::{Caller, Fault, Message};
+use crate::nodes::Nodes;
+use crate::options::Options;
+use crate::turn::{Trial, Turn, forget};
+use crate::writes::Writes;
+use outrigger_core::{
+    BoxFuture, Cancel, Class, Cx, Errno, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
+};
+use outrigger_proto_fuse::{ForgetOne, Notification, Opcode};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::task::{Context, Poll};
+
+/// A program that has lived so long was started well.
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// See the [module](self).
+pub(crate) struct Shared {
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) writes: Writes,
+    pub(crate) options: Options,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// Operations, by opcode, that the program does not know.
+    pub(crate) missing: AtomicU64,
+    pub(crate) lives: Lives,
+    starter: Starter,
+    notify: OnceLock<Arc<dyn Notify>>,
+    /// For requests that may be what kills the program.
+    alone: Gate,
+    /// For replies that cannot be told apart when they arrive together.
+    pub(crate) one_read: Gate,
+    /// For writes that go to the end of a file.
+    pub(crate) appends: Gate,
+    /// The program before the running one: when it was started, and how many starts failed before.
+    quick_deaths: Mutex<(Option<std::time::Instant>, usize)>,
+    this: Weak<Shared>,
+}
+
+impl Shared {
+    /// Starts the first program. Blocks.
+    ///
+    /// # Errors
+    /// What went wrong, with what the program said.
+    pub(crate) fn start(starter: Starter, options: Options, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
+        let nodes = Nodes::new()?;
+        let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+        let first = Life::begin(1, &starter, &options, &*runtime, on_notice(&early))?;
+        nodes.next_epoch(1);
+        let shared = Arc::new_cyclic(|this| Shared {
+            nodes,
+            handles: Handles::default(),
+            writes: Writes::new(options.kept_writes),
+            options,
+            runtime,
+            missing: AtomicU64::new(0),
+            lives: Lives::new(Arc::new(first)),
+            starter,
+            notify: OnceLock::new(),
+            alone: Gate::default(),
+            one_read: Gate::default(),
+            appends: Gate::default(),
+            quick_deaths: Mutex::new((Some(std::time::Instant::now()), 0)),
+            this: Weak::clone(this),
+        });
+        // Nobody else sets it.
+        let _ = early.set(Arc::downgrade(&shared));
+        Ok(shared)
+    }
+
+    pub(crate) fn attach(&self, notify: Arc<dyn Notify>) {
+        // Called once.
+        let _ = self.notify.set(notify);
+    }
+
+    /// Sees a request through, with as many programs as it takes.
+    pub(crate) async fn perform(self: Arc<Self>, cx: Cx, request: Request) -> Reply {
+        let mut trial = Trial::default();
+        let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
+        loop {
+            let alone = if trial.suspicious() { Some(self.alone.enter().await) } else { None };
+            let life = match self.life().await {
+                Ok(life) => life,
+                Err(Fault::Failed(error)) => return Reply::Error(error),
+                Err(Fault::Lost(_)) => continue,
+            };
+            let mut turn =
+                Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
+            match turn.attempt(&request).await {
+                Ok(reply) => return reply,
+                Err(Fault::Failed(error)) => return Reply::Error(error),
+                Err(Fault::Lost(lost)) => {
+                    if let Err(error) = trial.lost(&lost) {
+                        let path = self.describe(&request);
+                        tracing::error!(op = request.op().name(), path, %error, "a request is given up");
+                        return Reply::Error(error);
+                    }
+                }
+            }
+            drop(alone);
+        }
+    }
+
+    /// Whether the program knows extended attributes.
+    pub(crate) async fn has_xattrs(self: &Arc<Self>) -> bool {
+        let Ok(name) = outrigger_core::XattrName::new(b"user.outrigger".to_vec()) else { return false };
+        let get = outrigger_core::ops::GetXattr { node: Node::ROOT, name };
+        let cx = Cx::new(0, outrigger_core::Credentials::ROOT, "fuse");
+        let reply = Running::new(Arc::clone(self), &cx, get.into()).await;
+        reply.error().is_none_or(|error| !matches!(error.errno, Errno::EOPNOTSUPP | Errno::ETIMEDOUT))
+    }
+
+    fn describe(&self, request: &Request) -> String {
+        let mut request = request.clone();
+        let node = outrigger_core::paths::subjects(&mut request).first().map(|subject| subject.node);
+        let path = node.and_then(|node| self.nodes.path(node).ok()).unwrap_or_default();
+        path.iter().map(|name| format!("/{name}")).collect()
+    }
+
+    /// The running program, or the next one.
+    async fn life(&self) -> Result<Arc<Life>, Fault> {
+        poll_fn(|context| match self.lives.need(context.waker()) {
+            Ok(Need::Use(life)) => Poll::Ready(Ok(life)),
+            Ok(Need::Wait) => Poll::Pending,
+            Ok(Need::Start(dead)) => {
+                if let Some(this) = self.this.upgrade() {
+                    self.runtime.spawn_blocking(Box::new(move || this.restart(dead)));
+                }
+                Poll::Pending
+            }
+            Err(fault) => Poll::Ready(Err(fault)),
+        })
+        .await
+    }
+
+    /// Ends what is left of a program and starts the next one. Blocks.
+    fn restart(&self, dead: Option<Arc<Life>>) {
+        let mut epoch = self.nodes.epoch();
+        let mut last = Errno::EIO.because("the program has ended");
+        if let Some(dead) = dead {
+            let why = dead.conn.over().cloned().unwrap_or_default();
+            dead.end();
+            last = Errno::EIO.because(life::told(&why, &dead.said()));
+            tracing::warn!(reason = %last, "the program is started again");
+        }
+        let mut failures = self.failures();
+        while let Some(pause) = life::pause(failures) {
+            if self.lives.ended() {
+                return;
+            }
+            std::thread::sleep(pause);
+            epoch += 1;
+            match self.begin(epoch) {
+                Ok(life) => {
+                    *lock(&self.quick_deaths) = (Some(std::time::Instant::now()), failures);
+                    return self.lives.started(Ok(Arc::new(life)));
+                }
+                Err(error) => last = error,
+            }
+            failures += 1;
+        }
+        *lock(&self.quick_deaths) = (None, 0);
+        tracing::error!(reason = %last, "the program cannot be started again");
+        self.lives.started(Err(last.errno.because(format!("the program cannot be started again: {last}"))));
+    }
+
+    /// How quickly to try: programs that die soon after their start are started more slowly.
+    fn failures(&self) -> usize {
+        let (started, before) = *lock(&self.quick_deaths);
+        match started {
+            Some(at) if at.elapsed() < SETTLED => (before + 1).min(2),
+            _ => 0,
+        }
+    }
+
+    fn begin(&self, epoch: u32) -> Result<Life> {
+        let this: Arc<OnceLock<Weak<Shared>>> = Arc::default();
+        let _ = this.set(Weak::clone(&self.this));
+        let life = Life::begin(epoch, &self.starter, &self.options, &*self.runtime, on_notice(&this))?;
+        self.nodes.next_epoch(epoch);
+        match life::block_on(self.recover(&life)) {
+            Ok(()) => Ok(life),
+            Err(Fault::Failed(error)) => Err(error),
+            Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::told(&lost.why, &life.said()))),
+        }
+    }
+
+    /// What cannot wait until it is used: writes that only the old program knew of, and locks.
+    async fn recover(&self, life: &Life) -> Result<(), Fault> {
+        let cancel = Cancel::default();
+        let mut trial = Trial::default();
+        let turn = Turn { shared: self, life, caller: Caller::default(), cancel: &cancel, trial: &mut trial };
+        for (node, writes) in self.writes.all() {
+            let open = turn.repeat(node, &writes).await;
+            if let Err(Fault::Failed(error)) = open {
+                let why = format!("writes were lost when the program was started again: {error}");
+                tracing::error!(%error, "acknowledged writes are lost");
+                for handle in self.writes.handles(node) {
+                    if let Ok(open) = self.handles.get(handle) {
+                        *lock(&open.failed) = Some(Errno::EIO.because(why.clone()));
+                    }
+                }
+                self.writes.give_up(node);
+            } else {
+                open?;
+            }
+        }
+        for open in self.handles.locking() {
+            if let Err(Fault::Lost(lost)) = turn.their_handle(&open).await {
+                return Err(lost.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns references to the running program.
+    pub(crate) fn forget(&self, node: Node, count: u64) {
+        let forgotten = self.nodes.forget(node, count);
+        let Some(life) = self.lives.now() else { return };
+        match forgotten[..] {
+            [] => {}
+            [(id, count)] => life.conn.tell(forget(id, count)),
+            _ => {
+                let mut message = Message::new(Opcode::BatchForget, 0);
+                let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
+                message = message.with(&outrigger_proto_fuse::BatchForgetIn { count }.encode());
+                for (nodeid, nlookup) in forgotten {
+                    message = message.with(&ForgetOne { nodeid, nlookup }.encode());
+                }
+                life.conn.tell(message);
+            }
+        }
+    }
+
+    /// Passes a notification of the program on, in our numbers.
+    fn notice(&self, notification: &Notification<'_>) {
+        let Some(notify) = self.notify.get() else { return };
+        if let Some(notice) = self.translate(notification) {
+            notify.notify(notice);
+        }
+    }
+
+    fn translate(&self, notification: &Notification<'_>) -> Option<Notice> {
+        let ours = |id| self.nodes.ours(id);
+        let name = |bytes: &[u8]| outrigger_core::Name::new(bytes.to_vec()).ok();
+        Some(match *notification {
+            Notification::Poll { kh } => Notice::Wake { key: kh },
+            Notification::InvalInode { nodeid, off, len } => {
+                Notice::InvalidateNode { node: ours(nodeid)?, offset: off, len: len.max(0) }
+            }
+            Notification::InvalEntry { parent, name: bytes, .. } => {
+                Notice::InvalidateEntry { dir: ours(parent)?, name: name(bytes)? }
+            }
+            Notification::Delete { parent, child, name: bytes } => {
+                Notice::Deleted { dir: ours(parent)?, node: ours(child)?, name: name(bytes)? }
+            }
+            Notification::Store { nodeid, offset, data } => {
+                Notice::Store { node: ours(nodeid)?, offset, data: data.to_vec().into() }
+            }
+            Notification::IncEpoch => Notice::InvalidateAll,
+            // Every request that is in flight is with the program already, and nodes are dropped when the door does.
+            Notification::Retrieve { .. } | Notification::Resend | Notification::Prune { .. } => return None,
+        })
+    }
+}
+
+fn on_notice(shared: &Arc<OnceLock<Weak<Shared>>>) -> OnNotice {
+    let shared = Arc::clone(shared);
+    Box::new(move |notification| {
+        if let Some(shared) = shared.get().and_then(Weak::upgrade) {
+            shared.notice(&notification);
+        }
+    })
+}
+
+/// A request until its deadline. What was begun goes on after that, for nobody: a change is finished, and what a query
+/// obtained is returned.
+pub(crate) struct Running {
+    work: Option<BoxFuture<'static, Reply>>,
+    late: Option<BoxFuture<'static, ()>>,
+    deadline: Option<std::time::Duration>,
+    class: Class,
+    node: Option<Node>,
+    shared: Arc<Shared>,
+}
+
+impl Running {
+    /// `request`, begun.
+    pub(crate) fn new(shared: Arc<Shared>, cx: &Cx, request: Request) -> Self {
+        let forever = matches!(&request, Request::SetLock(lock) if lock.wait);
+        let ours = shared.options.timeout.filter(|_| !forever);
+        let ours = ours.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
+        let deadline = [ours, cx.deadline].into_iter().flatten().min();
+        let node = match &request {
+            Request::OpenDir(open) => Some(open.node),
+            _ => None,
+        };
+        let class = request.class();
+        let work: BoxFuture<'static, Reply> = Box::pin(Arc::clone(&shared).perform(cx.clone(), request));
+        Running { work: Some(work), late: None, deadline, class, node, shared }
+    }
+
+    /// Lets the work go on alone.
+    fn detach(&mut self) {
+        if let Some(work) = self.work.take() {
+            let (shared, directory) = (Arc::clone(&self.shared), self.node.is_some());
+            self.shared.runtime.spawn(Box::pin(async move {
+                let reply = work.await;
+                shared.dispose(reply, directory).await;
+            }));
+        }
+    }
+}
+
+impl Future for Running {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        let Some(work) = &mut self.work else {
+            return Poll::Ready(Reply::Error(Errno::EIO.into()));
+        };
+        if let Poll::Ready(reply) = work.as_mut().poll(context) {
+            self.work = None;
+            return Poll::Ready(reply);
+        }
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        let runtime = Arc::clone(&self.shared.runtime);
+        let late = self.late.get_or_insert_with(|| runtime.sleep_until(deadline));
+        if late.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.detach();
+        let goes_on = if self.class == Class::Change { "; the change may still happen" } else { "" };
+        let error = Errno::ETIMEDOUT.because(format!("the program has not answered in time{goes_on}"));
+        Poll::Ready(Reply::Error(error))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl Shared {
+    /// Returns what a reply that nobody takes gives.
+    async fn dispose(self: Arc<Self>, reply: Reply, directory: bool) {
+        match reply {
+            Reply::Entry(entry) => self.forget(entry.node, 1),
+            Reply::Entries(entries) => entries.iter().for_each(|entry| self.forget(entry.node, 1)),
+            Reply::DirentsPlus(list) => {
+                let nodes = list.entries.iter().map(|one| one.entry.node).filter(|node| node.0 != 0);
+                nodes.for_each(|node| self.forget(node, 1));
+            }
+            Reply::Opened(opened) => self.close(opened.handle, directory).await,
+            Reply::Created(created) => {
+                Arc::clone(&self).close(created.opened.handle, false).await;
+                self.forget(created.entry.node, 1);
+            }
+            _ => {}
+        }
+    }
+
+    async fn close(self: Arc<Self>, handle: Handle, directory: bool) {
+        use outrigger_core::ops::{OpenFlags, Release, ReleaseDir};
+        let Ok(open) = self.handles.get(handle) else { return };
+        let (node, owner) = (open.node, outrigger_core::LockOwner(0));
+        let request: Request = match directory {
+            true => ReleaseDir { node, handle }.into(),
+            false => {
+                Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false }.into()
+            }
+        };
+        let cx = Cx::new(0, outrigger_core::Credentials::ROOT, "fuse");
+        // Whatever it answers, the handle is gone.
+        let _ = self.perform(cx, request).await;
+    }
+}

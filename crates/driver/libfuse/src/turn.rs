@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One attempt to do one request with one running program.
+//!
+//! A request is attempted until a program lives long enough to answer. What earlier attempts may have done is judged by
+//! the state of the tree, never by an error alone: programs answer what they like for "exists already".
+
+use crate::assembly::GARBLED;
+use crate::conn::lock;
+use crate::decode;
+use crate::handles::Open;
+use crate::life::Life;
+use crate::message::{Caller, Fault, Lost, Message};
+use crate::nodes::checked;
+use crate::shared::Shared;
+use bytes::Bytes;
+use outrigger_core::{Cancel, Errno, Error, FileKind, Handle, Name, Node};
+use outrigger_proto_fuse as fuse;
+use outrigger_proto_fuse::{EntryOut, Opcode};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A request in flight at so many deaths, without anything being answered after it was sent, is what kills.
+const MOST_STRIKES: u32 = 3;
+/// From so many on it is tried alone, to spare those that were in flight beside the guilty one.
+const SUSPICIOUS: u32 = 2;
+/// A request lost so often is given up, whoever is guilty.
+const MOST_LOSSES: u32 = 16;
+
+/// What is known of a request from earlier attempts.
+#[derive(Debug, Default)]
+pub(crate) struct Trial {
+    /// The program may have done it.
+    pub(crate) sent: bool,
+    strikes: u32,
+    losses: u32,
+    /// Whether the names were known to lead to something before the first attempt.
+    pub(crate) known: Option<bool>,
+    /// Where an append goes.
+    pub(crate) append_at: Option<u64>,
+    /// The size before a change that shifts content.
+    pub(crate) size_before: Option<u64>,
+    /// When the first attempt began, in seconds since 1970.
+    pub(crate) began: Option<i64>,
+    /// What had the old name before an exchange: inode number, kind and size.
+    pub(crate) exchange: Option<(u64, FileKind, u64)>,
+    /// The name under which an open file lives on, and the file.
+    pub(crate) hidden: Option<(Name, Node)>,
+}
+
+impl Trial {
+    /// The program died. An error when the request is the reason.
+    pub(crate) fn lost(&mut self, lost: &Lost) -> Result<(), Error> {
+        self.losses += 1;
+        if lost.sent && !lost.others_answered {
+            self.strikes += 1;
+        }
+        if self.strikes < MOST_STRIKES && self.losses < MOST_LOSSES {
+            return Ok(());
+        }
+        let times = self.strikes.max(1);
+        let why = &lost.why;
+        Err(Errno::EIO.because(format!("the program died {times} times working on this request: {why}")))
+    }
+
+    /// Whether it may be what kills the program.
+    pub(crate) fn suspicious(&self) -> bool {
+        self.strikes >= SUSPICIOUS
+    }
+}
+
+/// An attempt; see the [module](self).
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) life: &'a Life,
+    pub(crate) caller: Caller,
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) trial: &'a mut Trial,
+}
+
+impl Turn<'_> {
+    /// Asks the program something that changes nothing.
+    pub(crate) async fn ask(&self, message: Message) -> Result<Bytes, Fault> {
+        self.ask_as(self.caller, message).await
+    }
+
+    async fn ask_as(&self, caller: Caller, message: Message) -> Result<Bytes, Fault> {
+        let opcode = message.opcode;
+        if self.lacks(opcode) {
+            return Err(Errno::ENOSYS.into());
+        }
+        if message.len() > self.life.conn.limit() {
+            return Err(Errno::EMSGSIZE.because("the request is larger than the connection allows").into());
+        }
+        let replied = self.life.conn.ask(message, caller, self.cancel).await?;
+        match replied.errno {
+            0 => Ok(replied.body),
+            GARBLED => Err(Fault::Failed(Errno::EAGAIN.because(GARBLED_REASON))),
+            errno => {
+                if errno == Errno::ENOSYS.0 {
+                    self.shared.missing.fetch_or(1 << opcode as u32, Relaxed);
+                }
+                Err(Errno(errno).into())
+            }
+        }
+    }
+
+    /// Asks the program for a change: the request itself, not what prepares it.
+    pub(crate) async fn change(&mut self, message: Message) -> Result<Bytes, Fault> {
+        let result = self.ask(message).await;
+        if let Err(Fault::Lost(lost)) = &result {
+            self.trial.sent |= lost.sent;
+        }
+        result
+    }
+
+    /// Whether an earlier attempt may have done it.
+    pub(crate) fn again(&self) -> bool {
+        self.trial.sent
+    }
+
+    /// Whether the program has said that it does not know the operation.
+    pub(crate) fn lacks(&self, opcode: Opcode) -> bool {
+        self.shared.missing.load(Relaxed) & 1 << opcode as u32 != 0
+    }
+
+    /// The program's number of `node`, which is looked up again by path when the program is new.
+    pub(crate) async fn theirs(&self, node: Node) -> Result<u64, Fault> {
+        let nodes = &self.shared.nodes;
+        if let Some(id) = nodes.theirs(node, self.life.epoch) {
+            return Ok(id);
+        }
+        // From the node up to what is known.
+        let mut unknown = Vec::new();
+        let mut at = node;
+        let mut id = loop {
+            let names = nodes.names(at)?;
+            let dir = names[0].0;
+            unknown.push((at, names));
+            if let Some(id) = nodes.theirs(dir, self.life.epoch) {
+                break id;
+            }
+            at = dir;
+        };
+        while let Some((node, names)) = unknown.pop() {
+            id = self.find_again(node, id, &names).await?;
+        }
+        Ok(id)
+    }
+
+    /// Looks up all names of `node`; the program's number of the first one's directory is `dir`.
+    async fn find_again(&self, node: Node, dir: u64, names: &[(Node, Name)]) -> Result<u64, Fault> {
+        let nodes = &self.shared.nodes;
+        let (first, others) = names.split_first().ok_or(Errno::ESTALE)?;
+        let (entry, kind) = match self.lookup(dir, &first.1).await {
+            Err(Fault::Failed(error)) if error.errno == Errno::ENOENT => {
+                return Err(Errno::ESTALE.because("the file is gone since the program was started again").into());
+            }
+            found => found?,
+        };
+        if let Err(error) = nodes.found_again(node, &entry, kind) {
+            self.life.conn.tell(forget(entry.nodeid, 1));
+            return Err(error.into());
+        }
+        for (dir, name) in others {
+            // A program may know a file by its names only: it has to learn them all.
+            let Some(dir) = nodes.theirs(*dir, self.life.epoch) else { continue };
+            if let Ok((other, kind)) = self.lookup(dir, name).await {
+                let same = other.nodeid == entry.nodeid && nodes.found_again(node, &other, kind).is_ok();
+                if !same {
+                    self.life.conn.tell(forget(other.nodeid, 1));
+                }
+            }
+        }
+        Ok(entry.nodeid)
+    }
+
+    /// What `name` leads to; the program counts a reference.
+    pub(crate) async fn lookup(&self, dir: u64, name: &Name) -> Result<(EntryOut, FileKind), Fault> {
+        let body = self.ask(Message::new(Opcode::Lookup, dir).name(name)).await?;
+        self.entry(&body, false).map(|(entry, kind, _)| (entry, kind))
+    }
+
+    /// An entry, its kind, and what follows it.
+    pub(crate) fn entry<'b>(
+        &self,
+        body: &'b [u8],
+        made: bool,
+    ) -> Result<(EntryOut, FileKind, &'b [u8]), Fault> {
+        let (entry, rest) = if made { decode::made(body)? } else { decode::found(body)? };
+        match checked(&entry) {
+            Ok((_, kind)) => Ok((entry, kind, rest)),
+            Err(fault) => {
+                self.life.conn.tell(forget(entry.nodeid, 1));
+                Err(fault)
+            }
+        }
+    }
+
+    /// Whether `name` leads to something: its entry, without a reference.
+    pub(crate) async fn look(&self, dir: Node, name: &Name) -> Result<Option<(EntryOut, FileKind)>, Fault> {
+        let dir = self.theirs(dir).await?;
+        match self.lookup(dir, name).await {
+            Ok((entry, kind)) => {
+                self.life.conn.tell(forget(entry.nodeid, 1));
+                Ok(Some((entry, kind)))
+            }
+            Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The open file behind `handle`.
+    pub(crate) fn open(&self, handle: Handle) -> Result<Arc<Open>, Fault> {
+        Ok(self.shared.handles.get(handle)?)
+    }
+
+    /// The program's handle of an open file or directory, which is opened again when the program is new.
+    pub(crate) async fn their_handle(&self, open: &Open) -> Result<(u64, u64), Fault> {
+        let node = self.theirs(open.node).await?;
+        let (epoch, handle) = *lock(&open.theirs);
+        if epoch == self.life.epoch {
+            return Ok((node, handle));
+        }
+        let directory = self.shared.nodes.kind(open.node).is_none_or(|kind| kind == FileKind::Directory);
+        let handle = self.open_again(open, node, directory).await?;
+        {
+            let mut theirs = lock(&open.theirs);
+            if theirs.0 == self.life.epoch {
+                // Somebody else was faster.
+                let known = theirs.1;
+                drop(theirs);
+                self.release(node, handle, open, directory);
+                return Ok((node, known));
+            }
+            *theirs = (self.life.epoch, handle);
+        }
+        lock(&open.listing).restart();
+        self.lock_again(open, node, handle).await?;
+        Ok((node, handle))
+    }
+
+    async fn open_again(&self, open: &Open, node: u64, directory: bool) -> Result<u64, Fault> {
+        let opcode = if directory { Opcode::Opendir } else { Opcode::Open };
+        let args = fuse::OpenIn { flags: open.flags.bits(), open_flags: 0 };
+        let message = || Message::new(opcode, node).with(&args.encode());
+        let body = match self.ask_as(open.caller, message()).await {
+            // A file may be open for writing while it is made read-only.
+            Err(fault) if matches!(fault.errno(), Some(Errno::EACCES | Errno::EPERM)) && !directory => {
+                self.open_forbidden(open.caller, node, message()).await?
+            }
+            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => return Ok(0),
+            body => body?,
+        };
+        Ok(fuse::OpenOut::decode(&body)?.0.fh)
+    }
+
+    /// Opens a file whose permissions changed after its first opening, by lending it those it needs.
+    async fn open_forbidden(&self, caller: Caller, node: u64, open: Message) -> Result<Bytes, Fault> {
+        let get = Message::new(Opcode::Getattr, node).with(&fuse::GetattrIn::default().encode());
+        let (attr, _, _) = decode::attr_out(&self.ask(get).await?)?;
+        let chmod = |mode| {
+            let valid = fuse::SetattrValid::MODE.bits();
+            let args = fuse::SetattrIn { valid, mode, ..fuse::SetattrIn::default() };
+            Message::new(Opcode::Setattr, node).with(&args.encode())
+        };
+        self.ask(chmod(attr.mode | 0o600)).await?;
+        let opened = self.ask_as(caller, open).await;
+        self.ask(chmod(attr.mode)).await?;
+        opened
+    }
+
+    /// Returns a handle to the program without waiting for its reply to matter.
+    fn release(&self, node: u64, handle: u64, open: &Open, directory: bool) {
+        let opcode = if directory { Opcode::Releasedir } else { Opcode::Release };
+        let args = fuse::ReleaseIn { fh: handle, flags: open.flags.bits(), ..fuse::ReleaseIn::default() };
+        self.life.conn.tell(Message::new(opcode, node).with(&args.encode()));
+    }
+
+    /// Takes the locks of an open file again. One that others have got meanwhile is lost, and its file with it.
+    async fn lock_again(&self, open: &Open, node: u64, handle: u64) -> Result<(), Fault> {
+        let held = lock(&open.locks).clone();
+        for held in held {
+            let args = crate::locks::encode(handle, held.owner, &held.lock, held.flock);
+            match self.ask(Message::new(Opcode::Setlk, node).with(&args.encode())).await {
+                Ok(_) => {}
+                Err(Fault::Failed(error)) => {
+                    let why = format!("a lock was lost when the program was started again: {error}");
+                    *lock(&open.failed) = Some(Errno::EIO.because(why));
+                }
+                Err(lost) => return Err(lost),
+            }
+        }
+        Ok(())
+    }
+}
+
+const GARBLED_REASON: &str = "two replies arrived in mixed pieces";
+
+/// Whether asking once more, alone, gives a reply that can be read.
+pub(crate) fn is_garbled(fault: &Fault) -> bool {
+    matches!(fault, Fault::Failed(error) if error.reason.as_deref() == Some(GARBLED_REASON))
+}
+
+/// Returns references to the program.
+pub(crate) fn forget(node: u64, count: u64) -> Message {
+    Message::new(Opcode::Forget, node).with(&fuse::ForgetIn { nlookup: count }.encode())
+}
