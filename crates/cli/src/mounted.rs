@@ -56,8 +56,10 @@ pub fn serve(
         Some(seat) => seat.inherited().map_err(|error| Failure::new(error.to_string()))?,
         None => None,
     };
-    let mountpoint =
-        if inherited.is_some() { mount.mountpoint.clone() } else { free_place(&mount.mountpoint)? };
+    let mountpoint = match &inherited {
+        Some(_) => control::resolve(&mount.mountpoint).map_err(Error::from)?,
+        None => free_place(&mount.mountpoint)?,
+    };
     let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
     options.keep = keep.clone().map(Kept);
     let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
@@ -76,7 +78,7 @@ pub fn serve(
         None => start(context, mount, &mountpoint, service, options)?,
     };
     let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control, seat));
-    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection)
+    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection, keep.as_deref())
         .map_err(|error| {
             let error = Error::from(error);
             eprintln!("outrigger mount: status and trace will not find this mount: {error}");
@@ -88,6 +90,8 @@ pub fn serve(
         guarded::report_poison(journal, &mounted.mountpoint, Arc::downgrade(&mounted));
     }
     mounted.serves(ready)?;
+    // Staying where we were started would only keep that file system busy.
+    let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     Ok(())
 }
@@ -318,6 +322,7 @@ impl Controlled for Mounted {
     fn may_upgrade(&self, version: u64) -> Result<(), String> {
         match &self.seat {
             None => Err("it was mounted with --no-guard: nothing of it outlives its process".to_owned()),
+            Some(seat) if !seat.is_guarded() => Err("its keeper has died".to_owned()),
             Some(_) if version != outrigger_guard::VERSION => Err(format!(
                 "it keeps its state in version {}, that program in version {version}",
                 outrigger_guard::VERSION

@@ -13,6 +13,7 @@ use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -110,6 +111,8 @@ struct Keeper {
     answered: u64,
     watch: Option<Watch>,
     manager: Option<Manager>,
+    /// Where the keeper was started: relative paths on its command line begin there.
+    directory: PathBuf,
     /// When the manager was last told that we live.
     alive_at: u64,
 }
@@ -131,6 +134,7 @@ impl Keeper {
             answered: 0,
             watch: None,
             manager,
+            directory: std::env::current_dir()?,
             alive_at: 0,
         })
     }
@@ -141,7 +145,7 @@ impl Keeper {
         self.look();
         self.answered = self.watch.as_ref().map_or(0, Watch::answered);
         match clone_sharing_descriptors()? {
-            0 => std::process::exit(begin(self.state.clone(), worker)),
+            0 => std::process::exit(begin(self.state.clone(), &self.directory, worker)),
             pid => {
                 self.worker = pid;
                 self.state.set(at::WORKER, pid as u64);
@@ -294,6 +298,9 @@ impl Keeper {
         let arguments: Vec<CString> = arguments.collect();
         let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|one| one.as_ptr()).collect();
         argv.push(ptr::null());
+        if let Err(error) = std::env::set_current_dir(&self.directory) {
+            return eprintln!("outrigger: cannot return to {}: {error}", self.directory.display());
+        }
         for number in self.state.held() {
             stays_open(number, true);
         }
@@ -309,7 +316,7 @@ impl Keeper {
 }
 
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
-fn begin(state: State, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
+fn begin(state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
     name_process(c"outrigger");
     // Ctrl-C in a terminal reaches the keeper, which passes it on.
     let _ = rustix::process::setpgid(None, None);
@@ -323,11 +330,12 @@ fn begin(state: State, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
     }
     unblock_signals();
     let seat = Seat::new(state);
-    if seat.predecessors() > 0
-        && let Err(error) = seat.sweep()
-    {
-        eprintln!("outrigger: {error}");
-        return 1;
+    if seat.predecessors() > 0 {
+        let prepared = seat.sweep().and_then(|()| Ok(std::env::set_current_dir(directory)?));
+        if let Err(error) = prepared {
+            eprintln!("outrigger: {}: {error}", directory.display());
+            return 1;
+        }
     }
     crate::crash::install(seat.state());
     worker(seat)

@@ -103,12 +103,17 @@ impl Seat {
         self.state.set_phase(Phase::Ending);
     }
 
+    /// Whether somebody would replace this worker.
+    pub fn is_guarded(&self) -> bool {
+        !UNGUARDED.load(Relaxed)
+    }
+
     /// Ends this worker so that the keeper goes on as `program`. Returns only when that is impossible.
     ///
     /// # Errors
     /// When there is no keeper, or the path is too long.
     pub fn upgrade(&self, program: &Path) -> Result<()> {
-        if UNGUARDED.load(Relaxed) {
+        if !self.is_guarded() {
             return Err(Errno(libc::ESRCH).because("the mount's keeper has died"));
         }
         self.state.set_program(program.as_os_str().as_bytes())?;
@@ -123,7 +128,7 @@ impl Seat {
         let kept = (recoveries as usize).min(RECOVERIES);
         let ring = |index: u64| state.get(at::RING + index as usize % RECOVERIES);
         History {
-            keeper: (!UNGUARDED.load(Relaxed)).then(|| state.get(at::KEEPER) as u32),
+            keeper: self.is_guarded().then(|| state.get(at::KEEPER) as u32),
             incarnations: state.get(at::STARTED),
             deaths,
             last_death: (deaths > 0).then(|| Death {

@@ -19,12 +19,14 @@ use std::time::Duration;
 /// How long a mount may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`.
+/// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`; the process is the keeper where there is
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     socket: PathBuf,
     hash: String,
     connection: u32,
+    /// The process that serves.
     pid: u32,
     /// Where the mount table of this process shows it.
     mountpoint: Option<PathBuf>,
@@ -48,6 +50,7 @@ impl Peer {
         let is_here = |entry: &&MountEntry| entry.minor == connection && hash(&entry.mountpoint) == hashed;
         let mountpoint = mounts.iter().filter(|entry| is_ours(entry)).find(is_here);
         let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
+        let pid = worker_of(pid).unwrap_or(pid);
         Some(Peer { hash: hashed.to_owned(), socket, connection, pid, mountpoint })
     }
 
@@ -144,6 +147,12 @@ pub fn first_answer(from: &mut impl BufRead) -> io::Result<Answer> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_str(&line)?)
+}
+
+/// The process that serves for this keeper; nothing when it is no keeper (proc_pid_children(5)).
+fn worker_of(keeper: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Whether a signal has stopped the process (proc_pid_stat(5)).

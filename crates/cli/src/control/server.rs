@@ -3,8 +3,10 @@
 
 use super::directory::{directory, hash};
 use super::{Answer, Ask, MountStatus};
+use outrigger_core::Keep;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,20 +48,56 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The most clients at once; more are turned away.
 const CLIENTS_MAX: usize = 16;
 
+/// The region in which the descriptor of the socket is noted: whoever asks while one process has died and the next is not
+/// there yet waits in line.
+const REGION: &str = "control";
+
 impl Server {
-    /// Listens for `mount` on a socket named after `mountpoint`, the number of its FUSE connection and this process.
+    /// Listens for `mount` on a socket named after `mountpoint`, the number of its FUSE connection and the process that
+    /// watches over it, or else this one. With `keep`, goes on with the socket of the process before.
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(mount: Arc<dyn Controlled>, mountpoint: &Path, connection: u32) -> io::Result<Self> {
-        let directory = directory()?;
-        let same = format!("{}-{connection}-", hash(mountpoint));
-        remove_left(&directory, &same)?;
-        let path = directory.join(format!("{same}{}.sock", std::process::id()));
-        let listener = UnixListener::bind(&path)?;
+    pub fn start(
+        mount: Arc<dyn Controlled>,
+        mountpoint: &Path,
+        connection: u32,
+        keep: Option<&dyn Keep>,
+    ) -> io::Result<Self> {
+        let owner = match keep {
+            Some(_) => rustix::process::getppid().map_or(0, |keeper| keeper.as_raw_nonzero().get() as u32),
+            None => std::process::id(),
+        };
+        let path = directory()?.join(format!("{}-{connection}-{owner}.sock", hash(mountpoint)));
+        let listener = match keep {
+            Some(keep) => kept(&path, keep)?,
+            None => bind(&path)?,
+        };
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &mount))?;
         Ok(Server { path })
     }
+}
+
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    // A former process of this number may have left its socket.
+    let _ = fs::remove_file(path);
+    UnixListener::bind(path)
+}
+
+/// The socket of the process before, or a new one for all processes to come.
+fn kept(path: &Path, keep: &dyn Keep) -> io::Result<UnixListener> {
+    let note = keep.region(REGION, 1)?;
+    let number = note.word(0);
+    if let Some(number) = number.load(Ordering::Acquire).checked_sub(1)
+        && path.exists()
+        && let Ok(listener) = keep.adopt(number as RawFd)
+    {
+        return Ok(listener.into());
+    }
+    let listener = bind(path)?;
+    keep.hold(listener.as_fd())?;
+    number.store(listener.as_raw_fd() as u64 + 1, Ordering::Release);
+    Ok(listener)
 }
 
 impl Server {
@@ -74,18 +112,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.remove();
     }
-}
-
-/// Removes what processes that served the same mount before have left.
-fn remove_left(directory: &Path, same: &str) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(same)) {
-            // Gone already is as good.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-    Ok(())
 }
 
 fn accept(listener: &UnixListener, mount: &Arc<dyn Controlled>) {

@@ -96,7 +96,10 @@ impl Place {
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(args).current_dir(self.temp.path()).stdin(Stdio::null());
-        command.env("XDG_CACHE_HOME", self.at("cache")).env("LC_ALL", "C");
+        command
+            .env("XDG_CACHE_HOME", self.at("cache"))
+            .env("XDG_STATE_HOME", self.at("state"))
+            .env("LC_ALL", "C");
         command
     }
 

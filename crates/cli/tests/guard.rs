@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mounts whose server dies, hangs or is exchanged, as programs that use them meet it.
+
+mod support;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use support::{Place, can_mount, is_running, signal, within};
+
+/// A number in the mount's status.
+fn status(place: &Place, pointer: &str) -> Option<u64> {
+    let said = place.run(&["status", "--json", "m"]);
+    let status: serde_json::Value = serde_json::from_str(&said.out).ok()?;
+    status.pointer(pointer)?.as_u64()
+}
+
+/// Kills the server with this signal and waits for its successor.
+fn kill_server(place: &Place, name: &str) {
+    let before = place.server();
+    signal(before, name);
+    within("another server", || status(place, "/pid").is_some_and(|pid| pid != u64::from(before)));
+}
+
+#[test]
+fn programs_keep_their_files_when_the_server_dies() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["src", "mem:"] {
+        let place = Place::new();
+        fs::create_dir(place.at("src")).unwrap();
+        place.run(&["mount", source, "m"]).ok();
+        fs::create_dir(place.at("m/dir")).unwrap();
+        let mut kept =
+            OpenOptions::new().read(true).write(true).create(true).open(place.at("m/dir/kept")).unwrap();
+        let removed =
+            OpenOptions::new().read(true).write(true).create(true).open(place.at("m/removed")).unwrap();
+        kept.write_all(b"before ").unwrap();
+        removed.write_all_at(b"without a name", 0).unwrap();
+        fs::remove_file(place.at("m/removed")).unwrap();
+        for name in ["KILL", "SEGV", "ABRT"] {
+            kill_server(&place, name);
+            kept.write_all(name.as_bytes()).unwrap();
+            let mut read = [0; 14];
+            removed.read_exact_at(&mut read, 0).unwrap();
+            assert_eq!(&read, b"without a name", "{source}: a removed file lives while it is open");
+        }
+        let mut text = String::new();
+        kept.rewind().unwrap();
+        kept.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "before KILLSEGVABRT", "{source}");
+        assert_eq!(fs::read_to_string(place.at("m/dir/kept")).unwrap(), text, "{source}: opened anew");
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 1, "{source}");
+        assert_eq!(status(&place, "/guard/deaths"), Some(3), "{source}");
+        drop((kept, removed));
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
+#[test]
+fn a_request_that_kills_is_refused_and_the_mount_lives_on() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "--layer", "fault=op=mkdir,path=deadly,die", "mem:", "m"]).ok();
+    let error = fs::create_dir(place.at("m/deadly")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "EIO: {error}");
+    fs::create_dir(place.at("m/harmless")).unwrap();
+    assert!(fs::create_dir(place.at("m/deadly")).is_err(), "again");
+    assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 1);
+    let reports = place.at("state/outrigger");
+    let found = || {
+        let all = fs::read_dir(&reports).into_iter().flatten().flatten();
+        all.filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect::<Vec<_>>()
+    };
+    within("a report", || found().iter().any(|text| text.contains("(mkdir) is answered EIO")));
+    within("a backtrace", || found().iter().any(|text| text.contains("died of signal 6")));
+}
+
+#[test]
+fn a_server_that_hangs_is_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let hang = "fault=op=mkdir,delay=1000s,once";
+    place.run(&["mount", "--restart-on-hang", "0.5", "--layer", hang, "mem:", "m"]).ok();
+    fs::create_dir(place.at("m/dir")).unwrap();
+    assert!(place.at("m/dir").is_dir());
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains("it hung and was replaced"), "{text}");
+}
+
+#[test]
+fn another_program_goes_on_with_open_files() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "src", "m"]).ok();
+    let mut file = File::open(place.at("m/f")).unwrap();
+    let before = place.server();
+    place.run(&["upgrade", "m"]).ok();
+    assert_ne!(place.server(), before);
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "content");
+    place.run(&["upgrade", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content", "a second time, too");
+    assert_eq!(status(&place, "/guard/deaths"), Some(0), "an upgrade is no death");
+}
+
+#[test]
+fn without_its_keeper_a_mount_goes_on_and_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "src", "m"]).ok();
+    let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+    signal(keeper, "KILL");
+    within("the keeper's end", || !is_running(keeper));
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains("unguarded"), "{text}");
+    assert!(place.run(&["upgrade", "m"]).refused(1).contains("keeper"), "nobody could take over");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn the_death_of_an_unguarded_server_ends_its_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "--no-guard", "mem:", "m"]).ok();
+    let server = place.server();
+    assert!(place.run(&["upgrade", "m"]).refused(1).contains("--no-guard"));
+    signal(server, "KILL");
+    within("the server's end", || !is_running(server));
+    assert!(fs::read_dir(place.at("m")).is_err());
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn a_server_that_only_dies_is_given_up() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+    let children = format!("/proc/{keeper}/task/{keeper}/children");
+    within("the keeper's end", || {
+        for child in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
+            // It may have died by itself meanwhile.
+            let _ = Command::new("kill").args(["-s", "KILL", child]).output();
+        }
+        !is_running(keeper)
+    });
+    let error = fs::read_dir(place.at("m")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
+    place.run(&["umount", "m"]).ok();
+}
