@@ -50,6 +50,7 @@ fn replace(id: u64) -> u64 {
 }
 
 /// Runs `body` as work on the request `id`.
+#[inline]
 pub(crate) fn within<T>(id: u64, body: impl FnOnce() -> T) -> T {
     let _working = Working::on(id);
     body()

@@ -16,7 +16,7 @@
 //! entry and counted: a request refused would be worse than one that is only almost always safe.
 //!
 //! # What an entry has to know
-//! Queries note that they run: three stores and a clock, one store when answered. Changes, and whatever hands out or ends a
+//! Queries note that they run: a clock and three stores, two more when answered. Changes, and whatever hands out or ends a
 //! handle, note the intent, then the reply. Most changes leave traces by which they are recognised: a file is born after the
 //! intent, a directory was changed. Where a request changed something in the 20 ms before (the clock that stamps files is coarse), where
 //! the tree tells no births or stamps them with another host's clock, and for changes that leave no such trace (rename,
@@ -214,6 +214,7 @@ impl Note {
 
 impl Inner {
     /// A request that no former process knew.
+    #[inline]
     fn first<'a>(
         &'a self,
         next: &'a Arc<dyn Service>,
@@ -230,6 +231,7 @@ impl Inner {
         }
     }
 
+    #[inline]
     fn query<'a>(
         &'a self,
         next: &'a Arc<dyn Service>,
