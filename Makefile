@@ -12,7 +12,7 @@ target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test bench matrix fuzz install uninstall release deps bench-deps clean
+.PHONY: help demo test bench matrix table4 table5 recovery fuzz install uninstall release deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,8 @@ help:
 	@echo 'make test       every check and test; as root it also mounts; the last line has the totals'
 	@echo 'make bench      the measurements of docs/PERFORMANCE.md, side by side with other programs'
 	@echo 'make matrix     the conformance matrix of docs/MATRIX.md'
+	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
+	@echo 'make recovery   how long such a death is felt'
 	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
 	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
 	@echo 'make uninstall  takes these away again'
@@ -40,6 +42,9 @@ bench: bench-deps release
 matrix:
 	cargo build --release --package outrigger
 	cargo run --release --quiet --package outrigger-conformance --example matrix
+
+table4 table5 recovery: release
+	cargo run --release --quiet --package outrigger-kill -- $@
 
 fuzz:
 	@testing/tools/fuzz.sh $(SECONDS)

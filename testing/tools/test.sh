@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# test.sh [SUITE...]: runs every suite, or those named: format lint tidy licences scripts cargo posix. The last line has the totals.
+# test.sh [SUITE...]: runs every suite, or those named: format lint tidy licences scripts cargo kill posix. The last line has the totals.
 # A suite that fails does not stop the others. Logs: target/test-results/SUITE.log.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -64,6 +64,22 @@ suite_cargo() {
     record cargo $((passed - skipped)) "$failed" $((ignored + skipped)) "see $log"
 }
 
+# Deaths of real servers, few of each kind: make table4 and make table5 have more.
+suite_kill() {
+    local program=${CARGO_TARGET_DIR:-target}/debug/outrigger-kill
+    if [ "$(id -u)" -ne 0 ] || [ ! -w /dev/fuse ]; then
+        heading kill
+        record kill 0 0 1 "needs root and /dev/fuse"
+        return
+    fi
+    check kill 1500 sh -euc '
+        cargo build '"${lock[*]}"' -p outrigger -p outrigger-kill
+        "$0" table4 --rounds 6
+        "$0" table5 --deaths 25
+        "$0" recovery --deaths 50
+    ' "$program"
+}
+
 suite_posix() {
     local log=$results/posix-build.log
     heading "posix: pjdfstest and fsx on native ext4, local and mem"
@@ -77,9 +93,9 @@ suite_posix() {
 
 rm -rf "$results"
 mkdir -p "$results"
-[ $# -gt 0 ] || set -- format lint tidy licences scripts cargo posix
+[ $# -gt 0 ] || set -- format lint tidy licences scripts cargo kill posix
 for suite; do
-    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint tidy licences scripts cargo posix"
+    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint tidy licences scripts cargo kill posix"
 done
 for suite; do "suite_$suite"; done
 summary
