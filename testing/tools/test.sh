@@ -72,12 +72,10 @@ suite_kill() {
         record kill 0 0 1 "needs root and /dev/fuse"
         return
     fi
-    check kill 1500 sh -euc '
-        cargo build '"${lock[*]}"' -p outrigger -p outrigger-kill
-        "$0" table4 --rounds 6
-        "$0" table5 --deaths 25
-        "$0" recovery --deaths 50
-    ' "$program"
+    check kill-build 1200 cargo build "${lock[@]}" -p outrigger -p outrigger-kill
+    check kill-table4 600 "$program" table4 --rounds 6
+    check kill-table5 600 "$program" table5 --deaths 25
+    check kill-recovery 120 "$program" recovery --deaths 50
 }
 
 suite_posix() {
