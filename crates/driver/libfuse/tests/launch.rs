@@ -110,7 +110,7 @@ fn again_as_nobody(name: &str) {
     // The build directory may be closed to others.
     let copy = tempfile::tempdir().unwrap();
     let program = copy.path().join("launch");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    common::install(&std::env::current_exe().unwrap(), &program);
     common::open_to_all(copy.path());
     let status = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])

@@ -229,9 +229,9 @@ impl Area {
     }
 
     pub fn script(&self, name: &str, lines: &str) -> String {
-        let path = self.file(name, format!("#!/bin/sh\n{lines}\n").as_bytes());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        path
+        let text = self.file(&format!("{name}.text"), format!("#!/bin/sh\n{lines}\n").as_bytes());
+        install(Path::new(&text), &self.path.join(name));
+        self.join(name)
     }
 
     /// A named pipe that nobody writes to.
@@ -286,6 +286,12 @@ impl Area {
             pidfd_send_signal(pidfd_open(pid, PidfdFlags::empty()).unwrap(), signal).unwrap();
         }
     }
+}
+
+/// Copies a program. Another process does it: what ours has open for writing, a child of another test has too, and then
+/// it cannot be executed (`ETXTBSY`).
+pub fn install(from: &Path, to: &Path) {
+    run(Command::new("install").arg("--mode=755").args([from, to]));
 }
 
 /// Lets every user into a directory.
@@ -383,7 +389,9 @@ impl<'a> Peer<'a> {
         AttrOut::decode(&body).unwrap().0.attr.mode
     }
 
+    /// Whether the next that comes is the end. A child of another test may hold the other end until it executes.
     pub fn is_hung_up(&self) -> bool {
+        wait_readable(self.socket);
         let mut byte = [0];
         matches!(rustix::net::recv(self.socket, &mut byte, RecvFlags::DONTWAIT), Ok((0, _)))
     }
