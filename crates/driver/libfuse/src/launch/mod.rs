@@ -125,7 +125,7 @@ pub enum LaunchError {
         exit: Exit,
     },
     /// The deadline came first; what ran of it is being killed.
-    #[error("{program} has not mounted in time{}", if said.trim().is_empty() { String::new() } else { format!("; it said: {}", said.trim()) })]
+    #[error("{program} has not mounted in time{}", processes::telling(said))]
     Late {
         /// The program.
         program: String,

@@ -66,11 +66,15 @@ impl fmt::Display for End {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.end)?;
-        match self.said.trim() {
-            "" => write!(f, " and said nothing"),
-            said => write!(f, "; it said: {said}"),
-        }
+        write!(f, "{}{}", self.end, telling(&self.said))
+    }
+}
+
+/// What a program said, as the end of a sentence about it.
+pub fn telling(said: &str) -> String {
+    match said.trim() {
+        "" => " and said nothing".to_owned(),
+        said => format!("; it said: {said}"),
     }
 }
 
@@ -144,9 +148,12 @@ pub struct State {
 }
 
 impl State {
+    /// As text that does nothing to a terminal: the program may pass on what strangers wrote.
     pub fn said(&self) -> String {
         let (old, new) = self.said.as_slices();
-        String::from_utf8_lossy(&[old, new].concat()).into_owned()
+        let harmless =
+            |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+        String::from_utf8_lossy(&[old, new].concat()).chars().map(harmless).collect()
     }
 }
 
