@@ -96,6 +96,15 @@ impl Inode {
         Ok(&self.entry.attr)
     }
 
+    /// Changes attributes through `file`, which is open on it.
+    ///
+    /// # Errors
+    /// Whatever the tree answers.
+    pub fn set_through(&mut self, file: &File, attrs: SetAttrs) -> Result<&Attr> {
+        self.entry.attr = file.set(attrs)?;
+        Ok(&self.entry.attr)
+    }
+
     /// Finds `name` in this directory.
     ///
     /// # Errors

@@ -93,7 +93,7 @@ pub struct Tree {
     no_colour: bool,
     /// Print JSON.
     #[arg(short = 'J')]
-    json: bool,
+    as_json: bool,
     /// Directories before other files.
     #[arg(long)]
     dirsfirst: bool,
@@ -214,7 +214,7 @@ impl<'c> Drawing<'c> {
         let globs = |patterns: &[OsString]| patterns.iter().map(|text| Glob::new(text.as_bytes())).collect();
         Drawing {
             options,
-            json: options.json || context.json,
+            json: options.as_json || context.json,
             output: Output::new(context),
             owners: Owners::default(),
             zone: Zone::of_environment(),

@@ -5,7 +5,7 @@
 //! come last.
 
 use super::shared::Shared;
-use outrigger_client::Inode;
+use outrigger_client::{File, Inode};
 use outrigger_core::ops::XattrFlags;
 use outrigger_core::{Attr, Errno, FileKind, Result, SetAttrs, SetTime, XattrName};
 
@@ -37,16 +37,41 @@ fn final_mode(shared: &Shared, source: &Attr, made: Option<u32>, target: &Attr) 
     Some(wanted)
 }
 
+/// A copy that gets its attributes: through its open file where there is one, which spares finding it again.
+pub(super) struct Copied<'a> {
+    pub(super) inode: &'a mut Inode,
+    pub(super) file: Option<&'a File>,
+}
+
+impl Copied<'_> {
+    fn attr(&self) -> &Attr {
+        self.inode.attr()
+    }
+
+    fn set(&mut self, attrs: SetAttrs) -> Result<()> {
+        match self.file {
+            Some(file) => self.inode.set_through(file, attrs).map(drop),
+            None => self.inode.set(attrs).map(drop),
+        }
+    }
+}
+
 /// Gives `target` the attributes of `source` that are to be kept. `made` is the mode a new file was meant to get
 /// before the umask; `None` for a file that was there already.
-pub(super) fn preserve(shared: &Shared, source: &Inode, target: &mut Inode, made: Option<u32>, to: &[u8]) {
+pub(super) fn preserve(
+    shared: &Shared,
+    source: &Inode,
+    mut target: Copied<'_>,
+    made: Option<u32>,
+    to: &[u8],
+) {
     let kind = source.kind();
     let mut mode = final_mode(shared, source.attr(), made, target.attr());
-    if shared.options.preserve.ownership && !owner(shared, source.attr(), target, to) {
+    if shared.options.preserve.ownership && !owner(shared, source.attr(), &mut target, to) {
         mode = mode.map(|mode| mode & !SPECIAL);
     }
     if kind != FileKind::Symlink {
-        xattrs(shared, source, target, to);
+        xattrs(shared, source, target.inode, to);
     }
     let mut attrs = SetAttrs::default();
     if kind != FileKind::Symlink {
@@ -69,14 +94,14 @@ pub(super) fn preserve(shared: &Shared, source: &Inode, target: &mut Inode, made
 }
 
 /// Keeps owner and group as far as that is permitted; whether both are kept.
-fn owner(shared: &Shared, source: &Attr, target: &mut Inode, to: &[u8]) -> bool {
+fn owner(shared: &Shared, source: &Attr, target: &mut Copied<'_>, to: &[u8]) -> bool {
     let now = target.attr();
     if (now.uid, now.gid) == (source.uid, source.gid) {
         return true;
     }
     let both = SetAttrs { uid: Some(source.uid), gid: Some(source.gid), ..SetAttrs::default() };
     match target.set(both) {
-        Ok(_) => true,
+        Ok(()) => true,
         Err(error) if matches!(error.errno, Errno::EPERM | Errno::EINVAL | Errno::EOPNOTSUPP) => {
             // Only root gives files away; a group one is a member of may still be kept.
             let group = SetAttrs { gid: Some(source.gid), ..SetAttrs::default() };

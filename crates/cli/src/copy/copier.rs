@@ -496,7 +496,8 @@ impl<'c> Copier<'c> {
 
     /// Gives a new symbolic link or special file its attributes.
     fn finish_special(&mut self, item: Item, mut inode: Inode, made: Option<u32>) {
-        attrs::preserve(&self.shared, &item.source, &mut inode, made, &item.to);
+        let copied = attrs::Copied { inode: &mut inode, file: None };
+        attrs::preserve(&self.shared, &item.source, copied, made, &item.to);
         self.shared.progress.file();
         let Item { source, dir, .. } = item;
         if self.keeps_links(&source) {

@@ -55,7 +55,8 @@ impl Directory {
                 if default_acl && shared.options.preserve.mode && made.is_some() {
                     attrs::drop_inherited_acl(shared, &source, &inode, &to);
                 }
-                attrs::preserve(shared, &source, &mut inode, made, &to);
+                let copied = attrs::Copied { inode: &mut inode, file: None };
+                attrs::preserve(shared, &source, copied, made, &to);
             }
             next = above;
         }

@@ -76,7 +76,8 @@ impl FileCopy {
         if self.dir.default_acl && made.is_some() {
             attrs::drop_inherited_acl(shared, &self.source, &inode, &self.to);
         }
-        attrs::preserve(shared, &self.source, &mut inode, made, &self.to);
+        let copied = attrs::Copied { inode: &mut inode, file: Some(&file) };
+        attrs::preserve(shared, &self.source, copied, made, &self.to);
         if let Err(error) = file.close() {
             shared.cannot("failed to close", &self.to, &error);
             return None;

@@ -6,9 +6,13 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use outrigger_core::Time;
+use std::borrow::Cow;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io::Write;
-use std::iter::Peekable;
-use std::slice::Iter;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// The user's time zone.
 #[derive(Debug, Clone)]
@@ -42,7 +46,10 @@ const MONTHS: [&str; 12] = [
 impl Zone {
     /// The zone of the environment: `TZ`, else that of the host.
     pub fn of_environment() -> Self {
-        Zone(TimeZone::system())
+        let file = zone_file(env::var_os("TZ"), env::var_os("TZDIR"));
+        let zone = file.and_then(|file| TimeZone::tzif("", &fs::read(file).ok()?).ok());
+        // Knows every form of TZ, but reads the list of all zones to find one by name.
+        Zone(zone.unwrap_or_else(TimeZone::system))
     }
 
     /// UTC.
@@ -71,6 +78,14 @@ impl Zone {
     }
 }
 
+/// The file of the zone that `tz` names, as tzset(3) finds it; `None` when that takes more than a path.
+fn zone_file(tz: Option<OsString>, directory: Option<OsString>) -> Option<PathBuf> {
+    let Some(tz) = tz else { return Some("/etc/localtime".into()) };
+    let name = tz.as_bytes().strip_prefix(b":").unwrap_or(tz.as_bytes());
+    let directory = directory.unwrap_or_else(|| "/usr/share/zoneinfo".into());
+    (!name.is_empty()).then(|| Path::new(&directory).join(OsStr::from_bytes(name)))
+}
+
 /// What the user asked for between `%` and the letter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Request {
@@ -85,21 +100,19 @@ impl Moment {
     /// The moment in `format`.
     pub fn format(&self, format: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(format.len() * 2);
-        let mut input = format.iter().peekable();
-        while let Some(&byte) = input.next() {
-            if byte != b'%' {
-                out.push(byte);
-                continue;
-            }
-            let mut directive = vec![b'%'];
-            let request = Request::parse(&mut input, &mut directive);
-            let Some(&letter) = input.next() else {
-                out.extend_from_slice(&directive);
+        let mut rest = format;
+        while let Some(percent) = rest.iter().position(|&byte| byte == b'%') {
+            out.extend_from_slice(&rest[..percent]);
+            let (request, len) = Request::parse(&rest[percent + 1..]);
+            let letter = percent + 1 + len;
+            let Some(directive) = rest.get(percent..=letter) else {
+                rest = &rest[percent..];
                 break;
             };
-            directive.push(letter);
-            self.convert(&mut out, letter, request, &directive);
+            self.convert(&mut out, rest[letter], request, directive);
+            rest = &rest[letter + 1..];
         }
+        out.extend_from_slice(rest);
         out
     }
 
@@ -123,20 +136,20 @@ impl Moment {
         }
     }
 
-    fn word(&self, letter: u8, swap: bool) -> Option<String> {
+    fn word(&self, letter: u8, swap: bool) -> Option<Cow<'_, str>> {
         let day = DAYS[self.weekday() as usize % 7];
         let month = MONTHS[self.civil.month() as usize - 1];
         let half = if self.civil.hour() < 12 { "AM" } else { "PM" };
         Some(match letter {
-            b'a' => day[..3].to_owned(),
-            b'A' => day.to_owned(),
-            b'b' | b'h' => month[..3].to_owned(),
-            b'B' => month.to_owned(),
-            b'p' if swap => half.to_lowercase(),
-            b'p' => half.to_owned(),
-            b'P' => half.to_lowercase(),
-            b'Z' if swap => self.abbreviation.to_lowercase(),
-            b'Z' => self.abbreviation.clone(),
+            b'a' => day[..3].into(),
+            b'A' => day.into(),
+            b'b' | b'h' => month[..3].into(),
+            b'B' => month.into(),
+            b'p' if swap => half.to_lowercase().into(),
+            b'p' => half.into(),
+            b'P' => half.to_lowercase().into(),
+            b'Z' if swap => self.abbreviation.to_lowercase().into(),
+            b'Z' => self.abbreviation.as_str().into(),
             _ => return None,
         })
     }
@@ -146,17 +159,17 @@ impl Moment {
         let civil = &self.civil;
         let (hour, year, day) = (i64::from(civil.hour()), i64::from(civil.year()), i64::from(civil.day()));
         let twelve = if hour % 12 == 0 { 12 } else { hour % 12 };
-        let (weekday, yday) = (self.weekday(), i64::from(civil.day_of_year()) - 1);
-        let week = civil.date().iso_week_date();
+        let (weekday, yday) = (self.weekday(), || i64::from(civil.day_of_year()) - 1);
+        let week = || civil.date().iso_week_date();
         Some(match letter {
             b'C' => (year.div_euclid(100), b'0', 2),
             b'd' => (day, b'0', 2),
             b'e' => (day, b' ', 2),
-            b'g' => (i64::from(week.year()).rem_euclid(100), b'0', 2),
-            b'G' => (i64::from(week.year()), b'0', 1),
+            b'g' => (i64::from(week().year()).rem_euclid(100), b'0', 2),
+            b'G' => (i64::from(week().year()), b'0', 1),
             b'H' => (hour, b'0', 2),
             b'I' => (twelve, b'0', 2),
-            b'j' => (yday + 1, b'0', 3),
+            b'j' => (yday() + 1, b'0', 3),
             b'k' => (hour, b' ', 2),
             b'l' => (twelve, b' ', 2),
             b'm' => (i64::from(civil.month()), b'0', 2),
@@ -165,10 +178,10 @@ impl Moment {
             b's' => (self.time.secs, b'0', 1),
             b'S' => (i64::from(civil.second()), b'0', 2),
             b'u' => ((weekday + 6) % 7 + 1, b'0', 1),
-            b'U' => ((yday - weekday + 7) / 7, b'0', 2),
-            b'V' => (i64::from(week.week()), b'0', 2),
+            b'U' => ((yday() - weekday + 7) / 7, b'0', 2),
+            b'V' => (i64::from(week().week()), b'0', 2),
             b'w' => (weekday, b'0', 1),
-            b'W' => ((yday - (weekday + 6) % 7 + 7) / 7, b'0', 2),
+            b'W' => ((yday() - (weekday + 6) % 7 + 7) / 7, b'0', 2),
             b'y' => (year.rem_euclid(100), b'0', 2),
             b'Y' => (year, b'0', 1),
             _ => return None,
@@ -195,26 +208,29 @@ fn composite(letter: u8) -> Option<&'static [u8]> {
 }
 
 impl Request {
-    fn parse(input: &mut Peekable<Iter<'_, u8>>, seen: &mut Vec<u8>) -> Self {
+    /// What stands before the letter, and how many bytes that is.
+    fn parse(input: &[u8]) -> (Self, usize) {
         let mut request = Request::default();
-        while let Some(&&byte) = input.peek() {
-            match byte {
-                b'_' | b'-' | b'0' if request.width.is_none() => request.pad = Some(byte),
-                b'^' => request.upper = true,
-                b'#' => request.swap = true,
-                b':' => request.colons += 1,
-                b'E' | b'O' => {}
-                b'0'..=b'9' => {
-                    let digit = usize::from(byte - b'0');
-                    // Wider than any terminal is nothing but a way to run out of memory.
-                    request.width = Some((request.width.unwrap_or(0) * 10 + digit).min(1024));
-                }
-                _ => break,
+        let letter = input.iter().position(|&byte| !request.take(byte));
+        (request, letter.unwrap_or(input.len()))
+    }
+
+    /// Whether `byte` belongs to the request.
+    fn take(&mut self, byte: u8) -> bool {
+        match byte {
+            b'_' | b'-' | b'0' if self.width.is_none() => self.pad = Some(byte),
+            b'^' => self.upper = true,
+            b'#' => self.swap = true,
+            b':' => self.colons += 1,
+            b'E' | b'O' => {}
+            b'0'..=b'9' => {
+                let digit = usize::from(byte - b'0');
+                // Wider than any terminal is nothing but a way to run out of memory.
+                self.width = Some((self.width.unwrap_or(0) * 10 + digit).min(1024));
             }
-            seen.push(byte);
-            input.next();
+            _ => return false,
         }
-        request
+        true
     }
 
     fn number(self, out: &mut Vec<u8>, value: i64, pad: u8, width: usize) {
@@ -315,6 +331,22 @@ mod tests {
             assert_eq!(show(winter, format), expected, "{format}");
         }
         assert_eq!(show(winter + 180 * 86400, "%Z %z"), "CEST +0200");
+    }
+
+    #[test]
+    fn zones_are_files() {
+        let cases: [(Option<&str>, Option<&str>, Option<&str>); 6] = [
+            (None, None, Some("/etc/localtime")),
+            (Some("Europe/Berlin"), None, Some("/usr/share/zoneinfo/Europe/Berlin")),
+            (Some(":Europe/Berlin"), Some("/zones"), Some("/zones/Europe/Berlin")),
+            (Some("/zones/mine"), None, Some("/zones/mine")),
+            (Some(""), None, None),
+            (Some(":"), None, None),
+        ];
+        for (tz, directory, file) in cases {
+            let found = zone_file(tz.map(OsString::from), directory.map(OsString::from));
+            assert_eq!(found.as_deref(), file.map(Path::new), "{tz:?}");
+        }
     }
 
     #[test]

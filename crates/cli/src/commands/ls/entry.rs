@@ -69,9 +69,12 @@ impl Lister<'_> {
 
     /// What a name in the directory at `directory` leads to.
     pub fn child(&mut self, directory: &Place, name: Vec<u8>, inode: Inode) -> Entry {
-        let follows = self.options.links == Links::Follow && inode.kind() == FileKind::Symlink;
-        if !self.needs_place(&inode, follows) {
-            return plain(name, &inode);
+        if inode.kind() != FileKind::Symlink {
+            return self.known(name, &inode);
+        }
+        let follows = self.options.links == Links::Follow;
+        if !follows && !self.wants_targets() {
+            return self.known(name, &inode);
         }
         let mut place = directory.child(&name);
         if directory.shown == "." {
@@ -90,17 +93,12 @@ impl Lister<'_> {
         }
     }
 
-    fn needs_place(&self, inode: &Inode, follows: bool) -> bool {
-        let link = inode.kind() == FileKind::Symlink && (self.wants_targets() || self.context.json);
-        follows || link || self.options.layout == Layout::Long || self.options.colours.is_some()
-    }
-
     fn wants_targets(&self) -> bool {
-        self.options.layout == Layout::Long || self.options.needs_targets()
+        self.options.layout == Layout::Long || self.options.needs_targets() || self.context.json
     }
 
-    /// What `inode`, found as `name` at `place`, is.
-    pub fn examine(&mut self, name: Vec<u8>, place: &Place, inode: &Inode) -> Entry {
+    /// What is found out about `inode` without asking where it leads.
+    fn known(&self, name: Vec<u8>, inode: &Inode) -> Entry {
         let mut entry = plain(name, inode);
         let colours = self.options.colours.as_ref();
         if inode.kind() == FileKind::Regular && colours.is_some_and(|colours| colours.has(Part::Capability)) {
@@ -109,7 +107,13 @@ impl Lister<'_> {
         if self.options.layout == Layout::Long && inode.kind() != FileKind::Symlink {
             entry.acl = has_acl(inode);
         }
-        if inode.kind() == FileKind::Symlink && (self.wants_targets() || self.context.json) {
+        entry
+    }
+
+    /// What `inode`, found as `name` at `place`, is.
+    pub fn examine(&mut self, name: Vec<u8>, place: &Place, inode: &Inode) -> Entry {
+        let mut entry = self.known(name, inode);
+        if inode.kind() == FileKind::Symlink && self.wants_targets() {
             match inode.readlink() {
                 Ok(target) => entry.target = Some(target.to_vec()),
                 Err(error) => self.complain_about("cannot read symbolic link", place, false, &error),
