@@ -32,6 +32,7 @@
 //!   under a filter with a listener.
 //! * set-user-ID programs run without their privileges (`PR_SET_NO_NEW_PRIVS`).
 //! * The program may mount once. A real unmount does not reach it: its end of the socket hangs up instead.
+//! * A program that looks for its mount in `/proc/self/mountinfo` (`rclone mount --daemon`) does not find it.
 //! * Whoever kills the small process itself leaves the others alone with a socket that has hung up.
 mod calls;
 mod filter;
