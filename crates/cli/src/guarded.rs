@@ -26,7 +26,7 @@ const FRAMES_MAX: usize = 64;
 pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
     seat.watch_requests(outrigger_layer_journal::current);
     let crash = seat.take_crash();
-    let culprit = crash.as_ref().and_then(|crash| crash.request);
+    let culprit = crash.as_ref().and_then(|crash| crash.request).or_else(|| seat.hung_in());
     if let Some(crash) = crash {
         let (mountpoint, worker) = (mountpoint.to_owned(), seat.predecessors());
         // Finding names takes longer than programs should wait.
@@ -151,8 +151,12 @@ mod tests {
 
     #[test]
     fn a_report_names_functions() {
-        let here = a_report_names_functions as *const () as u64;
-        let crash = Crash { signal: 11, fault: 0, request: Some(7), frames: vec![here] };
+        let mut frames = Vec::new();
+        backtrace::trace(|frame| {
+            frames.push(frame.ip() as u64);
+            true
+        });
+        let crash = Crash { signal: 11, fault: 0, request: Some(7), frames };
         let text = describe(&crash, 3);
         assert!(text.contains("signal 11") && text.contains("request 7"), "{text}");
         assert!(text.contains("a_report_names_functions"), "{text}");

@@ -17,6 +17,7 @@ use outrigger_door_fuse::{
     Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
 };
 use outrigger_guard::{History, Inherited, Seat};
+use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
@@ -70,7 +71,8 @@ pub fn serve(
         Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
         None => None,
     };
-    let service = stack(&tree, trace, journal.clone())?;
+    let deadline = options.timeout.map(|limit| Deadline::new(limit, context.runtime.clone()));
+    let service = stack(&tree, deadline, trace, journal.clone())?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
@@ -97,9 +99,18 @@ pub fn serve(
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
-fn stack(tree: &Tree, trace: Trace, journal: Option<Journal>) -> Result<Arc<dyn Service>, Failure> {
+fn stack(
+    tree: &Tree,
+    deadline: Option<Deadline>,
+    trace: Trace,
+    journal: Option<Journal>,
+) -> Result<Arc<dyn Service>, Failure> {
     let wrong = |error: StackError| Failure::serious(error.to_string());
-    let mut stack = Stack::new(tree.service.clone()).push(trace).map_err(wrong)?;
+    let mut stack = Stack::new(tree.service.clone());
+    if let Some(deadline) = deadline {
+        stack = stack.push(deadline).map_err(wrong)?;
+    }
+    stack = stack.push(trace).map_err(wrong)?;
     if let Some(journal) = journal {
         stack = stack.push(journal).map_err(wrong)?;
     }

@@ -105,6 +105,8 @@ struct Keeper {
     worker: libc::pid_t,
     /// The parent that waits for the mount was told.
     told: bool,
+    /// The request in which the worker hung, plus one.
+    hung: u64,
     /// Deaths since the last one that came after an answer.
     in_a_row: u32,
     /// What the worker had answered when it began.
@@ -130,6 +132,7 @@ impl Keeper {
             state,
             worker: 0,
             told,
+            hung: 0,
             in_a_row: 0,
             answered: 0,
             watch: None,
@@ -157,6 +160,7 @@ impl Keeper {
     /// Waits until the worker ends, and does what signals and time demand. Gives its status as waitpid(2) does.
     fn attend(&mut self) -> i32 {
         let mut crashing = 0;
+        self.hung = 0;
         loop {
             match next_signal(TICK) {
                 Some(READY_SIGNAL) => self.mount_is_ready(),
@@ -166,8 +170,8 @@ impl Keeper {
             if let Some(status) = self.reap() {
                 return status;
             }
-            if self.is_hanging() {
-                self.state.set(at::HUNG, 1);
+            if let Some(request) = self.hanging() {
+                self.hung = request + 1;
                 self.forward(libc::SIGKILL);
             }
             self.tell_alive();
@@ -197,11 +201,12 @@ impl Keeper {
         unsafe { libc::kill(self.worker, signal) };
     }
 
-    fn is_hanging(&mut self) -> bool {
-        let Some(limit) = self.settings.restart_on_hang else { return false };
+    /// The request that has been worked on for too long.
+    fn hanging(&mut self) -> Option<u64> {
+        let limit = self.settings.restart_on_hang?;
         self.look();
-        self.state.phase() == Phase::Serving
-            && self.watch.as_ref().and_then(Watch::oldest).is_some_and(|age| age > limit)
+        let oldest = self.watch.as_ref().and_then(Watch::oldest).filter(|(_, age)| *age > limit);
+        oldest.filter(|_| self.state.phase() == Phase::Serving).map(|(id, _)| id)
     }
 
     /// Lets whoever started us go, and the terminal.
@@ -269,6 +274,7 @@ impl Keeper {
         let state = &self.state;
         state.set(at::DEATHS, state.get(at::DEATHS) + 1);
         state.set(at::LAST_DEATH, status as u64);
+        state.set(at::HUNG, self.hung);
         state.set(at::DIED_AT, wall());
         state.set(at::DIED_MONOTONIC, monotonic());
         let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);

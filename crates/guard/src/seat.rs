@@ -142,6 +142,11 @@ impl Seat {
         }
     }
 
+    /// The request in which the worker before this one hung.
+    pub fn hung_in(&self) -> Option<u64> {
+        self.state.get(at::HUNG).checked_sub(1)
+    }
+
     /// The shared words, for the crash handler.
     pub(crate) fn state(&self) -> &State {
         &self.state

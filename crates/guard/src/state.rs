@@ -54,7 +54,7 @@ pub(crate) mod at {
     pub const WORKER: usize = 10;
     /// How many recoveries there were; the time of each is in the ring.
     pub const RECOVERED: usize = 11;
-    /// Whether a hang was the reason of the last death (keeper).
+    /// Whether a hang was the reason of the last death, and in which request, plus one (keeper).
     pub const HUNG: usize = 12;
     /// Request the crashed thread was working on, plus one; set last by the crash handler.
     pub const CULPRIT: usize = 16;

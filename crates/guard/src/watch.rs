@@ -30,10 +30,10 @@ impl Watch {
         self.0.counts().answered
     }
 
-    /// For how long the oldest request has been worked on.
-    pub(crate) fn oldest(&self) -> Option<Duration> {
+    /// The oldest request and for how long it has been worked on.
+    pub(crate) fn oldest(&self) -> Option<(u64, Duration)> {
         let now = wall();
         let now = Time::new((now / 1_000_000_000).cast_signed(), (now % 1_000_000_000) as u32);
-        self.0.oldest(now).map(|request| request.age)
+        self.0.oldest(now).map(|request| (request.id, request.age))
     }
 }

@@ -4,6 +4,7 @@
 use super::{Run, output_failed};
 use crate::context::Context;
 use crate::control::{self, GuardStatus, MountStatus};
+use crate::format::openmetrics::openmetrics;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
@@ -17,6 +18,9 @@ pub struct Status {
     /// Only these mounts; all of yours when none is given.
     #[arg(value_name = "DIR")]
     mounts: Vec<PathBuf>,
+    /// Print OpenMetrics text, as Prometheus and its collectors read it.
+    #[arg(long, conflicts_with = "json")]
+    metrics: bool,
 }
 
 impl Run for Status {
@@ -24,6 +28,10 @@ impl Run for Status {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
+        if self.metrics {
+            let text = openmetrics(&self.collect(context)?);
+            return out.write_all(text.as_bytes()).map_err(output_failed);
+        }
         for status in self.collect(context)? {
             let text = if context.json {
                 serde_json::to_string(&status).map_err(|error| Failure::new(error.to_string()))? + "\n"

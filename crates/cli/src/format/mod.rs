@@ -12,6 +12,7 @@
 //! | [`colour`] | the colours of `LS_COLORS` |
 //! | [`directive`] | formats like `%-10s` |
 //! | [`record`] | a file as a JSON object |
+//! | [`openmetrics`] | the state of mounts for monitoring |
 //! | [`glob`] | patterns as fnmatch(3) has them |
 
 pub mod colour;
@@ -20,6 +21,7 @@ pub mod glob;
 pub mod human;
 pub mod locale;
 pub mod mode;
+pub mod openmetrics;
 pub mod owner;
 pub mod quote;
 pub mod record;
