@@ -153,8 +153,8 @@ impl Turn<'_> {
     }
 
     fn take_names(&self, open: &Open, body: &Bytes) -> Result<(), Fault> {
-        for dirent in fuse::Dirents::new(body) {
-            let dirent = dirent?;
+        for (at, dirent) in fuse::Dirents::new(body).enumerate() {
+            let Some(dirent) = unless_cut_off(at, dirent)? else { break };
             if let Some(listed) = self.listed(open.node, &dirent)? {
                 lock(&open.listing).add(listed);
             }
@@ -169,8 +169,8 @@ impl Turn<'_> {
         body: &Bytes,
         entries: &mut Vec<DirentPlus>,
     ) -> Result<(), Fault> {
-        for pair in fuse::DirentsPlus::new(body) {
-            let (dirent, out) = pair?;
+        for (at, pair) in fuse::DirentsPlus::new(body).enumerate() {
+            let Some((dirent, out)) = unless_cut_off(at, pair)? else { break };
             let listed = self.listed(open.node, &dirent)?;
             lock(&open.listing).offset = dirent.off;
             let cookie = listed.clone().and_then(|listed| lock(&open.listing).add(listed));
@@ -213,6 +213,15 @@ impl Turn<'_> {
 
     fn is_hidden(&self, dir: Node, name: &Name) -> bool {
         self.shared.nodes.get(dir, name).is_some_and(|node| self.shared.nodes.use_of(node).1)
+    }
+}
+
+/// The end of a reply may cut off its last entry (libfuse 2 answers a piece of its whole list); it comes again.
+fn unless_cut_off<T>(at: usize, entry: Result<T, fuse::DecodeError>) -> Result<Option<T>, Fault> {
+    match entry {
+        Ok(entry) => Ok(Some(entry)),
+        Err(_) if at > 0 => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -11,8 +11,9 @@ use crate::writes::Kept;
 use outrigger_core::ops::{
     self, CopyRange, FSync, Fallocate, FallocateMode, Flush, OpenFlags, Read, Release, Seek, Whence, Write,
 };
+use outrigger_core::payload::Backing;
 use outrigger_core::reply::{Count, Offset, OpenHow, Opened};
-use outrigger_core::{Backing, Errno, LockOwner, Node, Payload};
+use outrigger_core::{Errno, FileKind, LockOwner, Node, Payload};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, WriteFlags};
 
@@ -47,7 +48,7 @@ impl Turn<'_> {
         self.shared.handles.add(node, flags, self.caller, (self.life.epoch, fh))
     }
 
-    async fn empty(&mut self, node: Node, theirs: u64) -> Result<(), Fault> {
+    pub(crate) async fn empty(&mut self, node: Node, theirs: u64) -> Result<(), Fault> {
         let valid = fuse::SetattrValid::SIZE.bits();
         let args = fuse::SetattrIn { valid, ..fuse::SetattrIn::default() };
         self.change(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;
@@ -110,6 +111,9 @@ impl Turn<'_> {
     ) -> Result<Count, Fault> {
         let (node, fh) = self.their_handle(open).await?;
         self.failure(open)?;
+        if op.kill_setid || (self.caller.uid != 0 && !op.cached) {
+            self.clear_set_id(op.node, node).await?;
+        }
         data.truncate((self.life.max_io.min(self.life.agreed.max_write)) as usize);
         let mut flags = WriteFlags::empty();
         flags.set(WriteFlags::CACHE, op.cached);
@@ -133,6 +137,26 @@ impl Turn<'_> {
             self.commit(node).await?;
         }
         Ok(Count(size as u64))
+    }
+
+    /// Clears the set-id bits that writing and truncating clear, for a program that leaves it to the kernel
+    /// (`file_remove_privs`).
+    pub(crate) async fn clear_set_id(&mut self, node: Node, theirs: u64) -> Result<(), Fault> {
+        if self.life.has(InitFlags::HANDLE_KILLPRIV_V2) || !self.shared.nodes.has_set_id(node) {
+            return Ok(());
+        }
+        let mode = self.attrs(node, theirs, fuse::GetattrIn::default()).await?.attr.mode;
+        let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+        if mode & 0o170_000 != FileKind::Regular.bits() || mode & (0o4000 | group) == 0 {
+            return Ok(());
+        }
+        let mode = mode & !(0o4000 | group);
+        let valid = fuse::SetattrValid::MODE.bits();
+        let args = fuse::SetattrIn { valid, mode, ..fuse::SetattrIn::default() };
+        let body = self.change(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;
+        let (attr, _, _) = decode::attr_out(&body)?;
+        self.shared.nodes.show(node, attr);
+        Ok(())
     }
 
     /// Has the program pass on what it acknowledged for `node`.

@@ -310,8 +310,15 @@ impl Turn<'_> {
         };
         let (out, rest) = decode::made(&body)?;
         let (out_open, _) = fuse::OpenOut::decode(rest)?;
-        let entry = self.take(op.dir, &op.name, &out)?;
+        let mut entry = self.take(op.dir, &op.name, &out)?;
         let open = self.opened(entry.node, op.flags, out_open.fh);
+        if op.flags.contains(OpenFlags::TRUNC) {
+            if !self.life.has(InitFlags::ATOMIC_O_TRUNC) {
+                self.empty(entry.node, out.nodeid).await?;
+            }
+            self.shared.writes.cut(entry.node, 0);
+            entry.attr.size = 0;
+        }
         Ok(Created { entry, opened: opened(&open, decode::how(out_open.open_flags)) })
     }
 
@@ -362,7 +369,7 @@ impl Turn<'_> {
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
         let create = Create { dir: op.dir, name, mode: op.mode, flags };
         let mut created = self.create(&create).await?;
-        self.shared.nodes.hide(created.entry.node, true);
+        self.shared.nodes.hide(created.entry.node, !op.flags.contains(OpenFlags::EXCL));
         created.entry.attr = self.shared.nodes.show(created.entry.node, created.entry.attr);
         Ok(created)
     }

@@ -30,6 +30,8 @@ struct Known {
     /// From the program's numbers, of this epoch only.
     ours: HashMap<u64, Node>,
     theirs: HashMap<Node, Theirs>,
+    /// Directories without references that live on for what is known below them, and the directories above them.
+    kept: HashMap<Node, Vec<Node>>,
 }
 
 /// What is known of a file besides its place.
@@ -47,9 +49,14 @@ struct Theirs {
     opened: u32,
     /// It was removed while it was open, and lives on under a name nobody sees.
     hidden: bool,
-    /// It was made without a name (`O_TMPFILE`).
+    /// It was made without a name and may get one (`O_TMPFILE`).
     nameless: bool,
+    /// The permissions last seen have set-id bits.
+    set_id: bool,
 }
+
+/// Set-user-ID and set-group-ID.
+const SET_ID: u32 = 0o6000;
 
 /// References to return to the program: its number, and how many.
 pub(crate) type Forgotten = (u64, u64);
@@ -130,6 +137,7 @@ impl Nodes {
         let mut known = lock(&self.known);
         let same = known.ours.get(&entry.nodeid).copied();
         let same = same.filter(|node| known.theirs.get(node).is_some_and(|theirs| theirs.kind == kind));
+        let same = same.filter(|&node| self.table.names(node).is_ok());
         let here = self.table.get(dir, name);
         let node = match (same, here) {
             (Some(node), Some(here)) if node == here => self.table.found(dir, name, None)?,
@@ -175,7 +183,8 @@ impl Nodes {
 
     /// Attributes as the door shall see them.
     pub(crate) fn show(&self, node: Node, mut attr: Attr) -> Attr {
-        if let Some(theirs) = lock(&self.known).theirs.get(&node) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.set_id = attr.mode & SET_ID != 0;
             if theirs.unnumbered {
                 attr.ino = node.0;
             }
@@ -194,6 +203,11 @@ impl Nodes {
             Some((node, true)) => node.0,
             _ => ino,
         }
+    }
+
+    /// Whether `node` had set-id bits when its attributes were last seen.
+    pub(crate) fn has_set_id(&self, node: Node) -> bool {
+        lock(&self.known).theirs.get(&node).is_some_and(|theirs| theirs.set_id)
     }
 
     /// The kind `node` has always had.
@@ -275,47 +289,52 @@ impl Nodes {
 
     /// The door returns `count` references: what to return to the program for files nobody refers to any more.
     pub(crate) fn forget(&self, node: Node, count: u64) -> Vec<Forgotten> {
-        let mut candidates = Vec::new();
-        if self.table.references(node).is_some_and(|references| u64::from(references) <= count) {
-            candidates = self.unused_above(node);
-        }
+        let last = self.table.references(node).is_some_and(|references| u64::from(references) <= count);
+        let above = if last { self.above(node) } else { Vec::new() };
         self.table.forget(node, count);
-        candidates.into_iter().filter_map(|node| self.drop_if_gone(node)).collect()
-    }
-
-    /// `node`, and the directories above it that only it keeps.
-    fn unused_above(&self, node: Node) -> Vec<Node> {
-        let mut unused = vec![node];
-        let mut at = 0;
-        while at < unused.len() {
-            let above = self.table.names(unused[at]).unwrap_or_default();
-            for (dir, _) in above {
-                if self.table.references(dir) == Some(0) && !unused.contains(&dir) {
-                    unused.push(dir);
-                }
-            }
-            at += 1;
-        }
-        unused
-    }
-
-    fn drop_if_gone(&self, node: Node) -> Option<Forgotten> {
-        if node == Node::ROOT || self.table.names(node).is_ok() {
-            return None;
+        if !last || node == Node::ROOT {
+            return Vec::new();
         }
         let mut known = lock(&self.known);
-        let theirs = known.theirs.remove(&node)?;
-        if theirs.epoch != known.epoch {
-            return None;
+        if self.table.names(node).is_ok() {
+            known.kept.insert(node, above);
+            return Vec::new();
         }
-        if known.ours.get(&theirs.id) == Some(&node) {
-            known.ours.remove(&theirs.id);
+        let mut gone = vec![(node, above)];
+        let mut forgotten = Vec::new();
+        while let Some((node, above)) = gone.pop() {
+            known.kept.remove(&node);
+            forgotten.extend(known.remove(node));
+            for dir in above {
+                if self.table.names(dir).is_err()
+                    && let Some(above) = known.kept.remove(&dir)
+                {
+                    gone.push((dir, above));
+                }
+            }
         }
-        Some((theirs.id, theirs.references))
+        forgotten
+    }
+
+    /// The directories with a name of `node`.
+    fn above(&self, node: Node) -> Vec<Node> {
+        self.table.names(node).unwrap_or_default().into_iter().map(|(dir, _)| dir).collect()
     }
 }
 
 impl Known {
+    /// What to return to the program for `node`.
+    fn remove(&mut self, node: Node) -> Option<Forgotten> {
+        let theirs = self.theirs.remove(&node)?;
+        if theirs.epoch != self.epoch {
+            return None;
+        }
+        if self.ours.get(&theirs.id) == Some(&node) {
+            self.ours.remove(&theirs.id);
+        }
+        Some((theirs.id, theirs.references))
+    }
+
     /// Whether `node`, which the program does not know yet, may be the file of this kind that has its name now.
     fn may_be(&self, node: Node, kind: FileKind) -> bool {
         self.theirs.get(&node).is_none_or(|theirs| theirs.epoch != self.epoch && theirs.kind == kind)
@@ -332,6 +351,7 @@ impl Known {
             opened: 0,
             hidden: false,
             nameless: false,
+            set_id: false,
         });
         if theirs.epoch != epoch || theirs.id != entry.nodeid {
             theirs.epoch = epoch;
@@ -339,6 +359,7 @@ impl Known {
             theirs.references = 0;
         }
         theirs.references += 1;
+        theirs.set_id = entry.attr.mode & SET_ID != 0;
         self.ours.insert(entry.nodeid, node);
     }
 }

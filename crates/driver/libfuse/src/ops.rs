@@ -11,6 +11,11 @@ use outrigger_core::{Errno, Node, Reply, Request, SetTime, Target, Time, XattrNa
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{Opcode, SetattrValid};
 
+/// What regular files are always ready for (`DEFAULT_POLLMASK`).
+const ALWAYS_READY: u32 =
+    (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM).cast_unsigned() as u32;
+/// What the names of attributes begin with that only the superuser sees.
+const TRUSTED: &[u8] = b"trusted.";
 /// Room for the value of an extended attribute, and for the names of all (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const XATTR_ROOM: u32 = 64 << 10;
 
@@ -117,7 +122,7 @@ impl Turn<'_> {
     }
 
     async fn setattr(&mut self, op: &SetAttr) -> Result<Attrs, Fault> {
-        let mut args = encode_setattr(op);
+        let mut args = encode_setattr(op, self.shared.runtime.wall());
         if args.valid != SetattrValid::SIZE.bits() {
             // Writes that were repeated later would change times and set-id bits again.
             self.commit(op.node).await?;
@@ -135,6 +140,9 @@ impl Turn<'_> {
             }
             _ => self.theirs(op.node).await?,
         };
+        if op.attrs.kill_setid || (op.attrs.size.is_some() && self.caller.uid != 0) {
+            self.clear_set_id(op.node, node).await?;
+        }
         let body = self.change(Message::new(Opcode::Setattr, node).with(&args.encode())).await?;
         if let Some(size) = op.attrs.size {
             self.shared.writes.cut(op.node, size);
@@ -151,7 +159,13 @@ impl Turn<'_> {
         Target::new(body.slice(..end)).map_err(|_| decode::wrong("an impossible link target").into())
     }
 
+    /// Attributes of the superuser, as the kernel keeps them from others (xattr(7)).
+    fn may_touch(&self, name: &XattrName, otherwise: Errno) -> Result<(), Fault> {
+        if self.caller.uid != 0 && name.starts_with(TRUSTED) { Err(otherwise.into()) } else { Ok(()) }
+    }
+
     async fn getxattr(&mut self, op: &GetXattr) -> Result<bytes::Bytes, Fault> {
+        self.may_touch(&op.name, Errno::ENODATA)?;
         let node = self.theirs(op.node).await?;
         let args = fuse::GetxattrIn { size: XATTR_ROOM.min(self.life.max_io) };
         let message = Message::new(Opcode::Getxattr, node).with(&args.encode()).name(&op.name);
@@ -162,10 +176,13 @@ impl Turn<'_> {
         let node = self.theirs(op.node).await?;
         let args = fuse::GetxattrIn { size: XATTR_ROOM.min(self.life.max_io) };
         let body = self.ask(Message::new(Opcode::Listxattr, node).with(&args.encode())).await;
-        decode::xattr_names(&body.map_err(unsupported)?)
+        let mut names = decode::xattr_names(&body.map_err(unsupported)?)?;
+        names.retain(|name| self.may_touch(name, Errno::EPERM).is_ok());
+        Ok(names)
     }
 
     async fn setxattr(&mut self, op: &SetXattr) -> Result<(), Fault> {
+        self.may_touch(&op.name, Errno::EPERM)?;
         let node = self.theirs(op.node).await?;
         let size = u32::try_from(op.value.len()).map_err(|_| Errno::E2BIG)?;
         let args = fuse::SetxattrCompatIn { size, flags: op.flags.bits() };
@@ -186,6 +203,7 @@ impl Turn<'_> {
     }
 
     async fn removexattr(&mut self, node: Node, name: &XattrName) -> Result<(), Fault> {
+        self.may_touch(name, Errno::EPERM)?;
         let theirs = self.theirs(node).await?;
         let again = self.again();
         match self.change(Message::new(Opcode::Removexattr, theirs).name(name)).await.map_err(unsupported) {
@@ -239,6 +257,10 @@ impl Turn<'_> {
         if out.flags & fuse::IoctlFlags::RETRY.bits() != 0 || output.len() > op.output_size as usize {
             return Err(decode::wrong("an ioctl that wants other memory").into());
         }
+        if out.result < 0 {
+            let errno = Errno(out.result.saturating_neg());
+            return Err(if errno == Errno::ENOSYS { Errno::ENOTTY } else { errno }.into());
+        }
         Ok(IoctlDone { result: out.result, output })
     }
 
@@ -247,7 +269,10 @@ impl Turn<'_> {
         let (node, fh) = self.their_handle(&open).await?;
         let flags = if op.key.is_some() { fuse::POLL_SCHEDULE_NOTIFY } else { 0 };
         let args = fuse::PollIn { fh, kh: op.key.unwrap_or(0), flags, events: op.events };
-        let body = self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await?;
+        let body = match self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await {
+            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => return Ok(Events(op.events & ALWAYS_READY)),
+            body => body?,
+        };
         Ok(Events(fuse::PollOut::decode(&body)?.0.revents))
     }
 
@@ -285,14 +310,15 @@ pub(crate) fn tolerate(result: Result<bytes::Bytes, Fault>) -> Result<(), Fault>
     }
 }
 
-fn encode_setattr(op: &SetAttr) -> fuse::SetattrIn {
+/// `now` goes along for programs that know no "now", as the kernel has it.
+fn encode_setattr(op: &SetAttr, now: Time) -> fuse::SetattrIn {
     let mut valid = SetattrValid::empty();
     let attrs = &op.attrs;
-    let mut time = |new: Option<SetTime>, set, now| match new {
+    let mut time = |new: Option<SetTime>, set, set_now| match new {
         None => Time::default(),
         Some(SetTime::Now) => {
-            valid |= set | now;
-            Time::default()
+            valid |= set | set_now;
+            now
         }
         Some(SetTime::To(time)) => {
             valid |= set;
