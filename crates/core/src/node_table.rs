@@ -28,7 +28,7 @@ use edit::{Edit, Outcome};
 use index::Index;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use store::{Kind, Record, Store};
+use store::{Kind, Memory, Record, Store};
 
 /// The slot of the root.
 const ROOT: u32 = Node::ROOT.0 as u32;
@@ -60,7 +60,7 @@ impl NodeTable {
     /// # Errors
     /// `EINVAL` when the region is too small for any node.
     pub fn create(region: Arc<dyn Region>) -> Result<Self> {
-        NodeTable::empty(Store::format(region, true)?)
+        NodeTable::empty(Store::format(Memory::Kept(region))?)
     }
 
     fn empty(store: Store) -> Result<Self> {
@@ -100,7 +100,7 @@ impl NodeTable {
     /// # Errors
     /// `EINVAL` when no node fits.
     pub fn in_memory(bytes: usize) -> Result<Self> {
-        NodeTable::empty(Store::format(Arc::new(HeapRegion::new(bytes / 8)), false)?)
+        NodeTable::empty(Store::format(Memory::Private(HeapRegion::new(bytes / 8)))?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

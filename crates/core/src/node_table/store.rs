@@ -23,9 +23,9 @@
 //! a prefix of what it was to store, so the change has happened or it has not.
 
 use crate::error::{Errno, Result};
-use crate::keep::Region;
+use crate::keep::{HeapRegion, Region};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// "ORNodes" and the version of the layout.
 const MAGIC: u64 = u64::from_be_bytes(*b"ORNodes\x01");
@@ -119,23 +119,44 @@ impl Record {
     }
 }
 
+/// Where the words are.
+pub(super) enum Memory {
+    /// In memory that dies with the process that changes it, so that changes need no journal.
+    Private(HeapRegion),
+    /// In a region that may outlive it.
+    Kept(Arc<dyn Region>),
+}
+
+impl Memory {
+    fn words(&self) -> usize {
+        match self {
+            Memory::Private(region) => region.words(),
+            Memory::Kept(region) => region.words(),
+        }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        match self {
+            Memory::Private(region) => region.word(index),
+            Memory::Kept(region) => region.word(index),
+        }
+    }
+}
+
 /// The region, read.
-#[derive(Clone)]
 pub(super) struct Store {
-    region: Arc<dyn Region>,
+    memory: Memory,
     words: usize,
-    /// Whether changes go through the journal: not in memory that dies with the process that changes it.
-    journalled: bool,
 }
 
 impl Store {
-    /// Writes an empty store into `region`, which must be all zeroes or may lose what it holds.
-    pub(super) fn format(region: Arc<dyn Region>, journalled: bool) -> Result<Self> {
-        let words = region.words().min(u32::MAX as usize);
+    /// Writes an empty store into `memory`, which must be all zeroes or may lose what it holds.
+    pub(super) fn format(memory: Memory) -> Result<Self> {
+        let words = memory.words().min(u32::MAX as usize);
         if words < FIRST_RECORD + 2 * RECORD {
             return Err(Errno::EINVAL.because(format!("a node table needs more than {words} words")));
         }
-        let store = Store { region, words, journalled };
+        let store = Store { memory, words };
         for index in 0..FIRST_RECORD {
             store.put(index, 0);
         }
@@ -153,7 +174,7 @@ impl Store {
     /// Takes over what another owner left in `region`, finishing the change it was killed in.
     pub(super) fn recover(region: Arc<dyn Region>) -> Result<Self> {
         let words = region.words().min(u32::MAX as usize);
-        let store = Store { region, words, journalled: true };
+        let store = Store { memory: Memory::Kept(region), words };
         if words < FIRST_RECORD || store.get(MAGIC_AT) != MAGIC || store.get(LENGTH_AT) != words as u64 {
             return Err(Errno::EUCLEAN.because("the region holds no node table of this version and size"));
         }
@@ -192,11 +213,11 @@ impl Store {
     }
 
     fn get(&self, index: usize) -> u64 {
-        self.region.word(index).load(Ordering::Relaxed)
+        self.memory.word(index).load(Ordering::Relaxed)
     }
 
     fn put(&self, index: usize, value: u64) {
-        self.region.word(index).store(value, Ordering::Relaxed);
+        self.memory.word(index).store(value, Ordering::Relaxed);
     }
 
     /// FNV-1a over the journal's words.
@@ -410,7 +431,7 @@ impl Change<'_> {
     /// Makes the change, all of it or, if the process is killed before the commit, nothing.
     pub(super) fn commit(self) {
         let (store, count) = (self.store, self.writes.len());
-        if !store.journalled {
+        if let Memory::Private(_) = store.memory {
             return self.writes.into_iter().for_each(|(index, value)| store.put(index, value));
         }
         assert!(count <= WRITES_MAX, "a change of {count} writes outgrew the journal");
