@@ -33,7 +33,7 @@ impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
         let Subject { fd, open, unprivileged } = self;
         let changes_owner = attrs.uid.is_some() || attrs.gid.is_some();
         let changes_times = attrs.atime.is_some() || attrs.mtime.is_some();
-        let steps = [changes_owner, attrs.mode.is_some(), attrs.size.is_some(), changes_times];
+        let steps = [changes_owner, attrs.mode.is_some(), attrs.size.is_some()];
         let before = if steps.iter().filter(|&&step| step).count() > 1 { Some(stat_fd(fd)?) } else { None };
         // Opened before anything changes: this is what most often fails.
         let cut = attrs.size.map(|size| Ok::<_, Error>((open()?, checked_offset(size)?))).transpose()?;
@@ -82,7 +82,12 @@ fn chown(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
 
 fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     let mode = Mode::from_raw_mode(mode & MODE_PERMISSIONS);
-    rustix::fs::chmodat(CWD, proc_path(fd), mode, AtFlags::empty()).map_err(failed)
+    match rustix::fs::fchmod(fd, mode) {
+        // An `O_PATH` descriptor.
+        Err(rustix::io::Errno::BADF) => rustix::fs::chmodat(CWD, proc_path(fd), mode, AtFlags::empty()),
+        done => done,
+    }
+    .map_err(failed)
 }
 
 fn set_times(fd: BorrowedFd<'_>, attrs: &SetAttrs) -> Result<()> {
