@@ -29,6 +29,8 @@ pub struct Location {
 pub enum Base {
     /// A path of the host.
     Host(PathBuf),
+    /// `fuse:COMMAND`: the tree a FUSE program serves.
+    Program(String),
     /// `scheme:` or `scheme://rest`.
     Url {
         /// The scheme in lower case.
@@ -94,12 +96,18 @@ impl Location {
     /// The innermost tree, and the path in it.
     pub fn split(mut self) -> (TreeName, Vec<u8>) {
         if let Some(path) = self.nested.pop() {
-            return (TreeName::Inside(Box::new(self)), path);
+            return match self {
+                // The program's tree itself, not one inside a file of it.
+                Location { base: program @ Base::Program(_), nested } if nested.is_empty() => {
+                    (TreeName::Whole(program), path)
+                }
+                other => (TreeName::Inside(Box::new(other)), path),
+            };
         }
         match self.base {
             Base::Host(path) => (TreeName::Whole(Base::Host("/".into())), path.into_os_string().into_vec()),
             Base::Remote { host, path } => (TreeName::Whole(Base::Remote { host, path: Vec::new() }), path),
-            url @ Base::Url { .. } => (TreeName::Whole(url), Vec::new()),
+            other @ (Base::Url { .. } | Base::Program(_)) => (TreeName::Whole(other), Vec::new()),
         }
     }
 }
@@ -110,6 +118,7 @@ impl fmt::Display for Location {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
             Base::Url { scheme, rest } => write!(f, "{scheme}://{rest}")?,
+            Base::Program(command) => write!(f, "fuse:{command}")?,
             Base::Remote { host, path } => write!(f, "{host}:{}", String::from_utf8_lossy(path))?,
         }
         self.nested.iter().try_for_each(|path| write!(f, "::{}", String::from_utf8_lossy(path)))
@@ -146,6 +155,9 @@ impl Base {
         if before.is_empty() || before.contains('/') {
             return host();
         }
+        if before == "fuse" && !after.is_empty() {
+            return Base::Program(String::from_utf8_lossy(after).into_owned());
+        }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         match (scheme, after.strip_prefix(b"//"), after.is_empty()) {
             (true, Some(rest), _) => Base::url(before, rest),
@@ -180,6 +192,7 @@ mod tests {
             ("", Base::Host("".into())),
             ("mem:", url("mem", "")),
             ("SFTP://u@h:22/p", url("sftp", "u@h:22/p")),
+            ("fuse:bindfs -r /usr", Base::Program("bindfs -r /usr".into())),
             ("host:dir", Base::Remote { host: "host".into(), path: b"dir".to_vec() }),
             ("u@host:/dir", Base::Remote { host: "u@host".into(), path: b"/dir".to_vec() }),
         ];
@@ -191,6 +204,8 @@ mod tests {
     #[test]
     fn the_last_part_is_a_path_in_the_tree_of_the_file_before_it() {
         assert_eq!(parse("/etc").split(), (TreeName::Whole(Base::Host("/".into())), b"/etc".to_vec()));
+        let (tree, path) = parse("fuse:squashfuse i.sqsh::/usr").split();
+        assert_eq!((tree, path), (TreeName::Whole(parse("fuse:squashfuse i.sqsh").base), b"/usr".to_vec()));
         let (tree, path) = parse("a.deb::/data.tar::/usr").split();
         assert_eq!((tree, path), (TreeName::Inside(Box::new(parse("a.deb::/data.tar"))), b"/usr".to_vec()));
     }

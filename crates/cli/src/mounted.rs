@@ -23,6 +23,7 @@ use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -38,34 +39,55 @@ const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
 /// How long finding out a path for `status` may take.
 const LOCATE_DEADLINE: Duration = Duration::from_millis(200);
 
-/// Mounts what `mount` says and serves it until it is unmounted. With a `seat`, goes on with the mount of a worker that
-/// died, if there is one. Without one, calls `ready` once the mount answers.
+/// What is to be served, and where.
+pub struct Job {
+    /// How the user names the tree.
+    pub source: OsString,
+    /// The directory.
+    pub mountpoint: PathBuf,
+    /// The tree.
+    pub tree: Tree,
+    /// Of the mount.
+    pub options: Options,
+    /// This process's place among those that serve the mount, if it is guarded.
+    pub seat: Option<Arc<Seat>>,
+    /// What it takes over.
+    pub inherited: Option<Inherited>,
+}
+
+impl Job {
+    /// What `mount` says; with a `seat`, the mount of a worker that died, if there is one.
+    ///
+    /// # Errors
+    /// Why that cannot be mounted.
+    pub fn new(context: &Context, mount: &Mount, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
+        let parsed = Options::parse(&mount.options.join(","));
+        let (mut options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        let inherited = match &seat {
+            Some(seat) => seat.inherited()?,
+            None => None,
+        };
+        let mountpoint = match &inherited {
+            Some(_) => control::resolve(&mount.mountpoint).map_err(Error::from)?,
+            None => free_place(&mount.mountpoint)?,
+        };
+        let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
+        let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
+        options.lock_buffers |= seat.is_some();
+        options.keep = keep.map(Kept);
+        // Where the kernel reads and writes files by itself, the layers would not see it.
+        options.passthrough &= tree.layers.is_empty();
+        Ok(Job { source: mount.source.clone(), mountpoint, tree, options, seat, inherited })
+    }
+}
+
+/// Serves a job until it is unmounted. Calls `ready` once the mount answers.
 ///
 /// # Errors
 /// Why nothing was mounted.
-pub fn serve(
-    context: &Context,
-    mount: &Mount,
-    seat: Option<Arc<Seat>>,
-    ready: fn() -> io::Result<()>,
-) -> Result<(), Failure> {
-    let parsed = Options::parse(&mount.options.join(","));
-    let (mut options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
-    options.fsname.get_or_insert_with(|| mount.source.to_string_lossy().into_owned());
-    options.lock_buffers |= seat.is_some();
-    let inherited = match &seat {
-        Some(seat) => seat.inherited().map_err(|error| Failure::new(error.to_string()))?,
-        None => None,
-    };
-    let mountpoint = match &inherited {
-        Some(_) => control::resolve(&mount.mountpoint).map_err(Error::from)?,
-        None => free_place(&mount.mountpoint)?,
-    };
-    let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
-    options.keep = keep.clone().map(Kept);
-    let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
-    // Where the kernel reads and writes files by itself, the layers would not see it.
-    options.passthrough &= tree.layers.is_empty();
+pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
+    let Job { source, mountpoint, tree, mut options, seat, inherited } = job;
+    options.fsname.get_or_insert_with(|| source.to_string_lossy().into_owned());
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
         Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
@@ -77,13 +99,14 @@ pub fn serve(
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
         Some(inherited) => resume(context, service, options, inherited)?,
-        None => start(context, mount, &mountpoint, service, options)?,
+        None => start(context, &source, &mountpoint, service, options)?,
     };
-    let mounted = Arc::new(Mounted::new(context, mount, mountpoint, tree, session, control, seat));
-    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection, keep.as_deref())
+    let mounted = Arc::new(Mounted::new(context, &source, mountpoint, tree, session, control, seat));
+    let keep = mounted.seat.as_deref().map(|seat| seat as &dyn Keep);
+    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection, keep)
         .map_err(|error| {
             let error = Error::from(error);
-            eprintln!("outrigger mount: status and trace will not find this mount: {error}");
+            eprintln!("outrigger: status and trace will not find this mount: {error}");
         })
         .ok()
         .map(Arc::new);
@@ -120,16 +143,14 @@ fn stack(
 /// Makes the mount.
 fn start(
     context: &Context,
-    mount: &Mount,
+    source: &OsStr,
     mountpoint: &Path,
     service: Arc<dyn Service>,
     options: Options,
 ) -> Result<Session, Failure> {
     // The root must answer before anybody is told that there is a mount.
     let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
-    probe
-        .root()
-        .map_err(|error| Failure::new(format!("'{}' does not answer: {error}", mount.source.display())))?;
+    probe.root().map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))?;
     let session = Session::mount(mountpoint, service, context.runtime.clone(), options)
         .map_err(|error| Failure::new(error.to_string()))?;
     session.wait_ready(READY_DEADLINE).map_err(|error| {
@@ -215,7 +236,7 @@ struct Mounted {
 impl Mounted {
     fn new(
         context: &Context,
-        mount: &Mount,
+        source: &OsStr,
         mountpoint: PathBuf,
         tree: Tree,
         session: Session,
@@ -228,7 +249,7 @@ impl Mounted {
         Mounted {
             connection: MountEntry::at(&mountpoint).ok().flatten().map_or(0, |entry| entry.minor),
             mountpoint,
-            source: mount.source.to_string_lossy().into_owned(),
+            source: source.to_string_lossy().into_owned(),
             tree,
             session,
             trace,

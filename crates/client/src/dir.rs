@@ -4,8 +4,8 @@
 use crate::client::Client;
 use crate::inode::Inode;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
-use outrigger_core::reply::{DirentPlus, Dirents, Entry};
-use outrigger_core::{Errno, Handle, Name, Node, Result};
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
+use outrigger_core::{Attr, Errno, Generation, Handle, Name, Node, Result};
 use std::vec;
 
 /// Roughly how many bytes of entries are asked for at once.
@@ -37,17 +37,7 @@ impl Entries {
             return self.accept(piece.entries, piece.eof, cookie);
         }
         let Dirents { entries, eof } = self.client.call(ReadDir { node, handle, cookie, size: BATCH })?;
-        let mut found = Vec::with_capacity(entries.len());
-        let last = entries.last().map(|dirent| dirent.cookie);
-        for dirent in entries {
-            match self.client.call(Lookup { dir: node, name: dirent.name.clone() }) {
-                Ok(entry) => found.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry }),
-                Err(error) if error.errno == Errno::ENOENT => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.cookie = last.unwrap_or(cookie);
-        self.accept(found, eof, cookie)
+        self.accept(entries.into_iter().map(name_only).collect(), eof, cookie)
     }
 
     /// Takes a batch in. A tree that neither ends nor moves on would be listed for ever.
@@ -64,9 +54,32 @@ impl Entries {
         Ok(())
     }
 
-    fn inode(&self, entry: Entry) -> Inode {
-        Inode::held(self.client.clone(), entry)
+    /// What a name leads to; `None` when it is gone meanwhile.
+    fn inode(&self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
+        let entry = if listed.node == UNTOLD {
+            match self.client.call(Lookup { dir: self.node, name: name.clone() }) {
+                Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+                found => found?,
+            }
+        } else {
+            listed
+        };
+        Ok(Some(Inode::held(self.client.clone(), entry)))
     }
+}
+
+/// The node of a listed entry of which only the name is told.
+const UNTOLD: Node = Node(0);
+
+fn name_only(dirent: Dirent) -> DirentPlus {
+    let entry = Entry {
+        node: UNTOLD,
+        generation: Generation(0),
+        attr: Attr::default(),
+        entry_ttl: Ttl::NEVER,
+        attr_ttl: Ttl::NEVER,
+    };
+    DirentPlus { cookie: dirent.cookie, name: dirent.name, entry }
 }
 
 impl Iterator for Entries {
@@ -75,7 +88,11 @@ impl Iterator for Entries {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(DirentPlus { name, entry, .. }) = self.batch.next() {
-                return Some(Ok((name, self.inode(entry))));
+                match self.inode(&name, entry) {
+                    Ok(Some(inode)) => return Some(Ok((name, inode))),
+                    Ok(None) => continue,
+                    Err(error) => return Some(Err(error)),
+                }
             }
             if self.ended {
                 return None;
@@ -90,7 +107,7 @@ impl Iterator for Entries {
 
 impl Drop for Entries {
     fn drop(&mut self) {
-        for rest in self.batch.by_ref() {
+        for rest in self.batch.by_ref().filter(|rest| rest.entry.node != UNTOLD) {
             self.client.forget(rest.entry.node);
         }
         if self.handle != Handle(0) {

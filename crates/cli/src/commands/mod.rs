@@ -13,6 +13,7 @@ pub mod du;
 pub mod find;
 pub mod flush;
 pub mod generate;
+pub mod guard;
 pub mod ln;
 pub mod ls;
 pub mod mkdir;
@@ -94,6 +95,7 @@ commands! {
     #[doc = "Change sizes"] truncate::Truncate;
     #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
+    #[doc = "Run a FUSE program so that its crashes go unnoticed"] guard::Guard;
     #[doc = "End mounts, also dead and hanging ones"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;

@@ -4,8 +4,9 @@
 use super::Run;
 use crate::cli::seconds;
 use crate::context::Context;
-use crate::mounted;
+use crate::mounted::{self, Job};
 use crate::status::{Failure, Status};
+use crate::trees;
 use clap::Args;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
 use rustix::io::Errno;
@@ -51,12 +52,7 @@ impl Run for Mount {
     const NAME: &'static str = "mount";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let serving = env::var_os(SERVING).is_some();
-        if serving && !takes_over() {
-            // Whoever waits for the mount may be killed before it answers.
-            let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
-            set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;
-        }
+        let serving = is_serving()?;
         if serving || self.foreground || takes_over() {
             return self.serve(context, serving);
         }
@@ -67,29 +63,44 @@ impl Run for Mount {
 impl Mount {
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
-        if self.no_guard {
-            return mounted::serve(context, &self, None, if background { leave_terminal } else { || Ok(()) });
+        if self.no_guard || !trees::survives(&self.source) {
+            let job = Job::new(context, &self, None)?;
+            return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }
         let settings = Settings { background, restart_on_hang: self.restart_on_hang };
         let status = watch_over(settings, &mut |seat| {
-            if let Err(failure) = mounted::serve(context, &self, Some(Arc::new(seat)), || Ok(())) {
+            let job = Job::new(context, &self, Some(Arc::new(seat)));
+            if let Err(failure) = job.and_then(|job| mounted::serve(context, job, || Ok(()))) {
                 context.complain(failure.status, &failure);
             }
             context.status() as i32
         });
         match status.map_err(|error| Failure::serious(error.to_string()))? {
-            0 => Ok(()),
+            0 => {}
             // The worker has said why.
-            code => {
-                context.fail(if code == 2 { Status::Serious } else { Status::Minor });
-                Ok(())
-            }
+            2 => context.fail(Status::Serious),
+            _ => context.fail(Status::Minor),
         }
+        Ok(())
     }
 }
 
+/// Whether this process is to serve a mount in the background, on behalf of a process that waits.
+///
+/// # Errors
+/// When the end of that process could not be noticed.
+pub fn is_serving() -> Result<bool, Failure> {
+    let serving = env::var_os(SERVING).is_some();
+    if serving && !takes_over() {
+        // Whoever waits for the mount may be killed before it answers.
+        let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
+        set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;
+    }
+    Ok(serving)
+}
+
 /// Tells the waiting parent that the mount answers, then lets go of the terminal.
-fn leave_terminal() -> io::Result<()> {
+pub fn leave_terminal() -> io::Result<()> {
     // The parent ends as soon as it reads that the mount answers.
     set_parent_process_death_signal(None)?;
     rustix::process::setsid()?;
@@ -105,7 +116,7 @@ fn leave_terminal() -> io::Result<()> {
 /// Runs this program again to serve the mount, and returns once the mount answers.
 ///
 /// Forking instead would leave a child with one of several threads; a new process image has no such past.
-fn start_in_background(context: &Context) -> Result<(), Failure> {
+pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     let cannot = |error| Failure::serious(format!("cannot start the process that serves the mount: {error}"));
     let mut arguments = env::args_os();
     let mut child = Command::new("/proc/self/exe")

@@ -44,6 +44,13 @@ pub const DRIVERS: &[DriverInfo] = &[
         options: "size=BYTES|% nr_inodes=N nr_blocks=N mode=OCTAL uid=N gid=N",
     },
     DriverInfo {
+        name: "fuse",
+        opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",
+        location: "fuse:COMMAND",
+        writable: true,
+        options: "timeout=SECONDS restart-on-hang=SECONDS start-timeout=SECONDS kept-writes=BYTES unsafe-cache",
+    },
+    DriverInfo {
         name: "null",
         opens: "one constant file, to measure everything around it",
         location: "null:",

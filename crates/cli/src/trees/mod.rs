@@ -4,8 +4,10 @@
 mod archive;
 mod drivers;
 mod layers;
+mod program;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
+pub use program::named as program;
 
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
@@ -31,6 +33,22 @@ pub struct Tree {
     _root: Option<Inode>,
 }
 
+impl Tree {
+    /// A tree that somebody has opened, with the layers the user asked for.
+    ///
+    /// # Errors
+    /// A sentence naming the layer that cannot be there.
+    pub fn of(context: &Context, service: Arc<dyn Service>) -> Result<Self, Failure> {
+        let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
+        Ok(Tree { service: layered.service, layers: layered.names, _root: None })
+    }
+}
+
+/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program does not.
+pub fn survives(text: &OsStr) -> bool {
+    !matches!(Location::parse(text).base, Base::Program(_))
+}
+
 /// Opens the tree `name` with the layers the user asked for.
 ///
 /// # Errors
@@ -44,6 +62,7 @@ pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Resu
 fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     match name {
         TreeName::Whole(Base::Host(path)) => local(context, path, for_a_command(), options, None),
+        TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(context, command, options)?)),
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
         TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => {
             Err(takes_no_path(host))

@@ -68,6 +68,8 @@ pub struct Launch {
     /// The program, searched in `PATH`, and its arguments. Where the program can stay in the foreground (`-f`) it should
     /// be told so; it need not.
     pub command: Vec<OsString>,
+    /// Where it runs: relative paths of the command begin there, also when we have gone elsewhere.
+    pub directory: Option<PathBuf>,
     /// Added to the environment.
     pub environment: Vec<(OsString, OsString)>,
     /// The directory the program gets to mount on.
@@ -161,10 +163,11 @@ fn system<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> LaunchErr
 }
 
 impl Launch {
-    /// A command with the mountpoint it names itself, without a terminal.
+    /// A command in the present directory, with the mountpoint it names itself, without a terminal.
     #[must_use]
     pub fn new(command: Vec<OsString>) -> Self {
-        Self { command, environment: Vec::new(), mountpoint: Mountpoint::Named, terminal: false }
+        let directory = std::env::current_dir().ok();
+        Self { command, directory, environment: Vec::new(), mountpoint: Mountpoint::Named, terminal: false }
     }
 
     /// Starts the program and returns when it has mounted.
@@ -250,6 +253,9 @@ impl Launch {
         rustix::io::ioctl_fionbio(&output, true).map_err(system("making a pipe"))?;
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
         command.stdin(if self.terminal { Stdio::inherit() } else { Stdio::null() });
         command.stdout(writer.try_clone().map_err(system("making a pipe"))?).stderr(writer);
         let path = placeholder.map(|placeholder| placeholder.0.clone());

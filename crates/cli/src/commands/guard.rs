@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger guard`: a FUSE program whose crashes go unnoticed.
+
+use super::Run;
+use super::mount::{is_serving, leave_terminal, start_in_background};
+use crate::cli::seconds;
+use crate::context::Context;
+use crate::mounted::{self, Job};
+use crate::status::Failure;
+use crate::trees::{self, DriverOptions, Tree};
+use clap::Args;
+use outrigger_door_fuse::Options;
+use outrigger_driver_libfuse::LibFuse;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Arguments of `guard`.
+///
+/// Runs a program that mounts a FUSE file system, as in `outrigger guard -- sshfs host:/ /mnt`. The program is not
+/// changed and need not know. It serves us instead of the kernel, and we serve the kernel: when it dies it is started
+/// again, and those who use the mount notice nothing. A request that takes too long fails, and the mount goes on.
+#[derive(Debug, Args)]
+pub struct Guard {
+    /// Options of the mount (as for `mount`), and of the driver `fuse` (`outrigger drivers` lists them).
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    foreground: bool,
+    /// Start the program again when a request takes longer than this.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    restart_on_hang: Option<Duration>,
+    /// The program with its arguments, among them the directory to mount on.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+impl Run for Guard {
+    const NAME: &'static str = "guard";
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let serving = is_serving()?;
+        if serving || self.foreground {
+            return self.serve(context, serving);
+        }
+        start_in_background(context)
+    }
+}
+
+impl Guard {
+    fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
+        let parsed = Options::parse(&self.options.join(","));
+        let (options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        let hang = self.restart_on_hang.map(|limit| format!("restart-on-hang={}", limit.as_secs_f64()));
+        let of_driver = others.iter().chain(&hang).map(String::as_str);
+        let source = self.command.join(OsStr::new(" "));
+        let program = trees::program(context, self.command, &DriverOptions::of(of_driver))?;
+        let job = Job {
+            source,
+            mountpoint: program.mounted().target.clone(),
+            options: adopt(options, &program),
+            tree: Tree::of(context, Arc::new(program))?,
+            seat: None,
+            inherited: None,
+        };
+        mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) })
+    }
+}
+
+/// The mount looks and behaves as the program wanted it.
+fn adopt(mut options: Options, program: &LibFuse) -> Options {
+    let wanted = program.mounted();
+    options.allow_other |= program.allows_others();
+    options.default_permissions = program.wants_default_permissions();
+    options.passthrough = false;
+    options.fsname.get_or_insert_with(|| wanted.source.to_string_lossy().into_owned());
+    let kind = wanted.fstype.as_bytes().strip_prefix(b"fuse.").unwrap_or(b"fuse");
+    options.subtype.get_or_insert_with(|| format!("outrigger.{}", String::from_utf8_lossy(kind)));
+    options
+}

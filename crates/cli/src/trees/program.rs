@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! FUSE programs as trees.
+
+use super::DriverOptions;
+use crate::context::Context;
+use crate::status::Failure;
+use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
+use outrigger_driver_libfuse::{LibFuse, Options};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+/// Starts the program a `fuse:` LOCATION names, without a mountpoint of its own.
+///
+/// # Errors
+/// A sentence about the command line, or what the program said.
+pub fn nowhere(context: &Context, text: &str, options: &DriverOptions) -> Result<LibFuse, Failure> {
+    let words = shell_words::split(text)
+        .map_err(|error| Failure::serious(format!("fuse:{text}: {error}: quote as for a shell")))?;
+    let command = words.into_iter().map(OsString::from).collect();
+    start(context, Launch { mountpoint: Mountpoint::Private, ..Launch::new(command) }, options)
+}
+
+/// Starts the program that a user wants guarded, with the mountpoint it names.
+///
+/// # Errors
+/// As [`nowhere`].
+pub fn named(context: &Context, command: Vec<OsString>, options: &DriverOptions) -> Result<LibFuse, Failure> {
+    start(context, Launch::new(command), options)
+}
+
+fn start(context: &Context, mut launch: Launch, options: &DriverOptions) -> Result<LibFuse, Failure> {
+    let mut settings = Options::default();
+    if let Some(timeout) = context.options().timeout {
+        settings.timeout = (!timeout.is_zero()).then_some(timeout);
+    }
+    options.apply(|key, value| settings.set(key, value))?;
+    // Passwords are asked for at the first start, where there is somebody to ask.
+    launch.terminal = std::io::stderr().is_terminal();
+    LibFuse::start(launch, settings, context.runtime.clone())
+        .map_err(|error| Failure::serious(error.to_string()))
+}
