@@ -3,9 +3,13 @@
 
 mod support;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use support::{Place, can_mount, is_running, signal, within};
 
@@ -148,6 +152,26 @@ fn the_death_of_an_unguarded_server_ends_its_mount() {
 }
 
 #[test]
+fn an_archive_goes_on_unless_it_was_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.tar("a.tar.gz", "src");
+    place.run(&["mount", "a.tar.gz", "m"]).ok();
+    kill_server(&place, "KILL");
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+    place.file("src/g", "more");
+    place.tar("a.tar.gz", "src");
+    let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+    signal(place.server(), "KILL");
+    within("the keeper's end", || !is_running(keeper));
+    assert!(fs::read_dir(place.at("m")).is_err(), "another archive is not shown in its place");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn a_server_that_only_dies_is_given_up() {
     if !can_mount() {
         return;
@@ -166,4 +190,79 @@ fn a_server_that_only_dies_is_given_up() {
     let error = fs::read_dir(place.at("m")).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
     place.run(&["umount", "m"]).ok();
+}
+
+/// What systemd does for a service with a descriptor store: keeps what it is sent, and passes it to the next start.
+#[test]
+fn a_service_manager_restarts_even_the_keeper() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    let manager = UnixDatagram::bind(place.at("manager")).unwrap();
+    let mut first = place
+        .command(support::PROGRAM, &["mount", "-f", "src", "m"])
+        .env("NOTIFY_SOCKET", place.at("manager"))
+        .env("WATCHDOG_USEC", "1000000")
+        .spawn()
+        .unwrap();
+    let stored = until_ready(&manager);
+    let worker = place.server();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    signal(worker, "KILL");
+    within("the worker's end", || !is_running(worker));
+
+    let names: Vec<&str> = stored.iter().map(|(name, _)| name.as_str()).collect();
+    let redirections: String = stored
+        .iter()
+        .enumerate()
+        .map(|(place, (_, fd))| format!("{}<&{} ", place + 3, fd.as_raw_fd()))
+        .collect();
+    let script = format!("exec {redirections}; export LISTEN_PID=$$; exec \"$0\" mount -f src m");
+    let mut second = place
+        .command("bash", &["-c", &script, support::PROGRAM])
+        .env("LISTEN_FDS", stored.len().to_string())
+        .env("LISTEN_FDNAMES", names.join(":"))
+        .spawn()
+        .unwrap();
+    let waited = File::open(place.at("m/f")).map(|mut file| {
+        let mut text = String::new();
+        file.read_to_string(&mut text).map(|_| text)
+    });
+    assert_eq!(waited.unwrap().unwrap(), "content");
+    assert_eq!(status(&place, "/guard/incarnations"), Some(2));
+    drop(stored);
+    place.run(&["umount", "m"]).ok();
+    assert!(second.wait().unwrap().success());
+}
+
+/// The descriptors a service stores until it says it is ready, under numbers out of the way.
+fn until_ready(manager: &UnixDatagram) -> Vec<(String, OwnedFd)> {
+    let mut stored = Vec::new();
+    loop {
+        let mut text = [0; 4096];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(manager, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::empty()).unwrap();
+        let text = String::from_utf8_lossy(&text[..received.bytes]).into_owned();
+        let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
+        for message in control.drain() {
+            let RecvAncillaryMessage::ScmRights(fds) = message else { continue };
+            // Without close-on-exec, so that the shell of the next start has them.
+            let moved = fds.map(|fd| out_of_the_way(&fd));
+            stored.extend(moved.map(|fd| (name.unwrap().to_owned(), fd)));
+        }
+        if text.contains("READY=1") {
+            return stored;
+        }
+    }
+}
+
+fn out_of_the_way(fd: &OwnedFd) -> OwnedFd {
+    let moved = rustix::io::fcntl_dupfd_cloexec(fd, 100).unwrap();
+    rustix::io::fcntl_setfd(&moved, rustix::io::FdFlags::empty()).unwrap();
+    moved
 }

@@ -54,16 +54,21 @@ pub fn survives(text: &OsStr) -> bool {
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Client, Failure> {
-    let service = driver(context, name, options)?;
+    let service = driver(context, name, options, None)?;
     let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
     Ok(Client::new(layered.service, context.runtime.clone(), context.settings()))
 }
 
-fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+fn driver(
+    context: &Context,
+    name: &TreeName,
+    options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
+) -> Result<Arc<dyn Service>, Failure> {
     match name {
         TreeName::Whole(Base::Host(path)) => local(context, path, for_a_command(), options, None),
         TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(context, command, options)?)),
-        TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options),
+        TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options, keep),
         TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => {
             Err(takes_no_path(host))
         }
@@ -71,7 +76,7 @@ fn driver(context: &Context, name: &TreeName, options: &DriverOptions) -> Result
             let advice = format!("write ./{host}:... if a file of this machine is meant");
             Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))
         }
-        TreeName::Inside(location) => inside(context, location, options),
+        TreeName::Inside(location) => inside(context, location, options, keep),
     }
 }
 
@@ -102,13 +107,18 @@ fn url(
     scheme: &str,
     rest: &str,
     options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     match scheme {
         "mem" | "null" if !rest.is_empty() => Err(takes_no_path(scheme)),
         "mem" => {
             let mut mem_options = outrigger_driver_mem::Options::default();
             options.apply(|key, value| mem_options.set(key, value))?;
-            Ok(Arc::new(Inline::new(Mem::new(mem_options, context.runtime.clone()), context.runtime.clone())))
+            let mem = match keep {
+                Some(keep) => Mem::with_keep(mem_options, context.runtime.clone(), Arc::clone(keep))?,
+                None => Mem::new(mem_options, context.runtime.clone()),
+            };
+            Ok(Arc::new(Inline::new(mem, context.runtime.clone())))
         }
         "null" => {
             let mut size = 1 << 30;
@@ -139,9 +149,10 @@ fn inside(
     context: &Context,
     location: &Location,
     options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        return archive::on_host(context, path, options);
+        return archive::on_host(context, path, options, keep);
     }
     let (outer, path) = location.clone().split();
     let client = context.tree(outer, &DriverOptions::default())?;
@@ -150,7 +161,7 @@ fn inside(
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    archive::in_tree(context, &inode, location, options)
+    archive::in_tree(context, &inode, location, options, keep)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file.
@@ -171,7 +182,7 @@ pub fn mountable(
     let location = Location::parse(text).expanded()?;
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
-        None => below(context, location, &options)?,
+        None => below(context, location, &options, keep)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
     Ok(Tree { service: layered.service, layers: layered.names, _root: root })
@@ -196,13 +207,14 @@ fn below(
     context: &Context,
     location: Location,
     options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<(Arc<dyn Service>, Option<Inode>), Failure> {
     if matches!(&location.base, Base::Host(_)) && location.nested.is_empty() {
-        return Ok((driver(context, &TreeName::Inside(Box::new(location)), options)?, None));
+        return Ok((driver(context, &TreeName::Inside(Box::new(location)), options, keep)?, None));
     }
     let shown = location.to_string();
     let (name, path) = location.clone().split();
-    let service = driver(context, &name, options)?;
+    let service = driver(context, &name, options, keep)?;
     let client = Client::new(service.clone(), context.runtime.clone(), context.settings());
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
@@ -211,7 +223,9 @@ fn below(
             let stack = Stack::new(service).push(Subtree::new(inode.node()));
             Ok((stack.map_err(|error| Failure::serious(error.to_string()))?.service(), Some(inode)))
         }
-        FileKind::Regular => Ok((driver(context, &TreeName::Inside(Box::new(location)), options)?, None)),
+        FileKind::Regular => {
+            Ok((driver(context, &TreeName::Inside(Box::new(location)), options, keep)?, None))
+        }
         _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
     }
 }
