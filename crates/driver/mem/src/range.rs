@@ -87,7 +87,7 @@ fn check_aligned(range: &Range<u64>) -> Result<()> {
 }
 
 pub(crate) fn copy(mem: &Mem, cx: &Cx, op: &CopyRange) -> Result<Count> {
-    handle::check_read(op.handle)?;
+    let updates_atime = handle::check_read(op.handle)?;
     if handle::check_write(op.to_handle)? {
         return Err(Errno::EBADF.because("a range cannot be copied to a file opened for appending"));
     }
@@ -109,6 +109,10 @@ pub(crate) fn copy(mem: &Mem, cx: &Cx, op: &CopyRange) -> Result<Count> {
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
         }
+    }
+    if done > 0 && updates_atime {
+        let _state = source.state.read();
+        source.mark_read(mem.now(), mem.log());
     }
     Ok(Count(done))
 }
@@ -135,11 +139,7 @@ fn copy_some(
         true => len,
         false => len.min(MAX_IO.into()),
     };
-    let data = {
-        let state = source.state.read();
-        source.mark_read(mem.now(), mem.log());
-        state.content()?.read(at, part.min(MAX_IO.into()), &mem.store)?.into_bytes()?
-    };
+    let data = source.state.read().content()?.read(at, part.min(MAX_IO.into()), &mem.store)?.into_bytes()?;
     let mut group = mem.change(Room::More(INODE_WORDS + content_words(data.len(), 1)))?;
     let mut edit = mem.edit();
     let mut state = target.state.write();
@@ -168,12 +168,14 @@ fn share_pages(
     let mut edit = mem.edit();
     let (extents, end) = {
         let state = source.state.read();
-        source.mark_read(mem.now(), mem.log());
         let content = state.content()?;
         // Behind the end of the file, which may have come nearer, the last page may hold anything.
         let end = (content.size / PAGE).min(at + pages);
         content.share(at..end.max(at), EXTENTS_MAX)
     };
+    if end == at {
+        return Ok(0);
+    }
     let charge = extents.iter().map(|(_, extent)| extent.pages).sum();
     mem.space.take_pages(charge)?;
     let extents = extents.into_iter().map(|(first, extent)| (first - at + to, extent)).collect();

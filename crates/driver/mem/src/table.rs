@@ -14,7 +14,7 @@ pub(crate) const SHARDS: usize = 64;
 
 /// Inode numbers are counted up, so spreading their low bits is all a hash has to do.
 #[derive(Default)]
-struct NumberHasher(u64);
+pub(crate) struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
@@ -28,7 +28,10 @@ impl Hasher for NumberHasher {
     }
 }
 
-type Shard = HashMap<u64, Arc<Inode>, BuildHasherDefault<NumberHasher>>;
+/// Something for each of some inodes, by their numbers.
+pub(crate) type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<NumberHasher>>;
+
+type Shard = ByNumber<Arc<Inode>>;
 
 /// All inodes that have a name or are referred to.
 pub(crate) struct Table {

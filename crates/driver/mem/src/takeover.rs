@@ -13,9 +13,10 @@ use crate::names::Names;
 use crate::options::Options;
 use crate::record::{Facts, Record};
 use crate::store::{PAGES_MAX, Run, Store};
+use crate::table::ByNumber;
 use crate::xattr::Xattrs;
 use outrigger_core::{Clock, FileKind, Generation, Keep, Name, Node, Result, Target};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ impl Draft {
 /// What has been read of a log.
 struct Replay {
     store: Arc<Store>,
-    drafts: HashMap<u64, Draft>,
+    drafts: ByNumber<Box<Draft>>,
     generation: Option<u64>,
     last: u64,
     next: u64,
@@ -84,7 +85,7 @@ impl Mem {
             store.begin(0);
             return Ok(Mem::planted(options, clock, store, Some(log)));
         }
-        let mut replay = Replay { store, drafts: HashMap::new(), generation: None, last: 0, next: 0 };
+        let mut replay = Replay { store, drafts: ByNumber::default(), generation: None, last: 0, next: 0 };
         let words = log.words();
         let mut rest = &words[..];
         while !rest.is_empty() {
@@ -153,7 +154,7 @@ impl Replay {
         match self.drafts.get_mut(&facts.ino) {
             Some(draft) if draft.facts.kind != facts.kind => return Err(senseless()),
             Some(draft) => draft.facts = facts,
-            None => drop(self.drafts.insert(facts.ino, Draft::new(facts))),
+            None => drop(self.drafts.insert(facts.ino, Box::new(Draft::new(facts)))),
         }
         Ok(())
     }
@@ -209,11 +210,13 @@ impl Replay {
 
     /// Every directory is reached from the root in one way, or was removed.
     fn check_directories(&self) -> Result<()> {
-        let is_dir = |draft: &&Draft| draft.facts.kind == FileKind::Directory;
+        let is_dir = |draft: &Draft| draft.facts.kind == FileKind::Directory;
         let mut reached = HashSet::from([Node::ROOT.0]);
-        let mut todo = vec![self.drafts.get(&Node::ROOT.0).filter(is_dir).ok_or_else(senseless)?];
+        let mut todo =
+            vec![self.drafts.get(&Node::ROOT.0).filter(|draft| is_dir(draft)).ok_or_else(senseless)?];
         while let Some(dir) = todo.pop() {
-            let below = dir.names.values().filter_map(|(_, ino)| self.drafts.get(ino).filter(is_dir));
+            let below =
+                dir.names.values().filter_map(|(_, ino)| self.drafts.get(ino).filter(|draft| is_dir(draft)));
             for below in below {
                 if below.facts.parent != dir.facts.ino || !reached.insert(below.facts.ino) {
                     return Err(senseless());
@@ -221,8 +224,8 @@ impl Replay {
                 todo.push(below);
             }
         }
-        let in_use = |draft: &&Draft| is_dir(draft) && draft.facts.nlink > 0 || !draft.names.is_empty();
-        let count = self.drafts.values().filter(in_use).count();
+        let in_use = |draft: &Draft| is_dir(draft) && draft.facts.nlink > 0 || !draft.names.is_empty();
+        let count = self.drafts.values().filter(|draft| in_use(draft)).count();
         if reached.len() == count { Ok(()) } else { Err(senseless()) }
     }
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tree that is taken over at any moment is the tree it was.
+//! A tree that is taken over now and then, beside one that is not.
 
-mod support;
-
+use crate::support::{Known, Numbers, Ticks, call, options, picture, serve};
 use outrigger_core::{HeapKeep, Keep, Service};
 use outrigger_driver_mem::Mem;
 use std::sync::Arc;
-use support::{Known, Numbers, Ticks, call, options, picture, serve};
 
 /// Words of a log that is compacted again and again by what the tests do.
 const SMALL: usize = 60_000;

@@ -9,22 +9,35 @@ use outrigger_core::{
 };
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A clock on which each look takes a nanosecond.
 #[derive(Default)]
-pub struct Ticks(AtomicU32);
+pub struct Ticks {
+    looks: AtomicU32,
+    stopped: AtomicBool,
+}
+
+impl Ticks {
+    /// From now on it is always the same time.
+    pub fn stop(&self) {
+        self.stopped.store(true, Relaxed);
+    }
+}
 
 impl Clock for Ticks {
     fn monotonic(&self) -> Duration {
-        Duration::from_nanos(self.0.fetch_add(1, Relaxed).into())
+        Duration::from_nanos(self.looks.fetch_add(1, Relaxed).into())
     }
     fn wall(&self) -> Time {
-        Time::new(1000, self.0.fetch_add(1, Relaxed))
+        match self.stopped.load(Relaxed) {
+            true => Time::new(2000, 0),
+            false => Time::new(1000, self.looks.fetch_add(1, Relaxed)),
+        }
     }
 }
 
@@ -70,10 +83,15 @@ impl Numbers {
 }
 
 /// What a kernel knows of a tree: which nodes it refers to, and how often.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Known(BTreeMap<u64, u64>);
 
 impl Known {
+    /// What several know.
+    pub fn together(all: Vec<Known>) -> Known {
+        Known(all.into_iter().flat_map(|known| known.0).collect())
+    }
+
     /// Counts the references in a reply.
     pub fn count(&mut self, reply: &Reply) {
         let entry = match reply {
@@ -139,8 +157,7 @@ impl Known {
             0..=2 => {
                 let data = vec![numbers.below(255) as u8 + 1; (1 + len % 30_000) as usize];
                 // Appending writes only behind the end of the file.
-                let appends = Handle(1 << 32 | u64::from((OpenFlags::APPEND | OpenFlags::READ_WRITE).bits()));
-                let handle = if whole { appends } else { handle };
+                let handle = if whole { opened(OpenFlags::APPEND | OpenFlags::READ_WRITE) } else { handle };
                 Write { node, handle, offset, data: data.into(), cached: false, kill_setid: false }.into()
             }
             3 => {
@@ -162,11 +179,14 @@ impl Known {
                 Fallocate { node, handle, offset, len, mode: numbers.of(&modes) }.into()
             }
             6 => {
-                let (to_node, to_offset) = (self.node(numbers), place(numbers));
-                // As a whole only what is shared in one step, and not over what was written in part.
-                let (offset, to_offset) = if whole { (0, 1 << 20) } else { (offset, to_offset) };
-                let len = if whole { 4096 } else { len };
-                CopyRange { node, handle, offset, to_node, to_handle: handle, to_offset, len }.into()
+                let (to_node, to_handle, mut to_offset) = (self.node(numbers), handle, place(numbers));
+                let (mut handle, mut len) = (handle, len);
+                if whole {
+                    // One step, and not over anything.
+                    handle = opened(OpenFlags::NOATIME);
+                    (to_offset, len) = ((1 << 20) + (numbers.below(200) << 12), 4096);
+                }
+                CopyRange { node, handle, offset, to_node, to_handle, to_offset, len }.into()
             }
             _ => Read { node, handle, offset, len: len as u32 }.into(),
         }
@@ -196,27 +216,32 @@ fn lock(numbers: &mut Numbers, node: Node, whole: bool) -> Request {
     SetLock { node, handle: Handle(0), owner, lock, wait: false, flock }.into()
 }
 
+/// The handle this driver gives for a file opened with `flags`.
+fn opened(flags: OpenFlags) -> Handle {
+    Handle(1 << 32 | u64::from(flags.bits()))
+}
+
 /// Everything one can learn about a tree: from the root on, and about `known` nodes that have no name.
 pub fn picture(service: &dyn Service, known: &Known) -> String {
     let mut text = format!("{:?}\n", call(service, StatFs { node: Node::ROOT }.into()));
-    let mut nodes: BTreeMap<u64, ()> = known.0.keys().map(|&node| (node, ())).collect();
+    let mut described = BTreeSet::from([Node::ROOT.0]);
     let mut todo = vec![Node::ROOT];
+    describe(service, Node::ROOT, &mut text);
     while let Some(dir) = todo.pop() {
-        nodes.insert(dir.0, ());
-        let listing =
-            match call(service, ReadDir { node: dir, handle: Handle(0), cookie: 0, size: 1 << 20 }.into()) {
-                Reply::Dirents(listing) => listing.entries,
-                other => panic!("{other:?}"),
-            };
-        for entry in listing {
+        let listing = ReadDir { node: dir, handle: Handle(0), cookie: 0, size: 1 << 20 };
+        let Reply::Dirents(listing) = call(service, listing.into()) else { continue };
+        for entry in listing.entries {
             let _ = writeln!(text, "{} {entry:?}", dir.0);
-            match entry.kind {
-                Some(FileKind::Directory) => todo.push(Node(entry.ino)),
-                _ => drop(nodes.insert(entry.ino, ())),
+            let node = Node(entry.ino);
+            if described.insert(node.0) {
+                describe(service, node, &mut text);
+            }
+            if entry.kind == Some(FileKind::Directory) {
+                todo.push(node);
             }
         }
     }
-    for &node in nodes.keys() {
+    for &node in known.0.keys().filter(|node| !described.contains(node)) {
         describe(service, Node(node), &mut text);
     }
     text
@@ -279,4 +304,10 @@ fn describe_content(service: &dyn Service, node: Node, size: u64, text: &mut Str
         at += 4096;
     }
     text.push('\n');
+}
+
+/// The lines of two pictures that differ.
+pub fn difference(found: &str, expected: &str) -> String {
+    let lines = found.lines().zip(expected.lines()).filter(|(found, expected)| found != expected);
+    lines.map(|(found, expected)| format!("found    {found}\nexpected {expected}\n")).collect()
 }
