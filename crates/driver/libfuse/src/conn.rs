@@ -125,12 +125,7 @@ impl Conn {
             // The highest bit means "sent again" to the protocol.
             secret: u64::from(fastrand::u32(1..1 << 31)),
             hang,
-            state: Mutex::new(State {
-                next: 0,
-                slots: HashMap::new(),
-                crowd: Vec::new(),
-                answered: 0,
-            }),
+            state: Mutex::new(State { next: 0, slots: HashMap::new(), crowd: Vec::new(), answered: 0 }),
             receiver: Mutex::new(Assembly::new(limit)),
             queue: Mutex::default(),
             rest: Rest::default(),
@@ -378,7 +373,8 @@ impl Conn {
         while self.over().is_none() {
             let queued = !lock(&self.queue).messages.is_empty();
             let wanted = if queued { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let mut fds = vec![PollFd::new(&self.ends.socket, wanted), PollFd::new(&self.bell, PollFlags::IN)];
+            let mut fds =
+                vec![PollFd::new(&self.ends.socket, wanted), PollFd::new(&self.bell, PollFlags::IN)];
             fds.extend(self.ends.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
             let tick = self.hang.map(|hang| hang / 4);
             let tick = tick.map(|tick| Timespec {

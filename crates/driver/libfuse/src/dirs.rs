@@ -163,19 +163,16 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn take_entries(
-        &self,
-        open: &Open,
-        body: &Bytes,
-        entries: &mut Vec<DirentPlus>,
-    ) -> Result<(), Fault> {
+    fn take_entries(&self, open: &Open, body: &Bytes, entries: &mut Vec<DirentPlus>) -> Result<(), Fault> {
         for (at, pair) in fuse::DirentsPlus::new(body).enumerate() {
             let Some((dirent, out)) = unless_cut_off(at, pair)? else { break };
             let listed = self.listed(open.node, &dirent)?;
             lock(&open.listing).offset = dirent.off;
             let cookie = listed.clone().and_then(|listed| lock(&open.listing).add(listed));
             match (listed, cookie) {
-                (Some(listed), Some(cookie)) => entries.push(self.entry_plus(open.node, cookie, listed, &out)),
+                (Some(listed), Some(cookie)) => {
+                    entries.push(self.entry_plus(open.node, cookie, listed, &out))
+                }
                 _ if out.nodeid > decode::ROOT => self.life.conn.tell(forget(out.nodeid, 1)),
                 _ => {}
             }
@@ -237,13 +234,8 @@ fn moved(open: &Open, offset: u64) -> Result<(), Fault> {
 fn name_only(cookie: u64, listed: &Listed) -> DirentPlus {
     let mode = listed.kind.map_or(0, FileKind::bits);
     let attr = Attr { ino: listed.ino, mode, ..Attr::default() };
-    let entry = Entry {
-        node: Node(0),
-        generation: Generation(0),
-        attr,
-        entry_ttl: Ttl::NEVER,
-        attr_ttl: Ttl::NEVER,
-    };
+    let entry =
+        Entry { node: Node(0), generation: Generation(0), attr, entry_ttl: Ttl::NEVER, attr_ttl: Ttl::NEVER };
     DirentPlus { cookie, name: listed.name.clone(), entry }
 }
 

@@ -60,13 +60,8 @@ impl Turn<'_> {
         let open = self.open(op.handle)?;
         let (node, fh) = self.their_handle(&open).await?;
         let size = op.len.min(self.life.max_io);
-        let args = fuse::ReadIn {
-            fh,
-            offset: op.offset,
-            size,
-            flags: open.flags.bits(),
-            ..fuse::ReadIn::default()
-        };
+        let args =
+            fuse::ReadIn { fh, offset: op.offset, size, flags: open.flags.bits(), ..fuse::ReadIn::default() };
         let ask = || self.ask(Message::new(Opcode::Read, node).with(&args.encode()));
         let body = match ask().await {
             Err(fault) if is_garbled(&fault) => {
@@ -258,8 +253,7 @@ impl Turn<'_> {
                 return Ok(());
             }
         }
-        let args =
-            fuse::FallocateIn { fh, offset: op.offset, length: op.len, mode: op.mode.bits() };
+        let args = fuse::FallocateIn { fh, offset: op.offset, length: op.len, mode: op.mode.bits() };
         match self.change(Message::new(Opcode::Fallocate, node).with(&args.encode())).await {
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => Err(Errno::EOPNOTSUPP.into()),
             result => result.map(drop),

@@ -40,17 +40,23 @@ impl Turn<'_> {
             None => new_name()?,
         };
         self.trial.hidden = Some((aside.clone(), node));
-        let theirs = self.theirs(dir).await?;
-        let args = fuse::RenameIn { newdir: theirs };
-        let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(name).name(&aside);
-        let again = self.again();
-        if let Err(fault) = self.change(message).await {
-            let Fault::Failed(_) = &fault else { return Err(fault) };
-            if !again || self.look(dir, &aside).await?.is_none() {
+        // Judged before it is repeated: libfuse would first move away what has the new name.
+        if !(self.again() && self.look(dir, &aside).await?.is_some()) {
+            let theirs = self.theirs(dir).await?;
+            let args = fuse::RenameIn { newdir: theirs };
+            let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(name).name(&aside);
+            self.shared.nodes.may_move((dir, name.clone()), (dir, aside.clone()));
+            let renamed = self.change(message).await;
+            if let Err(Fault::Lost(lost)) = renamed {
+                return Err(lost.into());
+            }
+            if renamed.is_err() {
+                self.shared.nodes.has_moved(&(dir, name.clone()), &(dir, aside));
                 self.trial.hidden = None;
                 return Ok(false);
             }
         }
+        self.shared.nodes.has_moved(&(dir, name.clone()), &(dir, aside.clone()));
         self.shared.nodes.renamed((dir, name), (dir, &aside));
         self.shared.nodes.hide(node, false);
         // What follows is another request, which nobody has seen yet.
@@ -102,16 +108,22 @@ impl Turn<'_> {
     /// Moves hidden files out of a directory that is to be removed; whether there were any.
     pub(crate) async fn clear_hidden(&mut self, dir: Node, above: Node) -> Result<bool, Fault> {
         let mut any = false;
-        let (from, to) = (self.theirs(dir).await?, self.theirs(above).await?);
         for name in self.shared.nodes.hidden_in(dir) {
-            let args = fuse::RenameIn { newdir: to };
-            let message = Message::new(Opcode::Rename, from).with(&args.encode()).name(&name).name(&name);
-            match self.ask(message).await {
-                Ok(_) => {}
-                Err(Fault::Lost(lost)) => return Err(lost.into()),
-                Err(Fault::Failed(_)) if self.look(above, &name).await?.is_some() => {}
-                Err(Fault::Failed(_)) => continue,
+            let (old, new) = ((dir, name.clone()), (above, name.clone()));
+            if !(self.again() && self.look(above, &name).await?.is_some()) {
+                let (from, newdir) = (self.theirs(dir).await?, self.theirs(above).await?);
+                let message = Message::new(Opcode::Rename, from).with(&fuse::RenameIn { newdir }.encode());
+                self.shared.nodes.may_move(old.clone(), new.clone());
+                let renamed = self.change(message.name(&name).name(&name)).await;
+                if let Err(Fault::Lost(lost)) = renamed {
+                    return Err(lost.into());
+                }
+                if renamed.is_err() {
+                    self.shared.nodes.has_moved(&old, &new);
+                    continue;
+                }
             }
+            self.shared.nodes.has_moved(&old, &new);
             self.shared.nodes.renamed((dir, &name), (above, &name));
             any = true;
         }

@@ -79,7 +79,8 @@ impl LibFuse {
     /// # Errors
     /// `EINVAL` for a program that is not safe to restart; else what went wrong, with what the program said.
     pub fn start(launch: Launch, options: Options, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let command = launch.command.first().ok_or_else(|| Errno::EINVAL.because("fuse: no program is named"))?;
+        let command =
+            launch.command.first().ok_or_else(|| Errno::EINVAL.because("fuse: no program is named"))?;
         if let Some(risk) = options::risk(Path::new(command)).filter(|_| !options.unsafe_cache) {
             return Err(Errno::EINVAL.because(risk));
         }

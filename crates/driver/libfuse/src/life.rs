@@ -85,8 +85,10 @@ impl Life {
         } else {
             OLD_IO
         };
-        let max_read = option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
-        let max_io = agreed.max_write.min(pages).min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
+        let max_read =
+            option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
+        let max_io =
+            agreed.max_write.min(pages).min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
         Ok(Life { epoch, conn, agreed, max_io, mounted, processes })
     }
 
@@ -190,7 +192,9 @@ fn init(conn: &Conn, room: u32, runtime: &dyn Runtime, within: Duration) -> Resu
         late.as_mut().poll(context).map(|()| None)
     }));
     let replied = match replied {
-        None => return Err(Errno::ETIMEDOUT.because("the program has not answered the first message in time")),
+        None => {
+            return Err(Errno::ETIMEDOUT.because("the program has not answered the first message in time"));
+        }
         Some(Err(Lost { why, .. })) => return Err(Errno::EIO.because(why)),
         Some(Ok(replied)) if replied.errno != 0 => {
             let why = format!("the program refused the protocol: {}", Errno(replied.errno));
@@ -198,9 +202,12 @@ fn init(conn: &Conn, room: u32, runtime: &dyn Runtime, within: Duration) -> Resu
         }
         Some(Ok(replied)) => replied,
     };
-    let mut agreed = InitOut::decode(&replied.body).map_err(|error| Errno::EPROTO.because(error.to_string()))?;
+    let mut agreed =
+        InitOut::decode(&replied.body).map_err(|error| Errno::EPROTO.because(error.to_string()))?;
     if agreed.minor < OLDEST_MINOR {
-        return Err(Errno::EPROTO.because(format!("the program speaks FUSE 7.{}, which is too old", agreed.minor)));
+        return Err(
+            Errno::EPROTO.because(format!("the program speaks FUSE 7.{}, which is too old", agreed.minor))
+        );
     }
     agreed.minor = agreed.minor.min(MINOR);
     agreed.flags &= offer().flags;

@@ -73,7 +73,8 @@ mod tests {
         listing.restart();
         let again: Vec<_> = ["b", "c", "a", "d"].map(|name| listing.add(listed(name))).into();
         assert_eq!(again, [None, Some(3), None, Some(4)]);
-        let names: Vec<_> = listing.after(1).map(|(cookie, listed)| (cookie, listed.name.to_string())).collect();
+        let names: Vec<_> =
+            listing.after(1).map(|(cookie, listed)| (cookie, listed.name.to_string())).collect();
         assert_eq!(names, [(2, "b".into()), (3, "c".into()), (4, "d".into())]);
         assert_eq!(listing.after(99).count(), 0);
     }

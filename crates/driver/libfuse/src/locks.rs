@@ -6,8 +6,8 @@ use crate::decode::{self, OFFSET_MAX};
 use crate::handles::{Held, note};
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
-use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
 use outrigger_core::LockOwner;
+use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::Opcode;
 
@@ -51,4 +51,3 @@ pub(crate) fn encode(fh: u64, owner: LockOwner, lock: &Lock, flock: bool) -> fus
     };
     fuse::LkIn { fh, owner: owner.0, lk, lk_flags: if flock { fuse::LK_FLOCK } else { 0 } }
 }
-

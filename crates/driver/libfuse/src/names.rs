@@ -55,14 +55,14 @@ impl Turn<'_> {
             Ok(body) => {
                 let (out, _) = decode::found(&body).inspect_err(|fault| {
                     if fault.errno() == Some(Errno::ENOENT) {
-                        self.shared.nodes.removed(dir, name);
+                        self.shared.nodes.is_absent(dir, name);
                     }
                 })?;
                 self.take(dir, name, &out)
             }
             Err(fault) => {
                 if fault.errno() == Some(Errno::ENOENT) {
-                    self.shared.nodes.removed(dir, name);
+                    self.shared.nodes.is_absent(dir, name);
                 }
                 Err(fault)
             }
@@ -77,8 +77,7 @@ impl Turn<'_> {
         message: Message,
         kind: FileKind,
     ) -> Result<Entry, Fault> {
-        let known = self.shared.nodes.get(dir, name).is_some();
-        self.trial.known.get_or_insert(known);
+        self.was_there(dir, name).await?;
         self.trial.began.get_or_insert_with(|| self.shared.runtime.wall().secs);
         let again = self.again();
         let failed = match self.change(message).await {
@@ -153,8 +152,7 @@ impl Turn<'_> {
 
     /// Removes a name, or judges that an earlier attempt has removed it.
     async fn remove(&mut self, opcode: Opcode, dir: Node, name: &Name) -> Result<(), Fault> {
-        let known = self.shared.nodes.get(dir, name).is_some();
-        let known = *self.trial.known.get_or_insert(known);
+        let known = self.was_there(dir, name).await?;
         let theirs = self.theirs(dir).await?;
         let again = self.again();
         match self.change(Message::new(opcode, theirs).name(name)).await {
@@ -180,6 +178,12 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn rmdir(&mut self, op: &RmDir) -> Result<(), Fault> {
+        if self.again()
+            && let Some(node) = self.shared.nodes.get(op.dir, &op.name)
+        {
+            // Some may have been moved out before the program died.
+            self.clear_hidden(node, op.dir).await?;
+        }
         match self.remove(Opcode::Rmdir, op.dir, &op.name).await {
             Err(fault) if matches!(fault.errno(), Some(Errno::ENOTEMPTY | Errno::EEXIST)) => {
                 let node = self.shared.nodes.get(op.dir, &op.name);
@@ -206,7 +210,12 @@ impl Turn<'_> {
         {
             self.hide(op.to_dir, &op.to_name, target).await?;
         }
+        let (from, to) = ((op.dir, op.name.clone()), (op.to_dir, op.to_name.clone()));
+        nodes.may_move(from.clone(), to.clone());
         let renamed = self.rename_once(op).await;
+        if !matches!(renamed, Err(Fault::Lost(_))) {
+            nodes.has_moved(&from, &to);
+        }
         match renamed {
             Ok(()) if op.flags.contains(RenameFlags::EXCHANGE) => {
                 nodes.exchanged((op.dir, &op.name), (op.to_dir, &op.to_name));
@@ -245,8 +254,16 @@ impl Turn<'_> {
             let found = self.look(op.dir, &op.name).await?;
             self.trial.exchange = found.map(|(out, kind)| (out.attr.ino, kind, out.attr.size));
         }
-        let known = self.shared.nodes.get(op.dir, &op.name).is_some();
-        let known = *self.trial.known.get_or_insert(known);
+        let known = self.was_there(op.dir, &op.name).await?;
+        // Judged before it is repeated: a rename that is repeated may first move away what it has moved there.
+        if self.again()
+            && known
+            && !exchange
+            && self.look(op.dir, &op.name).await?.is_none()
+            && self.look(op.to_dir, &op.to_name).await?.is_some()
+        {
+            return Ok(());
+        }
         let theirs = self.theirs(op.dir).await?;
         let newdir = self.theirs(op.to_dir).await?;
         let message = if op.flags.is_empty() {
@@ -255,16 +272,9 @@ impl Turn<'_> {
             let args = fuse::Rename2In { newdir, flags: op.flags.bits() };
             Message::new(Opcode::Rename2, theirs).with(&args.encode())
         };
-        let again = self.again();
         match self.change(message.name(&op.name).name(&op.to_name)).await {
-            Ok(_) => Ok(()),
             // As the kernel has it for a program that knows no flags.
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => Err(Errno::EINVAL.into()),
-            Err(Fault::Failed(error)) if again && known && !exchange => {
-                let gone = self.look(op.dir, &op.name).await?.is_none();
-                let there = self.look(op.to_dir, &op.to_name).await?.is_some();
-                if gone && there { Ok(()) } else { Err(error.into()) }
-            }
             result => result.map(drop),
         }
     }
@@ -281,8 +291,9 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn create(&mut self, op: &Create) -> Result<Created, Fault> {
-        let known = self.shared.nodes.get(op.dir, &op.name).is_some();
-        self.trial.known.get_or_insert(known);
+        if op.flags.contains(OpenFlags::EXCL) {
+            self.was_there(op.dir, &op.name).await?;
+        }
         self.trial.began.get_or_insert_with(|| self.shared.runtime.wall().secs);
         if self.again()
             && let Some(created) = self.created_before(op).await?

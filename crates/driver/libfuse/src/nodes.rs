@@ -10,7 +10,7 @@ use crate::decode;
 use crate::message::Fault;
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
 use outrigger_proto_fuse::EntryOut;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 /// Memory the table may grow to; untouched memory costs nothing.
@@ -22,7 +22,16 @@ pub(crate) type Epoch = u32;
 pub(crate) struct Nodes {
     table: NodeTable,
     known: Mutex<Known>,
+    /// Names that led to nothing when they were last looked up.
+    absent: Mutex<HashSet<Place>>,
+    /// Renames in flight: until they are answered, a file may be at either place.
+    moves: Mutex<Vec<(Place, Place)>>,
 }
+
+/// A name in a directory.
+pub(crate) type Place = (Node, Name);
+/// How many absent names are remembered: those the kernel has asked for just before it makes something.
+const ABSENT: usize = 1024;
 
 #[derive(Default)]
 struct Known {
@@ -67,7 +76,12 @@ impl Nodes {
     /// # Errors
     /// None in practice: the table's memory is taken when it is used.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Nodes { table: NodeTable::in_memory(TABLE_BYTES)?, known: Mutex::default() })
+        Ok(Nodes {
+            table: NodeTable::in_memory(TABLE_BYTES)?,
+            known: Mutex::default(),
+            absent: Mutex::default(),
+            moves: Mutex::default(),
+        })
     }
 
     /// Another program serves the tree from now on.
@@ -99,7 +113,7 @@ impl Nodes {
     ///
     /// # Errors
     /// `ESTALE` when it is not known or was removed.
-    pub(crate) fn names(&self, node: Node) -> Result<Vec<(Node, Name)>> {
+    pub(crate) fn names(&self, node: Node) -> Result<Vec<Place>> {
         let names = self.table.names(node)?;
         if names.is_empty() {
             return Err(Errno::ESTALE.because("the file was removed"));
@@ -213,6 +227,40 @@ impl Nodes {
     /// The kind `node` has always had.
     pub(crate) fn kind(&self, node: Node) -> Option<FileKind> {
         lock(&self.known).theirs.get(&node).map(|theirs| theirs.kind)
+    }
+
+    /// `name` in `dir` leads to nothing.
+    pub(crate) fn is_absent(&self, dir: Node, name: &Name) {
+        self.table.removed(dir, name);
+        let mut absent = lock(&self.absent);
+        if absent.len() >= ABSENT {
+            absent.clear();
+        }
+        absent.insert((dir, name.clone()));
+    }
+
+    /// Whether `name` leads to something, as far as it is known from the last look; asked once for each look.
+    pub(crate) fn last_seen(&self, dir: Node, name: &Name) -> Option<bool> {
+        let absent = lock(&self.absent).remove(&(dir, name.clone()));
+        if self.table.get(dir, name).is_some() { Some(true) } else { absent.then_some(false) }
+    }
+
+    /// A rename is about to be asked for.
+    pub(crate) fn may_move(&self, from: Place, to: Place) {
+        let mut moves = lock(&self.moves);
+        if !moves.iter().any(|(old, new)| *old == from && *new == to) {
+            moves.push((from, to));
+        }
+    }
+
+    /// It is known what became of it.
+    pub(crate) fn has_moved(&self, from: &Place, to: &Place) {
+        lock(&self.moves).retain(|(old, new)| old != from || new != to);
+    }
+
+    /// Where else a file may be.
+    pub(crate) fn elsewhere(&self, place: &Place) -> Option<Place> {
+        lock(&self.moves).iter().find(|(from, _)| from == place).map(|(_, to)| to.clone())
     }
 
     /// `name` was removed.

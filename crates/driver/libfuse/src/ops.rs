@@ -5,7 +5,9 @@ use crate::conn::lock;
 use crate::decode;
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
-use outrigger_core::ops::{GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk};
+use outrigger_core::ops::{
+    GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk,
+};
 use outrigger_core::reply::{Attrs, Entry, Events, FsStat, IoctlDone};
 use outrigger_core::{Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
 use outrigger_proto_fuse as fuse;
@@ -270,7 +272,9 @@ impl Turn<'_> {
         let flags = if op.key.is_some() { fuse::POLL_SCHEDULE_NOTIFY } else { 0 };
         let args = fuse::PollIn { fh, kh: op.key.unwrap_or(0), flags, events: op.events };
         let body = match self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await {
-            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => return Ok(Events(op.events & ALWAYS_READY)),
+            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => {
+                return Ok(Events(op.events & ALWAYS_READY));
+            }
             body => body?,
         };
         Ok(Events(fuse::PollOut::decode(&body)?.0.revents))

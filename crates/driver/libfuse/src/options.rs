@@ -79,12 +79,15 @@ mod tests {
     #[test]
     fn options_are_read_and_checked() {
         let mut options = Options::default();
-        for (key, value) in [("timeout", "0"), ("restart-on-hang", "2.5"), ("kept-writes", "7"), ("unsafe-cache", "")] {
+        for (key, value) in
+            [("timeout", "0"), ("restart-on-hang", "2.5"), ("kept-writes", "7"), ("unsafe-cache", "")]
+        {
             options.set(key, value).unwrap();
         }
         assert_eq!((options.timeout, options.restart_on_hang), (None, Some(Duration::from_millis(2500))));
         assert!(options.unsafe_cache && options.kept_writes == 7);
-        for (key, value) in [("timeout", "-1"), ("start-timeout", "0"), ("kept-writes", "x"), ("cache", "1")] {
+        for (key, value) in [("timeout", "-1"), ("start-timeout", "0"), ("kept-writes", "x"), ("cache", "1")]
+        {
             assert!(options.set(key, value).is_err(), "{key}={value}");
         }
     }

@@ -93,8 +93,7 @@ impl Shared {
                 Err(Fault::Failed(error)) => return Reply::Error(error),
                 Err(Fault::Lost(_)) => continue,
             };
-            let mut turn =
-                Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
+            let mut turn = Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
             match turn.attempt(&request).await {
                 Ok(reply) => return reply,
                 Err(Fault::Failed(error)) => return Reply::Error(error),
@@ -376,9 +375,7 @@ impl Shared {
         let (node, owner) = (open.node, outrigger_core::LockOwner(0));
         let request: Request = match directory {
             true => ReleaseDir { node, handle }.into(),
-            false => {
-                Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false }.into()
-            }
+            false => Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false }.into(),
         };
         let cx = Cx::new(0, outrigger_core::Credentials::ROOT, "fuse");
         // Whatever it answers, the handle is gone.

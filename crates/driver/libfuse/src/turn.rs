@@ -151,12 +151,17 @@ impl Turn<'_> {
     async fn find_again(&self, node: Node, dir: u64, names: &[(Node, Name)]) -> Result<u64, Fault> {
         let nodes = &self.shared.nodes;
         let (first, others) = names.split_first().ok_or(Errno::ESTALE)?;
-        let (entry, kind) = match self.lookup(dir, &first.1).await {
-            Err(Fault::Failed(error)) if error.errno == Errno::ENOENT => {
-                return Err(Errno::ESTALE.because("the file is gone since the program was started again").into());
-            }
-            found => found?,
-        };
+        let mut found = self.lookup(dir, &first.1).await;
+        if is_enoent(&found)
+            && let Some((dir, name)) = nodes.elsewhere(first)
+        {
+            let dir = Box::pin(self.theirs(dir)).await?;
+            found = self.lookup(dir, &name).await;
+        }
+        if is_enoent(&found) {
+            return Err(Errno::ESTALE.because("the file is gone since the program was started again").into());
+        }
+        let (entry, kind) = found?;
         if let Err(error) = nodes.found_again(node, &entry, kind) {
             self.life.conn.tell(forget(entry.nodeid, 1));
             return Err(error.into());
@@ -207,6 +212,19 @@ impl Turn<'_> {
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Whether `name` led to something before the first attempt.
+    pub(crate) async fn was_there(&mut self, dir: Node, name: &Name) -> Result<bool, Fault> {
+        if let Some(known) = self.trial.known {
+            return Ok(known);
+        }
+        let known = match self.shared.nodes.last_seen(dir, name) {
+            Some(known) => known,
+            None => self.look(dir, name).await?.is_some(),
+        };
+        self.trial.known = Some(known);
+        Ok(known)
     }
 
     /// The open file behind `handle`.
@@ -299,6 +317,10 @@ const GARBLED_REASON: &str = "two replies arrived in mixed pieces";
 /// Whether asking once more, alone, gives a reply that can be read.
 pub(crate) fn is_garbled(fault: &Fault) -> bool {
     matches!(fault, Fault::Failed(error) if error.reason.as_deref() == Some(GARBLED_REASON))
+}
+
+fn is_enoent<T>(result: &Result<T, Fault>) -> bool {
+    matches!(result, Err(Fault::Failed(error)) if error.errno == Errno::ENOENT)
 }
 
 /// Returns references to the program.

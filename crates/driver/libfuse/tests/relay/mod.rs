@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stands between the driver and a program, and kills the program at a chosen request.
+
+use outrigger_driver_libfuse::launch::Program;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown, socketpair,
+    sockopt,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+/// When the program dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Point {
+    /// It has not seen the request.
+    BeforeSending,
+    /// It has the request, and may or may not have done it.
+    Unanswered,
+    /// It has answered, and nobody got the answer.
+    AnswerDropped,
+}
+
+pub struct Relay {
+    kill: Option<(u64, Point)>,
+    /// Kills the program as it is.
+    killer: Box<dyn Fn() + Send + Sync>,
+    seen: AtomicU64,
+    /// The request whose answer is dropped.
+    dropped: AtomicU64,
+}
+
+const FORGET: u32 = 2;
+const INIT: u32 = 26;
+const DESTROY: u32 = 38;
+const BATCH_FORGET: u32 = 42;
+
+impl Relay {
+    pub fn new(kill: Option<(u64, Point)>, killer: Box<dyn Fn() + Send + Sync>) -> Self {
+        Relay { kill, killer, seen: AtomicU64::new(0), dropped: AtomicU64::new(0) }
+    }
+
+    /// Requests seen so far, without those that only begin, end and forget.
+    pub fn requests(&self) -> u64 {
+        self.seen.load(SeqCst)
+    }
+
+    /// Steps between the driver and `program`.
+    pub fn put(self: &Arc<Self>, program: Program) -> Program {
+        let Program { socket, message_max, mounted, processes } = program;
+        let (ours, near) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        for end in [&ours, &near] {
+            sockopt::set_socket_send_buffer_size(end, 1 << 20).unwrap();
+        }
+        let message_max = message_max.min(sockopt::socket_send_buffer_size(&near).unwrap() - 32);
+        let between = Arc::new(Between { near, far: socket });
+        let (relay, ends) = (Arc::clone(self), Arc::clone(&between));
+        thread::spawn(move || relay.requests_pass(&ends));
+        let relay = Arc::clone(self);
+        thread::spawn(move || relay.replies_pass(&between));
+        Program { socket: ours, message_max, mounted, processes }
+    }
+
+    fn die(&self, between: &Between) {
+        (self.killer)();
+        between.hang_up();
+    }
+
+    fn requests_pass(&self, between: &Between) {
+        let mut buffer = vec![0; 2 << 20];
+        while let Ok((_, length @ 1..)) = recv(&between.near, &mut buffer[..], RecvFlags::empty()) {
+            let message = &buffer[..length];
+            let word = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().unwrap());
+            let counts = ![FORGET, INIT, DESTROY, BATCH_FORGET].contains(&word(4));
+            let number = if counts { self.seen.fetch_add(1, SeqCst) + 1 } else { 0 };
+            let point = self.kill.filter(|(at, _)| *at == number).map(|(_, point)| point);
+            if point == Some(Point::BeforeSending) {
+                return self.die(between);
+            }
+            if point == Some(Point::AnswerDropped) {
+                self.dropped.store(u64::from_ne_bytes(message[8..16].try_into().unwrap()), SeqCst);
+            }
+            if send(&between.far, message, SendFlags::NOSIGNAL).is_err() {
+                return self.die(between);
+            }
+            if point == Some(Point::Unanswered) {
+                return self.die(between);
+            }
+        }
+        between.hang_up();
+    }
+
+    fn replies_pass(&self, between: &Between) {
+        let mut buffer = vec![0; 2 << 20];
+        while let Ok((_, length @ 1..)) = recv(&between.far, &mut buffer[..], RecvFlags::empty()) {
+            let message = &buffer[..length];
+            let unique = u64::from_ne_bytes(message[8..16].try_into().unwrap());
+            if unique != 0 && unique == self.dropped.load(SeqCst) {
+                return self.die(between);
+            }
+            if send(&between.near, message, SendFlags::NOSIGNAL).is_err() {
+                break;
+            }
+        }
+        between.hang_up();
+    }
+}
+
+/// Kills the processes called `program` whose arguments name `path`, as they are.
+pub fn kill(program: &str, path: &Path) {
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let mut words = command.split(|&byte| byte == 0);
+        let is_program = words.next().is_some_and(|word| word.ends_with(program.as_bytes()));
+        if is_program && words.any(|word| word == path.as_os_str().as_bytes()) {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+struct Between {
+    near: OwnedFd,
+    far: OwnedFd,
+}
+
+impl Between {
+    fn hang_up(&self) {
+        // What hung up already stays so.
+        let _ = shutdown(&self.near, Shutdown::Both);
+        let _ = shutdown(&self.far, Shutdown::Both);
+    }
+}
