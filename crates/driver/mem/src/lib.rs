@@ -20,11 +20,18 @@
 //! # Limits
 //! [`Options::size`] bounds content in pages of 4096 bytes, and extended attributes; [`Options::inodes`] the number of
 //! files. Beyond them changes fail with `ENOSPC`. Pages shared by copies count for each file.
-//! The tree dies with the driver; until then a [`Node`] number is never given to another file.
+//! A tree of [`Mem::new`] dies with the driver; until then a [`Node`] number is never given to another file.
+//!
+//! # Surviving the process
+//! A tree of [`Mem::with_keep`] is there again, with the same nodes, handles and locks, when a process that was killed
+//! at any instruction is followed by another with the same keep. Every change is in a log before it is answered, as a
+//! whole or not at all, except that content is overwritten in place. The log has a region of the keep, whose size
+//! follows from the options; when it is full, changes fail with `ENOSPC`.
+//! How and at what cost: `docs/design/0005-mem-survives.md`.
 //!
 //! # How it stays fast
-//! Inodes are found in a sharded table and locked one by one (`inode` says in which order); reading takes a shared lock
-//! and returns the file's own buffers, which are replaced rather than changed while somebody reads them.
+//! Inodes are found in a sharded table and locked one by one (`inode` says in which order). Content is in a memory file
+//! (`store`): large reads pass it on uncopied, and what was read is replaced rather than changed while somebody has it.
 #![forbid(unsafe_code)]
 
 mod compact;

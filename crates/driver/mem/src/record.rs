@@ -362,3 +362,86 @@ impl Record {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records() -> Vec<Record> {
+        let facts = Facts {
+            ino: 7,
+            kind: FileKind::Regular,
+            mode: 0o4755,
+            uid: u32::MAX,
+            gid: 1,
+            nlink: 2,
+            rdev: 3,
+            parent: 1,
+            size: crate::FILE_MAX,
+            unnamed: true,
+            btime: Time::new(-1, 999_999_999),
+            atime: Time::new(i64::MAX, 0),
+            mtime: Time::new(i64::MIN, 1),
+            ctime: Time::new(0, 2),
+        };
+        let (ino, owner) = (7, LockOwner(u64::MAX));
+        let name = Name::try_from("x".repeat(255).as_str()).expect("a name");
+        let xattr = XattrName::new(b"user.a".to_vec()).expect("a name");
+        let lock = Lock { start: 0, end: u64::MAX, kind: LockKind::Write, pid: 5 };
+        let changes = [
+            Change::Put { page: 1, pages: 2, start: Some(store::PAGES_MAX - 2) },
+            Change::Put { page: PAGES_MAX - 3, pages: 3, start: None },
+            Change::Cut(3..u64::MAX),
+            Change::Reserve(0..0),
+            Change::Collapse(1..2),
+            Change::Gap(2..PAGES_MAX),
+        ];
+        let mut records = vec![
+            Record::Tree { generation: 1, last: 2, next: 3 },
+            Record::Inode(facts),
+            Record::Referenced { ino, yes: true },
+            Record::Gone(ino),
+            Record::Name { dir: 1, cookie: 2, ino, name },
+            Record::NameGone { dir: 1, cookie: 2 },
+            Record::Cookie { dir: 1, last: 9 },
+            Record::Xattr { ino, name: xattr.clone(), value: Bytes::from_static(b"123456789") },
+            Record::Xattr { ino, name: xattr.clone(), value: Bytes::new() },
+            Record::XattrGone { ino, name: xattr },
+            Record::Target { ino, target: Target::new(&b"a/b"[..]).expect("a target") },
+            Record::Lock { ino, flock: true, owner, lock },
+            Record::Unlocked { ino, flock: false, owner },
+            Record::Read { ino, nanos: -1 },
+        ];
+        records.extend(changes.map(|change| Record::Content { ino, change }));
+        records
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut words = Vec::new();
+        records().iter().for_each(|record| record.put(&mut words));
+        let mut rest = &words[..];
+        for record in records() {
+            assert_eq!(Record::get(&mut rest), Ok(record));
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn records_have_the_sizes_that_are_promised_for_them() {
+        for record in records() {
+            let mut words = Vec::new();
+            record.put(&mut words);
+            let most = match record {
+                Record::Inode(_) => INODE_WORDS,
+                Record::Name { .. } => NAME_WORDS,
+                Record::Content { .. } => CHANGE_WORDS,
+                _ => 20,
+            };
+            assert!(words.len() <= most, "{record:?} has {} words", words.len());
+            for len in 0..words.len() {
+                assert!(Record::get(&mut &words[..len]).is_err(), "{len} words of {record:?}");
+            }
+        }
+    }
+}
