@@ -72,12 +72,14 @@ install: $(program)
 	for page in $(target)/generated/man/*.[178]; do \
 	    install -D -m 644 "$$page" "$(share)/man/man$${page##*.}/$${page##*/}" || exit 1; \
 	done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system contrib/systemd/*.service
 	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
 	install -D -m 644 $(target)/generated/completions/_outrigger $(share)/zsh/site-functions/_outrigger
 	install -D -m 644 $(target)/generated/completions/outrigger.fish $(share)/fish/vendor_completions.d/outrigger.fish
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-mount@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-guard@.service
 	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8 $(share)/man/man7/outrigger-drivers.7
 	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger
 	rm -f $(share)/fish/vendor_completions.d/outrigger.fish
