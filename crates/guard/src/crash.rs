@@ -136,7 +136,7 @@ impl Seat {
 }
 
 /// Where this process has code (proc_pid_maps(5)).
-fn code_ranges() -> Vec<std::ops::Range<u64>> {
+pub(crate) fn code_ranges() -> Vec<std::ops::Range<u64>> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let range = |line: &str| {
         let (addresses, rest) = line.split_once(' ')?;

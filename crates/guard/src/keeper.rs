@@ -215,6 +215,7 @@ impl Keeper {
             return;
         }
         self.told = true;
+        give_code_back();
         if let Some(manager) = &self.manager {
             // Without the store the mount works as well, only a restart of the keeper ends it.
             let _ = manager.store_all(&self.state);
@@ -438,6 +439,16 @@ fn next_signal(timeout: Duration) -> Option<i32> {
     // SAFETY: both are initialised; no information about the signal is asked for.
     let signal = unsafe { libc::sigtimedwait(&raw const set, ptr::null_mut(), &raw const timeout) };
     (signal > 0).then_some(signal)
+}
+
+/// Lets go of the pages of code that starting took: waiting needs a handful, and a page that is wanted again comes back
+/// from the page cache.
+fn give_code_back() {
+    for range in crate::crash::code_ranges() {
+        let len = (range.end - range.start) as usize;
+        // SAFETY: code is mapped from files and never written, so dropping its pages loses nothing.
+        unsafe { libc::madvise(range.start as *mut libc::c_void, len, libc::MADV_DONTNEED) };
+    }
 }
 
 fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
