@@ -40,6 +40,8 @@ enum Group {
     Null,
     /// A host directory through FUSE.
     Local,
+    /// What being guarded costs.
+    Guard,
     /// A compressed archive of 100,000 files.
     Archive,
     /// Resident memory.
@@ -131,6 +133,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
     let tables = match group {
         Group::Null => groups::null::measure(bench),
         Group::Local => groups::local::measure(bench),
+        Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),

@@ -59,9 +59,10 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Process id of the server.
+    /// Process id of the server: of the one that serves, where another watches over it.
     pub fn pid(&self) -> u32 {
-        self.server.id()
+        let started = self.server.id();
+        worker_of(started).unwrap_or(started)
     }
 
     /// Lets every thread of the server run on `cpus` only.
@@ -91,18 +92,25 @@ impl Mount {
     }
 }
 
+/// The child of a keeper; nothing when the process is none.
+fn worker_of(keeper: u32) -> Option<u32> {
+    let name = fs::read_to_string(format!("/proc/{keeper}/comm")).ok()?;
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+    (name.trim_end() == "outrigger-keep").then(|| children.split_whitespace().next()?.parse().ok())?
+}
+
 impl Drop for Mount {
     fn drop(&mut self) {
         scratch::release(&self.dir);
         // Aborting ends a server; one that does not notice is asked, then made to.
         for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
             if let Some(signal) = signal {
-                watch::kill(self.pid(), signal);
+                watch::kill(self.server.id(), signal);
             }
             let asked = Instant::now();
             while asked.elapsed() < Duration::from_secs(2) {
                 if !matches!(self.server.try_wait(), Ok(None)) {
-                    watch::forget(self.pid());
+                    watch::forget(self.server.id());
                     let _ = fs::remove_dir(&self.dir);
                     return;
                 }

@@ -3,6 +3,7 @@
 
 pub mod archive;
 pub mod commands;
+pub mod guard;
 pub mod local;
 pub mod memory;
 pub mod null;
