@@ -4,7 +4,7 @@ mod relay;
 
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::ops::{RenameFlags, XattrFlags};
-use outrigger_core::{SetTime, Time};
+use outrigger_core::{Errno, SetTime, Time};
 use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
 use outrigger_driver_libfuse::{LibFuse, Options};
 use outrigger_runtime::Threads;
@@ -14,6 +14,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What each step answered.
 struct Log(String);
@@ -117,44 +118,90 @@ fn tree(dir: &Path, at: &str, out: &mut String) {
     }
 }
 
-/// Does the work, with a program that dies at the request with this number. What was seen, what is left, and how many
-/// requests there were.
-fn run(kill: Option<(u64, Point)>) -> (String, String, u64) {
-    let dir = tempfile::tempdir().unwrap();
-    let store = dir.path().join("store");
+/// A FUSE program that serves the directory `store` below a directory.
+struct Case {
+    program: &'static str,
+    words: fn(&Path) -> Vec<String>,
+}
+
+const BINDFS: Case =
+    Case { program: "bindfs", words: |dir| vec!["-f".into(), dir.join("store").display().to_string()] };
+
+/// sshfs without ssh: the server runs as its child. Without caches, so that both runs see the same.
+const SSHFS: Case = Case {
+    program: "sshfs",
+    words: |dir| {
+        let ssh = dir.join("ssh");
+        fs::write(&ssh, "#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n").unwrap();
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+        let options = format!("ssh_command={},dir_cache=no", ssh.display());
+        vec!["-f".into(), "-o".into(), options, format!("host:{}", dir.join("store").display())]
+    },
+};
+
+const MERGERFS: Case = Case {
+    program: "mergerfs",
+    words: |dir| {
+        let store = dir.join("store").display().to_string();
+        vec!["-f".into(), "-o".into(), "cache.attr=0,cache.entry=0".into(), store]
+    },
+};
+
+const OVERLAY: Case = Case {
+    program: "fuse-overlayfs",
+    words: |dir| {
+        fs::create_dir(dir.join("lower")).unwrap();
+        fs::create_dir(dir.join("work")).unwrap();
+        let at = |name| dir.join(name).display().to_string();
+        let layers = format!("lowerdir={},upperdir={},workdir={}", at("lower"), at("store"), at("work"));
+        vec!["-f".into(), "-o".into(), layers]
+    },
+};
+
+/// Starts the program with a relay before it, changed by `change`.
+fn start(case: &Case, dir: &Path, options: Options, change: impl FnOnce(&mut Relay)) -> (Direct, Arc<Relay>) {
+    let store = dir.join("store");
     fs::create_dir(&store).unwrap();
-    let command = ["bindfs".into(), "-f".into(), store.clone().into_os_string()];
-    let launch = Launch { mountpoint: Mountpoint::Private, ..Launch::new(command.into()) };
-    let store_name = store.clone();
-    let relay = Arc::new(Relay::new(kill, Box::new(move || relay::kill("bindfs", &store_name))));
+    let words = (case.words)(dir).into_iter();
+    let command: Vec<_> = std::iter::once(case.program.into()).chain(words.map(Into::into)).collect();
+    let launch = Launch { mountpoint: Mountpoint::Private, ..Launch::new(command) };
+    let program = case.program;
+    let mut relay = Relay::new(Box::new(move || relay::kill(program, &store)));
+    change(&mut relay);
+    let relay = Arc::new(relay);
     let between = Arc::clone(&relay);
     let starter = Box::new(move |deadline| launch.start(deadline).map(|program| between.put(program)));
-    let service =
-        LibFuse::with_starter("bindfs".into(), starter, Options::default(), Arc::new(Threads::new()))
-            .unwrap();
-    let fs = Direct::new(Arc::new(service));
+    let runtime = Arc::new(Threads::new());
+    let service = LibFuse::with_starter(program.into(), starter, options, runtime).unwrap();
+    (Direct::new(Arc::new(service)), relay)
+}
+
+/// Does the work, with a program that dies at the request with this number. What was seen, what is left, and how many
+/// requests there were.
+fn run(case: &Case, kill: Option<(u64, Point)>) -> (String, String, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let (fs, relay) = start(case, dir.path(), Options::default(), |relay| relay.kill = kill);
     let mut log = Log(String::new());
     work(&fs, &mut log);
     fs.close_all();
     drop(fs);
     let mut left = String::new();
-    tree(&store, "", &mut left);
+    tree(&dir.path().join("store"), "", &mut left);
     (log.0, left, relay.requests())
 }
 
-#[test]
-fn a_death_at_any_request_goes_unnoticed() {
-    if let Err(error) = std::process::Command::new("bindfs").arg("--version").output() {
-        return println!("SKIPPED: bindfs: {error}");
+fn a_death_at_any_request_goes_unnoticed(case: &Case) {
+    if let Err(error) = std::process::Command::new(case.program).arg("--version").output() {
+        return println!("SKIPPED: {}: {error}", case.program);
     }
-    let (log, left, requests) = run(None);
-    assert!(requests > 100, "{requests} requests");
+    let (log, left, requests) = run(case, None);
+    assert!(requests > 100, "{requests} requests:\n{log}");
     let mut wrong = Vec::new();
     // All of them take minutes: one point for each request, unless more is asked for.
     let thorough = std::env::var_os("OUTRIGGER_EVERY_POINT").is_some();
     for (turn, point) in (0..).zip([Point::BeforeSending, Point::Unanswered, Point::AnswerDropped]) {
         for at in (1..=requests).filter(|at| thorough || at % 3 == turn) {
-            let (seen, remains, _) = run(Some((at, point)));
+            let (seen, remains, _) = run(case, Some((at, point)));
             let difference = |one: &str, other: &str| {
                 let lines = one.lines().zip(other.lines()).find(|(one, other)| one != other);
                 lines.map(|(one, other)| format!("{one} | {other}"))
@@ -166,4 +213,73 @@ fn a_death_at_any_request_goes_unnoticed() {
         }
     }
     assert!(wrong.is_empty(), "{} deaths were noticed:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn bindfs() {
+    a_death_at_any_request_goes_unnoticed(&BINDFS);
+}
+
+#[test]
+fn sshfs() {
+    a_death_at_any_request_goes_unnoticed(&SSHFS);
+}
+
+#[test]
+fn mergerfs() {
+    a_death_at_any_request_goes_unnoticed(&MERGERFS);
+}
+
+#[test]
+fn fuse_overlayfs() {
+    a_death_at_any_request_goes_unnoticed(&OVERLAY);
+}
+
+/// Whether bindfs is there.
+fn has_bindfs() -> bool {
+    let found = std::process::Command::new("bindfs").arg("--version").output();
+    if let Err(error) = &found {
+        println!("SKIPPED: bindfs: {error}");
+    }
+    found.is_ok()
+}
+
+#[test]
+fn a_request_that_kills_every_program_gets_eio_and_others_go_on() {
+    if !has_bindfs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let change = |relay: &mut Relay| relay.poison = Some(b"poison");
+    let (fs, relay) = start(&BINDFS, dir.path(), Options::default(), change);
+    fs.mkdir(Path::new("good"), 0o755).unwrap();
+    let before = relay.programs();
+    assert_eq!(fs.stat(Path::new("poison")).err(), Some(Errno::EIO));
+    assert_eq!(relay.programs() - before, 2, "it died three times, and is started again when it is needed");
+    assert!(fs.stat(Path::new("good")).is_ok());
+}
+
+#[test]
+fn a_request_that_is_not_answered_times_out_and_the_connection_goes_on() {
+    if !has_bindfs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { timeout: Some(Duration::from_millis(100)), ..Options::default() };
+    let (fs, relay) = start(&BINDFS, dir.path(), options, |relay| relay.silent = Some(b"silent"));
+    assert_eq!(fs.mkdir(Path::new("silent"), 0o755).err(), Some(Errno::ETIMEDOUT));
+    fs.mkdir(Path::new("good"), 0o755).unwrap();
+    assert_eq!(relay.programs(), 1);
+}
+
+#[test]
+fn a_program_that_hangs_is_started_again_when_asked_for() {
+    if !has_bindfs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { restart_on_hang: Some(Duration::from_millis(100)), ..Options::default() };
+    let (fs, relay) = start(&BINDFS, dir.path(), options, |relay| relay.hang = Some(b"once"));
+    fs.mkdir(Path::new("once"), 0o755).unwrap();
+    assert_eq!(relay.programs(), 2);
 }

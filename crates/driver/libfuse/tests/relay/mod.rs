@@ -27,7 +27,15 @@ pub enum Point {
 }
 
 pub struct Relay {
-    kill: Option<(u64, Point)>,
+    /// The request at which it is killed, and when.
+    pub kill: Option<(u64, Point)>,
+    /// Requests with these bytes kill it, each time.
+    pub poison: Option<&'static [u8]>,
+    /// Requests with these bytes do not reach it.
+    pub silent: Option<&'static [u8]>,
+    /// The same, for the first program only.
+    pub hang: Option<&'static [u8]>,
+    programs: AtomicU64,
     /// Kills the program as it is.
     killer: Box<dyn Fn() + Send + Sync>,
     seen: AtomicU64,
@@ -41,8 +49,17 @@ const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
 
 impl Relay {
-    pub fn new(kill: Option<(u64, Point)>, killer: Box<dyn Fn() + Send + Sync>) -> Self {
-        Relay { kill, killer, seen: AtomicU64::new(0), dropped: AtomicU64::new(0) }
+    pub fn new(killer: Box<dyn Fn() + Send + Sync>) -> Self {
+        Relay {
+            kill: None,
+            poison: None,
+            silent: None,
+            hang: None,
+            programs: AtomicU64::new(0),
+            killer,
+            seen: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
     }
 
     /// Requests seen so far, without those that only begin, end and forget.
@@ -50,8 +67,14 @@ impl Relay {
         self.seen.load(SeqCst)
     }
 
+    /// Programs started so far.
+    pub fn programs(&self) -> u64 {
+        self.programs.load(SeqCst)
+    }
+
     /// Steps between the driver and `program`.
     pub fn put(self: &Arc<Self>, program: Program) -> Program {
+        self.programs.fetch_add(1, SeqCst);
         let Program { socket, message_max, mounted, processes } = program;
         let (ours, near) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -80,7 +103,11 @@ impl Relay {
             let counts = ![FORGET, INIT, DESTROY, BATCH_FORGET].contains(&word(4));
             let number = if counts { self.seen.fetch_add(1, SeqCst) + 1 } else { 0 };
             let point = self.kill.filter(|(at, _)| *at == number).map(|(_, point)| point);
-            if point == Some(Point::BeforeSending) {
+            let has = |bytes: &[u8]| message.windows(bytes.len()).any(|part| part == bytes);
+            if self.silent.is_some_and(has) || (self.programs() == 1 && self.hang.is_some_and(has)) {
+                continue;
+            }
+            if point == Some(Point::BeforeSending) || self.poison.is_some_and(has) {
                 return self.die(between);
             }
             if point == Some(Point::AnswerDropped) {
@@ -122,7 +149,8 @@ pub fn kill(program: &str, path: &Path) {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let mut words = command.split(|&byte| byte == 0);
         let is_program = words.next().is_some_and(|word| word.ends_with(program.as_bytes()));
-        if is_program && words.any(|word| word == path.as_os_str().as_bytes()) {
+        let path = path.as_os_str().as_bytes();
+        if is_program && words.any(|word| word.windows(path.len()).any(|part| part == path)) {
             // It may have ended meanwhile.
             let _ = kill_process(pid, Signal::KILL);
         }
