@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each operation costs on a tree in memory, without a door: `cargo run --release -p outrigger-driver-mem --example
 //! measure`, with `-- kept` on one that survives its process, and
-//! with `-- takeover` what taking it over costs.
+//! with `-- takeover` what taking it over costs; `-- files` is what files cost in memory without a log.
 
 use bytes::Bytes;
 use outrigger_core::ops::*;
@@ -121,14 +121,18 @@ fn tree(kept: bool, threads: &Arc<Threads>) -> Arc<dyn Service> {
     Arc::new(Inline::new(mem, threads.clone()))
 }
 
-/// What it costs to take over a tree of `count` small files.
-fn takeover(count: u64, threads: &Arc<Threads>) {
-    let keep = Arc::new(HeapKeep::default());
-    let mem = || {
-        let mem = Mem::with_keep(Options::default(), threads.clone(), keep.clone());
-        Inline::new(mem.expect("a tree"), threads.clone())
-    };
-    let bench = Bench { service: Arc::new(mem()), cx: Cx::new(1, Credentials::ROOT, "measure") };
+/// Bytes of memory this process has that are in no file.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(0, |kib| kib * 1024)
+}
+
+/// Makes `count` files of 1000 bytes; prints what each takes beside its page.
+fn populate(service: Arc<dyn Service>, count: u64) {
+    let before = resident();
+    let bench = Bench { service, cx: Cx::new(1, Credentials::ROOT, "measure") };
     let (handle, data) = (Handle(0), Bytes::from(vec![1; 1000]));
     for number in 0..count {
         let node = create(&bench, Node::ROOT, number);
@@ -136,7 +140,17 @@ fn takeover(count: u64, threads: &Arc<Threads>) {
         bench.call(Write { node, handle, offset: 0, data, cached: false, kill_setid: false });
         bench.call(Forget { node, count: 1 });
     }
-    drop(bench);
+    println!("{:<34} {:>10} bytes", "memory for each file", (resident() - before) / count);
+}
+
+/// What it costs to take over a tree of `count` small files.
+fn takeover(count: u64, threads: &Arc<Threads>) {
+    let keep = Arc::new(HeapKeep::default());
+    let mem = || {
+        let mem = Mem::with_keep(Options::default(), threads.clone(), keep.clone());
+        Arc::new(Inline::new(mem.expect("a tree"), threads.clone()))
+    };
+    populate(mem(), count);
     let start = Instant::now();
     let taken = mem();
     println!("{:<34} {:>10.0} ms", format!("taking over {count} files"), start.elapsed().as_secs_f64() * 1e3);
@@ -146,8 +160,10 @@ fn takeover(count: u64, threads: &Arc<Threads>) {
 fn main() {
     let kept = std::env::args().any(|argument| argument == "kept");
     let threads = Arc::new(Threads::new());
-    if std::env::args().any(|argument| argument == "takeover") {
-        return takeover(100_000, &threads);
+    match std::env::args().nth(1).as_deref() {
+        Some("takeover") => return takeover(100_000, &threads),
+        Some("files") => return populate(tree(false, &threads), 100_000),
+        _ => {}
     }
     let bench = Bench { service: tree(kept, &threads), cx: Cx::new(1, Credentials::ROOT, "measure") };
     let file = create(&bench, Node::ROOT, u64::MAX);
