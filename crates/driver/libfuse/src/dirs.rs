@@ -173,7 +173,10 @@ impl Turn<'_> {
                 (Some(listed), Some(cookie)) => {
                     entries.push(self.entry_plus(open.node, cookie, listed, &out))
                 }
-                _ if out.nodeid > decode::ROOT => self.life.conn.tell(forget(out.nodeid, 1)),
+                // The directory itself and its parent are listed without being looked up.
+                _ if out.nodeid > decode::ROOT && !matches!(dirent.name, b"." | b"..") => {
+                    self.life.conn.tell(forget(out.nodeid, 1));
+                }
                 _ => {}
             }
         }
