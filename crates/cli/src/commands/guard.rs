@@ -75,8 +75,10 @@ fn adopt(mut options: Options, program: &LibFuse) -> Options {
     options.allow_other |= program.allows_others();
     options.default_permissions = program.wants_default_permissions();
     options.passthrough = false;
-    options.fsname.get_or_insert_with(|| wanted.source.to_string_lossy().into_owned());
     let kind = wanted.fstype.as_bytes().strip_prefix(b"fuse.").unwrap_or(b"fuse");
-    options.subtype.get_or_insert_with(|| format!("outrigger.{}", String::from_utf8_lossy(kind)));
+    let kind = String::from_utf8_lossy(kind);
+    // A program that finds its own image in the table of mounts takes it for mounted, and is not started again: ntfs-3g.
+    options.fsname.get_or_insert_with(|| format!("{kind}#{}", wanted.source.display()));
+    options.subtype.get_or_insert_with(|| format!("outrigger.{kind}"));
     options
 }
