@@ -38,9 +38,9 @@ fn programs_keep_their_files_when_the_server_dies() {
         place.run(&["mount", source, "m"]).ok();
         fs::create_dir(place.at("m/dir")).unwrap();
         let mut kept =
-            OpenOptions::new().read(true).write(true).create(true).open(place.at("m/dir/kept")).unwrap();
+            OpenOptions::new().read(true).write(true).create_new(true).open(place.at("m/dir/kept")).unwrap();
         let removed =
-            OpenOptions::new().read(true).write(true).create(true).open(place.at("m/removed")).unwrap();
+            OpenOptions::new().read(true).write(true).create_new(true).open(place.at("m/removed")).unwrap();
         kept.write_all(b"before ").unwrap();
         removed.write_all_at(b"without a name", 0).unwrap();
         fs::remove_file(place.at("m/removed")).unwrap();

@@ -7,7 +7,7 @@ use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Cancel, Error, Inline, Keep, Service};
+use outrigger_core::{Cancel, Error, Inline, Service};
 use outrigger_driver_archive::{
     Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
 };
@@ -15,25 +15,19 @@ use outrigger_runtime::Threads;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Opens the archive in a file of the host.
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-pub fn on_host(
-    context: &Context,
-    path: &Path,
-    options: &DriverOptions,
-    keep: Option<&Arc<dyn Keep>>,
-) -> Result<Arc<dyn Service>, Failure> {
+pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     let source = FileSource::open(path).map_err(|error| {
         // Errors of ours have no number, and say it all.
         let why =
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
         Failure::serious(format!("cannot open '{}': {why}", path.display()))
     })?;
-    open(context, Arc::new(source), options, keep)
+    open(context, Arc::new(source), options)
 }
 
 /// Opens the archive in a file of another tree.
@@ -45,7 +39,6 @@ pub fn in_tree(
     inode: &Inode,
     location: &Location,
     options: &DriverOptions,
-    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     let cannot = |error| Failure::serious(format!("cannot open '{location}': {error}"));
     let file = inode.open(OpenFlags::empty()).map_err(cannot)?;
@@ -59,7 +52,6 @@ pub fn in_tree(
         context,
         Arc::new(TreeSource { file, name: location.to_string(), size: attr.size, identity }),
         options,
-        keep,
     )
 }
 
@@ -80,11 +72,7 @@ fn open(
     context: &Context,
     source: Arc<dyn Source>,
     options: &DriverOptions,
-    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
-    if let Some(keep) = keep {
-        same_as_before(&*source, &**keep)?;
-    }
     let mut archive_options = Options { cache: CacheConfig::user(), ..Options::default() };
     options.apply(|key, value| archive_options.set(key, value))?;
     let watch = Interrupt(context.cancel.clone());
@@ -96,22 +84,6 @@ fn open(
     })?;
     // Threads of its own: reads of an archive wait for the tree it lies in, and must not take that tree's threads.
     Ok(Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new()))))
-}
-
-/// Nodes are places in the archive, so whoever goes on with a mount must have the very archive it was made of: size and
-/// version are compared.
-fn same_as_before(source: &dyn Source, keep: &dyn Keep) -> Result<(), Failure> {
-    let version = source.identity().map_or(0, |identity| identity.version);
-    let now = [source.size() + 1, version as u64, (version >> 64) as u64];
-    let note = keep.region("archive", now.len())?;
-    // The first word tells that the others are there.
-    if note.word(0).load(Ordering::Acquire) == 0 {
-        (0..now.len()).rev().for_each(|place| note.word(place).store(now[place], Ordering::Release));
-    }
-    if (0..now.len()).any(|place| note.word(place).load(Ordering::Acquire) != now[place]) {
-        return Err(Failure::serious(format!("'{}' has changed since it was mounted", source.name())));
-    }
-    Ok(())
 }
 
 struct Interrupt(Cancel);

@@ -20,8 +20,10 @@ use outrigger_driver_null::Null;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A tree that can be mounted.
 pub struct Tree {
@@ -76,7 +78,7 @@ fn driver(
             let advice = format!("write ./{host}:... if a file of this machine is meant");
             Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))
         }
-        TreeName::Inside(location) => inside(context, location, options, keep),
+        TreeName::Inside(location) => inside(context, location, options),
     }
 }
 
@@ -149,10 +151,9 @@ fn inside(
     context: &Context,
     location: &Location,
     options: &DriverOptions,
-    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        return archive::on_host(context, path, options, keep);
+        return archive::on_host(context, path, options);
     }
     let (outer, path) = location.clone().split();
     let client = context.tree(outer, &DriverOptions::default())?;
@@ -161,7 +162,7 @@ fn inside(
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    archive::in_tree(context, &inode, location, options, keep)
+    archive::in_tree(context, &inode, location, options)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file.
@@ -180,12 +181,35 @@ pub fn mountable(
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
     let location = Location::parse(text).expanded()?;
+    if let (Some(keep), Base::Host(path)) = (keep, &location.base) {
+        same_as_before(path, &**keep)?;
+    }
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options, keep)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
     Ok(Tree { service: layered.service, layers: layered.names, _root: root })
+}
+
+/// Nodes of an archive are places in it, so whoever goes on with a mount must have the very file it was made of: size
+/// and time of change are compared. Whatever is in a directory says itself whether it is still the same.
+fn same_as_before(path: &Path, keep: &dyn Keep) -> Result<(), Failure> {
+    let cannot = |error: std::io::Error| cannot_open(&path.display().to_string(), &error.into());
+    let metadata = std::fs::metadata(path).map_err(cannot)?;
+    if metadata.is_dir() {
+        return Ok(());
+    }
+    let now = [metadata.len() + 1, metadata.mtime() as u64, metadata.mtime_nsec() as u64];
+    let note = keep.region("archive", now.len())?;
+    // The first word tells that the others are there.
+    if note.word(0).load(Ordering::Acquire) == 0 {
+        (0..now.len()).rev().for_each(|place| note.word(place).store(now[place], Ordering::Release));
+    }
+    if (0..now.len()).any(|place| note.word(place).load(Ordering::Acquire) != now[place]) {
+        return Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display())));
+    }
+    Ok(())
 }
 
 /// The path when `location` is a directory of the host.
