@@ -171,6 +171,70 @@ fn an_archive_goes_on_unless_it_was_replaced() {
     place.run(&["umount", "m"]).ok();
 }
 
+/// Whether this program is here; else the test is skipped.
+fn has(program: &str) -> bool {
+    let found = Command::new("which").arg(program).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("SKIPPED: needs {program}");
+    }
+    found
+}
+
+/// The only process of this name below `ancestor`.
+fn descendant(ancestor: u32, name: &str) -> Option<u32> {
+    let children = fs::read_dir(format!("/proc/{ancestor}/task")).ok()?.flatten();
+    let children = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> = children
+        .flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok())
+        .collect();
+    children.into_iter().find_map(|child| {
+        let own = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        if own.trim_end() == name { Some(child) } else { descendant(child, name) }
+    })
+}
+
+#[test]
+fn a_fuse_program_is_started_again_and_nobody_notices() {
+    if !can_mount() || !has("bindfs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["guard", "--", "bindfs", "src", "m"]).ok();
+    let mut kept =
+        OpenOptions::new().read(true).write(true).create_new(true).open(place.at("m/kept")).unwrap();
+    kept.write_all(b"before ").unwrap();
+    for _ in 0..3 {
+        let program = descendant(place.server(), "bindfs").unwrap();
+        signal(program, "KILL");
+        kept.write_all(b"x").unwrap();
+        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+        within("another program", || descendant(place.server(), "bindfs").is_some_and(|now| now != program));
+    }
+    drop(kept);
+    assert_eq!(fs::read_to_string(place.at("src/kept")).unwrap(), "before xxx");
+    let program = descendant(place.server(), "bindfs").unwrap();
+    place.run(&["umount", "m"]).ok();
+    within("the program's end", || !is_running(program));
+}
+
+#[test]
+fn a_fuse_program_is_a_tree_without_a_mount() {
+    if !has("bindfs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/d/f", "content");
+    assert_eq!(place.run(&["cat", "fuse:bindfs src::/d/f"]).ok(), "content");
+    assert_eq!(place.run(&["find", "fuse:bindfs src::/", "-name", "f"]).ok(), "fuse:bindfs src::/d/f\n");
+    assert!(!place.is_mounted());
+    let said = place.run(&["ls", "fuse:bindfs nowhere::/"]).refused(2);
+    assert!(said.contains("nowhere"), "what the program said is told: {said}");
+    let said = place.run(&["ls", "fuse:fuse2fs image::/"]).refused(2);
+    assert!(said.contains("unsafe-cache"), "{said}");
+}
+
 #[test]
 fn a_server_that_only_dies_is_given_up() {
     if !can_mount() {
