@@ -57,6 +57,12 @@ impl Guard {
         let of_driver = others.iter().chain(&hang).map(String::as_str);
         let source = self.command.join(OsStr::new(" "));
         let program = trees::program(context, self.command, &DriverOptions::of(of_driver))?;
+        if program.mounted().argument.is_none() {
+            let target = program.mounted().target.display();
+            return Err(Failure::serious(format!(
+                "no word of the command is the mountpoint {target}: give it as an argument of its own"
+            )));
+        }
         let job = Job {
             source,
             mountpoint: program.mounted().target.clone(),
