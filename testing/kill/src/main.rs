@@ -8,16 +8,21 @@
 //! Limits: needs root and Linux 6.9.
 #![forbid(unsafe_code)]
 
+mod cleanup;
+mod frozen;
 mod loads;
 mod mounted;
 mod operations;
+mod processes;
+mod programs;
 mod recovery;
 mod snapshot;
+mod sshd;
 mod table4;
 mod table5;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use mounted::{Place, Subject};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,6 +61,8 @@ enum Table {
         #[arg(long, default_value_t = 200)]
         deaths: u32,
     },
+    /// A server that does not answer, behind us and without us.
+    Frozen,
 }
 
 fn main() -> ExitCode {
@@ -72,11 +79,16 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<bool> {
     let place = Place::new(arguments.outrigger.clone())?;
-    let all = [Subject::Local, Subject::Mem];
-    let subjects = if arguments.subject.is_empty() { &all[..] } else { &arguments.subject };
+    let mut subjects = arguments.subject.clone();
+    if subjects.is_empty() {
+        subjects.extend(Subject::value_variants());
+    }
+    subjects.retain(|subject| subject.is_here());
+    let subjects = &subjects;
     match arguments.table {
         Table::Table4 { rounds } => table4::run(&place, subjects, rounds),
         Table::Table5 { deaths } => table5::run(&place, subjects, deaths),
         Table::Recovery { deaths } => recovery::run(&place, subjects, deaths),
+        Table::Frozen => frozen::run(&place),
     }
 }

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mounts to be hurt.
 
+use crate::cleanup;
+use crate::processes;
+use crate::programs::{self, Program};
+use crate::sshd::Sshd;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -21,14 +27,50 @@ pub enum Subject {
     Local,
     /// Memory.
     Mem,
+    /// The program bindfs, guarded; so the others.
+    Bindfs,
+    Sshfs,
+    #[value(name = "ntfs-3g")]
+    Ntfs3g,
+    Gocryptfs,
+    FuseOverlayfs,
+    Mergerfs,
+    Squashfuse,
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Subject::Local => "local",
-            Subject::Mem => "mem",
-        })
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+impl Subject {
+    /// The program that knows nothing of us; nothing for our own drivers.
+    pub fn program(self) -> Option<&'static Program> {
+        match self {
+            Subject::Local | Subject::Mem => None,
+            Subject::Bindfs => Some(&programs::BINDFS),
+            Subject::Sshfs => Some(&programs::SSHFS),
+            Subject::Ntfs3g => Some(&programs::NTFS_3G),
+            Subject::Gocryptfs => Some(&programs::GOCRYPTFS),
+            Subject::FuseOverlayfs => Some(&programs::FUSE_OVERLAYFS),
+            Subject::Mergerfs => Some(&programs::MERGERFS),
+            Subject::Squashfuse => Some(&programs::SQUASHFUSE),
+        }
+    }
+
+    /// Whether nothing can be changed in it.
+    pub fn is_read_only(self) -> bool {
+        self.program().is_some_and(|program| program.is_read_only)
+    }
+
+    /// Whether everything it takes is installed; says so when not.
+    pub fn is_here(self) -> bool {
+        let missing = self.program().and_then(Program::missing);
+        if let Some(missing) = missing {
+            println!("SKIPPED: {self}: {missing} is not installed");
+        }
+        missing.is_none()
     }
 }
 
@@ -36,6 +78,8 @@ impl fmt::Display for Subject {
 #[derive(Debug)]
 pub struct Place {
     program: PathBuf,
+    sshd: OnceCell<Sshd>,
+    stores: Cell<u32>,
     scratch: tempfile::TempDir,
 }
 
@@ -54,7 +98,14 @@ impl Place {
             "{} is not there: build it or name it with --outrigger",
             program.display()
         );
-        Ok(Place { program, scratch: tempfile::Builder::new().prefix("outrigger-kill.").tempdir()? })
+        let scratch = tempfile::Builder::new().prefix("outrigger-kill.").tempdir()?;
+        cleanup::on_signals(scratch.path().to_owned())?;
+        Ok(Place { program, sshd: OnceCell::new(), stores: Cell::new(0), scratch })
+    }
+
+    /// The directory of everything here.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// A new empty directory that is no mount.
@@ -67,25 +118,139 @@ impl Place {
         Ok(path)
     }
 
-    /// Mounts an empty tree.
+    /// The directory that [`Place::undisturbed`] makes, if it makes no mount.
+    pub fn plain_dir(&self) -> PathBuf {
+        self.scratch.path().join("plain")
+    }
+
+    /// The SSH server; started when it is first needed.
+    pub fn sshd(&self) -> Result<&Sshd> {
+        if let Some(sshd) = self.sshd.get() {
+            return Ok(sshd);
+        }
+        let started = Sshd::start(self.plain("sshd")?)?;
+        Ok(self.sshd.get_or_init(|| started))
+    }
+
+    /// What a guarded mount of this is compared with: the same program, mounted without us; for our own drivers, and
+    /// what only reads, a plain directory.
+    pub fn undisturbed(&self, subject: Subject) -> Result<Undisturbed> {
+        let plain = self.plain("plain")?;
+        match subject.program() {
+            Some(program) if !program.is_read_only => {
+                let store = self.store()?;
+                let command = (program.store)(self, &store)?;
+                let tree = Undisturbed { dir: plain, served: Some((command, store)) };
+                self.serve(&tree)?;
+                Ok(tree)
+            }
+            _ => Ok(Undisturbed { dir: plain, served: None }),
+        }
+    }
+
+    fn serve(&self, tree: &Undisturbed) -> Result<()> {
+        let Some((words, _)) = &tree.served else { return Ok(()) };
+        self.start(Command::new(&words[0]).args(&words[1..]).arg(&tree.dir))
+    }
+
+    /// Mounts it once more: what it shows then comes from no cache of the kernel's nor of the program's.
+    pub fn remount(&self, tree: &Undisturbed) -> Result<()> {
+        tree.umount()?;
+        self.serve(tree)
+    }
+
+    /// Mounts an empty tree; of what only reads, the content of the plain directory.
     pub fn mount(&self, subject: Subject, arguments: &[&str]) -> Result<Mounted> {
         let dir = self.plain("mnt")?;
-        let source = match subject {
-            Subject::Local => self.plain("source")?.into_os_string(),
-            Subject::Mem => "mem:".into(),
-        };
-        let output = Command::new(&self.program)
-            .arg("mount")
-            .args(arguments)
-            .args(["-o", "dev,suid"])
-            .arg(source)
-            .arg(&dir)
-            .stdin(Stdio::null())
-            .output()?;
-        ensure!(output.status.success(), "cannot mount: {}", String::from_utf8_lossy(&output.stderr));
-        let mut mounted = Mounted { program: self.program.clone(), dir, keeper: 0 };
-        mounted.keeper = mounted.guard()?["keeper"].as_i64().context("the mount has no keeper")? as i32;
+        let store = self.store()?;
+        let mut command = Command::new(&self.program);
+        if let Some(program) = subject.program() {
+            let words = (program.store)(self, &store)?;
+            command.arg("guard").args(arguments).arg("--").args(words).arg(&dir);
+        } else {
+            let source = if subject == Subject::Mem { "mem:".into() } else { store.clone().into_os_string() };
+            command.arg("mount").args(arguments).args(["-o", "dev,suid"]).arg(source).arg(&dir);
+        }
+        self.start(&mut command)?;
+        let server = Server { pid: 0, program: subject.program().map(|program| program.name) };
+        let mut mounted = Mounted { program: self.program.clone(), dir, server, store };
+        let status = mounted.status()?;
+        let pid = if subject.program().is_some() { &status["pid"] } else { &status["guard"]["keeper"] };
+        mounted.server.pid = pid.as_i64().context("nobody serves the mount")? as i32;
         Ok(mounted)
+    }
+
+    /// A new empty directory, never used before: what served the last one may not have ended yet.
+    fn store(&self) -> Result<PathBuf> {
+        self.stores.set(self.stores.get() + 1);
+        self.plain(&format!("store{}", self.stores.get()))
+    }
+
+    /// Runs what goes on in the background. It may keep its output open, so that is a file.
+    fn start(&self, command: &mut Command) -> Result<()> {
+        let said = self.scratch.path().join("said");
+        let file = File::create(&said)?;
+        let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).status()?;
+        ensure!(status.success(), "cannot mount: {status} {}", fs::read_to_string(&said)?);
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        cleanup::release(self.scratch.path());
+    }
+}
+
+/// A tree where nothing dies.
+#[derive(Debug)]
+pub struct Undisturbed {
+    /// Where it is.
+    pub dir: PathBuf,
+    /// The command, and its store; nothing for a plain directory.
+    served: Option<(Vec<String>, PathBuf)>,
+}
+
+impl Undisturbed {
+    fn umount(&self) -> Result<()> {
+        if self.served.is_none() {
+            return Ok(());
+        }
+        let dir = self.dir.display().to_string();
+        // It is not ours to wait for, and may still write to its store when nothing is mounted any more.
+        let serving = processes::with_argument(&dir);
+        programs::tool("umount", &[&dir])?;
+        ensure!(processes::wait(&serving, PATIENCE), "what served {dir} does not end");
+        Ok(())
+    }
+}
+
+impl Drop for Undisturbed {
+    fn drop(&mut self) {
+        if self.umount().is_err() {
+            cleanup::release(&self.dir);
+        }
+        if let Some((_, store)) = &self.served {
+            let _ = fs::remove_dir_all(store);
+        }
+    }
+}
+
+/// Who serves a mount: the keeper of a worker, or the server in front of a program.
+#[derive(Debug, Clone, Copy)]
+struct Server {
+    pid: i32,
+    program: Option<&'static str>,
+}
+
+impl Server {
+    /// The process that dies: the keeper's only child, or the process of the program.
+    fn victim(self) -> Option<Pid> {
+        let Some(program) = self.program else { return processes::children(self.pid).first().copied() };
+        processes::descendants(self.pid).into_iter().rev().find(|&pid| {
+            processes::name_and_state(pid)
+                .is_some_and(|(name, state)| name == program && !"ZX".contains(state))
+        })
     }
 }
 
@@ -95,69 +260,93 @@ pub struct Mounted {
     program: PathBuf,
     /// Where it is.
     pub dir: PathBuf,
-    keeper: i32,
+    server: Server,
+    store: PathBuf,
 }
 
 impl Mounted {
-    /// What `outrigger status` says about deaths. A server that has just died is waited for.
-    pub fn guard(&self) -> Result<Value> {
+    /// What `outrigger status` says. A server that has just died is waited for.
+    fn status(&self) -> Result<Value> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match self.ask_guard() {
+            match self.ask_status() {
                 Err(_) if Instant::now() < until => thread::yield_now(),
                 result => return result,
             }
         }
     }
 
-    fn ask_guard(&self) -> Result<Value> {
+    fn ask_status(&self) -> Result<Value> {
         let output = Command::new(&self.program).args(["--json", "status"]).arg(&self.dir).output()?;
         ensure!(output.status.success(), "status: {}", String::from_utf8_lossy(&output.stderr));
-        let status: Value = serde_json::from_slice(&output.stdout)?;
-        Ok(status["guard"].clone())
+        Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// How often its server has died.
-    pub fn deaths(&self) -> Result<u64> {
-        self.guard()?["deaths"].as_u64().context("no count of deaths")
+    /// How often its worker has died. Deaths of programs are counted by who kills them.
+    pub fn deaths(&self) -> Result<Option<u64>> {
+        match self.server.program {
+            Some(_) => Ok(None),
+            None => self.status()?["guard"]["deaths"].as_u64().map(Some).context("no count of deaths"),
+        }
     }
 
-    /// The process that serves now: the keeper's only child.
-    pub fn worker(&self) -> Option<Pid> {
-        child_of(self.keeper)
+    /// The last error that a request met, and why; for people who look for the reason of a wrong result.
+    pub fn last_error(&self) -> String {
+        self.ask_status().map_or_else(|error| error.to_string(), |status| status["last_error"].to_string())
     }
 
-    /// Descriptors and resident kilobytes of the process that serves.
+    /// Whether a program that knows nothing of us is behind it.
+    pub fn is_program(&self) -> bool {
+        self.server.program.is_some()
+    }
+
+    /// The process that is killed when the mount is hurt.
+    pub fn victim(&self) -> Option<Pid> {
+        self.server.victim()
+    }
+
+    /// Descriptors and resident kilobytes of our process that serves.
     pub fn size(&self) -> Result<(usize, u64)> {
-        let worker = self.worker().context("nobody serves")?.as_raw_nonzero();
-        let fds = fs::read_dir(format!("/proc/{worker}/fd"))?.count();
-        let status = fs::read_to_string(format!("/proc/{worker}/status"))?;
+        let server = match self.server.program {
+            Some(_) => self.server.pid,
+            None => self.victim().context("nobody serves")?.as_raw_nonzero().get(),
+        };
+        let fds = fs::read_dir(format!("/proc/{server}/fd"))?.count();
+        let status = fs::read_to_string(format!("/proc/{server}/status"))?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
         let kilobytes = line.split_whitespace().nth(1).context("no number")?.parse()?;
         Ok((fds, kilobytes))
     }
 
-    /// Kills the process that serves. False when there was none just then.
+    /// Sends a signal to the victim and does not wait. False when there was none just then.
+    pub fn strike(&self, signal: Signal) -> bool {
+        self.victim().is_some_and(|victim| kill_process(victim, signal).is_ok())
+    }
+
+    /// Kills the victim and waits for its end. False when there was none just then.
     pub fn kill(&self, signal: Signal) -> bool {
-        self.worker().is_some_and(|worker| kill_process(worker, signal).is_ok())
+        self.victim().is_some_and(|victim| processes::end(victim, signal))
     }
 
     /// Kills again and again, with pauses up to `pause`, until `most` deaths or until the killer is stopped.
     pub fn killer(&self, pause: Duration, most: u32, seed: u64) -> Killer {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let keeper = self.keeper;
+        let (server, dir) = (self.server, self.dir.clone());
         let thread = thread::spawn(move || {
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut killed, mut last) = (0, None);
             while killed < most && !stopped.load(Ordering::Relaxed) {
                 thread::sleep(pause.mul_f64(random.f64()));
-                let worker = child_of(keeper);
+                let victim = server.victim();
                 let signal = if random.bool() { Signal::KILL } else { Signal::SEGV };
-                // One that has just been started may get away once, before it catches its signals.
-                if worker.is_some_and(|worker| kill_process(worker, signal).is_ok()) && worker != last {
+                if victim != last && victim.is_some_and(|victim| processes::end(victim, signal)) {
                     killed += 1;
-                    last = worker;
+                    last = victim;
+                }
+                // Programs take their time to start; one that never serves is a different matter.
+                if server.program.is_some() {
+                    let _ = statvfs(&dir);
                 }
             }
             killed
@@ -188,22 +377,14 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if is_mounted(&self.dir)
+        if !cleanup::mounts_below(&self.dir).is_empty()
             && let Err(error) = self.umount(&["--force"])
         {
             eprintln!("{}: {error}", self.dir.display());
+            cleanup::release(&self.dir);
         }
+        let _ = fs::remove_dir_all(&self.store);
     }
-}
-
-fn child_of(keeper: i32) -> Option<Pid> {
-    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
-}
-
-fn is_mounted(dir: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(1) == dir.to_str())
 }
 
 /// A thread that kills.

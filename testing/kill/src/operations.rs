@@ -20,6 +20,13 @@ pub struct Operation {
     pub act: fn(&Path, u32) -> io::Result<String>,
 }
 
+impl Operation {
+    /// Whether it leaves everything as it was.
+    pub fn only_reads(&self) -> bool {
+        ["open", "read", "readdir|readdirplus", "readlink", "lookup|getattr"].contains(&self.requests)
+    }
+}
+
 fn file(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("file{number}"))
 }

@@ -8,13 +8,20 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// How long a program must have run, for its death not to look like a crash loop, which is slowed down.
+const SETTLED: Duration = Duration::from_millis(1100);
+
 /// Prints the table.
 pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
     println!("| tree | deaths | p50, ms | p99, ms | most, ms |");
     println!("|---|---|---|---|---|");
     for &subject in subjects {
+        let plain = place.plain("plain")?;
+        fs::write(plain.join("file"), "content")?;
         let mounted = place.mount(subject, &["-o", "attr_timeout=0,entry_timeout=0"])?;
-        fs::write(mounted.dir.join("file"), "content")?;
+        if !subject.is_read_only() {
+            fs::write(mounted.dir.join("file"), "content")?;
+        }
         let mut times = (0..deaths).map(|_| felt(&mounted)).collect::<Result<Vec<_>>>()?;
         times.sort_unstable();
         let part = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1].as_secs_f64() * 1e3;
@@ -26,13 +33,16 @@ pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
 
 /// Kills the server and asks for attributes at once.
 fn felt(mounted: &Mounted) -> Result<Duration> {
-    let before = mounted.worker().context("nobody serves")?;
+    if mounted.is_program() {
+        thread::sleep(SETTLED);
+    }
+    let before = mounted.victim().context("nobody serves")?;
     let file = mounted.dir.join("file");
     let killed = Instant::now();
-    ensure!(mounted.kill(Signal::KILL), "nobody to kill");
+    ensure!(mounted.strike(Signal::KILL), "nobody to kill");
     fs::metadata(&file)?;
     // The kernel may hand a request to a process that is dying; the answer that counts is the next one's.
-    while mounted.worker().is_none_or(|now| now == before) {
+    while mounted.victim().is_none_or(|now| now == before) {
         thread::yield_now();
     }
     fs::metadata(&file)?;

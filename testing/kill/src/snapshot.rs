@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a tree holds, in a form in which two trees can be compared.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -19,10 +20,11 @@ pub fn take(dir: &Path) -> Result<Snapshot> {
 }
 
 fn visit(dir: &Path, prefix: &str, snapshot: &mut Snapshot) -> Result<()> {
-    for entry in fs::read_dir(dir)? {
+    for entry in fs::read_dir(dir).with_context(|| format!("listing {}", dir.display()))? {
         let entry = entry?;
         let name = format!("{prefix}{}", entry.file_name().display());
-        let metadata = fs::symlink_metadata(entry.path())?;
+        let metadata =
+            fs::symlink_metadata(entry.path()).with_context(|| entry.path().display().to_string())?;
         snapshot.insert(name.clone(), describe(&entry.path(), &metadata)?);
         if metadata.is_dir() {
             visit(&entry.path(), &format!("{name}/"), snapshot)?;
@@ -54,7 +56,10 @@ fn describe(path: &Path, metadata: &Metadata) -> Result<String> {
 
 fn xattrs(path: &Path) -> Result<String> {
     let mut names = vec![0; 4096];
-    let len = llistxattr(path, &mut names)?;
+    let len = match llistxattr(path, &mut names) {
+        Err(Errno::OPNOTSUPP) => 0,
+        listed => listed?,
+    };
     let mut found = Vec::new();
     for name in names[..len].split(|&byte| byte == 0).filter(|name| name.starts_with(b"user.")) {
         let mut value = vec![0; 4096];
