@@ -109,29 +109,42 @@ impl Turn<'_> {
         if op.kill_setid || (self.caller.uid != 0 && !op.cached) {
             self.clear_set_id(op.node, node).await?;
         }
-        data.truncate((self.life.max_io.min(self.life.agreed.max_write)) as usize);
         let mut flags = WriteFlags::empty();
         flags.set(WriteFlags::CACHE, op.cached);
         flags.set(WriteFlags::KILL_SUIDGID, op.kill_setid);
-        let args = fuse::WriteIn {
-            fh,
-            offset,
-            size: u32::try_from(data.len()).unwrap_or(u32::MAX),
-            write_flags: flags.bits(),
-            lock_owner: 0,
-            flags: open.flags.bits(),
-        };
-        let message = Message::new(Opcode::Write, node).with(&args.encode()).data(data.clone());
-        let size = fuse::WriteOut::decode(&self.change(message).await?)?.0.size as usize;
-        if size > data.len() {
-            return Err(decode::wrong("that it wrote more than it was given").into());
+        let mut done = 0;
+        // Programs may want small pieces: a page at a time before `BIG_WRITES`.
+        while done < data.len() || done == 0 {
+            let piece = data.slice(done..data.len().min(done + self.life.agreed.max_write as usize));
+            let whole = piece.len();
+            let args = fuse::WriteIn {
+                fh,
+                offset: offset.saturating_add(done as u64),
+                size: u32::try_from(whole).unwrap_or(u32::MAX),
+                write_flags: flags.bits(),
+                lock_owner: 0,
+                flags: open.flags.bits(),
+            };
+            let message = Message::new(Opcode::Write, node).with(&args.encode()).data(piece);
+            let size = match self.change(message).await {
+                Ok(body) => fuse::WriteOut::decode(&body)?.0.size as usize,
+                Err(Fault::Failed(_)) if done > 0 => break,
+                Err(fault) => return Err(fault),
+            };
+            if size > whole {
+                return Err(decode::wrong("that it wrote more than it was given").into());
+            }
+            done += size;
+            if size < whole || whole == 0 {
+                break;
+            }
         }
-        data.truncate(size);
+        data.truncate(done);
         let full = self.shared.writes.keep(open.node, Kept { handle: open.handle, offset, data });
         if let Some(node) = full {
             self.commit(node).await?;
         }
-        Ok(Count(size as u64))
+        Ok(Count(done as u64))
     }
 
     /// Clears the set-id bits that writing and truncating clear, for a program that leaves it to the kernel

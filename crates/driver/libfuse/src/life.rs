@@ -46,7 +46,7 @@ pub(crate) struct Life {
     pub(crate) epoch: Epoch,
     pub(crate) conn: Arc<Conn>,
     pub(crate) agreed: InitOut,
-    /// The most bytes of one read or write.
+    /// The most bytes of one read. Writes are cut to what was agreed.
     pub(crate) max_io: u32,
     pub(crate) mounted: Mounted,
     processes: Processes,
@@ -87,8 +87,7 @@ impl Life {
         };
         let max_read =
             option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
-        let max_io =
-            agreed.max_write.min(pages).min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
+        let max_io = pages.min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
         Ok(Life { epoch, conn, agreed, max_io, mounted, processes })
     }
 

@@ -66,7 +66,7 @@ pub(crate) fn risk(program: &std::path::Path) -> Option<String> {
     caches.then(|| {
         format!(
             "{name} keeps changes in a cache of its own and writes them back late, in any order: when it is killed, \
-             what it has acknowledged is lost and its image may need e2fsck; -o unsafe-cache accepts that"
+             what it has acknowledged is lost and its image may need e2fsck; --opt unsafe-cache (mount: -o unsafe-cache) accepts that"
         )
     })
 }
