@@ -342,7 +342,7 @@ impl Turn<'_> {
                     let path = self.shared.nodes.path(node);
                     return Err(Errno::EIO.because(format!("{path:?}: a short write")).into());
                 }
-                offset += size as u64;
+                offset = offset.saturating_add(size as u64);
             }
         }
         Ok(())

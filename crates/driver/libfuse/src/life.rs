@@ -7,7 +7,7 @@ use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
 use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
-use outrigger_proto_fuse::{InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode, WriteIn};
+use outrigger_proto_fuse::{InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ impl Life {
         let limit = message_max.min(MOST_IO as usize + ARGUMENTS);
         let ends = Ends { socket, watch: processes.ended().ok() };
         let conn = Conn::new(ends, limit, options.restart_on_hang, on_notice)?;
-        let room = u32::try_from(limit.saturating_sub(ARGUMENTS)).unwrap_or(MOST_IO);
+        let room = u32::try_from(limit.saturating_sub(ARGUMENTS)).unwrap_or(MOST_IO) / PAGE * PAGE;
         let agreed = match init(&conn, room, runtime, options.start_timeout) {
             Ok(agreed) => agreed,
             Err(error) => {
@@ -210,9 +210,8 @@ fn init(conn: &Conn, room: u32, runtime: &dyn Runtime, within: Duration) -> Resu
     }
     agreed.minor = agreed.minor.min(MINOR);
     agreed.flags &= offer().flags;
-    let small = WriteIn::SIZE as u32 + PAGE;
     agreed.max_write = match agreed.flags.contains(InitFlags::BIG_WRITES) {
-        true => agreed.max_write.clamp(PAGE, room.max(small)),
+        true => agreed.max_write.clamp(PAGE, room.max(PAGE)),
         false => PAGE,
     };
     Ok(agreed)
