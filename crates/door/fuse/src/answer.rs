@@ -231,7 +231,7 @@ impl View {
         }
         let mut forgotten = Vec::new();
         for DirentPlus { cookie, name, entry } in entries {
-            let kind = entry.attr.kind().dirent_type().into();
+            let kind = FileKind::of_mode(entry.attr.mode).map_or(0, |kind| kind.dirent_type().into());
             let raw = Dirent { ino: entry.attr.ino, off: *cookie, kind, name: name.as_bytes() };
             fits = fits && buf.push_plus(&raw, &self.entry(entry));
             if !fits && entry.node != Node(0) {
