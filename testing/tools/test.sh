@@ -73,9 +73,12 @@ suite_kill() {
         return
     fi
     check kill-build 1200 cargo build "${lock[@]}" -p outrigger -p outrigger-kill
-    check kill-table4 600 "$program" table4 --rounds 6
-    check kill-table5 600 "$program" table5 --deaths 25
-    check kill-recovery 120 "$program" recovery --deaths 50
+    check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
+    check kill-table5 600 "$program" table5 --subject local --subject mem --deaths 25
+    check kill-recovery 120 "$program" recovery --subject local --subject mem --deaths 50
+    check kill-programs 300 "$program" table4 --subject bindfs --subject sshfs --rounds 2 \
+        --operation create --operation mkdir --operation rename --operation append --operation unlink --operation readdir
+    check kill-frozen 120 "$program" frozen
 }
 
 suite_posix() {

@@ -3,7 +3,11 @@
 //!
 //! The tables are those of the Re-FUSE paper (EuroSys 2011): [`table4`] one operation and one point of death at a time,
 //! [`table5`] random deaths under loads, [`recovery`] how long a death is felt. Each prints a table and fails when any
-//! result or any tree differs from the undisturbed one.
+//! result or any tree differs from the undisturbed one. [`frozen`] prints what a server that stops answering does to
+//! those who use it.
+//!
+//! Our own workers are compared with a plain directory. Programs that know nothing of us differ from one by nature, so
+//! each is compared with itself, mounted without us. What is not installed is `SKIPPED`.
 //!
 //! Limits: needs root and Linux 6.9.
 #![forbid(unsafe_code)]
@@ -22,6 +26,7 @@ mod table4;
 mod table5;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use mounted::{Place, Subject};
 use std::path::PathBuf;
@@ -48,12 +53,18 @@ enum Table {
         /// How often each operation is done at each point.
         #[arg(long, default_value_t = 64)]
         rounds: u32,
+        /// Only these operations, as the table calls them.
+        #[arg(long, value_parser = PossibleValuesParser::new(operations::ALL.iter().map(|one| one.name)))]
+        operation: Vec<String>,
     },
     /// Random deaths during loads.
     Table5 {
         /// Deaths in each load.
         #[arg(long, default_value_t = 100)]
         deaths: u32,
+        /// Only these loads.
+        #[arg(long, value_parser = PossibleValuesParser::new(loads::ALL.iter().map(|one| one.name)))]
+        load: Vec<String>,
     },
     /// From a death to the next answer.
     Recovery {
@@ -85,10 +96,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     subjects.retain(|subject| subject.is_here());
     let subjects = &subjects;
-    match arguments.table {
-        Table::Table4 { rounds } => table4::run(&place, subjects, rounds),
-        Table::Table5 { deaths } => table5::run(&place, subjects, deaths),
-        Table::Recovery { deaths } => recovery::run(&place, subjects, deaths),
+    match &arguments.table {
+        Table::Table4 { rounds, operation } => table4::run(&place, subjects, operation, *rounds),
+        Table::Table5 { deaths, load } => table5::run(&place, subjects, load, *deaths),
+        Table::Recovery { deaths } => recovery::run(&place, subjects, *deaths),
         Table::Frozen => frozen::run(&place),
     }
 }

@@ -54,14 +54,15 @@ struct Cell {
 }
 
 /// Prints the table; false when anything was wrong.
-pub fn run(place: &Place, subjects: &[Subject], rounds: u32) -> Result<bool> {
+pub fn run(place: &Place, subjects: &[Subject], only: &[String], rounds: u32) -> Result<bool> {
     let mut good = true;
     for &subject in subjects {
         let points = if subject.program().is_some() { OF_PROGRAMS } else { OF_WORKERS };
         let titles: String = points.iter().map(|point| format!(" {} |", point.title())).collect();
         println!("| {subject} |{titles}\n|---|{}", "---|".repeat(points.len()));
         let (mut fired, mut wrong) = (0, 0);
-        for operation in ALL {
+        for operation in ALL.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.name))
+        {
             let mut row = format!("| {} |", operation.name);
             for &point in points {
                 if subject.is_read_only() && !operation.only_reads() {

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// Prints the table; false when anything was wrong.
-pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
+pub fn run(place: &Place, subjects: &[Subject], only: &[String], deaths: u32) -> Result<bool> {
     println!(
         "| load | tree | deaths survived | runs | undisturbed, s | each run, s | descriptors, KiB: before, after |"
     );
     println!("|---|---|---|---|---|---|---|");
     let mut good = true;
-    for load in ALL {
+    for load in ALL.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.name)) {
         for &subject in subjects.iter().filter(|subject| !subject.is_read_only()) {
             let expected = undisturbed(place, subject, load)
                 .with_context(|| format!("{} on undisturbed {subject}", load.name))?;
