@@ -68,6 +68,8 @@
 //! * [`Local::open`] sets the umask of the process to 0: requests carry final modes.
 //! * Locks are not served. A kernel then keeps those of its own clients, with all rules of POSIX, but programs that work
 //!   in the directory beside the door do not see them.
+//! * Where handles are used, closing a file asks for nothing: a delayed write error of a network file system mounted below
+//!   the directory shows at fsync(2) only.
 //! * Two files on different mounts below the directory may show the same inode number; their nodes differ.
 //! * With `xdev=off` mounts below the directory are not seen at all: the driver works on a copy of its mount.
 //! * ioctl(2) knows the attribute flags of chattr(1) (`FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`).

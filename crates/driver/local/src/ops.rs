@@ -103,6 +103,10 @@ impl BlockingDriver for Local {
         if !self.options.xattr {
             ops = ops.without(XATTR);
         }
+        if self.tree.is_persistent() {
+            // These file systems have nothing to tell when a file is closed, and a door can spare the question.
+            ops = ops.without(OpSet::of(&[OpCode::Flush]));
+        }
         let identity = if self.tree.is_persistent() { Identity::Persistent } else { Identity::ByPath };
         Abilities {
             identity,
