@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Other processes, as /proc shows them.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// The children of a process, whichever of its threads made them.
+pub fn children(pid: i32) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let numbers = lists.flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>());
+    numbers.flatten().filter_map(Pid::from_raw).collect()
+}
+
+/// Its children, their children and so on.
+pub fn descendants(pid: i32) -> Vec<Pid> {
+    let mut found = children(pid);
+    let mut next = 0;
+    while let Some(one) = found.get(next) {
+        found.extend(children(one.as_raw_nonzero().get()));
+        next += 1;
+    }
+    found
+}
+
+/// The processes that were given this argument.
+pub fn with_argument(argument: &str) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw));
+    let given = |pid: &Pid| {
+        let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+        line.split(|&byte| byte == 0).any(|word| word == argument.as_bytes())
+    };
+    numbers.filter(given).collect()
+}
+
+/// The name and the state of a process; `Z` has ended and was not waited for.
+pub fn name_and_state(pid: Pid) -> Option<(String, char)> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let (head, tail) = stat.rsplit_once(") ")?;
+    let (_, name) = head.split_once('(')?;
+    Some((name.to_owned(), tail.chars().next()?))
+}
+
+/// Waits so long for the end of processes. Whether all have ended.
+pub fn wait(pids: &[Pid], within: Duration) -> bool {
+    let open = |pid: &Pid| pidfd_open(*pid, PidfdFlags::empty()).ok();
+    pids.iter().filter_map(open).all(|process| ends(&process, within))
+}
+
+fn ends(process: &OwnedFd, within: Duration) -> bool {
+    let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut fds, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+/// Sends a signal that ends, and waits until it has. False when the process had ended before.
+pub fn end(pid: Pid, signal: Signal) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    if ends(&process, Duration::ZERO) || pidfd_send_signal(&process, signal).is_err() {
+        return false;
+    }
+    // A program may handle all signals but one.
+    if !ends(&process, Duration::from_secs(1)) {
+        let _ = kill_process(pid, Signal::KILL);
+        ends(&process, Duration::from_secs(10));
+    }
+    true
+}
