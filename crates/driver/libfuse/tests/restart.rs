@@ -283,3 +283,25 @@ fn a_program_that_hangs_is_started_again_when_asked_for() {
     fs.mkdir(Path::new("once"), 0o755).unwrap();
     assert_eq!(relay.programs(), 2);
 }
+
+/// Kills the program at moments that have nothing to do with its requests, while the same work is done again and again.
+#[test]
+fn deaths_at_any_moment_go_unnoticed() {
+    if !has_bindfs() {
+        return;
+    }
+    let (log, left, _) = run(&BINDFS, None);
+    for seed in 0..10 {
+        let dir = tempfile::tempdir().unwrap();
+        let change = |relay: &mut Relay| relay.now_and_then = Some(seed * 1000);
+        let (fs, relay) = start(&BINDFS, dir.path(), Options::default(), change);
+        let mut seen = Log(String::new());
+        work(&fs, &mut seen);
+        fs.close_all();
+        drop(fs);
+        let mut remains = String::new();
+        tree(&dir.path().join("store"), "", &mut remains);
+        assert_eq!((seen.0, remains), (log.clone(), left.clone()), "seed {seed}");
+        assert!(relay.programs() > 1, "seed {seed}: nothing died");
+    }
+}

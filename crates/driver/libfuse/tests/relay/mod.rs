@@ -35,6 +35,8 @@ pub struct Relay {
     pub silent: Option<&'static [u8]>,
     /// The same, for the first program only.
     pub hang: Option<&'static [u8]>,
+    /// Kills each program some time after so many replies, drawn from this seed.
+    pub now_and_then: Option<u64>,
     programs: AtomicU64,
     /// Kills the program as it is.
     killer: Box<dyn Fn() + Send + Sync>,
@@ -55,6 +57,7 @@ impl Relay {
             poison: None,
             silent: None,
             hang: None,
+            now_and_then: None,
             programs: AtomicU64::new(0),
             killer,
             seen: AtomicU64::new(0),
@@ -123,11 +126,19 @@ impl Relay {
         between.hang_up();
     }
 
-    fn replies_pass(&self, between: &Between) {
+    fn replies_pass(self: &Arc<Self>, between: &Between) {
+        let last = self.now_and_then.map(|seed| fastrand::Rng::with_seed(seed + self.programs()).u64(15..60));
+        let mut replies = 0;
         let mut buffer = vec![0; 2 << 20];
         while let Ok((_, length @ 1..)) = recv(&between.far, &mut buffer[..], RecvFlags::empty()) {
             let message = &buffer[..length];
             let unique = u64::from_ne_bytes(message[8..16].try_into().unwrap());
+            replies += 1;
+            if Some(replies) == last {
+                // Not here, so that the program is anywhere when it dies.
+                let relay = Arc::clone(self);
+                thread::spawn(move || (relay.killer)());
+            }
             if unique != 0 && unique == self.dropped.load(SeqCst) {
                 return self.die(between);
             }
