@@ -340,7 +340,8 @@ impl Mounted {
                 thread::sleep(pause.mul_f64(random.f64()));
                 let victim = server.victim();
                 let signal = if random.bool() { Signal::KILL } else { Signal::SEGV };
-                if victim != last && victim.is_some_and(|victim| processes::end(victim, signal)) {
+                // One that has just been started may get away once, before it catches its signals.
+                if victim.is_some_and(|victim| processes::end(victim, signal)) && victim != last {
                     killed += 1;
                     last = victim;
                 }

@@ -172,9 +172,17 @@ impl Turn<'_> {
         if let Some(node) = self.must_hide(op.dir, &op.name)
             && self.hide(op.dir, &op.name, node).await?
         {
-            return Ok(());
+            return self.remove_if_closed(node).await;
         }
         self.remove(Opcode::Unlink, op.dir, &op.name).await
+    }
+
+    /// A file that is hidden may have been closed meanwhile, by somebody who saw no hidden name yet.
+    async fn remove_if_closed(&mut self, node: Node) -> Result<(), Fault> {
+        match self.shared.nodes.use_of(node).0 {
+            true => Ok(()),
+            false => self.remove_hidden().await,
+        }
     }
 
     pub(crate) async fn rmdir(&mut self, op: &RmDir) -> Result<(), Fault> {
