@@ -38,8 +38,8 @@ const UPGRADE: i32 = 77;
 const PANICKED: i32 = 101;
 /// The signal by which a worker tells that the mount is there.
 const READY_SIGNAL: i32 = libc::SIGUSR1;
-/// How often the keeper looks for a hanging worker.
-const TICK: Duration = Duration::from_millis(250);
+/// How often the keeper looks for a worker that hangs, at least.
+const TICK: Duration = Duration::from_secs(1);
 /// Deaths in a row, without an answer in between, that are repaired at once: a poisonous request has then been found.
 const AT_ONCE: u32 = 4;
 /// The first pause after that; each further one is twice as long.
@@ -68,9 +68,16 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
     block_signals();
     name_process(c"outrigger-keep");
     loop {
-        keeper.start(worker)?;
-        let status = keeper.attend();
-        match keeper.judge(status) {
+        let verdict = match keeper.start(worker) {
+            Ok(()) => {
+                let status = keeper.attend();
+                keeper.judge(status)
+            }
+            Err(error) if keeper.state.phase() == Phase::Starting => return Err(error),
+            // Memory is short at times, above all when a worker was killed for it.
+            Err(_) => keeper.again(false),
+        };
+        match verdict {
             Verdict::Over(code) => return Ok(code),
             Verdict::Upgrade => keeper.execute(),
             Verdict::Again(pause) => keeper.pause(pause),
@@ -159,10 +166,12 @@ impl Keeper {
 
     /// Waits until the worker ends, and does what signals and time demand. Gives its status as waitpid(2) does.
     fn attend(&mut self) -> i32 {
-        let mut crashing = 0;
+        let tick =
+            self.manager.as_ref().and_then(|manager| manager.watchdog).map_or(TICK, |half| half.min(TICK));
+        let mut crashing = Duration::ZERO;
         self.hung = 0;
         loop {
-            match next_signal(TICK) {
+            match next_signal(tick) {
                 Some(READY_SIGNAL) => self.mount_is_ready(),
                 Some(libc::SIGCHLD) | None => {}
                 Some(signal) => self.forward(signal),
@@ -175,8 +184,8 @@ impl Keeper {
                 self.forward(libc::SIGKILL);
             }
             self.tell_alive();
-            crashing = if self.state.get(at::CRASHED) != 0 { crashing + 1 } else { 0 };
-            if crashing > CRASHING.as_millis() / TICK.as_millis() {
+            crashing = if self.state.get(at::CRASHED) != 0 { crashing + tick } else { Duration::ZERO };
+            if crashing > CRASHING {
                 self.forward(libc::SIGKILL);
             }
         }
@@ -279,6 +288,11 @@ impl Keeper {
         state.set(at::DIED_AT, wall());
         state.set(at::DIED_MONOTONIC, monotonic());
         let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
+        self.again(progress)
+    }
+
+    /// Whether and when to try again, after a worker that made progress or not.
+    fn again(&mut self, progress: bool) -> Verdict {
         self.in_a_row = if progress { 1 } else { self.in_a_row + 1 };
         match self.in_a_row {
             GIVEN_UP.. => Verdict::Over(1),
@@ -316,9 +330,12 @@ impl Keeper {
         // SAFETY: both are NUL-terminated and end with a null pointer, and live until the call returns.
         unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
         eprintln!("outrigger: cannot execute {}: {}", program.to_string_lossy(), io::Error::last_os_error());
+        // SAFETY: as above.
+        unsafe { std::env::remove_var(STATE) };
         for number in self.state.held() {
             stays_open(number, false);
         }
+        let _ = std::env::set_current_dir("/");
     }
 }
 

@@ -359,3 +359,29 @@ fn lock_out(lock: Option<Lock>) -> fuse::FileLock {
     };
     fuse::FileLock { start, end, kind: kind.cast_unsigned(), pid }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::{Generation, Name, OpSet};
+
+    #[test]
+    fn a_listed_name_of_unknown_kind_is_not_called_a_regular_file() {
+        let view = View::new(&Options::default(), &Abilities::new("test", "", OpSet::all()));
+        let entry = |mode| Entry {
+            node: Node(0),
+            generation: Generation(0),
+            attr: Attr { mode, ..Attr::default() },
+            entry_ttl: Ttl::NEVER,
+            attr_ttl: Ttl::NEVER,
+        };
+        for (mode, kind) in [(0, 0), (libc::S_IFDIR | 0o755, libc::DT_DIR), (libc::S_IFREG, libc::DT_REG)] {
+            let name = Name::try_from("name").unwrap();
+            let listed = DirentPlus { cookie: 7, name, entry: entry(mode) };
+            let mut out = Vec::new();
+            view.dirents_plus(Listing { node: 1, from: DOT_DOT, size: 4096 }, &[listed], &mut out);
+            // struct fuse_direntplus: 128 bytes of entry, inode number, offset, length of the name, type.
+            assert_eq!(out[148..152], u32::from(kind).to_ne_bytes(), "mode {mode:o}");
+        }
+    }
+}
