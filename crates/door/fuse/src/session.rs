@@ -169,10 +169,11 @@ impl Session {
         if !negotiated.has(InitFlags::HAS_RESEND) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let session = Self::start(Device::from_fd(fd), None, service, runtime, options, Some(negotiated))?;
-        let message = Notification::Resend.encode();
-        session.shared.device.send(&[IoSlice::new(&message)])?;
-        Ok(session)
+        let device = Device::from_fd(fd);
+        // Before anybody reads: the kernel would send again what a reader of ours has just taken, and it would be done
+        // twice.
+        device.send(&[IoSlice::new(&Notification::Resend.encode())])?;
+        Self::start(device, None, service, runtime, options, Some(negotiated))
     }
 
     fn start(
