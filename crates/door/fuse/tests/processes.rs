@@ -6,6 +6,8 @@ mod support;
 
 use outrigger_core::Inline;
 use outrigger_door_fuse::{Force, Negotiated, Options, Session, mount, unmount};
+use outrigger_proto_fuse::{InitFlags, InitOut};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -94,6 +96,36 @@ fn a_killed_server_is_replaced_unnoticed() {
     // A process that another test has just forked holds our open files until it executes its program.
     within(|| unmount(&dir, Force::No, DEADLINE).is_ok());
     assert!(session.wait_timeout(DEADLINE).is_some());
+}
+
+#[test]
+fn a_successor_asks_for_what_was_lost_before_it_reads() {
+    let agreed = InitOut {
+        minor: 45,
+        flags: InitFlags::HAS_RESEND | InitFlags::INIT_EXT,
+        max_write: 1 << 20,
+        ..InitOut::default()
+    };
+    let agreed = Negotiated::from_bytes(&agreed.encode()).unwrap();
+    let socket = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (ours, kernel) = socketpair(socket.0, socket.1, socket.2, None).unwrap();
+    // A request waits already, so that whoever reads has something to answer at once: GETATTR of the root.
+    let mut request = vec![0; 56];
+    request[..4].copy_from_slice(&56_u32.to_ne_bytes());
+    request[4..8].copy_from_slice(&3_u32.to_ne_bytes());
+    request[8..16].copy_from_slice(&2_u64.to_ne_bytes());
+    request[16..24].copy_from_slice(&1_u64.to_ne_bytes());
+    rustix::io::write(&kernel, &request).unwrap();
+    let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
+    let _session = Session::resume(ours, agreed, service, runtime(), Options::default()).unwrap();
+    let said = limited(move || {
+        let mut said = [0; 4096];
+        let len = rustix::io::read(&kernel, &mut said[..]).unwrap();
+        said[..len].to_vec()
+    });
+    assert_eq!(said.len(), 16, "a header alone");
+    assert_eq!(said[4..8], 7_i32.to_ne_bytes(), "FUSE_NOTIFY_RESEND");
+    assert_eq!(said[8..16], [0; 8], "not a reply");
 }
 
 /// Mounts, uses and unmounts as whoever it runs as.
