@@ -30,6 +30,10 @@ const SYS_LISTXATTRAT: libc::c_long = 465;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountId(i32);
 
+/// How often a handle is tried again while the kernel says `ENOMEM`: it also does while it is giving the inode number of
+/// a removed file to a new one (iget_locked answers nothing for an inode that is being created).
+const BEING_MADE: usize = 100;
+
 impl FileHandle {
     /// A handle of the file system's type `kind` with this content; at most 32 words are kept.
     #[cfg(test)]
@@ -62,6 +66,16 @@ impl FileHandle {
     /// # Errors
     /// Those of open_by_handle_at(2): `ESTALE` when the file is gone, `EPERM` without `CAP_DAC_READ_SEARCH`.
     pub(crate) fn open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
+        for _ in 0..BEING_MADE {
+            match self.try_open(mount, flags) {
+                Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => std::thread::yield_now(),
+                result => return result,
+            }
+        }
+        self.try_open(mount, flags)
+    }
+
+    fn try_open(&self, mount: BorrowedFd<'_>, flags: OFlags) -> io::Result<OwnedFd> {
         let mut handle = *self;
         let flags = (flags | OFlags::CLOEXEC).bits() as libc::c_int;
         // SAFETY: `handle` has the layout of `struct file_handle`, and `bytes` never exceeds its room: the
