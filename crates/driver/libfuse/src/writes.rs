@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn too_much_is_told() {
-        let writes = Writes::new(5);
-        assert_eq!(writes.keep(Node(5), kept(1, 0, b"abc")), None);
+        let writes = Writes::new(6);
+        assert_eq!(writes.keep(Node(5), kept(1, 0, b"abcd")), None);
         assert_eq!(writes.keep(Node(6), kept(2, 0, b"hi")), None);
         assert_eq!(writes.keep(Node(6), kept(2, 2, b"j")), Some(Node(5)));
         writes.committed(Node(5), Handle(1), 1);
