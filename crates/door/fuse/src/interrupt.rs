@@ -10,19 +10,30 @@ use std::fs;
 
 /// Bit of SIGKILL in a signal mask. The kernel adds it to every thread of a process that a fatal signal ends.
 const KILL: u64 = 1 << (libc::SIGKILL - 1);
+/// Among the flags in /proc/PID/stat: the thread is on its way out (PF_EXITING of the kernel).
+const EXITING: u64 = 4;
+/// The signal in an exit code, as in wait(2).
+const SIGNAL: u64 = 0x7f;
 
 /// Whether a signal of any kind ends this request.
 pub(crate) fn is_interruptible(opcode: u32) -> bool {
     opcode == Opcode::Setlkw as u32
 }
 
-/// Whether the thread is about to end or gone. A thread we cannot see, with number zero, counts as alive.
+/// Whether a request may be the last thing its thread does. The kernel closes the files of a dying program and waits
+/// for the answers, but interrupts nothing any more.
+pub(crate) fn may_outlive_its_thread(opcode: u32) -> bool {
+    opcode == Opcode::Flush as u32
+}
+
+/// Whether the thread is ended by a signal, or gone. A thread we cannot see, with number zero, counts as alive.
 pub(crate) fn is_dying(thread: u32) -> bool {
     if thread == 0 {
         return false;
     }
-    match fs::read_to_string(format!("/proc/{thread}/status")) {
-        Ok(status) => has_kill(&status),
+    let about = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}"));
+    match about("status") {
+        Ok(status) => has_kill(&status) || about("stat").is_ok_and(|stat| was_killed(&stat)),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
@@ -35,9 +46,31 @@ fn has_kill(status: &str) -> bool {
     })
 }
 
+/// Whether the thread is exiting because of a signal, from flags and exit code (proc_pid_stat(5)). One that ends by
+/// itself waits for its files like any other.
+fn was_killed(stat: &str) -> bool {
+    // The name in parentheses may contain anything; state is the first field behind it, the third of all.
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
+    field(9).is_some_and(|flags| flags & EXITING != 0) && field(52).is_some_and(|code| code & SIGNAL != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_ended_by_a_signal_is_told_from_one_that_ends_by_itself() {
+        let stat = |name: &str, flags: u64, code: u64| {
+            let between = "0 ".repeat(42);
+            format!("7 ({name}) D 1 2 3 4 5 {flags} {between}{code}\n")
+        };
+        assert!(was_killed(&stat("cat", 0x40_0104, 2)));
+        assert!(was_killed(&stat("c) D 1 (t", 4, 9)));
+        assert!(!was_killed(&stat("cat", 0x40_0100, 9)), "alive");
+        assert!(!was_killed(&stat("cat", 4, 0)) && !was_killed(&stat("cat", 4, 0x100)), "exit(0), exit(1)");
+        assert!(!was_killed("") && !was_killed("7 (cat) D 1"));
+    }
 
     #[test]
     fn pending_kills_are_seen() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests in flight: the context each runs in, and how an interrupt finds it.
-use crate::interrupt::{is_dying, is_interruptible};
+use crate::interrupt::{is_dying, is_interruptible, may_outlive_its_thread};
 use outrigger_core::{Cancel, Credentials, Cx, Node};
 use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -183,17 +183,17 @@ impl Slots {
         Interrupted::Unknown
     }
 
-    /// Gives up requests whose programs have begun to die after an ignored signal. True while there are programs to
-    /// look after.
+    /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
+    /// program. True while there are programs to look after.
     pub(crate) fn patrol(&self) -> bool {
         let mut waiting = false;
         for live in lock(&self.lives).iter() {
-            let mut about = lock(&live.about);
-            if !about.signalled || live.request.load(Ordering::Acquire) == 0 {
+            let about = lock(&live.about);
+            let watched = about.signalled || may_outlive_its_thread(about.opcode);
+            if !watched || about.cancel.is_raised() || live.request.load(Ordering::Acquire) == 0 {
                 continue;
             }
             if about.is_given_up() {
-                about.signalled = false;
                 about.cancel.raise();
             } else {
                 waiting = true;

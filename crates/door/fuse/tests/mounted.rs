@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use support::tree::{Habits, HostFile, Tree, Trouble};
@@ -191,6 +192,30 @@ fn a_killed_program_gets_away() {
     }
     // The driver that cares has finished; the deaf one is still shown.
     within(|| fixture.session.status().in_flight.len() == 2);
+}
+
+#[test]
+fn a_killed_program_gets_away_from_the_flush_of_its_open_files() {
+    if !can_mount() {
+        return;
+    }
+    let (service, _gate) = Trouble::new(Tree::new(Habits::default()), runtime());
+    let fixture = Fixture::new(Arc::clone(&service) as _, "");
+    let path = fixture.path("f");
+    limited(move || fs::write(path, "x").unwrap());
+    // A signal to the process stays pending while it ends, so the kernel interrupts FLUSH. One to the thread does not.
+    for (call, signal) in [(libc::SYS_kill, libc::SIGINT), (libc::SYS_tkill, libc::SIGKILL)] {
+        service.frozen.store(false, Ordering::SeqCst);
+        let file = File::open(fixture.path("f")).unwrap();
+        let mut child = Command::new("sleep").arg("infinity").stdin(file).spawn().unwrap();
+        service.frozen.store(true, Ordering::SeqCst);
+        // SAFETY: sends a signal to our own child, which is not reaped before.
+        assert_eq!(unsafe { libc::syscall(call, child.id(), signal) }, 0);
+        let status = limited(move || child.wait().unwrap());
+        assert_eq!(status.signal(), Some(signal));
+        assert_eq!(fixture.session.wait_timeout(Duration::ZERO), None, "ended by cutting the mount off");
+    }
+    assert!(fixture.count("flush") > 2, "the deaf driver was asked");
 }
 
 extern "C" fn ignore(_: libc::c_int) {}

@@ -14,6 +14,7 @@ use outrigger_core::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 use std::task::Poll;
 
@@ -422,17 +423,22 @@ impl Barrier {
 /// * `deaf`: never answered
 /// * `stuck`: blocks the calling thread until the barrier opens
 /// * `panic`, `lost`: panics at once, or later
+///
+/// While it is frozen, it never answers FLUSH.
 pub struct Trouble {
     tree: Inline<Tree>,
     gate: Mutex<Option<mpsc::Receiver<()>>>,
     pub barrier: Barrier,
+    pub frozen: AtomicBool,
 }
 
 impl Trouble {
     pub fn new(tree: Tree, runtime: Arc<dyn Runtime>) -> (Arc<Self>, mpsc::Sender<()>) {
         let (sender, receiver) = mpsc::channel();
         let gate = Mutex::new(Some(receiver));
-        (Arc::new(Self { tree: Inline::new(tree, runtime), gate, barrier: Barrier::default() }), sender)
+        let tree = Inline::new(tree, runtime);
+        let (barrier, frozen) = (Barrier::default(), AtomicBool::new(false));
+        (Arc::new(Self { tree, gate, barrier, frozen }), sender)
     }
 }
 
@@ -440,6 +446,7 @@ impl Service for Trouble {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
         let name = match &request {
             Request::Lookup(lookup) => lookup.name.to_vec(),
+            Request::Flush(_) if self.frozen.load(Ordering::SeqCst) => b"deaf".to_vec(),
             _ => Vec::new(),
         };
         match &name[..] {
