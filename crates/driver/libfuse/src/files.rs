@@ -37,7 +37,7 @@ impl Turn<'_> {
             if !flags.contains(OpenFlags::TRUNC) {
                 self.empty(op.node, node).await?;
             }
-            self.shared.writes.cut(op.node, 0);
+            self.was_cut(op.node, 0);
         }
         Ok(opened(&open, decode::how(out.open_flags)))
     }
@@ -52,8 +52,14 @@ impl Turn<'_> {
         let valid = fuse::SetattrValid::SIZE.bits();
         let args = fuse::SetattrIn { valid, ..fuse::SetattrIn::default() };
         self.change(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;
-        self.shared.writes.cut(node, 0);
+        self.was_cut(node, 0);
         Ok(())
+    }
+
+    /// The program has cut `node` to `size`.
+    pub(crate) fn was_cut(&self, node: Node, size: u64) {
+        self.shared.writes.cut(node, size);
+        self.shared.nodes.cut(node, size);
     }
 
     pub(crate) async fn read(&mut self, op: &Read) -> Result<Payload, Fault> {
@@ -112,6 +118,8 @@ impl Turn<'_> {
         let mut flags = WriteFlags::empty();
         flags.set(WriteFlags::CACHE, op.cached);
         flags.set(WriteFlags::KILL_SUIDGID, op.kill_setid);
+        let (size, written) = self.shared.nodes.ends(open.node);
+        let ended = *self.trial.size_before.get_or_insert(size.max(written));
         let mut done = 0;
         // Programs may want small pieces: a page at a time before `BIG_WRITES`.
         while done < data.len() || done == 0 {
@@ -128,6 +136,13 @@ impl Turn<'_> {
             let message = Message::new(Opcode::Write, node).with(&args.encode()).data(piece);
             let size = match self.change(message).await {
                 Ok(body) => fuse::WriteOut::decode(&body)?.0.size as usize,
+                Err(fault) if fault.errno() == Some(Errno::EIO) && self.again() => {
+                    let kept = if done > 0 { offset.saturating_add(done as u64) } else { ended.max(written) };
+                    if self.cut_back(open.node, kept, offset.saturating_add(data.len() as u64)).await? {
+                        continue;
+                    }
+                    return Err(fault);
+                }
                 Err(Fault::Failed(_)) if done > 0 => break,
                 Err(fault) => return Err(fault),
             };
@@ -140,11 +155,27 @@ impl Turn<'_> {
             }
         }
         data.truncate(done);
+        self.shared.nodes.written(open.node, offset.saturating_add(done as u64));
         let full = self.shared.writes.keep(open.node, Kept { handle: open.handle, offset, data });
         if let Some(node) = full {
             self.commit(node).await?;
         }
         Ok(Count(done as u64))
+    }
+
+    /// A program may die when it has noted the new end of a file and not yet where its content is (ntfs-3g): what is
+    /// there cannot be read then, nor written. A file that ends within the write that was lost, which ends at `end`, is
+    /// cut to where it ended before, `kept`; false for any other.
+    async fn cut_back(&mut self, node: Node, kept: u64, end: u64) -> Result<bool, Fault> {
+        let theirs = self.theirs(node).await?;
+        let size = self.attrs(node, theirs, fuse::GetattrIn::default()).await?.attr.size;
+        if size <= kept || size > end {
+            return Ok(false);
+        }
+        let valid = fuse::SetattrValid::SIZE.bits();
+        let args = fuse::SetattrIn { valid, size: kept, ..fuse::SetattrIn::default() };
+        self.ask(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;
+        Ok(true)
     }
 
     /// Clears the set-id bits that writing and truncating clear, for a program that leaves it to the kernel

@@ -14,6 +14,15 @@ use outrigger_proto_fuse::Opcode;
 /// What hidden names begin with.
 const PREFIX: &[u8] = b".fuse_hidden_outrigger_";
 
+/// An open file under the name that nobody sees.
+#[derive(Debug, Clone)]
+pub(crate) struct Hidden {
+    pub(crate) node: Node,
+    /// Where it was hidden; it may have been moved since.
+    dir: Node,
+    name: Name,
+}
+
 /// Whether a name looks like one of ours.
 pub(crate) fn is_hidden_name(name: &Name) -> bool {
     name.starts_with(PREFIX)
@@ -36,10 +45,10 @@ impl Turn<'_> {
     /// Renames `name` aside; false when the program cannot.
     pub(crate) async fn hide(&mut self, dir: Node, name: &Name, node: Node) -> Result<bool, Fault> {
         let aside = match &self.trial.hidden {
-            Some((aside, _)) => aside.clone(),
+            Some(hidden) => hidden.name.clone(),
             None => new_name()?,
         };
-        self.trial.hidden = Some((aside.clone(), node));
+        self.trial.hidden = Some(Hidden { node, dir, name: aside.clone() });
         // Judged before it is repeated: libfuse would first move away what has the new name.
         if !(self.again() && self.look(dir, &aside).await?.is_some()) {
             let theirs = self.theirs(dir).await?;
@@ -66,7 +75,7 @@ impl Turn<'_> {
 
     /// Gives a hidden file its name back.
     pub(crate) async fn show_again(&mut self, dir: Node, name: &Name) -> Result<(), Fault> {
-        let Some((aside, node)) = self.trial.hidden.clone() else { return Ok(()) };
+        let Some(Hidden { node, name: aside, .. }) = self.trial.hidden.clone() else { return Ok(()) };
         let theirs = self.theirs(dir).await?;
         let args = fuse::RenameIn { newdir: theirs };
         let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(&aside).name(name);
@@ -79,16 +88,18 @@ impl Turn<'_> {
     }
 
     /// The hidden name of `node`.
-    pub(crate) fn hidden_name(&self, node: Node) -> Option<(Name, Node)> {
+    pub(crate) fn hidden_name(&self, node: Node) -> Option<Hidden> {
         let names = self.shared.nodes.names(node).ok()?;
-        names.into_iter().find(|(_, name)| is_hidden_name(name)).map(|(_, name)| (name, node))
+        let found = names.into_iter().find(|(_, name)| is_hidden_name(name));
+        found.map(|(dir, name)| Hidden { node, dir, name })
     }
 
     /// Removes the hidden file of this request, which nobody has open any more.
     pub(crate) async fn remove_hidden(&mut self) -> Result<(), Fault> {
-        let Some((aside, node)) = self.trial.hidden.clone() else { return Ok(()) };
+        let Some(Hidden { node, dir, name: aside }) = self.trial.hidden.clone() else { return Ok(()) };
+        // A file that is closed and forgotten has no names any more.
         let names = self.shared.nodes.names(node).unwrap_or_default();
-        let Some((dir, _)) = names.into_iter().find(|(_, name)| *name == aside) else { return Ok(()) };
+        let dir = names.into_iter().find(|(_, name)| *name == aside).map_or(dir, |(dir, _)| dir);
         let removed = match self.theirs(dir).await {
             Ok(dir) => self.ask(Message::new(Opcode::Unlink, dir).name(&aside)).await.map(drop),
             Err(fault) => Err(fault),

@@ -7,7 +7,7 @@
 use crate::decode;
 use crate::files::opened;
 use crate::handles::lasting;
-use crate::hidden::{is_hidden_name, new_name};
+use crate::hidden::{Hidden, is_hidden_name, new_name};
 use crate::message::{Fault, Message};
 use crate::turn::{Turn, forget};
 use outrigger_core::ops::{
@@ -20,6 +20,24 @@ use outrigger_proto_fuse::{EntryOut, InitFlags, Opcode};
 
 /// By how much the clocks of the program's store and ours may differ, in seconds.
 const CLOCKS_DIFFER: i64 = 60;
+
+/// What a rename leaves as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Likeness {
+    /// Nothing when the program has no inode numbers but its node's, which change when it is started again.
+    ino: Option<u64>,
+    mode: u32,
+    size: u64,
+    mtime: (u64, u32),
+}
+
+impl Likeness {
+    fn of(out: &EntryOut) -> Self {
+        let attr = &out.attr;
+        let ino = (attr.ino != out.nodeid).then_some(attr.ino);
+        Likeness { ino, mode: attr.mode, size: attr.size, mtime: (attr.mtime, attr.mtimensec) }
+    }
+}
 
 impl Turn<'_> {
     /// An entry as the door gets it.
@@ -120,7 +138,25 @@ impl Turn<'_> {
         let theirs = self.theirs(op.dir).await?;
         let args = fuse::MkdirIn { mode: op.mode, umask: 0 };
         let message = Message::new(Opcode::Mkdir, theirs).with(&args.encode()).name(&op.name);
+        if self.again() {
+            self.remove_unfinished(op).await?;
+        }
         self.make(op.dir, &op.name, message, FileKind::Directory).await
+    }
+
+    /// A program may die between the steps of making a directory, and not know its own work again (gocryptfs): what an
+    /// earlier attempt has made is made anew. If others have put something there, it stays.
+    async fn remove_unfinished(&mut self, op: &MkDir) -> Result<(), Fault> {
+        match self.look(op.dir, &op.name).await {
+            Ok(Some((out, FileKind::Directory))) if self.is_ours(&out) => {}
+            Err(Fault::Lost(lost)) => return Err(lost.into()),
+            _ => return Ok(()),
+        }
+        let theirs = self.theirs(op.dir).await?;
+        match self.ask(Message::new(Opcode::Rmdir, theirs).name(&op.name)).await {
+            Err(Fault::Lost(lost)) => Err(lost.into()),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) async fn symlink(&mut self, op: &SymLink) -> Result<Entry, Fault> {
@@ -169,6 +205,9 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn unlink(&mut self, op: &Unlink) -> Result<(), Fault> {
+        if self.trial.is_done {
+            return self.remove_hidden().await;
+        }
         if let Some(node) = self.must_hide(op.dir, &op.name)
             && self.hide(op.dir, &op.name, node).await?
         {
@@ -179,6 +218,7 @@ impl Turn<'_> {
 
     /// A file that is hidden may have been closed meanwhile, by somebody who saw no hidden name yet.
     async fn remove_if_closed(&mut self, node: Node) -> Result<(), Fault> {
+        self.trial.is_done = true;
         match self.shared.nodes.use_of(node).0 {
             true => Ok(()),
             false => self.remove_hidden().await,
@@ -207,6 +247,9 @@ impl Turn<'_> {
     }
 
     pub(crate) async fn rename(&mut self, op: &Rename) -> Result<(), Fault> {
+        if self.trial.is_done {
+            return self.remove_hidden().await;
+        }
         let nodes = &self.shared.nodes;
         let moved = nodes.get(op.dir, &op.name);
         self.refuse_circle(op, moved)?;
@@ -235,7 +278,10 @@ impl Turn<'_> {
             }
             Err(lost) => return Err(lost),
         }
-        Ok(())
+        match self.trial.hidden {
+            Some(Hidden { node, .. }) => self.remove_if_closed(node).await,
+            None => Ok(()),
+        }
     }
 
     /// Programs rely on the kernel to refuse what would tie a knot; some hang instead.
@@ -260,9 +306,12 @@ impl Turn<'_> {
         }
         if exchange && self.trial.exchange.is_none() {
             let found = self.look(op.dir, &op.name).await?;
-            self.trial.exchange = found.map(|(out, kind)| (out.attr.ino, kind, out.attr.size));
+            self.trial.exchange = found.map(|(out, _)| Likeness::of(&out));
         }
         let known = self.was_there(op.dir, &op.name).await?;
+        if self.trial.replaces.is_none() {
+            self.trial.replaces = self.shared.nodes.last_seen(op.to_dir, &op.to_name);
+        }
         // Judged before it is repeated: a rename that is repeated may first move away what it has moved there.
         if self.again()
             && known
@@ -283,8 +332,26 @@ impl Turn<'_> {
         match self.change(message.name(&op.name).name(&op.to_name)).await {
             // As the kernel has it for a program that knows no flags.
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => Err(Errno::EINVAL.into()),
+            Ok(_) if self.again() && !exchange => self.remove_second_name(op).await,
             result => result.map(drop),
         }
+    }
+
+    /// A program may link the new name and then remove the old one (ntfs-3g), and die in between. To rename one name of a
+    /// file to another name of it does nothing, and succeeds (rename(2)).
+    async fn remove_second_name(&mut self, op: &Rename) -> Result<(), Fault> {
+        if self.trial.replaces != Some(false) {
+            return Ok(());
+        }
+        let Some((old, kind)) = self.look(op.dir, &op.name).await? else { return Ok(()) };
+        let Some((new, _)) = self.look(op.to_dir, &op.to_name).await? else { return Ok(()) };
+        let same = old.nodeid == new.nodeid || (old.attr.ino == new.attr.ino && old.attr.ino != 0);
+        // With fewer links than names the file itself would be removed.
+        if !same || kind == FileKind::Directory || new.attr.nlink < 2 {
+            return Ok(());
+        }
+        let theirs = self.theirs(op.dir).await?;
+        self.ask(Message::new(Opcode::Unlink, theirs).name(&op.name)).await.map(drop)
     }
 
     /// Whether what had the old name before has the new one now.
@@ -293,7 +360,7 @@ impl Turn<'_> {
         let now = self.look(op.to_dir, &op.to_name).await?;
         let old = self.look(op.dir, &op.name).await?;
         let is = |found: &Option<(EntryOut, FileKind)>| {
-            found.as_ref().is_some_and(|(out, kind)| (out.attr.ino, *kind, out.attr.size) == before)
+            found.as_ref().is_some_and(|(out, _)| Likeness::of(out) == before)
         };
         Ok(is(&now) && !is(&old))
     }
@@ -335,7 +402,7 @@ impl Turn<'_> {
             if !self.life.has(InitFlags::ATOMIC_O_TRUNC) {
                 self.empty(entry.node, out.nodeid).await?;
             }
-            self.shared.writes.cut(entry.node, 0);
+            self.was_cut(entry.node, 0);
             entry.attr.size = 0;
         }
         Ok(Created { entry, opened: opened(&open, decode::how(out_open.open_flags)) })
@@ -380,11 +447,11 @@ impl Turn<'_> {
 
     /// A file without a name could not be found again: it gets one that nobody sees.
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
-        let name = match &self.trial.hidden {
-            Some((name, _)) => name.clone(),
+        let name = match &self.trial.nameless {
+            Some(name) => name.clone(),
             None => new_name()?,
         };
-        self.trial.hidden = Some((name.clone(), op.dir));
+        self.trial.nameless = Some(name.clone());
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
         let create = Create { dir: op.dir, name, mode: op.mode, flags };
         let mut created = self.create(&create).await?;

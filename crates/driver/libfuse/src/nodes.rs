@@ -62,6 +62,10 @@ struct Theirs {
     nameless: bool,
     /// The permissions last seen have set-id bits.
     set_id: bool,
+    /// The size last seen.
+    size: u64,
+    /// Where the acknowledged writes end.
+    written: u64,
 }
 
 /// Set-user-ID and set-group-ID.
@@ -199,6 +203,7 @@ impl Nodes {
     pub(crate) fn show(&self, node: Node, mut attr: Attr) -> Attr {
         if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
             theirs.set_id = attr.mode & SET_ID != 0;
+            theirs.size = attr.size;
             if theirs.unnumbered {
                 attr.ino = node.0;
             }
@@ -222,6 +227,26 @@ impl Nodes {
     /// Whether `node` had set-id bits when its attributes were last seen.
     pub(crate) fn has_set_id(&self, node: Node) -> bool {
         lock(&self.known).theirs.get(&node).is_some_and(|theirs| theirs.set_id)
+    }
+
+    /// Content of `node` up to `end` was acknowledged.
+    pub(crate) fn written(&self, node: Node, end: u64) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.written = theirs.written.max(end);
+        }
+    }
+
+    /// `node` was cut to `size`.
+    pub(crate) fn cut(&self, node: Node, size: u64) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            theirs.written = theirs.written.min(size);
+            theirs.size = size;
+        }
+    }
+
+    /// Where `node` ends as far as it is known: the size last seen, and the end of acknowledged writes.
+    pub(crate) fn ends(&self, node: Node) -> (u64, u64) {
+        lock(&self.known).theirs.get(&node).map_or((0, 0), |theirs| (theirs.size, theirs.written))
     }
 
     /// The kind `node` has always had.
@@ -400,6 +425,8 @@ impl Known {
             hidden: false,
             nameless: false,
             set_id: false,
+            size: entry.attr.size,
+            written: 0,
         });
         if theirs.epoch != epoch || theirs.id != entry.nodeid {
             theirs.epoch = epoch;

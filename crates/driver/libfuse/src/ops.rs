@@ -147,7 +147,7 @@ impl Turn<'_> {
         }
         let body = self.change(Message::new(Opcode::Setattr, node).with(&args.encode())).await?;
         if let Some(size) = op.attrs.size {
-            self.shared.writes.cut(op.node, size);
+            self.was_cut(op.node, size);
         }
         let (attr, _, ttl) = decode::attr_out(&body)?;
         Ok(Attrs { attr: self.shared.nodes.show(op.node, attr), ttl })

@@ -96,7 +96,7 @@ impl Shared {
             let mut turn = Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
             match turn.attempt(&request).await {
                 Ok(reply) => return reply,
-                Err(Fault::Failed(error)) => return Reply::Error(error),
+                Err(Fault::Failed(error)) => return Reply::Error(trial.explain(error)),
                 Err(Fault::Lost(lost)) => {
                     if let Err(error) = trial.lost(&lost) {
                         let path = self.describe(&request);

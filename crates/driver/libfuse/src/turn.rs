@@ -8,8 +8,10 @@ use crate::assembly::GARBLED;
 use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
+use crate::hidden::Hidden;
 use crate::life::Life;
 use crate::message::{Caller, Fault, Lost, Message};
+use crate::names::Likeness;
 use crate::nodes::checked;
 use crate::shared::Shared;
 use bytes::Bytes;
@@ -37,14 +39,20 @@ pub(crate) struct Trial {
     pub(crate) known: Option<bool>,
     /// Where an append goes.
     pub(crate) append_at: Option<u64>,
-    /// The size before a change that shifts content.
+    /// The size before a change that shifts or adds content.
     pub(crate) size_before: Option<u64>,
     /// When the first attempt began, in seconds since 1970.
     pub(crate) began: Option<i64>,
-    /// What had the old name before an exchange: inode number, kind and size.
-    pub(crate) exchange: Option<(u64, FileKind, u64)>,
-    /// The name under which an open file lives on, and the file.
-    pub(crate) hidden: Option<(Name, Node)>,
+    /// Whether something was known to have the new name before a rename.
+    pub(crate) replaces: Option<bool>,
+    /// What had the old name before an exchange.
+    pub(crate) exchange: Option<Likeness>,
+    /// An open file that lives on under another name.
+    pub(crate) hidden: Option<Hidden>,
+    /// The name of a file that shall have none.
+    pub(crate) nameless: Option<Name>,
+    /// It is done but for the removal of a hidden file that was closed meanwhile.
+    pub(crate) is_done: bool,
 }
 
 impl Trial {
@@ -60,6 +68,15 @@ impl Trial {
         let times = self.strikes.max(1);
         let why = &lost.why;
         Err(Errno::EIO.because(format!("the program died {times} times working on this request: {why}")))
+    }
+
+    /// Adds to a program's bare `EIO` that an earlier attempt may be the reason: what a program leaves of a change in the
+    /// middle of which it died is its own.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        if !self.sent || error.errno != Errno::EIO || error.reason.is_some() {
+            return error;
+        }
+        Errno::EIO.because("the program died during this request, and fails when it is repeated")
     }
 
     /// Whether it may be what kills the program.

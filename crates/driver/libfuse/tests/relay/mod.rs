@@ -11,9 +11,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 /// When the program dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,22 +30,33 @@ pub enum Point {
 pub struct Relay {
     /// The request at which it is killed, and when.
     pub kill: Option<(u64, Point)>,
+    /// The same for the first request with this opcode.
+    pub kill_first: Option<(u32, Point)>,
     /// Requests with these bytes kill it, each time.
     pub poison: Option<&'static [u8]>,
     /// Requests with these bytes do not reach it.
     pub silent: Option<&'static [u8]>,
     /// The same, for the first program only.
     pub hang: Option<&'static [u8]>,
+    /// The answer to the first request with these bytes is held back until [`Relay::let_go`].
+    pub hold: Option<&'static [u8]>,
     /// Kills each program some time after so many replies, drawn from this seed.
     pub now_and_then: Option<u64>,
     programs: AtomicU64,
     /// Kills the program as it is.
     killer: Box<dyn Fn() + Send + Sync>,
     seen: AtomicU64,
-    /// The request whose answer is dropped.
+    /// The request whose answer is dropped, and the one whose answer is held back.
     dropped: AtomicU64,
+    waited_for: AtomicU64,
+    held: Mutex<Option<(Arc<Between>, Vec<u8>)>>,
+    is_held: Condvar,
+    /// Requests by opcode.
+    counts: [AtomicU64; 64],
 }
 
+/// By when everything here must have happened, on the slowest machine.
+const SOON: Duration = Duration::from_secs(60);
 const FORGET: u32 = 2;
 const INIT: u32 = 26;
 const DESTROY: u32 = 38;
@@ -57,11 +69,17 @@ impl Relay {
             poison: None,
             silent: None,
             hang: None,
+            kill_first: None,
+            hold: None,
             now_and_then: None,
             programs: AtomicU64::new(0),
             killer,
             seen: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            waited_for: AtomicU64::new(0),
+            held: Mutex::new(None),
+            is_held: Condvar::new(),
+            counts: [const { AtomicU64::new(0) }; 64],
         }
     }
 
@@ -73,6 +91,29 @@ impl Relay {
     /// Programs started so far.
     pub fn programs(&self) -> u64 {
         self.programs.load(SeqCst)
+    }
+
+    /// Requests seen so far with this opcode.
+    pub fn count(&self, opcode: u32) -> u64 {
+        self.counts[opcode as usize].load(SeqCst)
+    }
+
+    /// Kills the program now.
+    pub fn kill_now(&self) {
+        (self.killer)();
+    }
+
+    /// Waits until an answer is held back.
+    pub fn wait_until_held(&self) {
+        let held = self.held.lock().unwrap();
+        let (held, _) = self.is_held.wait_timeout_while(held, SOON, |held| held.is_none()).unwrap();
+        assert!(held.is_some(), "nothing to hold back has come");
+    }
+
+    /// Passes on the answer that was held back.
+    pub fn let_go(&self) {
+        let (between, message) = self.held.lock().unwrap().take().unwrap();
+        send(&between.near, &message, SendFlags::NOSIGNAL).unwrap();
     }
 
     /// Steps between the driver and `program`.
@@ -105,7 +146,11 @@ impl Relay {
             let word = |at: usize| u32::from_ne_bytes(message[at..at + 4].try_into().unwrap());
             let counts = ![FORGET, INIT, DESTROY, BATCH_FORGET].contains(&word(4));
             let number = if counts { self.seen.fetch_add(1, SeqCst) + 1 } else { 0 };
-            let point = self.kill.filter(|(at, _)| *at == number).map(|(_, point)| point);
+            let unique = u64::from_ne_bytes(message[8..16].try_into().unwrap());
+            let earlier = self.counts[word(4) as usize % 64].fetch_add(1, SeqCst);
+            let first = self.kill_first.filter(|(opcode, _)| *opcode == word(4) && earlier == 0);
+            let chosen = self.kill.filter(|(at, _)| *at == number).map(|(_, point)| point);
+            let point = chosen.or(first.map(|(_, point)| point));
             let has = |bytes: &[u8]| message.windows(bytes.len()).any(|part| part == bytes);
             if self.silent.is_some_and(has) || (self.programs() == 1 && self.hang.is_some_and(has)) {
                 continue;
@@ -114,7 +159,10 @@ impl Relay {
                 return self.die(between);
             }
             if point == Some(Point::AnswerDropped) {
-                self.dropped.store(u64::from_ne_bytes(message[8..16].try_into().unwrap()), SeqCst);
+                self.dropped.store(unique, SeqCst);
+            }
+            if self.hold.is_some_and(has) && self.waited_for.load(SeqCst) == 0 {
+                self.waited_for.store(unique, SeqCst);
             }
             if send(&between.far, message, SendFlags::NOSIGNAL).is_err() {
                 return self.die(between);
@@ -126,7 +174,7 @@ impl Relay {
         between.hang_up();
     }
 
-    fn replies_pass(self: &Arc<Self>, between: &Between) {
+    fn replies_pass(self: &Arc<Self>, between: &Arc<Between>) {
         let last = self.now_and_then.map(|seed| fastrand::Rng::with_seed(seed + self.programs()).u64(15..60));
         let mut replies = 0;
         let mut buffer = vec![0; 2 << 20];
@@ -141,6 +189,11 @@ impl Relay {
             }
             if unique != 0 && unique == self.dropped.load(SeqCst) {
                 return self.die(between);
+            }
+            if unique != 0 && unique == self.waited_for.load(SeqCst) {
+                *self.held.lock().unwrap() = Some((Arc::clone(between), message.to_vec()));
+                self.is_held.notify_all();
+                continue;
             }
             if send(&between.near, message, SendFlags::NOSIGNAL).is_err() {
                 break;
