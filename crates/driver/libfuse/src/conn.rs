@@ -72,6 +72,8 @@ pub(crate) struct Conn {
     penalty: AtomicU32,
     /// Why the connection ended.
     over: OnceLock<Arc<str>>,
+    /// Whether it was to end now.
+    retired: AtomicBool,
     on_notice: OnNotice,
 }
 
@@ -132,6 +134,7 @@ impl Conn {
             skip: AtomicU32::new(0),
             penalty: AtomicU32::new(1),
             over: OnceLock::new(),
+            retired: AtomicBool::new(false),
             on_notice,
         });
         let listener = Arc::clone(&conn);
@@ -162,6 +165,11 @@ impl Conn {
         wakers.into_iter().for_each(Waker::wake);
         self.ring();
         self.need_listener();
+    }
+
+    /// The connection ends soon, and no request is the reason.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Relaxed);
     }
 
     /// Asks the program; see the [module](self).
@@ -485,8 +493,9 @@ impl Exchange<'_> {
             Stage::Sent(_, answered) => (true, lock(&self.conn.state).answered > answered),
             _ => (false, false),
         };
+        let innocent = others_answered || self.conn.retired.load(Relaxed);
         self.end();
-        Lost { sent, others_answered, why }
+        Lost { sent, innocent, why }
     }
 }
 

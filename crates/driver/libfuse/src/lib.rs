@@ -10,6 +10,7 @@
 //! | `conn`, `assembly`, `message` | the connection: many requests in flight, replies matched and put together |
 //! | `life` | INIT, and one running program after the other |
 //! | `shared`, `turn` | a request from its arrival to its reply, over as many programs as it takes |
+//! | `replace`, `history` | another program in its place; what people are told of all of them |
 //! | `ops`, `names`, `files`, `dirs`, `locks` | operations of the core as messages, and what a restart means for each |
 //! | `nodes`, `handles`, `listing` | our numbers of files, open files and places in listings |
 //! | `hidden`, `writes` | open files that are removed, writes that may be lost |
@@ -40,6 +41,7 @@ mod files;
 mod gate;
 mod handles;
 mod hidden;
+mod history;
 pub mod launch;
 mod life;
 mod listing;
@@ -49,10 +51,12 @@ mod names;
 mod nodes;
 mod ops;
 mod options;
+mod replace;
 mod shared;
 mod turn;
 mod writes;
 
+pub use history::{Death, History, OnReport, Replacement, Report};
 pub use life::Starter;
 pub use options::Options;
 
@@ -62,7 +66,7 @@ use outrigger_core::{
     Service,
 };
 use outrigger_proto_fuse::InitFlags;
-use shared::{Running, Shared};
+use shared::{Recipe, Running, Shared};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -79,25 +83,8 @@ impl LibFuse {
     /// # Errors
     /// `EINVAL` for a program that is not safe to restart; else what went wrong, with what the program said.
     pub fn start(launch: Launch, options: Options, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let command =
-            launch.command.first().ok_or_else(|| Errno::EINVAL.because("fuse: no program is named"))?;
-        if let Some(risk) = options::risk(Path::new(command)).filter(|_| !options.unsafe_cache) {
-            return Err(Errno::EINVAL.because(risk));
-        }
-        let words: Vec<_> = launch.command.iter().map(|word| word.to_string_lossy()).collect();
-        let tree = words.join(" ");
-        let launch = Mutex::new(launch);
-        let starter: Starter = Box::new(move |deadline| {
-            let mut launch = conn::lock(&launch);
-            let program = launch.start(deadline)?;
-            // Later, the tree itself may be mounted where the program wants to mount, and nobody is there to talk to.
-            launch.terminal = false;
-            if let (Mountpoint::Named, Some(argument)) = (launch.mountpoint, program.mounted.argument) {
-                launch.mountpoint = Mountpoint::Replaced(argument);
-            }
-            Ok(program)
-        });
-        LibFuse::with_starter(tree, starter, options, runtime)
+        let Recipe { starter, command } = recipe(launch, &options)?;
+        LibFuse::with_starter(command, starter, options, runtime)
     }
 
     /// Serves whatever `starter` starts, called `tree`. Blocks until it answers.
@@ -110,14 +97,14 @@ impl LibFuse {
         options: Options,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        let shared = Shared::start(starter, options, runtime)?;
+        let recipe = Recipe { starter, command: tree.clone() };
+        let shared = Shared::start(recipe, options, runtime)?;
         let life = shared.lives.now().ok_or(Errno::ENOTCONN)?;
         let mut abilities = Abilities::new("fuse", tree, ops(&shared, life.agreed.flags));
         abilities.identity = Identity::ByPath;
         abilities.class = DriverClass::Network;
         abilities.max_io = life.max_io;
-        abilities.read_only =
-            life.mounted.flags & libc::MS_RDONLY != 0 || life::option(&life.mounted, "ro").is_some();
+        abilities.read_only = shared.terms.read_only;
         let mounted = life.mounted.clone();
         Ok(LibFuse { shared, abilities, mounted })
     }
@@ -129,13 +116,64 @@ impl LibFuse {
 
     /// Whether the program leaves the checking of permissions to the kernel.
     pub fn wants_default_permissions(&self) -> bool {
-        life::option(&self.mounted, "default_permissions").is_some()
+        self.shared.terms.default_permissions
     }
 
     /// Whether users other than the program's may use the tree.
     pub fn allows_others(&self) -> bool {
-        life::option(&self.mounted, "allow_other").is_some()
+        self.shared.terms.allow_other
     }
+
+    /// Ends the program and starts another in its place, which serves from then on all that is open; when that cannot be,
+    /// the old one again. Requests in flight are finished first, if they can be within 5 s. Blocks.
+    ///
+    /// The new program must not find the tree mounted where it wants to mount: `launch` gives it another directory.
+    ///
+    /// # Errors
+    /// `EINVAL` for a program that is not safe to restart, `EBUSY` while a program is being started, `EPROTO` for one that
+    /// does not keep what was agreed with the first; else what went wrong, with what the program said.
+    pub fn replace(&self, launch: Launch) -> Result<()> {
+        self.shared.replace(recipe(launch, &self.shared.options)?)
+    }
+
+    /// Whether a program serves now, so far as it is known.
+    pub fn is_running(&self) -> bool {
+        self.shared.lives.now().is_some()
+    }
+
+    /// What became of the programs so far.
+    pub fn history(&self) -> History {
+        let command = conn::lock(&self.shared.recipe).command.clone();
+        self.shared.chronicle.history(command, self.shared.nodes.epoch())
+    }
+
+    /// Sets who is told of requests that programs die of, and of programs that cannot be started again. The first call
+    /// counts.
+    pub fn on_report(&self, on_report: OnReport) {
+        self.shared.chronicle.on_report(on_report);
+    }
+}
+
+/// How to start a program, and to start it again.
+fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
+    let program = launch.command.first().ok_or_else(|| Errno::EINVAL.because("fuse: no program is named"))?;
+    if let Some(risk) = options::risk(Path::new(program)).filter(|_| !options.unsafe_cache) {
+        return Err(Errno::EINVAL.because(risk));
+    }
+    let words: Vec<_> = launch.command.iter().map(|word| word.to_string_lossy()).collect();
+    let command = words.join(" ");
+    let launch = Mutex::new(launch);
+    let starter: Starter = Box::new(move |deadline| {
+        let mut launch = conn::lock(&launch);
+        let program = launch.start(deadline)?;
+        // Later, the tree itself may be mounted where the program wants to mount, and nobody is there to talk to.
+        launch.terminal = false;
+        if let (Mountpoint::Named, Some(argument)) = (launch.mountpoint, program.mounted.argument) {
+            launch.mountpoint = Mountpoint::Replaced(argument);
+        }
+        Ok(program)
+    });
+    Ok(Recipe { starter, command })
 }
 
 /// What a program that agreed to this can do, as far as it can be known without trying.

@@ -2,7 +2,7 @@
 //! One running program after the other.
 
 use crate::conn::{Conn, Ends, OnNotice, lock};
-use crate::launch::{LaunchError, Mounted, Processes, Program};
+use crate::launch::{Exit, LaunchError, Mounted, Processes, Program};
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
@@ -92,10 +92,10 @@ impl Life {
     }
 
     /// Ends the program. Blocks until it has ended, but not for ever.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self) -> Option<Exit> {
         self.conn.close("the program was ended");
         self.processes.kill();
-        let _ = self.processes.wait(Instant::now() + LAST_BREATH);
+        self.processes.wait(Instant::now() + LAST_BREATH)
     }
 
     /// Tells the program that the tree is closed, so that it can put its affairs in order, and ends it.
@@ -113,7 +113,18 @@ impl Life {
         // Its connection hangs up: it may end by itself.
         self.conn.close("the tree was closed");
         if self.processes.wait(deadline).is_none() {
-            self.processes.kill();
+            self.end();
+        }
+    }
+
+    /// What the door is told of it.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            flags: self.agreed.flags,
+            max_io: self.max_io,
+            read_only: self.mounted.flags & libc::MS_RDONLY != 0 || option(&self.mounted, "ro").is_some(),
+            allow_other: option(&self.mounted, "allow_other").is_some(),
+            default_permissions: option(&self.mounted, "default_permissions").is_some(),
         }
     }
 
@@ -125,6 +136,53 @@ impl Life {
     /// Whether it agreed to do this.
     pub(crate) fn has(&self, ability: InitFlags) -> bool {
         self.agreed.flags.contains(ability)
+    }
+}
+
+/// What the door was told of the first program, and all that follow must keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) flags: InitFlags,
+    pub(crate) max_io: u32,
+    pub(crate) read_only: bool,
+    pub(crate) allow_other: bool,
+    pub(crate) default_permissions: bool,
+}
+
+impl Terms {
+    /// Whether a program that brings `other` can take over.
+    ///
+    /// # Errors
+    /// `EPROTO` with what is different.
+    pub(crate) fn suit(&self, other: &Terms) -> Result<()> {
+        let refuse = |why: String| Err(Errno::EPROTO.because(why));
+        for (name, ours, theirs) in [
+            ("ro", self.read_only, other.read_only),
+            ("allow_other", self.allow_other, other.allow_other),
+            ("default_permissions", self.default_permissions, other.default_permissions),
+        ] {
+            let with = |has| if has { "with" } else { "without" };
+            if ours != theirs {
+                let (ours, theirs) = (with(ours), with(theirs));
+                return refuse(format!(
+                    "it mounts {theirs} the option {name}, and the mount was made {ours}"
+                ));
+            }
+        }
+        for (flag, what) in [
+            (InitFlags::POSIX_LOCKS, "POSIX locks"),
+            (InitFlags::FLOCK_LOCKS, "BSD locks"),
+            (InitFlags::DO_READDIRPLUS, "listings with attributes"),
+        ] {
+            if self.flags.contains(flag) && !other.flags.contains(flag) {
+                return refuse(format!("it does not support {what}, as the mount was promised"));
+            }
+        }
+        if other.max_io < self.max_io {
+            let (theirs, ours) = (other.max_io, self.max_io);
+            return refuse(format!("it reads {theirs} bytes at most, and the mount was promised {ours}"));
+        }
+        Ok(())
     }
 }
 
@@ -287,6 +345,25 @@ impl Lives {
                 Ok(Need::Start(None))
             }
             State::Ended => Err(Errno::ENOTCONN.because("the tree was closed").into()),
+        }
+    }
+
+    /// Holds requests back, as between two programs, until [`Lives::started`]: gives the program that served.
+    ///
+    /// # Errors
+    /// `EBUSY` while a program is being started, `ENOTCONN` when the tree was closed.
+    pub(crate) fn suspend(&self) -> Result<Option<Arc<Life>>> {
+        let mut state = lock(&self.state);
+        match &*state {
+            State::Starting(_) => {
+                return Err(Errno::EBUSY.because("the program is just being started: try again"));
+            }
+            State::Ended => return Err(Errno::ENOTCONN.because("the tree was closed")),
+            State::Running(_) | State::GivenUp(..) => {}
+        }
+        match std::mem::replace(&mut *state, State::Starting(Vec::new())) {
+            State::Running(life) => Ok(Some(life)),
+            _ => Ok(None),
         }
     }
 

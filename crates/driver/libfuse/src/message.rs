@@ -82,8 +82,8 @@ pub(crate) struct Replied {
 pub(crate) struct Lost {
     /// Whether the program may have seen the request.
     pub(crate) sent: bool,
-    /// Whether the program answered anything else after it was sent.
-    pub(crate) others_answered: bool,
+    /// Whether it cannot be the reason: the program answered something else after it was sent, or was ended on purpose.
+    pub(crate) innocent: bool,
     /// What ended the connection.
     pub(crate) why: Arc<str>,
 }

@@ -4,14 +4,15 @@
 use crate::conn::{OnNotice, lock};
 use crate::gate::Gate;
 use crate::handles::Handles;
-use crate::life::{self, Life, Lives, Need, Starter};
+use crate::history::{Chronicle, Death};
+use crate::life::{self, Life, Lives, Need, Starter, Terms};
 use crate::message::{Caller, Fault, Message};
-use crate::nodes::Nodes;
+use crate::nodes::{Epoch, Nodes};
 use crate::options::Options;
 use crate::turn::{Trial, Turn, forget};
 use crate::writes::Writes;
 use outrigger_core::{
-    BoxFuture, Cancel, Class, Cx, Errno, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
+    BoxFuture, Cancel, Class, Cx, Errno, Error, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
 };
 use outrigger_proto_fuse::{ForgetOne, Notification, Opcode};
 use std::future::poll_fn;
@@ -19,7 +20,17 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
+/// A program to start.
+pub(crate) struct Recipe {
+    pub(crate) starter: Starter,
+    /// The command, for people.
+    pub(crate) command: String,
+}
+
+/// Bytes of a request that are shown to people.
+const SHOWN: usize = 1000;
 /// A program that has lived so long was started well.
 const SETTLED: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -33,7 +44,11 @@ pub(crate) struct Shared {
     /// Operations, by opcode, that the program does not know.
     pub(crate) missing: AtomicU64,
     pub(crate) lives: Lives,
-    starter: Starter,
+    /// What is started.
+    pub(crate) recipe: Mutex<Arc<Recipe>>,
+    /// What all programs must keep.
+    pub(crate) terms: Terms,
+    pub(crate) chronicle: Chronicle,
     notify: OnceLock<Arc<dyn Notify>>,
     /// For requests that may be what kills the program.
     alone: Gate,
@@ -51,10 +66,10 @@ impl Shared {
     ///
     /// # Errors
     /// What went wrong, with what the program said.
-    pub(crate) fn start(starter: Starter, options: Options, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
+    pub(crate) fn start(recipe: Recipe, options: Options, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
         let nodes = Nodes::new()?;
         let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
-        let first = Life::begin(1, &starter, &options, &*runtime, on_notice(&early))?;
+        let first = Life::begin(1, &recipe.starter, &options, &*runtime, on_notice(&early))?;
         nodes.next_epoch(1);
         let shared = Arc::new_cyclic(|this| Shared {
             nodes,
@@ -63,8 +78,10 @@ impl Shared {
             options,
             runtime,
             missing: AtomicU64::new(0),
+            terms: first.terms(),
             lives: Lives::new(Arc::new(first)),
-            starter,
+            recipe: Mutex::new(Arc::new(recipe)),
+            chronicle: Chronicle::default(),
             notify: OnceLock::new(),
             alone: Gate::default(),
             one_read: Gate::default(),
@@ -83,7 +100,8 @@ impl Shared {
     }
 
     /// Sees a request through, with as many programs as it takes.
-    pub(crate) async fn perform(self: Arc<Self>, cx: Cx, request: Request) -> Reply {
+    pub(crate) async fn perform(self: Arc<Self>, cx: Cx, mut request: Request) -> Reply {
+        self.chronicle.asked(&mut request, cx.origin.pid);
         let mut trial = Trial::default();
         let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
         loop {
@@ -99,8 +117,7 @@ impl Shared {
                 Err(Fault::Failed(error)) => return Reply::Error(trial.explain(error)),
                 Err(Fault::Lost(lost)) => {
                     if let Err(error) = trial.lost(&lost) {
-                        let path = self.describe(&request);
-                        tracing::error!(op = request.op().name(), path, %error, "a request is given up");
+                        self.give_up(&request, life, &error);
                         return Reply::Error(error);
                     }
                 }
@@ -118,11 +135,45 @@ impl Shared {
         reply.error().is_none_or(|error| !matches!(error.errno, Errno::EOPNOTSUPP | Errno::ETIMEDOUT))
     }
 
-    fn describe(&self, request: &Request) -> String {
+    /// Tells people of a request that is refused since programs die of it, the last of them `life`.
+    fn give_up(self: &Arc<Self>, request: &Request, life: Arc<Life>, error: &Error) {
         let mut request = request.clone();
-        let node = outrigger_core::paths::subjects(&mut request).first().map(|subject| subject.node);
-        let path = node.and_then(|node| self.nodes.path(node).ok()).unwrap_or_default();
-        path.iter().map(|name| format!("/{name}")).collect()
+        let node = outrigger_core::paths::subjects(&mut request).first().map_or(Node::ROOT, |one| one.node);
+        let path = self.path(node);
+        tracing::error!(op = request.op().name(), path, %error, "a request is given up");
+        let mut shown = format!("{} {path}: {request:?}", request.op().name());
+        shown.truncate(shown.floor_char_boundary(SHOWN));
+        let (this, error) = (Arc::clone(self), error.to_string());
+        self.runtime.spawn_blocking(Box::new(move || {
+            this.bury(&life);
+            this.report(Some(shown), error);
+        }));
+    }
+
+    /// Tells people; see [`Chronicle::report`].
+    fn report(&self, request: Option<String>, error: String) {
+        let command = lock(&self.recipe).command.clone();
+        self.chronicle.report(command, request, error, |node| self.path(node));
+    }
+
+    /// The path of a file, for people.
+    fn path(&self, node: Node) -> String {
+        match self.nodes.path(node) {
+            Ok(path) if path.is_empty() => "/".to_owned(),
+            Ok(path) => path.iter().map(|name| format!("/{name}")).collect(),
+            Err(_) => format!("#{}", node.0),
+        }
+    }
+
+    /// Ends what is left of a program that died, and remembers how that came. Blocks.
+    fn bury(&self, dead: &Life) -> Error {
+        let why = dead.conn.over().cloned().unwrap_or_default();
+        let end = dead.end().map(|exit| exit.end);
+        let said = dead.said();
+        let error = Errno::EIO.because(life::told(&why, &said));
+        let (incarnation, at) = (dead.epoch, SystemTime::now());
+        self.chronicle.died(Death { incarnation, served: true, at, reason: why.to_string(), end, said });
+        error
     }
 
     /// The running program, or the next one.
@@ -142,16 +193,17 @@ impl Shared {
     }
 
     /// Ends what is left of a program and starts the next one. Blocks.
-    fn restart(&self, dead: Option<Arc<Life>>) {
+    pub(crate) fn restart(&self, dead: Option<Arc<Life>>) {
         let mut epoch = self.nodes.epoch();
         let mut last = Errno::EIO.because("the program has ended");
         if let Some(dead) = dead {
-            let why = dead.conn.over().cloned().unwrap_or_default();
-            dead.end();
-            last = Errno::EIO.because(life::told(&why, &dead.said()));
+            last = self.bury(&dead);
             tracing::warn!(reason = %last, "the program is started again");
         }
         let mut failures = self.failures();
+        if failures == 0 {
+            self.chronicle.recovered();
+        }
         while let Some(pause) = life::pause(failures) {
             if self.lives.ended() {
                 return;
@@ -165,11 +217,21 @@ impl Shared {
                 }
                 Err(error) => last = error,
             }
+            self.not_started(epoch, &last);
             failures += 1;
         }
         *lock(&self.quick_deaths) = (None, 0);
         tracing::error!(reason = %last, "the program cannot be started again");
-        self.lives.started(Err(last.errno.because(format!("the program cannot be started again: {last}"))));
+        let error = last.errno.because(format!("the program cannot be started again: {last}"));
+        self.lives.started(Err(error.clone()));
+        self.report(None, error.to_string());
+    }
+
+    /// A start has failed.
+    pub(crate) fn not_started(&self, incarnation: u32, error: &Error) {
+        let (at, reason) = (SystemTime::now(), error.to_string());
+        let said = String::new();
+        self.chronicle.died(Death { incarnation, served: false, at, reason, end: None, said });
     }
 
     /// How quickly to try: programs that die soon after their start are started more slowly.
@@ -181,10 +243,12 @@ impl Shared {
         }
     }
 
-    fn begin(&self, epoch: u32) -> Result<Life> {
+    pub(crate) fn begin(&self, epoch: Epoch) -> Result<Life> {
         let this: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let _ = this.set(Weak::clone(&self.this));
-        let life = Life::begin(epoch, &self.starter, &self.options, &*self.runtime, on_notice(&this))?;
+        let recipe = Arc::clone(&lock(&self.recipe));
+        let life = Life::begin(epoch, &recipe.starter, &self.options, &*self.runtime, on_notice(&this))?;
+        self.terms.suit(&life.terms())?;
         self.nodes.next_epoch(epoch);
         match life::block_on(self.recover(&life)) {
             Ok(()) => Ok(life),

@@ -59,7 +59,7 @@ impl Trial {
     /// The program died. An error when the request is the reason.
     pub(crate) fn lost(&mut self, lost: &Lost) -> Result<(), Error> {
         self.losses += 1;
-        if lost.sent && !lost.others_answered {
+        if lost.sent && !lost.innocent {
             self.strikes += 1;
         }
         if self.strikes < MOST_STRIKES && self.losses < MOST_LOSSES {

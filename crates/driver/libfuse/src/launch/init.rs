@@ -85,9 +85,10 @@ fn watch(plan: &Plan, program: Pid) -> ! {
     }
 }
 
-/// Waits for every descendant. The wait status of the first that failed by itself, else that of the program.
+/// Waits for every descendant. The wait status of the first that failed by itself, else that of the program; `SIGKILL`
+/// when a daemon was left for us to kill.
 fn supervise(program: Pid) -> i32 {
-    let (mut main, mut failed, mut killing) = (0, None, false);
+    let (mut main, mut failed, mut killed, mut killing) = (0, None, 0, false);
     loop {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
@@ -95,8 +96,11 @@ fn supervise(program: Pid) -> i32 {
                 if pid == program {
                     main = raw;
                 }
-                if raw != 0 && !killing {
-                    failed.get_or_insert(raw);
+                // One that crashed may be still on its way out when we begin to kill.
+                match killing && raw == libc::SIGKILL {
+                    true => killed = raw,
+                    false if raw != 0 => drop(failed.get_or_insert(raw)),
+                    false => {}
                 }
             }
             Ok(None) => {
@@ -107,7 +111,7 @@ fn supervise(program: Pid) -> i32 {
                 killing |= next_signal() == libc::SIGTERM;
             }
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return failed.unwrap_or(main),
+            Err(_) => return failed.unwrap_or(if main == 0 { killed } else { main }),
         }
     }
 }

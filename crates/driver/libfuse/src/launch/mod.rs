@@ -49,6 +49,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use outrigger_core::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 
 pub use calls::Mounted;
@@ -112,7 +113,7 @@ pub enum LaunchError {
     #[error("no program is named: give a command, like `sshfs host:/`")]
     Empty,
     /// It could not be executed.
-    #[error("{program} cannot be started: {error}{}", advice(error))]
+    #[error("{program} cannot be started: {}{}", plain(error), advice(error))]
     Start {
         /// The program.
         program: String,
@@ -136,13 +137,18 @@ pub enum LaunchError {
         said: String,
     },
     /// A system call of our own failed.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", plain(error))]
     System {
         /// What was tried.
         what: &'static str,
         /// Why it failed.
         error: io::Error,
     },
+}
+
+/// The error without its number.
+fn plain(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), |number| Errno(number).to_string())
 }
 
 /// What to do about an error of execve(2) or seccomp(2).
