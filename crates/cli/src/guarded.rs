@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a worker tells of those before it: reports of crashes and of requests that nobody survives.
+//! Reports for people: of crashes, and of requests that no server survives.
 
 use crate::status::Failure;
 use outrigger_core::Clock;
+use outrigger_driver_libfuse::{Death, LibFuse, Report};
 use outrigger_guard::{Crash, Seat};
 use outrigger_layer_journal::{Journal, Poisoned};
 use std::fmt::Write as _;
@@ -54,6 +55,62 @@ pub fn report_poison(journal: &Journal, mountpoint: &Path, mounted: Weak<impl Se
     };
     // Without it the requests are refused all the same.
     let _ = thread::Builder::new().name("reports".into()).spawn(watch);
+}
+
+/// Reports requests that FUSE programs die of, and programs that cannot be started again.
+pub fn report_programs(program: &LibFuse, mountpoint: &Path) {
+    let mountpoint = mountpoint.to_owned();
+    program.on_report(Box::new(move |report| {
+        let kind = if report.request.is_some() { "poison" } else { "crash-loop" };
+        write_report(&mountpoint, kind, &tell(&report));
+    }));
+}
+
+fn tell(report: &Report) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!("outrigger {version}\nprogram: {}\n{}\n", report.command, report.error);
+    list(&mut text, "the request, answered EIO", report.request.iter().cloned());
+    list(&mut text, "how the programs ended, oldest first", report.deaths.iter().map(ending));
+    let said = report.deaths.iter().rev().find(|death| !death.said.is_empty());
+    let said = said.map_or("", |death| &death.said);
+    list(&mut text, "what they said last", said.lines().map(str::to_owned));
+    list(&mut text, "the requests that came last, oldest first", report.recent.iter().cloned());
+    text.push_str(&core_dumps());
+    text
+}
+
+fn list(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+    let _ = write!(text, "\n{title}:\n");
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+fn ending(death: &Death) -> String {
+    let ago = death.at.elapsed().unwrap_or_default().as_secs_f64();
+    let Death { incarnation, reason, .. } = death;
+    match (death.served, death.end) {
+        (true, Some(end)) => format!("number {incarnation}, {ago:.3} s ago: it {end} ({reason})"),
+        (true, None) => format!("number {incarnation}, {ago:.3} s ago: {reason}"),
+        (false, _) => format!("number {incarnation}, {ago:.3} s ago, was not started: {reason}"),
+    }
+}
+
+/// Where the program's core dump would be (core(5)).
+fn core_dumps() -> String {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
+    let place = match (pattern.trim().strip_prefix('|'), limit) {
+        (Some(handler), _) => {
+            format!("are given to '{handler}'; where that is systemd-coredump, `coredumpctl` lists them")
+        }
+        (None, Some(0)) => {
+            "are not made where `ulimit -c` is 0; `ulimit -c unlimited` before mounting changes that"
+                .to_owned()
+        }
+        (None, _) => format!("are '{}', from the directory the program runs in", pattern.trim()),
+    };
+    format!("\ncore dumps {place}\n")
 }
 
 fn describe(crash: &Crash, worker: u64) -> String {
@@ -126,6 +183,19 @@ pub fn reports() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("outrigger"))
+}
+
+/// The latest report about this mount, and when it was written.
+pub fn latest_report(mountpoint: &Path) -> Option<(PathBuf, SystemTime)> {
+    let about = format!("mount: {}\n", mountpoint.display());
+    let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(reports()?)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    found.sort();
+    let is_about = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.starts_with(&about));
+    found.into_iter().rev().find(|(_, path)| is_about(path)).map(|(at, path)| (path, at))
 }
 
 /// The most reports that are kept.

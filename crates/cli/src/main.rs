@@ -13,7 +13,7 @@
 //! | [`descent`] | walking a tree from a place down |
 //! | [`format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
-//! | [`guarded`] | what a worker reports of those before it |
+//! | [`guarded`] | reports of crashes |
 //! | [`interrupt`] | Ctrl-C |
 //! | [`location`] | the syntax of LOCATION |
 //! | [`logging`] | log messages on standard error |

@@ -4,8 +4,8 @@
 use crate::commands::mount::Mount;
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, RequestStatus,
-    Server,
+    self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, ProgramStatus,
+    ReplacementStatus, RequestStatus, Server,
 };
 use crate::guarded;
 use crate::status::Failure;
@@ -16,6 +16,7 @@ use outrigger_core::{Clock, Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
     Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
 };
+use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{History, Inherited, Seat};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
@@ -111,6 +112,9 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
         .ok()
         .map(Arc::new);
     watch_signals(signals, mounted.clone(), server.clone());
+    if let Some(program) = &mounted.tree.program {
+        guarded::report_programs(program, &mounted.mountpoint);
+    }
     if let Some(journal) = &journal {
         guarded::report_poison(journal, &mounted.mountpoint, Arc::downgrade(&mounted));
     }
@@ -344,6 +348,9 @@ impl Controlled for Mounted {
                 age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
             }),
             guard: self.seat.as_ref().map(|seat| guard_status(seat.history())),
+            program: self.tree.program.as_ref().map(|program| program_status(program.history())),
+            report: guarded::latest_report(&self.mountpoint)
+                .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
         }
     }
 
@@ -353,6 +360,9 @@ impl Controlled for Mounted {
 
     fn may_upgrade(&self, version: u64) -> Result<(), String> {
         match &self.seat {
+            None if self.tree.program.is_some() => {
+                Err("what is known of a FUSE program does not outlive its process".to_owned())
+            }
             None => Err("it was mounted with --no-guard: nothing of it outlives its process".to_owned()),
             Some(seat) if !seat.is_guarded() => Err("its keeper has died".to_owned()),
             Some(_) if version != outrigger_guard::VERSION => Err(format!(
@@ -371,6 +381,25 @@ impl Controlled for Mounted {
         }
     }
 
+    fn replace(
+        &self,
+        command: Vec<OsString>,
+        directory: PathBuf,
+        argument: Option<usize>,
+    ) -> Result<(), String> {
+        let Some(program) = &self.tree.program else {
+            return Err(format!(
+                "it is no FUSE program's (`outrigger guard` makes such mounts) but of the driver {}",
+                self.tree.service.abilities().driver
+            ));
+        };
+        let launch = trees::replacement(command, directory, argument);
+        let outcome = program.replace(launch).map_err(|error| error.to_string());
+        // The new program may show other files.
+        self.flush();
+        outcome.map_err(|why| format!("{why}; {}", goes_on(program)))
+    }
+
     fn trace(&self, json: bool, mut out: UnixStream) {
         let _one_at_a_time = match self.tracer.try_lock() {
             Ok(guard) => guard,
@@ -387,6 +416,35 @@ impl Controlled for Mounted {
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);
         self.trace.stop();
+    }
+}
+
+/// Whether the old program serves again.
+fn goes_on(program: &LibFuse) -> String {
+    let command = program.history().command;
+    match program.is_running() {
+        true => format!("'{command}' goes on"),
+        false => format!("and '{command}' cannot be started again either"),
+    }
+}
+
+fn program_status(history: Programs) -> ProgramStatus {
+    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
+    ProgramStatus {
+        command: history.command,
+        incarnation: history.incarnation,
+        deaths: history.deaths,
+        last_death_age_seconds: history.last_death.as_ref().map(|death| age(death.at)),
+        last_death: history.last_death.map(|death| match death.end {
+            Some(end) => format!("it {end}"),
+            None => death.reason,
+        }),
+        replacement: history.replacement.map(|replacement| ReplacementStatus {
+            former: replacement.former,
+            wanted: replacement.wanted,
+            age_seconds: age(replacement.at),
+            failure: replacement.failure,
+        }),
     }
 }
 

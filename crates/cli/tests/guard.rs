@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
-use support::{Place, can_mount, is_running, signal, within};
+use support::{Place, can_mount, descendant, has, is_running, signal, within};
 
 /// A number in the mount's status.
 fn status(place: &Place, pointer: &str) -> Option<u64> {
@@ -169,29 +169,6 @@ fn an_archive_goes_on_unless_it_was_replaced() {
     within("the keeper's end", || !is_running(keeper));
     assert!(fs::read_dir(place.at("m")).is_err(), "another archive is not shown in its place");
     place.run(&["umount", "m"]).ok();
-}
-
-/// Whether this program is here; else the test is skipped.
-fn has(program: &str) -> bool {
-    let found = Command::new("which").arg(program).output().is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("SKIPPED: needs {program}");
-    }
-    found
-}
-
-/// The only process of this name below `ancestor`.
-fn descendant(ancestor: u32, name: &str) -> Option<u32> {
-    let children = fs::read_dir(format!("/proc/{ancestor}/task")).ok()?.flatten();
-    let children = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<u32> = children
-        .flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        .filter_map(|pid| pid.parse().ok())
-        .collect();
-    children.into_iter().find_map(|child| {
-        let own = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-        if own.trim_end() == name { Some(child) } else { descendant(child, name) }
-    })
 }
 
 #[test]

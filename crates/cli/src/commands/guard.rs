@@ -5,14 +5,17 @@ use super::Run;
 use super::mount::{is_serving, leave_terminal, start_in_background};
 use crate::cli::seconds;
 use crate::context::Context;
+use crate::control::{self, Ask};
 use crate::mounted::{self, Job};
 use crate::status::Failure;
 use crate::trees::{self, DriverOptions, Tree};
 use clap::Args;
+use outrigger_core::Error;
 use outrigger_door_fuse::Options;
 use outrigger_driver_libfuse::LibFuse;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +29,18 @@ pub struct Guard {
     /// Options of the mount (as for `mount`), and of the driver `fuse` (`outrigger drivers` lists them).
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
+    /// End the program that serves this mount, and go on with COMMAND in its place: nothing is unmounted, and open files
+    /// stay open. COMMAND runs with the environment of the mount, and nobody can give it a password. When it does not
+    /// start, the old program goes on.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["options", "foreground", "restart_on_hang"])]
+    replace: Option<PathBuf>,
     /// Stay in the foreground.
     #[arg(short, long)]
     foreground: bool,
     /// Start the program again when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     restart_on_hang: Option<Duration>,
-    /// The program with its arguments, among them the directory to mount on.
+    /// The program with its arguments, among them the directory to mount on (which `--replace` does not need).
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -41,6 +49,9 @@ impl Run for Guard {
     const NAME: &'static str = "guard";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
+        if let Some(mount) = &self.replace {
+            return replace(mount, &self.command);
+        }
         let serving = is_serving()?;
         if serving || self.foreground {
             return self.serve(context, serving);
@@ -67,12 +78,26 @@ impl Guard {
             source,
             mountpoint: program.mounted().target.clone(),
             options: adopt(options, &program),
-            tree: Tree::of(context, Arc::new(program))?,
+            tree: Tree::of_program(context, Arc::new(program))?,
             seat: None,
             inherited: None,
         };
         mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) })
     }
+}
+
+/// Has `command` serve a mount of ours.
+fn replace(mount: &Path, command: &[OsString]) -> Result<(), Failure> {
+    let failed =
+        |why: String| Failure::new(format!("cannot replace the program of '{}': {why}", mount.display()));
+    let (peer, _) = control::find(mount)?;
+    let here = |error| failed(format!("the working directory is not known: {}", Error::from(error)));
+    let directory = std::env::current_dir().map_err(here)?;
+    let found = control::resolve(mount).map_err(|error| failed(Error::from(error).to_string()))?;
+    let names_it = |word: &OsString| control::resolve(Path::new(word)).is_ok_and(|path| path == found);
+    // Programs take what they show before where they show it.
+    let argument = command.iter().rposition(names_it);
+    peer.order(&Ask::Replace { command: command.to_vec(), directory, argument }).map_err(failed)
 }
 
 /// The mount looks and behaves as the program wanted it.

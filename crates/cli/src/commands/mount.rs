@@ -45,7 +45,8 @@ pub struct Mount {
     pub restart_on_hang: Option<Duration>,
 }
 
-/// Set in the environment of the process that serves a mount in the background.
+/// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
+/// Programs that this one starts find it too, and are not meant.
 const SERVING: &str = "OUTRIGGER_SERVING";
 
 impl Run for Mount {
@@ -90,7 +91,8 @@ impl Mount {
 /// # Errors
 /// When the end of that process could not be noticed.
 pub fn is_serving() -> Result<bool, Failure> {
-    let serving = env::var_os(SERVING).is_some();
+    let waiting = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    let serving = env::var(SERVING).is_ok_and(|pid| takes_over() || Some(pid) == waiting);
     if serving && !takes_over() {
         // Whoever waits for the mount may be killed before it answers.
         let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
@@ -122,7 +124,7 @@ pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     let mut child = Command::new("/proc/self/exe")
         .arg0(arguments.next().unwrap_or_default())
         .args(arguments)
-        .env(SERVING, "1")
+        .env(SERVING, std::process::id().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

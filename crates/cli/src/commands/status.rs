@@ -3,7 +3,7 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, GuardStatus, MountStatus};
+use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
 use crate::format::openmetrics::openmetrics;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
@@ -86,6 +86,10 @@ fn describe(status: &MountStatus) -> String {
     }
     text.push('\n');
     text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
+    text.push_str(&status.program.as_ref().map_or_else(String::new, program));
+    if let Some((path, age)) = &status.report {
+        let _ = writeln!(text, "  last report {} ago: {}", duration(*age as u64), path.display());
+    }
     for request in &status.in_flight {
         let what = request.path.clone().unwrap_or_else(|| format!("node {:#x}", request.node));
         let command = request.command.as_deref().unwrap_or("?");
@@ -121,6 +125,28 @@ fn guard(guard: &GuardStatus) -> String {
             let _ = write!(text, "; served again after {half:.1} ms (median), {most:.1} ms (most)");
         }
         text.push('\n');
+    }
+    text
+}
+
+/// What became of FUSE programs, if anything did.
+fn program(program: &ProgramStatus) -> String {
+    let ProgramStatus { command, incarnation, deaths, .. } = program;
+    let mut text = String::new();
+    if *incarnation > 1 {
+        let _ = writeln!(text, "  program number {incarnation}: {command}");
+    }
+    if let Some(ReplacementStatus { former, wanted, age_seconds, failure }) = &program.replacement {
+        let age = duration(*age_seconds as u64);
+        let _ = match failure {
+            None => writeln!(text, "  it took the place of '{former}' {age} ago, as `guard --replace` asked"),
+            Some(why) => writeln!(text, "  '{wanted}' could not take its place {age} ago: {why}"),
+        };
+    }
+    if let (Some(reason), Some(age)) = (&program.last_death, program.last_death_age_seconds) {
+        let plural = if *deaths == 1 { "death" } else { "deaths" };
+        let age = duration(age as u64);
+        let _ = writeln!(text, "  survived {deaths} {plural} of the program, the last {age} ago: {reason}");
     }
     text
 }

@@ -15,7 +15,9 @@ pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
 
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What can be asked of a mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,11 +34,28 @@ pub enum Ask {
         /// Its version of what outlives a process.
         version: u64,
     },
+    /// Go on with another FUSE program.
+    Replace {
+        /// The program and its arguments.
+        command: Vec<OsString>,
+        /// Where relative paths begin.
+        directory: PathBuf,
+        /// Which word names the mount, if one does.
+        argument: Option<usize>,
+    },
     /// Print messages as they pass.
     Trace {
         /// JSON instead of text.
         json: bool,
     },
+}
+
+impl Ask {
+    /// How long the answer may take.
+    fn patience(&self) -> Duration {
+        // A program may take a minute to start, and the one before it another.
+        Duration::from_secs(if matches!(self, Ask::Replace { .. }) { 180 } else { 2 })
+    }
 }
 
 /// What a mount answers.
@@ -78,6 +97,42 @@ pub struct MountStatus {
     /// What happened to the processes that served it; nothing when its server's death would end it.
     #[serde(default)]
     pub guard: Option<GuardStatus>,
+    /// What happened to the FUSE programs that served it, if any do.
+    #[serde(default)]
+    pub program: Option<ProgramStatus>,
+    /// The latest report of a crash, and its age in seconds.
+    #[serde(default)]
+    pub report: Option<(PathBuf, f64)>,
+}
+
+/// What happened to the FUSE programs that served a mount.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramStatus {
+    /// The command.
+    pub command: String,
+    /// Which one it is, counted from 1.
+    pub incarnation: u32,
+    /// How many died.
+    pub deaths: u64,
+    /// How the last one died.
+    pub last_death: Option<String>,
+    /// How long ago.
+    pub last_death_age_seconds: Option<f64>,
+    /// The last replacement of the command by another.
+    pub replacement: Option<ReplacementStatus>,
+}
+
+/// One command took the place of another, or should have.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReplacementStatus {
+    /// The command before.
+    pub former: String,
+    /// The command that was asked for.
+    pub wanted: String,
+    /// How long ago.
+    pub age_seconds: f64,
+    /// Why it does not serve.
+    pub failure: Option<String>,
 }
 
 /// What happened to the processes that served a mount.

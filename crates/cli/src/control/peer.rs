@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How long a mount may take to answer.
+/// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`; the process is the keeper where there is
@@ -62,7 +62,7 @@ impl Peer {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // Connecting waits, too, once a server that does not accept has enough clients waiting.
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(ask.patience()))?;
         connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
         let mut stream = UnixStream::from(socket);
         let mut line = serde_json::to_vec(ask)?;

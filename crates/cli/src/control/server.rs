@@ -4,6 +4,7 @@
 use super::directory::{directory, hash};
 use super::{Answer, Ask, MountStatus};
 use outrigger_core::Keep;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -31,6 +32,17 @@ pub trait Controlled: Send + Sync {
     /// Lets that program go on with it. Returns only when that fails.
     fn upgrade(&self, program: &Path);
 
+    /// Goes on with another FUSE program, whose word number `argument` names the mount.
+    ///
+    /// # Errors
+    /// Why not; then it goes on as before.
+    fn replace(
+        &self,
+        command: Vec<OsString>,
+        directory: PathBuf,
+        argument: Option<usize>,
+    ) -> Result<(), String>;
+
     /// Answers on `out`, then writes messages to it as they pass, until the client hangs up.
     fn trace(&self, json: bool, out: UnixStream);
 }
@@ -41,8 +53,8 @@ pub struct Server {
     path: PathBuf,
 }
 
-/// The longest request in bytes.
-const ASK_MAX: u64 = 4096;
+/// The longest request in bytes: a command may be long.
+const ASK_MAX: u64 = 1 << 20;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most clients at once; more are turned away.
@@ -152,6 +164,12 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
             }
             Err(reason) => Answer::Failed(reason),
         },
+        Ok(Ask::Replace { command, directory, argument }) => {
+            match mount.replace(command, directory, argument) {
+                Ok(()) => Answer::Done,
+                Err(reason) => Answer::Failed(reason),
+            }
+        }
         Ok(Ask::Trace { json }) => {
             mount.trace(json, stream);
             return Ok(());

@@ -7,13 +7,14 @@ mod layers;
 mod program;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
-pub use program::named as program;
+pub use program::{named as program, replacement};
 
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Service, Stack};
+use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
 use outrigger_driver_null::Null;
@@ -31,18 +32,20 @@ pub struct Tree {
     pub service: Arc<dyn Service>,
     /// The names of its layers, from the driver up.
     pub layers: Vec<&'static str>,
+    /// Its driver, when that is a FUSE program.
+    pub program: Option<Arc<LibFuse>>,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,
 }
 
 impl Tree {
-    /// A tree that somebody has opened, with the layers the user asked for.
+    /// The tree of a program, with the layers the user asked for.
     ///
     /// # Errors
     /// A sentence naming the layer that cannot be there.
-    pub fn of(context: &Context, service: Arc<dyn Service>) -> Result<Self, Failure> {
-        let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
-        Ok(Tree { service: layered.service, layers: layered.names, _root: None })
+    pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
+        let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None)?;
+        Ok(Tree { service: layered.service, layers: layered.names, program: Some(program), _root: None })
     }
 }
 
@@ -181,6 +184,9 @@ pub fn mountable(
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
     let location = Location::parse(text).expanded()?;
+    if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
+        return Tree::of_program(context, Arc::new(program::nowhere(context, command, &options)?));
+    }
     if let (Some(keep), Base::Host(path)) = (keep, &location.base) {
         same_as_before(path, &**keep)?;
     }
@@ -189,7 +195,7 @@ pub fn mountable(
         None => below(context, location, &options, keep)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
-    Ok(Tree { service: layered.service, layers: layered.names, _root: root })
+    Ok(Tree { service: layered.service, layers: layered.names, program: None, _root: root })
 }
 
 /// Nodes of an archive are places in it, so whoever goes on with a mount must have the very file it was made of: size

@@ -8,6 +8,7 @@ use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
 use outrigger_driver_libfuse::{LibFuse, Options};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 
 /// Starts the program a `fuse:` LOCATION names, without a mountpoint of its own.
 ///
@@ -26,6 +27,13 @@ pub fn nowhere(context: &Context, text: &str, options: &DriverOptions) -> Result
 /// As [`nowhere`].
 pub fn named(context: &Context, command: Vec<OsString>, options: &DriverOptions) -> Result<LibFuse, Failure> {
     start(context, Launch::new(command), options)
+}
+
+/// A program that is to take the place of another one, which is mounted already: it gets a private directory to mount on,
+/// in place of the word number `argument`, where one names the mount.
+pub fn replacement(command: Vec<OsString>, directory: PathBuf, argument: Option<usize>) -> Launch {
+    let mountpoint = argument.map_or(Mountpoint::Private, Mountpoint::Replaced);
+    Launch { directory: Some(directory), mountpoint, ..Launch::new(command) }
 }
 
 fn start(context: &Context, mut launch: Launch, options: &DriverOptions) -> Result<LibFuse, Failure> {

@@ -194,3 +194,26 @@ pub fn within(what: &str, mut condition: impl FnMut() -> bool) {
         thread::yield_now();
     }
 }
+
+/// Whether this program is here; else the test is skipped.
+pub fn has(program: &str) -> bool {
+    let found = Command::new("which").arg(program).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("SKIPPED: needs {program}");
+    }
+    found
+}
+
+/// The only process of this name below `ancestor`.
+pub fn descendant(ancestor: u32, name: &str) -> Option<u32> {
+    let children = fs::read_dir(format!("/proc/{ancestor}/task")).ok()?.flatten();
+    let children = children.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> = children
+        .flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|pid| pid.parse().ok())
+        .collect();
+    children.into_iter().find_map(|child| {
+        let own = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+        if own.trim_end() == name { Some(child) } else { descendant(child, name) }
+    })
+}
