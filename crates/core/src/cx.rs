@@ -86,6 +86,11 @@ impl Cancel {
         Raised(self)
     }
 
+    /// Forgets who waits in [`Cancel::raised`]: for a door whose request has ended, which reuses the token.
+    pub fn forget_waiting(&self) {
+        self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// How many clones of this token exist, itself included; exact only while nobody clones or drops one.
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)

@@ -152,6 +152,10 @@ impl Slots {
     /// Takes a slot back.
     pub(crate) fn give(&self, slot: Arc<Slot>) {
         slot.end();
+        // Or one token would collect the wakers of all requests there ever were.
+        if slot.cx.cancel.holders() <= 2 {
+            slot.cx.cancel.forget_waiting();
+        }
         let mut free = lock(&self.free);
         if free.len() < KEPT {
             free.push(slot);
@@ -227,6 +231,14 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
+    struct Nothing;
+
+    impl Wake for Nothing {
+        fn wake(self: Arc<Self>) {}
+    }
 
     fn header(unique: u64) -> InHeader {
         // A request that any signal interrupts.
@@ -260,6 +272,21 @@ mod tests {
         Arc::get_mut(&mut slot).unwrap().begin(&header(4), None);
         assert_eq!(slots.interrupt(4), Interrupted::Raised);
         assert!(!kept.is_raised());
+    }
+
+    #[test]
+    fn a_token_forgets_the_requests_it_was_used_for() {
+        let slots = Slots::default();
+        let task = Arc::new(Nothing);
+        for request in 1..4 {
+            let mut slot = slots.take();
+            Arc::get_mut(&mut slot).unwrap().begin(&header(2 * request), None);
+            let waker = Waker::from(Arc::clone(&task));
+            let waits = pin!(slot.cx.cancel.raised()).poll(&mut Context::from_waker(&waker));
+            assert!(waits.is_pending());
+            slots.give(slot);
+        }
+        assert_eq!(Arc::strong_count(&task), 1);
     }
 
     #[test]
