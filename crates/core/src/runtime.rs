@@ -41,6 +41,13 @@ pub trait Runtime: Clock {
         body();
     }
 
+    /// Runs `body`, then what it spawned and woke, on the calling thread as far as possible: no other thread has to be
+    /// woken for a task that the caller has just received something for. A hint: without it everything happens elsewhere.
+    /// The caller holds no lock that a task may want.
+    fn run_woken(&self, body: &mut dyn FnMut()) {
+        body();
+    }
+
     /// Runs `job`, which may block, on a thread where that disturbs nobody.
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
 }

@@ -3,7 +3,10 @@
 //!
 //! tokio starts with the first task, so a command that needs no task pays for no thread.
 //! Blocking jobs run on tokio's blocking threads: at most [`BLOCKING_THREADS`] at once, more wait in line.
+//! Tasks are polled by whoever wakes them where that thread has said so ([`Runtime::run_woken`]), else by tokio.
 #![forbid(unsafe_code)]
+
+mod task;
 
 use outrigger_core::{BoxFuture, Clock, Runtime, Time};
 use rustix::time::{ClockId, clock_gettime};
@@ -73,7 +76,7 @@ impl Clock for Threads {
 
 impl Runtime for Threads {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self.handle().spawn(task);
+        task::start(self.handle(), task);
     }
 
     fn sleep_until(&self, deadline: Duration) -> BoxFuture<'static, ()> {
@@ -86,6 +89,10 @@ impl Runtime for Threads {
     fn enter(&self, body: &mut dyn FnMut()) {
         let _guard = self.handle().enter();
         body();
+    }
+
+    fn run_woken(&self, body: &mut dyn FnMut()) {
+        task::run_woken(body);
     }
 
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {

@@ -72,7 +72,7 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
             }
         }
     });
-    runtime.spawn(Box::pin(async move {
+    let task = async move {
         // `parked` lives to the end: its slot may be given to another request only when the reply was delivered.
         let Some(query) = query else {
             let reply = (&mut parked).await;
@@ -86,7 +86,10 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
                 query.undo(&shared, &header, late);
             }
         }
-    }));
+    };
+    // Polled once more right here: whoever answers can wake it from then on.
+    let mut task: Option<BoxFuture<'static, ()>> = Some(Box::pin(task));
+    runtime.run_woken(&mut || task.take().into_iter().for_each(|task| runtime.spawn(task)));
 }
 
 /// A request without effect on the tree; what it obtained for a program that is gone has to be returned.

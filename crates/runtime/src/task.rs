@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tasks that need no thread of their own: one that is woken on a thread which runs what it wakes is polled right there.
+//!
+//! A hand-over to another thread costs more than most tasks have left to do when the message they waited for is there.
+
+use outrigger_core::BoxFuture;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use tokio::runtime::Handle;
+
+/// Waits to be woken.
+const IDLE: u8 = 0;
+/// Is in line to be polled.
+const IN_LINE: u8 = 1;
+/// Is being polled.
+const RUNNING: u8 = 2;
+/// Was woken while it was being polled.
+const AGAIN: u8 = 3;
+
+thread_local! {
+    /// What the calling thread will poll; `None` unless it is in [`run_woken`].
+    static LINE: RefCell<Option<VecDeque<Arc<Task>>>> = const { RefCell::new(None) };
+}
+
+struct Task {
+    state: AtomicU8,
+    /// `None` once it is ready.
+    future: Mutex<Option<BoxFuture<'static, ()>>>,
+    handle: Handle,
+}
+
+/// Has `future` polled to its end.
+pub(crate) fn start(handle: &Handle, future: BoxFuture<'static, ()>) {
+    let (state, future) = (AtomicU8::new(IN_LINE), Mutex::new(Some(future)));
+    Arc::new(Task { state, future, handle: handle.clone() }).stand_in_line();
+}
+
+/// Runs `body`, then polls on this thread what was started or woken meanwhile.
+pub(crate) fn run_woken(body: &mut dyn FnMut()) {
+    if LINE.with_borrow(Option::is_some) {
+        // The caller further up polls.
+        return body();
+    }
+    LINE.set(Some(VecDeque::new()));
+    let open = Open;
+    body();
+    while let Some(task) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
+        task.run();
+    }
+    drop(open);
+}
+
+/// The calling thread is in [`run_woken`]. What is left in line when that ends by a panic goes to tokio.
+struct Open;
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        LINE.take().into_iter().flatten().for_each(Task::stand_in_line);
+    }
+}
+
+impl Task {
+    fn stand_in_line(self: Arc<Self>) {
+        let elsewhere = LINE.with_borrow_mut(|line| match line {
+            Some(line) => {
+                line.push_back(self);
+                None
+            }
+            None => Some(self),
+        });
+        if let Some(task) = elsewhere {
+            let handle = task.handle.clone();
+            handle.spawn(async move { task.run() });
+        }
+    }
+
+    /// Polls once. Only whoever took the task out of the line does.
+    fn run(self: Arc<Self>) {
+        self.state.store(RUNNING, std::sync::atomic::Ordering::Release);
+        let waker = Waker::from(Arc::clone(&self));
+        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pending) = &mut *future else { return };
+        let poll = || pending.as_mut().poll(&mut Context::from_waker(&waker));
+        // A task that panics ends; what it held is dropped as if it had been cancelled.
+        if !matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending)) {
+            let done = future.take();
+            drop(future);
+            return drop(done);
+        }
+        drop(future);
+        if self.state.compare_exchange(RUNNING, IDLE, AcqRel, Acquire).is_err() {
+            self.state.store(IN_LINE, std::sync::atomic::Ordering::Release);
+            self.stand_in_line();
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let woken = self.state.fetch_update(AcqRel, Acquire, |state| match state {
+            IDLE => Some(IN_LINE),
+            RUNNING => Some(AGAIN),
+            _ => None,
+        });
+        if woken == Ok(IDLE) {
+            self.stand_in_line();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Threads;
+    use outrigger_core::Runtime;
+    use std::future::poll_fn;
+    use std::sync::mpsc;
+    use std::sync::{Arc, Mutex};
+    use std::task::{Poll, Waker};
+    use std::thread;
+
+    /// A task that tells on which threads it is polled until `times` polls, and its waker.
+    fn telling(
+        threads: &Threads,
+        times: usize,
+    ) -> (mpsc::Receiver<thread::ThreadId>, Arc<Mutex<Option<Waker>>>) {
+        let (sender, receiver) = mpsc::channel();
+        let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
+        let (kept, mut left) = (Arc::clone(&waker), times);
+        threads.spawn(Box::pin(poll_fn(move |context| {
+            left -= 1;
+            *kept.lock().unwrap() = Some(context.waker().clone());
+            let _ = sender.send(thread::current().id());
+            if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })));
+        (receiver, waker)
+    }
+
+    #[test]
+    fn a_task_is_polled_where_it_is_woken_if_that_thread_says_so() {
+        let threads = Threads::new();
+        let (polls, waker) = telling(&threads, 3);
+        let here = thread::current().id();
+        assert_ne!(polls.recv(), Ok(here), "spawned elsewhere");
+        let wake = || waker.lock().unwrap().clone().unwrap().wake();
+        let mut nested = || threads.run_woken(&mut || (wake(), wake(), assert!(polls.try_recv().is_err())).2);
+        threads.run_woken(&mut nested);
+        assert_eq!(polls.try_recv(), Ok(here));
+        assert!(polls.try_recv().is_err(), "woken twice, polled once");
+        wake();
+        assert_ne!(polls.recv(), Ok(here), "and elsewhere again");
+        assert!(polls.recv().is_err(), "ready, and dropped");
+    }
+
+    #[test]
+    fn a_task_woken_while_it_is_polled_is_polled_again() {
+        let threads = Threads::new();
+        let (sender, receiver) = mpsc::channel();
+        let mut left = 3;
+        threads.run_woken(&mut || {
+            let sender = sender.clone();
+            threads.spawn(Box::pin(poll_fn(move |context| {
+                context.waker().wake_by_ref();
+                left -= 1;
+                let _ = sender.send(left);
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })));
+        });
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_panic_ends_its_task_only() {
+        let threads = Threads::new();
+        let (sender, receiver) = mpsc::channel::<()>();
+        threads.run_woken(&mut || {
+            let sender = sender.clone();
+            threads.spawn(Box::pin(async move {
+                let _held = sender;
+                panic!("a test of panics");
+            }));
+        });
+        drop(sender);
+        assert!(receiver.recv().is_err(), "what it held was dropped");
+    }
+}
