@@ -3,7 +3,8 @@
 //!
 //! A filter sees numbers only, no memory. So that programs pay little, only those openings wait that look like one of
 //! `/dev/fuse` (for reading and writing, without other flags), or like the probe of go-fuse (for reading, without any
-//! flag; programs of today say `O_CLOEXEC`), and are not relative to a directory.
+//! flag), and are not relative to a directory. Programs of today say `O_CLOEXEC`, and one that opens a file of its own
+//! with the flags of an OPEN says `O_LARGEFILE`, which the kernel puts into all of them.
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -43,7 +44,7 @@ const WAITING: &[(libc::c_long, &[Condition])] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, &[(1, OTHER_FLAGS, READ_WRITE)]),
     (libc::SYS_openat, &[NO_DIRECTORY, (2, OTHER_FLAGS, READ_WRITE)]),
-    (libc::SYS_openat, &[NO_DIRECTORY, (2, !LARGE_FILE, libc::O_RDONLY as u32)]),
+    (libc::SYS_openat, &[NO_DIRECTORY, (2, u32::MAX, libc::O_RDONLY as u32)]),
     (libc::SYS_openat2, &[NO_DIRECTORY]),
     (libc::SYS_ioctl, &[(1, u32::MAX, CLONE)]),
 ];
@@ -169,6 +170,7 @@ mod tests {
             (libc::SYS_open, [0, libc::O_RDONLY as u64, 0], allow),
             (libc::SYS_openat, [here, 0, read_write | u64::from(LARGE_FILE)], wait),
             (libc::SYS_openat, [here, 0, 0], wait),
+            (libc::SYS_openat, [here, 0, u64::from(LARGE_FILE)], allow),
             (libc::SYS_openat, [5, 0, 0], allow),
             (libc::SYS_openat, [here, 0, libc::O_CLOEXEC as u64], allow),
             (libc::SYS_openat, [here & 0xFFFF_FFFF, 0, read_write], wait),
