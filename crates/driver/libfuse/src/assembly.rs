@@ -7,15 +7,20 @@
 //! whose: both requests fail with [`GARBLED`], and asking one after the other helps.
 
 use crate::message::Replied;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use outrigger_core::Errno;
 use outrigger_proto_fuse::OutHeader;
-use rustix::buffer::{SpareCapacity, spare_capacity};
+use rustix::io::Errno as Failure;
+use rustix::net::{RecvFlags, recv};
+use std::os::fd::OwnedFd;
 
 /// In place of an errno: the reply's pieces were mixed with those of another.
 pub(crate) const GARBLED: i32 = -1;
 /// The kernel's own errors begin here; programs must not answer them (`fuse_dev_do_write`).
 const INTERNAL_ERRORS: i32 = 512;
+/// Replies from this many bytes on are handed out in the memory they were received in. Smaller ones are copied, so that
+/// who keeps them keeps little.
+const SHARE_FROM: usize = 16 << 10;
 
 /// What a message completed.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +35,7 @@ pub(crate) enum Arrived {
 
 /// Receives messages.
 pub(crate) struct Assembly {
-    buffer: Vec<u8>,
+    buffer: BytesMut,
     limit: usize,
     /// Replies of which a piece is there: their headers and what arrived.
     begun: Vec<OutHeader>,
@@ -43,7 +48,7 @@ impl Assembly {
     /// For messages of up to `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Assembly {
-            buffer: Vec::with_capacity(limit),
+            buffer: BytesMut::with_capacity(limit),
             limit,
             begun: Vec::new(),
             pieces: Vec::new(),
@@ -51,13 +56,23 @@ impl Assembly {
         }
     }
 
-    /// Where the next message goes.
-    pub(crate) fn room(&mut self) -> SpareCapacity<'_, u8> {
+    /// Waits for a message: its length, which [`Assembly::add`] wants; 0 at the end of the connection.
+    ///
+    /// # Errors
+    /// Of recv(2).
+    pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<usize, Failure> {
         self.buffer.clear();
-        spare_capacity(&mut self.buffer)
+        // Takes the memory back when nobody keeps the reply before.
+        self.buffer.reserve(self.limit);
+        let room = &mut self.buffer.spare_capacity_mut()[..self.limit];
+        let ((received, _), length) = recv(socket, room, RecvFlags::TRUNC)?;
+        let received = received.len();
+        // SAFETY: so many bytes of the spare capacity were just written.
+        unsafe { self.buffer.set_len(received) };
+        Ok(length)
     }
 
-    /// Takes the message of `length` bytes that was put into [`Assembly::room`].
+    /// Takes the message of `length` bytes that was received.
     ///
     /// # Errors
     /// What is wrong with a message that no program sends.
@@ -132,11 +147,10 @@ impl Assembly {
 
     /// What follows the header: a copy of little, the buffer itself of much.
     fn body(&mut self) -> Bytes {
-        if self.buffer.len() * 4 < self.limit {
+        if self.buffer.len() < SHARE_FROM {
             Bytes::copy_from_slice(&self.buffer[OutHeader::SIZE..])
         } else {
-            let buffer = std::mem::replace(&mut self.buffer, Vec::with_capacity(self.limit));
-            Bytes::from(buffer).slice(OutHeader::SIZE..)
+            self.buffer.split().freeze().slice(OutHeader::SIZE..)
         }
     }
 }
@@ -151,7 +165,7 @@ mod tests {
     }
 
     fn add(assembly: &mut Assembly, message: &[u8]) -> Result<Arrived, &'static str> {
-        assembly.room();
+        assembly.buffer.clear();
         assembly.buffer.extend_from_slice(message);
         assembly.add(message.len(), |unique| unique < 100)
     }

@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The connection to a program: we play the kernel's side of the protocol over a socket that keeps messages apart.
 //!
-//! Whoever waits for a reply receives. An [`Exchange`] sends on its first poll and then, if nobody else does, receives
-//! for a moment itself, passing on what belongs to others: so a quick request costs one send and one receive, and no
-//! change of thread on our side. What takes longer is left to the [listener](Conn::listen), a thread that steps back
-//! while others receive. A program that turned out to be slow is not waited for.
+//! An [`Exchange`] sends on its first poll and leaves the thread free for the next request. The [listener](Conn::listen),
+//! a thread, receives replies and goes on itself with what waits for them ([`Runtime::run_woken`]): so a request costs one
+//! send and one receive, and of our threads two, each of which sleeps in a system call that gives it its next work. A
+//! [warden](Conn::ward) looks after everything rare.
 
 use crate::assembly::{Arrived, Assembly, GARBLED};
 use crate::message::{Caller, Lost, Message, Replied};
 use bytes::Bytes;
-use outrigger_core::{Cancel, Errno, Error};
+use outrigger_core::{Cancel, Errno, Error, Runtime};
 use outrigger_proto_fuse::{InterruptIn, Notification, Opcode, RetrieveIn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno as Failure;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a thread that wants a reply receives itself: several times what a program in the same machine needs.
-const MOMENT: Duration = Duration::from_micros(200);
-/// How long nobody must have received until the listener takes over.
-const QUIET: Duration = Duration::from_millis(1);
-/// After a reply that did not come in a [`MOMENT`]: at most so many requests are not waited for.
-const MOST_SKIPPED: u32 = 128;
 /// Requests in flight; more wait in line.
 const MOST_IN_FLIGHT: usize = 128;
 /// Bytes that wait for room in the socket; while there are more, new requests wait in line.
@@ -55,7 +49,7 @@ pub(crate) struct Ends {
 /// A connection; see the [module](self).
 pub(crate) struct Conn {
     ends: Ends,
-    /// Wakes the listener.
+    /// Wakes the warden.
     bell: OwnedFd,
     /// The largest message in bytes.
     limit: usize,
@@ -64,12 +58,7 @@ pub(crate) struct Conn {
     /// A request older than this ends the connection.
     hang: Option<Duration>,
     state: Mutex<State>,
-    receiver: Mutex<Assembly>,
     queue: Mutex<Queue>,
-    rest: Rest,
-    /// Requests that are not waited for before the next one is, and by how many the number grows next time.
-    skip: AtomicU32,
-    penalty: AtomicU32,
     /// Why the connection ended.
     over: OnceLock<Arc<str>>,
     /// Whether it was to end now.
@@ -98,19 +87,8 @@ struct Queue {
     bytes: usize,
 }
 
-/// How the listener knows whether it is needed.
-#[derive(Default)]
-struct Rest {
-    needed: Mutex<bool>,
-    bell: Condvar,
-    /// Threads that received themselves, so far.
-    others: AtomicU64,
-    /// A thread would have received itself if the listener had not.
-    give_way: AtomicBool,
-}
-
 impl Conn {
-    /// A connection over `ends` with messages of up to `limit` bytes, and its listener.
+    /// A connection over `ends` with messages of up to `limit` bytes, and its threads.
     ///
     /// # Errors
     /// When the system has no descriptor or thread left.
@@ -118,6 +96,7 @@ impl Conn {
         ends: Ends,
         limit: usize,
         hang: Option<Duration>,
+        runtime: &Arc<dyn Runtime>,
         on_notice: OnNotice,
     ) -> Result<Arc<Self>, Error> {
         let conn = Arc::new(Conn {
@@ -128,17 +107,17 @@ impl Conn {
             secret: u64::from(fastrand::u32(1..1 << 31)),
             hang,
             state: Mutex::new(State { next: 0, slots: HashMap::new(), crowd: Vec::new(), answered: 0 }),
-            receiver: Mutex::new(Assembly::new(limit)),
             queue: Mutex::default(),
-            rest: Rest::default(),
-            skip: AtomicU32::new(0),
-            penalty: AtomicU32::new(1),
             over: OnceLock::new(),
             retired: AtomicBool::new(false),
             on_notice,
         });
-        let listener = Arc::clone(&conn);
-        thread::Builder::new().name("fuse-listener".into()).spawn(move || listener.listen())?;
+        let warden = Arc::clone(&conn);
+        thread::Builder::new().name("fuse-warden".into()).spawn(move || warden.ward())?;
+        let (listener, runtime) = (Arc::clone(&conn), Arc::clone(runtime));
+        let listen = move || runtime.enter(&mut || listener.listen(&*runtime));
+        let spawned = thread::Builder::new().name("fuse-listener".into()).spawn(listen);
+        spawned.inspect_err(|_| conn.close("no thread is left for its replies"))?;
         Ok(conn)
     }
 
@@ -164,7 +143,6 @@ impl Conn {
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         self.ring();
-        self.need_listener();
     }
 
     /// The connection ends soon, and no request is the reason.
@@ -208,7 +186,6 @@ impl Conn {
         queue.messages.push_back([head, &data].concat());
         drop(queue);
         self.ring();
-        self.need_listener();
     }
 
     /// Sends what waits for room, as far as there is some.
@@ -238,38 +215,32 @@ impl Conn {
         crowd.into_iter().for_each(Waker::wake);
     }
 
-    /// Receives one message if there is one; false when there is none.
-    fn receive(&self, assembly: &mut Assembly) -> bool {
-        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        let length = match recv(&self.ends.socket, assembly.room(), flags) {
-            Ok((_, 0)) => return self.fails("the program has ended or closed its connection"),
-            Ok((_, length)) => length,
-            Err(Failure::AGAIN) => return false,
-            Err(Failure::INTR) => return true,
-            Err(error) => return self.fails(&format!("the connection to the program broke: {error}")),
+    /// The listener: receives, and goes on with what waited for it.
+    fn listen(&self, runtime: &dyn Runtime) {
+        let mut assembly = Assembly::new(self.limit);
+        while self.over().is_none() {
+            runtime.run_woken(&mut || self.receive(&mut assembly));
+        }
+    }
+
+    /// Waits for one message.
+    fn receive(&self, assembly: &mut Assembly) {
+        let length = match assembly.receive(&self.ends.socket) {
+            Ok(0) => return self.close("the program has ended or closed its connection"),
+            Ok(length) => length,
+            Err(Failure::INTR) => return,
+            Err(error) => return self.close(&format!("the connection to the program broke: {error}")),
         };
         match assembly.add(length, |unique| unique >> 32 == self.secret) {
             Ok(Arrived::Part) => {
                 while let Some(unique) = assembly.garbled() {
                     self.deliver(unique, Replied { errno: GARBLED, body: Bytes::new() });
                 }
-                true
             }
-            Ok(Arrived::Reply { unique, reply }) => {
-                self.deliver(unique, reply);
-                true
-            }
-            Ok(Arrived::Notice { code, body }) => {
-                self.notice(code, &body);
-                true
-            }
-            Err(why) => self.fails(why),
+            Ok(Arrived::Reply { unique, reply }) => self.deliver(unique, reply),
+            Ok(Arrived::Notice { code, body }) => self.notice(code, &body),
+            Err(why) => self.close(why),
         }
-    }
-
-    fn fails(&self, why: &str) -> bool {
-        self.close(why);
-        false
     }
 
     fn deliver(&self, unique: u64, reply: Replied) {
@@ -309,102 +280,34 @@ impl Conn {
         }
     }
 
-    /// Receives for a [`MOMENT`] or until the reply to `unique` is there, unless others do.
-    fn receive_myself(&self, unique: u64) {
-        if self.skip.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
-            return;
-        }
-        let mut assembly = match self.receiver.try_lock() {
-            Ok(assembly) => assembly,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.rest.give_way.store(true, Relaxed),
-        };
-        self.rest.others.fetch_add(1, Relaxed);
-        let end = Instant::now() + MOMENT;
-        let done = loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-            let mut socket = [PollFd::new(&self.ends.socket, PollFlags::IN)];
-            if !matches!(poll(&mut socket, Some(&timeout)), Ok(1..)) {
-                break false;
-            }
-            while !self.is_answered(unique) && self.receive(&mut assembly) {}
-            if self.is_answered(unique) {
-                break true;
-            }
-        };
-        drop(assembly);
-        if done {
-            self.penalty.store(1, Relaxed);
-        } else {
-            let penalty = self.penalty.load(Relaxed);
-            self.skip.store(penalty, Relaxed);
-            self.penalty.store((penalty * 2).min(MOST_SKIPPED), Relaxed);
-        }
-        // Others may have found the receiver taken and now rely on somebody.
-        if !done || self.is_waited_for() {
-            self.need_listener();
-        }
-    }
-
-    /// Whether a reply is due or a message waits for room.
-    fn is_waited_for(&self) -> bool {
-        lock(&self.state).slots.values().any(|slot| slot.reply.is_none())
-            || !lock(&self.queue).messages.is_empty()
-    }
-
-    fn is_answered(&self, unique: u64) -> bool {
-        self.over().is_some() || lock(&self.state).slots.get(&unique).is_none_or(|slot| slot.reply.is_some())
-    }
-
     fn ring(&self) {
         // A counter that is full rings already.
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    fn need_listener(&self) {
-        *lock(&self.rest.needed) = true;
-        self.rest.bell.notify_one();
-    }
-
-    /// The listener: receives whenever nobody else does.
-    fn listen(&self) {
-        while self.over().is_none() {
-            self.rest.while_others_receive();
-            let mut assembly = lock(&self.receiver);
-            self.attend(&mut assembly);
-        }
-    }
-
-    /// Receives and sends until the connection is over or others want to receive and nobody waits.
-    fn attend(&self, assembly: &mut Assembly) {
+    /// The warden: sends what waits for room, notices that the program has ended or hangs.
+    fn ward(&self) {
+        let tick = self.hang.map(|hang| hang / 4);
+        let tick = tick.map(|tick| Timespec {
+            tv_sec: tick.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: tick.subsec_nanos().into(),
+        });
         while self.over().is_none() {
             let queued = !lock(&self.queue).messages.is_empty();
-            let wanted = if queued { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let mut fds =
-                vec![PollFd::new(&self.ends.socket, wanted), PollFd::new(&self.bell, PollFlags::IN)];
+            let room = if queued { PollFlags::OUT } else { PollFlags::empty() };
+            let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&self.ends.socket, room)];
             fds.extend(self.ends.watch.as_ref().map(|watch| PollFd::new(watch, PollFlags::IN)));
-            let tick = self.hang.map(|hang| hang / 4);
-            let tick = tick.map(|tick| Timespec {
-                tv_sec: tick.as_secs().try_into().unwrap_or(i64::MAX),
-                tv_nsec: tick.subsec_nanos().into(),
-            });
             // A poll that fails finds nothing; whatever is wrong shows when the socket is used.
             let _ = poll(&mut fds, tick.as_ref());
-            let rung = !fds[1].revents().is_empty();
-            let ended = fds.get(2).is_some_and(|watch| !watch.revents().is_empty());
-            if rung {
+            if !fds[0].revents().is_empty() {
                 let _ = rustix::io::read(&self.bell, &mut [0; 8]);
             }
+            let ended = fds.get(2).is_some_and(|watch| !watch.revents().is_empty());
             self.flush();
-            while self.receive(assembly) {}
             if ended {
                 self.close("the program has ended");
             }
             self.patrol();
-            if !self.is_waited_for() && self.rest.give_way.swap(false, Relaxed) {
-                return;
-            }
         }
     }
 
@@ -416,23 +319,6 @@ impl Conn {
         drop(state);
         if hung {
             self.close(&format!("the program has not answered a request for {} s", hang.as_secs_f64()));
-        }
-    }
-}
-
-impl Rest {
-    /// Returns when the listener is needed.
-    fn while_others_receive(&self) {
-        let mut needed = lock(&self.needed);
-        loop {
-            if std::mem::take(&mut *needed) {
-                return;
-            }
-            let seen = self.others.load(Relaxed);
-            needed = self.bell.wait_timeout(needed, QUIET).unwrap_or_else(PoisonError::into_inner).0;
-            if !*needed && self.others.load(Relaxed) == seen {
-                return;
-            }
         }
     }
 }
@@ -472,7 +358,6 @@ impl Exchange<'_> {
         self.stage = Stage::Sent(unique, state.answered);
         drop(state);
         self.conn.send(&mut self.message, unique, self.caller);
-        self.conn.receive_myself(unique);
         Some(unique)
     }
 

@@ -9,7 +9,7 @@
 //! | [`launch`] | starting a program, and ending it with all it has started |
 //! | `conn`, `assembly`, `message` | the connection: many requests in flight, replies matched and put together |
 //! | `life` | INIT, and one running program after the other |
-//! | `shared`, `turn` | a request from its arrival to its reply, over as many programs as it takes |
+//! | `shared`, `turn`, `deadlines` | a request from its arrival to its reply, over as many programs as it takes |
 //! | `replace`, `history` | another program in its place; what people are told of all of them |
 //! | `ops`, `names`, `files`, `dirs`, `locks` | operations of the core as messages, and what a restart means for each |
 //! | `nodes`, `handles`, `listing` | our numbers of files, open files and places in listings |
@@ -35,6 +35,7 @@
 
 mod assembly;
 mod conn;
+mod deadlines;
 mod decode;
 mod dirs;
 mod files;

@@ -61,7 +61,7 @@ impl Life {
         epoch: Epoch,
         starter: &Starter,
         options: &Options,
-        runtime: &dyn Runtime,
+        runtime: &Arc<dyn Runtime>,
         on_notice: OnNotice,
     ) -> Result<Self> {
         let deadline = Instant::now() + options.start_timeout;
@@ -69,9 +69,9 @@ impl Life {
         let Program { socket, message_max, mounted, processes } = program;
         let limit = message_max.min(MOST_IO as usize + ARGUMENTS);
         let ends = Ends { socket, watch: processes.ended().ok() };
-        let conn = Conn::new(ends, limit, options.restart_on_hang, on_notice)?;
+        let conn = Conn::new(ends, limit, options.restart_on_hang, runtime, on_notice)?;
         let room = u32::try_from(limit.saturating_sub(ARGUMENTS)).unwrap_or(MOST_IO) / PAGE * PAGE;
-        let agreed = match init(&conn, room, runtime, options.start_timeout) {
+        let agreed = match init(&conn, room, &**runtime, options.start_timeout) {
             Ok(agreed) => agreed,
             Err(error) => {
                 conn.close("it could not be agreed on a protocol");

@@ -2,6 +2,7 @@
 //! What all requests share, and how each is seen through to its end.
 
 use crate::conn::{OnNotice, lock};
+use crate::deadlines::{Alarm, Deadlines};
 use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::history::{Chronicle, Death};
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     /// What all programs must keep.
     pub(crate) terms: Terms,
     pub(crate) chronicle: Chronicle,
+    deadlines: Arc<Deadlines>,
     notify: OnceLock<Arc<dyn Notify>>,
     /// For requests that may be what kills the program.
     alone: Gate,
@@ -69,10 +71,11 @@ impl Shared {
     pub(crate) fn start(recipe: Recipe, options: Options, runtime: Arc<dyn Runtime>) -> Result<Arc<Self>> {
         let nodes = Nodes::new()?;
         let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
-        let first = Life::begin(1, &recipe.starter, &options, &*runtime, on_notice(&early))?;
+        let first = Life::begin(1, &recipe.starter, &options, &runtime, on_notice(&early))?;
         nodes.next_epoch(1);
         let shared = Arc::new_cyclic(|this| Shared {
             nodes,
+            deadlines: Deadlines::new(Arc::clone(&runtime)),
             handles: Handles::default(),
             writes: Writes::new(options.kept_writes),
             options,
@@ -247,7 +250,7 @@ impl Shared {
         let this: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let _ = this.set(Weak::clone(&self.this));
         let recipe = Arc::clone(&lock(&self.recipe));
-        let life = Life::begin(epoch, &recipe.starter, &self.options, &*self.runtime, on_notice(&this))?;
+        let life = Life::begin(epoch, &recipe.starter, &self.options, &self.runtime, on_notice(&this))?;
         self.terms.suit(&life.terms())?;
         self.nodes.next_epoch(epoch);
         match life::block_on(self.recover(&life)) {
@@ -349,8 +352,7 @@ fn on_notice(shared: &Arc<OnceLock<Weak<Shared>>>) -> OnNotice {
 /// obtained is returned.
 pub(crate) struct Running {
     work: Option<BoxFuture<'static, Reply>>,
-    late: Option<BoxFuture<'static, ()>>,
-    deadline: Option<std::time::Duration>,
+    alarm: Option<Alarm>,
     class: Class,
     node: Option<Node>,
     shared: Arc<Shared>,
@@ -363,13 +365,14 @@ impl Running {
         let ours = shared.options.timeout.filter(|_| !forever);
         let ours = ours.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
         let deadline = [ours, cx.deadline].into_iter().flatten().min();
+        let alarm = deadline.map(|deadline| shared.deadlines.alarm(deadline));
         let node = match &request {
             Request::OpenDir(open) => Some(open.node),
             _ => None,
         };
         let class = request.class();
         let work: BoxFuture<'static, Reply> = Box::pin(Arc::clone(&shared).perform(cx.clone(), request));
-        Running { work: Some(work), late: None, deadline, class, node, shared }
+        Running { work: Some(work), alarm, class, node, shared }
     }
 
     /// Lets the work go on alone.
@@ -395,10 +398,7 @@ impl Future for Running {
             self.work = None;
             return Poll::Ready(reply);
         }
-        let Some(deadline) = self.deadline else { return Poll::Pending };
-        let runtime = Arc::clone(&self.shared.runtime);
-        let late = self.late.get_or_insert_with(|| runtime.sleep_until(deadline));
-        if late.as_mut().poll(context).is_pending() {
+        if !self.alarm.as_mut().is_some_and(|alarm| alarm.poll(context).is_ready()) {
             return Poll::Pending;
         }
         self.detach();
