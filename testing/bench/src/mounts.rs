@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Servers of FUSE mounts, ours and others'.
 
+use crate::priority;
 use crate::scratch;
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
@@ -56,6 +57,7 @@ impl Mount {
         }
         fs::metadata(&mount.dir).with_context(|| format!("{name}: the root of the mount"))?;
         mount.opened_in = start.elapsed().as_secs_f64();
+        priority::raise_sessions(mount.server.id());
         Ok(mount)
     }
 
