@@ -172,7 +172,7 @@ impl Place {
             command.arg("mount").args(arguments).args(["-o", "dev,suid"]).arg(source).arg(&dir);
         }
         self.start(&mut command)?;
-        let server = Server { pid: 0, program: subject.program().map(|program| program.name) };
+        let server = Server { pid: 0, program: subject.program() };
         let mut mounted = Mounted { program: self.program.clone(), dir, server, store };
         let status = mounted.status()?;
         let pid = if subject.program().is_some() { &status["pid"] } else { &status["guard"]["keeper"] };
@@ -240,7 +240,7 @@ impl Drop for Undisturbed {
 #[derive(Debug, Clone, Copy)]
 struct Server {
     pid: i32,
-    program: Option<&'static str>,
+    program: Option<&'static Program>,
 }
 
 impl Server {
@@ -249,7 +249,7 @@ impl Server {
         let Some(program) = self.program else { return processes::children(self.pid).first().copied() };
         processes::descendants(self.pid).into_iter().rev().find(|&pid| {
             processes::name_and_state(pid)
-                .is_some_and(|(name, state)| name == program && !"ZX".contains(state))
+                .is_some_and(|(name, state)| name == program.name && !"ZX".contains(state))
         })
     }
 }
@@ -341,7 +341,11 @@ impl Mounted {
                 let victim = server.victim();
                 let signal = if random.bool() { Signal::KILL } else { Signal::SEGV };
                 // One that has just been started may get away once, before it catches its signals.
-                if victim.is_some_and(|victim| processes::end(victim, signal)) && victim != last {
+                let end = |victim| match server.program {
+                    Some(program) if program.is_torn_by_death => processes::end_between_requests(victim),
+                    _ => processes::end(victim, signal),
+                };
+                if victim.is_some_and(end) && victim != last {
                     killed += 1;
                     last = victim;
                 }

@@ -5,7 +5,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::Duration;
+
+/// How often a process is stopped to see whether it waits.
+const MOST_STOPS: u32 = 10_000;
 
 /// The children of a process, whichever of its threads made them.
 pub fn children(pid: i32) -> Vec<Pid> {
@@ -55,6 +59,41 @@ fn ends(process: &OwnedFd, within: Duration) -> bool {
     let limit = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
     let mut fds = [PollFd::new(process, PollFlags::IN)];
     poll(&mut fds, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+/// Kills a process of one thread while it waits for a request, and waits for its end. False when it never did, or had ended.
+pub fn end_between_requests(pid: Pid) -> bool {
+    for _ in 0..MOST_STOPS {
+        let waits = stop(pid) && in_read(pid);
+        if waits {
+            return end(pid, Signal::KILL);
+        }
+        if kill_process(pid, Signal::CONT).is_err() {
+            return false;
+        }
+        thread::yield_now();
+    }
+    false
+}
+
+/// Stops a process. False when it has ended.
+fn stop(pid: Pid) -> bool {
+    if kill_process(pid, Signal::STOP).is_err() {
+        return false;
+    }
+    loop {
+        match name_and_state(pid) {
+            Some((_, 'T')) => return true,
+            None | Some((_, 'Z' | 'X')) => return false,
+            _ => thread::yield_now(),
+        }
+    }
+}
+
+/// Whether a stopped process was in read(2): requests are read, and stores are read and written at offsets.
+fn in_read(pid: Pid) -> bool {
+    let call = fs::read_to_string(format!("/proc/{}/syscall", pid.as_raw_nonzero())).unwrap_or_default();
+    call.split(' ').next().and_then(|number| number.parse().ok()) == Some(libc::SYS_read)
 }
 
 /// Sends a signal that ends, and waits until it has. False when the process had ended before.

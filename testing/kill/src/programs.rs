@@ -17,6 +17,8 @@ pub struct Program {
     pub needs: &'static [&'static str],
     /// Whether it changes nothing. It then serves the content of the plain directory.
     pub is_read_only: bool,
+    /// Whether a death inside a request may leave its store so that no successor can use what it was at, also without us.
+    pub is_torn_by_death: bool,
     /// Makes a store in an empty directory, and gives the command without the mountpoint.
     pub store: fn(&Place, &Path) -> Result<Vec<String>>,
 }
@@ -26,6 +28,7 @@ pub static BINDFS: Program = Program {
     name: "bindfs",
     needs: &["bindfs"],
     is_read_only: false,
+    is_torn_by_death: false,
     store: |_, store| Ok(words(&["bindfs", &at(store, "")])),
 };
 
@@ -34,14 +37,17 @@ pub static SSHFS: Program = Program {
     name: "sshfs",
     needs: &["sshfs", "sshd", "ssh-keygen"],
     is_read_only: false,
+    is_torn_by_death: false,
     store: |place, store| place.sshd()?.sshfs(store),
 };
 
-/// A file system of Windows in an image.
+/// A file system of Windows in an image. It notes that a file has grown before it notes where its content is, frees a
+/// removed file before its name, and gives a renamed file its second name before it takes the first.
 pub static NTFS_3G: Program = Program {
     name: "ntfs-3g",
     needs: &["ntfs-3g", "mkntfs"],
     is_read_only: false,
+    is_torn_by_death: true,
     store: |_, store| {
         let image = at(store, "image");
         File::create(&image)?.set_len(128 << 20)?;
@@ -55,6 +61,7 @@ pub static GOCRYPTFS: Program = Program {
     name: "gocryptfs",
     needs: &["gocryptfs"],
     is_read_only: false,
+    is_torn_by_death: false,
     store: |_, store| {
         let [vault, password] = ["vault", "password"].map(|name| at(store, name));
         fs::create_dir(&vault)?;
@@ -69,6 +76,7 @@ pub static FUSE_OVERLAYFS: Program = Program {
     name: "fuse-overlayfs",
     needs: &["fuse-overlayfs"],
     is_read_only: false,
+    is_torn_by_death: false,
     store: |_, store| {
         let [lower, upper, work] = directories(store, ["lower", "upper", "work"])?;
         let option = format!("lowerdir={lower},upperdir={upper},workdir={work}");
@@ -81,6 +89,7 @@ pub static MERGERFS: Program = Program {
     name: "mergerfs",
     needs: &["mergerfs"],
     is_read_only: false,
+    is_torn_by_death: false,
     store: |_, store| {
         let branches = directories(store, ["one", "two"])?.join(":");
         Ok(words(&["mergerfs", &branches]))
@@ -92,6 +101,7 @@ pub static SQUASHFUSE: Program = Program {
     name: "squashfuse",
     needs: &["squashfuse", "mksquashfs"],
     is_read_only: true,
+    is_torn_by_death: false,
     store: |place, store| {
         let image = at(store, "image");
         tool("mksquashfs", &[&at(&place.plain_dir(), ""), &image, "-quiet", "-no-progress"])?;

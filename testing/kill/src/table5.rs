@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random deaths under loads (Table 5 of the paper): the loads must succeed and leave what they leave undisturbed.
+//! A program whose store does not survive a death inside a request, with us or without, dies between two requests.
 
 use crate::loads::{ALL, Load};
 use crate::mounted::{Killer, Place, Subject};
@@ -51,6 +52,7 @@ fn disturbed(
     expected: &snapshot::Snapshot,
 ) -> Result<(String, bool)> {
     let mounted = place.mount(subject, &[])?;
+    let between = subject.program().is_some_and(|program| program.is_torn_by_death);
     let once = |number: u32| -> Result<(Duration, bool)> {
         let dir = mounted.dir.join(format!("run{number}"));
         fs::create_dir(&dir)?;
@@ -89,8 +91,9 @@ fn disturbed(
     let (after, survived) = (mounted.size()?, mounted.deaths()?.unwrap_or(u64::from(killed)));
     mounted.end()?;
     let mark = if fine { "✓" } else { "✗" };
+    let only = if between { " between requests" } else { "" };
     let row = format!(
-        "| {} | {subject} | {mark} {survived} of {killed} | {runs} | {:.2} | {:.2} | {}, {}: {}, {} |",
+        "| {} | {subject} | {mark} {survived} of {killed}{only} | {runs} | {:.2} | {:.2} | {}, {}: {}, {} |",
         load.name,
         calm.as_secs_f64(),
         total.as_secs_f64() / f64::from(runs),

@@ -22,6 +22,9 @@ const INTERNAL_ERRORS: i32 = 512;
 /// who keeps them keeps little.
 const SHARE_FROM: usize = 16 << 10;
 
+/// Replies in pieces at once: as many as there are requests in flight.
+const MOST_BEGUN: usize = 128;
+
 /// What a message completed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
@@ -95,6 +98,9 @@ impl Assembly {
         }
         match header {
             Some(header) if self.is_beginning(&header, length) && is_ours(header.unique) => {
+                if self.begun.len() == MOST_BEGUN {
+                    return Err("the program began more replies than it was asked for");
+                }
                 self.begun.push(header);
             }
             _ if self.begun.is_empty() => return Err("the program sent something that is no reply"),
@@ -213,5 +219,14 @@ mod tests {
         let mut assembly = Assembly::new(4096);
         assert_eq!(add(&mut assembly, &message(18, 2, b"a")), Ok(Arrived::Part));
         assert!(add(&mut assembly, b"too much").is_err());
+    }
+
+    #[test]
+    fn beginnings_without_end_are_refused() {
+        let mut assembly = Assembly::new(4096);
+        for _ in 0..MOST_BEGUN {
+            assert_eq!(add(&mut assembly, &message(4096, 2, b"")), Ok(Arrived::Part));
+        }
+        assert!(add(&mut assembly, &message(4096, 2, b"")).is_err());
     }
 }

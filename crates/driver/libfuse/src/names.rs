@@ -7,19 +7,28 @@
 use crate::decode;
 use crate::files::opened;
 use crate::handles::lasting;
-use crate::hidden::{Hidden, is_hidden_name, new_name};
+use crate::hidden::{Hidden, is_hidden_name};
 use crate::message::{Fault, Message};
 use crate::turn::{Turn, forget};
 use outrigger_core::ops::{
     Create, Link, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, TmpFile, Unlink,
 };
 use outrigger_core::reply::{Created, Entry};
-use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable};
+use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{EntryOut, InitFlags, Opcode};
 
 /// By how much the clocks of the program's store and ours may differ, in seconds.
 const CLOCKS_DIFFER: i64 = 60;
+
+/// An answer, good or bad; an error when there is none.
+fn unless_lost<T>(result: Result<T, Fault>) -> Result<Result<T, Error>, Fault> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Fault::Failed(error)) => Ok(Err(error)),
+        Err(lost) => Err(lost),
+    }
+}
 
 /// What a rename leaves as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,16 +156,31 @@ impl Turn<'_> {
     /// A program may die between the steps of making a directory, and not know its own work again (gocryptfs): what an
     /// earlier attempt has made is made anew. If others have put something there, it stays.
     async fn remove_unfinished(&mut self, op: &MkDir) -> Result<(), Fault> {
-        match self.look(op.dir, &op.name).await {
+        match unless_lost(self.look(op.dir, &op.name).await)? {
             Ok(Some((out, FileKind::Directory))) if self.is_ours(&out) => {}
-            Err(Fault::Lost(lost)) => return Err(lost.into()),
             _ => return Ok(()),
         }
         let theirs = self.theirs(op.dir).await?;
-        match self.ask(Message::new(Opcode::Rmdir, theirs).name(&op.name)).await {
-            Err(Fault::Lost(lost)) => Err(lost.into()),
-            _ => Ok(()),
+        match unless_lost(self.ask(Message::new(Opcode::Rmdir, theirs).name(&op.name)).await)? {
+            Ok(_) | Err(Error { errno: Errno::ENOTEMPTY | Errno::EEXIST, .. }) => Ok(()),
+            Err(_) => self.replace_unfinished(op, theirs).await,
         }
+    }
+
+    /// Puts a new directory in the place of an empty one that the program cannot even remove.
+    async fn replace_unfinished(&mut self, op: &MkDir, newdir: u64) -> Result<(), Fault> {
+        let aside = self.trial.aside()?;
+        let args = fuse::MkdirIn { mode: op.mode, umask: 0 };
+        let make = Message::new(Opcode::Mkdir, newdir).with(&args.encode()).name(&aside);
+        if let Ok(body) = unless_lost(self.ask(make).await)? {
+            self.life.conn.tell(forget(decode::made(&body)?.0.nodeid, 1));
+        }
+        let args = fuse::RenameIn { newdir };
+        let replace = Message::new(Opcode::Rename, newdir).with(&args.encode()).name(&aside).name(&op.name);
+        if unless_lost(self.ask(replace).await)?.is_err() {
+            unless_lost(self.ask(Message::new(Opcode::Rmdir, newdir).name(&aside)).await)?.ok();
+        }
+        Ok(())
     }
 
     pub(crate) async fn symlink(&mut self, op: &SymLink) -> Result<Entry, Fault> {
@@ -447,11 +471,7 @@ impl Turn<'_> {
 
     /// A file without a name could not be found again: it gets one that nobody sees.
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
-        let name = match &self.trial.nameless {
-            Some(name) => name.clone(),
-            None => new_name()?,
-        };
-        self.trial.nameless = Some(name.clone());
+        let name = self.trial.aside()?;
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
         let create = Create { dir: op.dir, name, mode: op.mode, flags };
         let mut created = self.create(&create).await?;

@@ -8,7 +8,7 @@ use crate::assembly::GARBLED;
 use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
-use crate::hidden::Hidden;
+use crate::hidden::{Hidden, new_name};
 use crate::life::Life;
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::names::Likeness;
@@ -49,8 +49,8 @@ pub(crate) struct Trial {
     pub(crate) exchange: Option<Likeness>,
     /// An open file that lives on under another name.
     pub(crate) hidden: Option<Hidden>,
-    /// The name of a file that shall have none.
-    pub(crate) nameless: Option<Name>,
+    /// A name that nobody sees, for what shall have none or not yet.
+    aside: Option<Name>,
     /// It is done but for the removal of a hidden file that was closed meanwhile.
     pub(crate) is_done: bool,
 }
@@ -77,6 +77,14 @@ impl Trial {
             return error;
         }
         Errno::EIO.because("the program died during this request, and fails when it is repeated")
+    }
+
+    /// The name that nobody sees, the same in all attempts.
+    pub(crate) fn aside(&mut self) -> Result<Name, Fault> {
+        match &self.aside {
+            Some(name) => Ok(name.clone()),
+            None => Ok(self.aside.insert(new_name()?).clone()),
+        }
     }
 
     /// Whether it may be what kills the program.

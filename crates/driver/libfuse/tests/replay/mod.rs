@@ -269,6 +269,7 @@ fn an_unfinished_directory_is_made_anew() {
             assert_eq!(fs.stat(Path::new("unfinished")).err(), Some(Errno::ENOENT));
             fs.mkdir(Path::new("unfinished"), 0o755).unwrap();
             assert_eq!(store.join("unfinished").metadata().unwrap().permissions().mode() & 0o777, 0o755);
+            assert_eq!(names(store), [".died", "unfinished"]);
             assert_eq!(relay.programs(), 2);
         },
     );

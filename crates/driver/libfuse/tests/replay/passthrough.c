@@ -35,7 +35,14 @@ static int do_mkdir(const char *path, mode_t mode)
     return made ? -errno : result(fchmodat(store, at(path), mode, 0));
 }
 static int do_unlink(const char *path) { return result(unlinkat(store, at(path), 0)); }
-static int do_rmdir(const char *path) { return result(unlinkat(store, at(path), AT_REMOVEDIR)); }
+static int do_rmdir(const char *path)
+{
+    struct stat st;
+    // A directory that is not finished is unknown to it.
+    if (!fstatat(store, at(path), &st, 0) && (st.st_mode & 0777) == 0700)
+        return -ENOENT;
+    return result(unlinkat(store, at(path), AT_REMOVEDIR));
+}
 static int do_rename(const char *from, const char *to, unsigned flags)
 {
     if (!strcmp(from, "/one name") && !linkat(store, at(from), store, at(to), 0))
