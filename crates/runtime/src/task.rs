@@ -22,6 +22,9 @@ const RUNNING: u8 = 2;
 /// Was woken while it was being polled.
 const AGAIN: u8 = 3;
 
+/// How many polls a thread does for others before it goes on with its own work; tokio gets the rest.
+const POLLS: usize = 64;
+
 thread_local! {
     /// What the calling thread will poll; `None` unless it is in [`run_woken`].
     static LINE: RefCell<Option<VecDeque<Arc<Task>>>> = const { RefCell::new(None) };
@@ -49,13 +52,16 @@ pub(crate) fn run_woken(body: &mut dyn FnMut()) {
     LINE.set(Some(VecDeque::new()));
     let open = Open;
     body();
-    while let Some(task) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) {
+    for _ in 0..POLLS {
+        let Some(task) = LINE.with_borrow_mut(|line| line.as_mut().and_then(VecDeque::pop_front)) else {
+            break;
+        };
         task.run();
     }
     drop(open);
 }
 
-/// The calling thread is in [`run_woken`]. What is left in line when that ends by a panic goes to tokio.
+/// The calling thread is in [`run_woken`]. What is left in line when that ends goes to tokio.
 struct Open;
 
 impl Drop for Open {
@@ -85,6 +91,8 @@ impl Task {
         let waker = Waker::from(Arc::clone(&self));
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(pending) = &mut *future else { return };
+        // A task may use timers and sockets of tokio wherever it is polled.
+        let _runtime = self.handle.enter();
         let poll = || pending.as_mut().poll(&mut Context::from_waker(&waker));
         // A task that panics ends; what it held is dropped as if it had been cancelled.
         if !matches!(catch_unwind(AssertUnwindSafe(poll)), Ok(Poll::Pending)) {
@@ -171,6 +179,38 @@ mod tests {
             })));
         });
         assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_task_that_always_wakes_itself_does_not_keep_the_thread() {
+        let threads = Threads::new();
+        let here = thread::current().id();
+        let (sender, receiver) = mpsc::channel();
+        threads.run_woken(&mut || {
+            let sender = sender.clone();
+            threads.spawn(Box::pin(poll_fn(move |context| {
+                if thread::current().id() != here {
+                    let _ = sender.send(());
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })));
+        });
+        assert_eq!(receiver.recv(), Ok(()), "went on elsewhere");
+    }
+
+    #[test]
+    fn a_task_has_tokio_wherever_it_is_polled() {
+        let threads = Threads::new();
+        let (sender, receiver) = mpsc::channel();
+        threads.run_woken(&mut || {
+            let sender = sender.clone();
+            threads.spawn(Box::pin(async move {
+                let _ = sender.send(tokio::runtime::Handle::try_current().is_ok());
+            }));
+        });
+        assert_eq!(receiver.recv(), Ok(true));
     }
 
     #[test]
