@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How many reader threads there are.
 //!
-//! One reader that never sleeps long serves a single program best: it stays on its CPU with warm caches, while two
-//! would take turns, because the kernel wakes the one that has waited longest. More are needed when all are stuck
-//! inside slow calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every
-//! few milliseconds, only while there are requests, and hires or dismisses.
+//! Two readers serve a single program best. A lone one sleeps on the CPU its client does not use, and each request waits
+//! until that CPU is awake; of two, the one that has just replied is often still awake beside the client, and takes the
+//! next request before the other, whom the kernel wakes, gets to it. More are needed when all are stuck inside slow
+//! calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every few
+//! milliseconds, only while there are requests, and hires or dismisses.
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::thread::{self, Thread};

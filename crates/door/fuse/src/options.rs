@@ -115,7 +115,7 @@ impl Default for Options {
             max_write: 1 << 20,
             max_readahead: None,
             max_background: 64,
-            readers: 1,
+            readers: 2,
             max_readers: 16,
             writeback: false,
             passthrough: true,
