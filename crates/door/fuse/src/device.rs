@@ -131,6 +131,8 @@ pub(crate) struct ReadBuffer {
     bytes: BytesMut,
     capacity: usize,
     lock: bool,
+    /// The address of the memory in use.
+    start: usize,
 }
 
 /// The kernel puts header and arguments of a write before up to `max_write` bytes of data.
@@ -139,21 +141,27 @@ const HEADROOM: usize = 4096;
 impl ReadBuffer {
     /// For requests with up to `max_write` bytes of data.
     pub(crate) fn new(max_write: u32, lock: bool) -> Self {
-        let mut buffer = Self { bytes: BytesMut::new(), capacity: max_write as usize + HEADROOM, lock };
+        let capacity = max_write as usize + HEADROOM;
+        let mut buffer = Self { bytes: BytesMut::new(), capacity, lock, start: 0 };
         buffer.renew();
         buffer
     }
 
-    /// Makes the whole capacity available again.
-    fn renew(&mut self) {
+    /// Makes the whole capacity available again. Whether that took new memory, which has to be locked.
+    fn renew(&mut self) -> bool {
         self.bytes.clear();
         if self.bytes.capacity() < self.capacity {
-            let before = self.bytes.as_ptr();
             self.bytes.reserve(self.capacity);
-            if self.lock && self.bytes.as_ptr() != before {
+        }
+        // What is kept by others is still there when the new memory is taken, so they cannot have one address.
+        let is_new = self.bytes.as_ptr().addr() != self.start;
+        if is_new {
+            self.start = self.bytes.as_ptr().addr();
+            if self.lock {
                 self.lock_memory();
             }
         }
+        is_new
     }
 
     /// Faults all pages in and keeps them, so that the kernel can copy a request without stopping in between.
@@ -199,6 +207,23 @@ mod tests {
         for number in [-1, i32::MAX] {
             assert_eq!(Device::inherited(number).unwrap_err().raw_os_error(), Some(libc::EBADF));
         }
+    }
+
+    #[test]
+    fn memory_is_locked_once_and_not_for_each_large_write() {
+        let (mut kernel, server) = UnixStream::pair().unwrap();
+        let mut buffer = ReadBuffer::new(8192, true);
+        let mut write = |buffer: &mut ReadBuffer| {
+            kernel.write_all(&[1; 100]).unwrap();
+            buffer.read(server.as_fd()).unwrap();
+            buffer.share()
+        };
+        for _ in 0..3 {
+            drop(write(&mut buffer));
+            assert!(!buffer.renew(), "it is locked already");
+        }
+        let _kept = write(&mut buffer);
+        assert!(buffer.renew(), "new memory has to be locked");
     }
 
     #[test]
