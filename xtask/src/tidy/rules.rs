@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod doc_size;
+mod file_size;
 mod functions;
 mod imports;
 mod leftovers;
@@ -28,6 +29,7 @@ pub struct Rule {
 pub const ALL: &[Rule] = &[
     dependencies::RULE,
     doc_size::RULE,
+    file_size::RULE,
     functions::RULE,
     imports::RULE,
     leftovers::RULE,
