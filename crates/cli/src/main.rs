@@ -59,6 +59,7 @@ mod trees;
 
 use clap::Parser;
 use mount_helper::Wanted;
+use outrigger_guard::proxy;
 use std::env;
 use std::process::ExitCode;
 
@@ -66,6 +67,10 @@ fn main() -> ExitCode {
     logging::start();
     match env::args_os().next() {
         Some(program) if mount_helper::is_helper(&program) => help_mount(),
+        // Whoever started it sees by its end that something is wrong.
+        Some(program) if proxy::is_proxy(&program) => {
+            proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+        }
         _ => commands::run(cli::Cli::parse()),
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that serves a mount: assembles the stack, answers the kernel and the control socket, ends cleanly.
 
-use crate::commands::mount::Mount;
+use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
     self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, ProgramStatus,
@@ -14,7 +14,8 @@ use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
 use outrigger_core::{Clock, Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
-    Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError, unmount,
+    Connection, Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError,
+    unmount,
 };
 use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{History, Inherited, Seat};
@@ -52,6 +53,8 @@ pub struct Job {
     pub options: Options,
     /// This process's place among those that serve the mount, if it is guarded.
     pub seat: Option<Arc<Seat>>,
+    /// Whether it is guarded by way of a proxy even where the kernel could do without.
+    pub proxy: bool,
     /// What it takes over.
     pub inherited: Option<Inherited>,
 }
@@ -62,8 +65,7 @@ impl Job {
     /// # Errors
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Mount, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
-        let parsed = Options::parse(&mount.options.join(","));
-        let (mut options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        let Chosen { door: mut options, driver: others, guarding } = mount.chosen()?;
         let inherited = match &seat {
             Some(seat) => seat.inherited()?,
             None => None,
@@ -78,7 +80,8 @@ impl Job {
         options.keep = keep.map(Kept);
         // Where the kernel reads and writes files by itself, the layers would not see it.
         options.passthrough &= tree.layers.is_empty();
-        Ok(Job { source: mount.source.clone(), mountpoint, tree, options, seat, inherited })
+        let (source, proxy) = (mount.source.clone(), guarding == Guarding::Proxy);
+        Ok(Job { source, mountpoint, tree, options, seat, proxy, inherited })
     }
 }
 
@@ -87,7 +90,7 @@ impl Job {
 /// # Errors
 /// Why nothing was mounted.
 pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
-    let Job { source, mountpoint, tree, mut options, seat, inherited } = job;
+    let Job { source, mountpoint, tree, mut options, seat, proxy, inherited } = job;
     options.fsname.get_or_insert_with(|| source.to_string_lossy().into_owned());
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
@@ -100,7 +103,11 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
         Some(inherited) => resume(context, service, options, inherited)?,
-        None => start(context, &source, &mountpoint, service, options)?,
+        None => {
+            answers(context, &source, &service)?;
+            let connection = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
+            start(context, &mountpoint, service, options, connection)?
+        }
     };
     let mounted = Arc::new(Mounted::new(context, &source, mountpoint, tree, session, control, seat));
     let keep = mounted.seat.as_deref().map(|seat| seat as &dyn Keep);
@@ -144,19 +151,46 @@ fn stack(
     Ok(stack.service())
 }
 
-/// Makes the mount.
+/// The root must answer before anybody is told that there is a mount.
+fn answers(context: &Context, source: &OsStr, service: &Arc<dyn Service>) -> Result<(), Failure> {
+    let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
+    let root = probe.root();
+    root.map(drop).map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))
+}
+
+/// Makes the mount. A guarded one goes through a proxy where the kernel does not send requests again.
+fn connect(
+    mountpoint: &Path,
+    service: &Arc<dyn Service>,
+    options: &Options,
+    seat: Option<&Seat>,
+    proxy: bool,
+) -> Result<Connection, Failure> {
+    let mut connection = Connection::mount(mountpoint, &service.abilities(), options)
+        .map_err(|error| Failure::new(error.to_string()))?;
+    let Some(seat) = seat else { return Ok(connection) };
+    let proxied = match connection.sends_again(READY_DEADLINE) {
+        Ok(true) if !proxy => return Ok(connection),
+        Ok(_) => connection.through(READY_DEADLINE, |device, init| seat.interpose(device, init)),
+        Err(error) => Err(error.into()),
+    };
+    proxied.map_err(|error| {
+        // Nobody will serve it.
+        let _ = unmount(mountpoint, Force::Abort, UNMOUNT_DEADLINE);
+        Failure::serious(format!("the mount on '{}' cannot be guarded: {error}", mountpoint.display()))
+    })
+}
+
+/// Serves a new mount.
 fn start(
     context: &Context,
-    source: &OsStr,
     mountpoint: &Path,
     service: Arc<dyn Service>,
     options: Options,
+    connection: Connection,
 ) -> Result<Session, Failure> {
-    // The root must answer before anybody is told that there is a mount.
-    let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
-    probe.root().map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))?;
-    let session = Session::mount(mountpoint, service, context.runtime.clone(), options)
-        .map_err(|error| Failure::new(error.to_string()))?;
+    let session = Session::serve(connection, service, context.runtime.clone(), options)
+        .map_err(|error| Failure::new(Error::from(error).to_string()))?;
     session.wait_ready(READY_DEADLINE).map_err(|error| {
         let error = Error::from(error);
         Failure::new(format!("the kernel does not answer on '{}': {error}", mountpoint.display()))
@@ -174,7 +208,11 @@ fn resume(
     let cannot = |why: String| Failure::serious(format!("cannot take the mount over: {why}"));
     let negotiated =
         Negotiated::from_bytes(&inherited.negotiated).map_err(|error| cannot(error.to_string()))?;
-    Session::resume(inherited.device, negotiated, service, context.runtime.clone(), options)
+    let connection = match inherited.proxied {
+        true => Connection::proxied(inherited.device),
+        false => inherited.device.into(),
+    };
+    Session::resume(connection, negotiated, service, context.runtime.clone(), options)
         .map_err(|error| cannot(error.to_string()))
 }
 
@@ -458,6 +496,7 @@ fn guard_status(history: History) -> GuardStatus {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     GuardStatus {
         keeper: history.keeper,
+        proxy: history.proxy,
         incarnations: history.incarnations,
         deaths: history.deaths,
         last_death_age_seconds: history

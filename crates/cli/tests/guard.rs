@@ -4,13 +4,17 @@
 mod support;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use support::{Place, can_mount, descendant, has, is_running, signal, within};
 
 /// A number in the mount's status.
@@ -32,10 +36,13 @@ fn programs_keep_their_files_when_the_server_dies() {
     if !can_mount() {
         return;
     }
-    for source in ["src", "mem:"] {
+    for (source, guard) in
+        [("src", "guard=auto"), ("src", "guard=proxy"), ("mem:", "guard=auto"), ("mem:", "guard=proxy")]
+    {
         let place = Place::new();
         fs::create_dir(place.at("src")).unwrap();
-        place.run(&["mount", source, "m"]).ok();
+        place.run(&["mount", "-o", guard, source, "m"]).ok();
+        assert_eq!(status(&place, "/guard/proxy").is_some(), guard == "guard=proxy");
         fs::create_dir(place.at("m/dir")).unwrap();
         let mut kept =
             OpenOptions::new().read(true).write(true).create_new(true).open(place.at("m/dir/kept")).unwrap();
@@ -54,13 +61,138 @@ fn programs_keep_their_files_when_the_server_dies() {
         let mut text = String::new();
         kept.rewind().unwrap();
         kept.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "before KILLSEGVABRT", "{source}");
-        assert_eq!(fs::read_to_string(place.at("m/dir/kept")).unwrap(), text, "{source}: opened anew");
-        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 1, "{source}");
-        assert_eq!(status(&place, "/guard/deaths"), Some(3), "{source}");
+        assert_eq!(text, "before KILLSEGVABRT", "{source} {guard}");
+        assert_eq!(
+            fs::read_to_string(place.at("m/dir/kept")).unwrap(),
+            text,
+            "{source} {guard}: opened anew"
+        );
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 1, "{source} {guard}");
+        assert_eq!(status(&place, "/guard/deaths"), Some(3), "{source} {guard}");
         drop((kept, removed));
         place.run(&["umount", "m"]).ok();
     }
+}
+
+/// Changes a directory until told to stop. Gives what has to be in it then.
+fn busy(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, String> {
+    let mut expected = BTreeMap::new();
+    fs::create_dir(dir).unwrap();
+    for number in 0.. {
+        if stop.load(Relaxed) {
+            break;
+        }
+        let (new, name, gone) = (dir.join("new"), format!("file {number}"), dir.join("gone"));
+        let content = format!("{number} ").repeat(3000);
+        let mut file = File::create_new(&new).unwrap();
+        content.as_bytes().chunks(5000).for_each(|part| file.write_all(part).unwrap());
+        fs::rename(&new, dir.join(&name)).unwrap();
+        fs::create_dir(&gone).unwrap();
+        fs::remove_dir(&gone).unwrap();
+        if number % 3 == 0 {
+            fs::remove_file(dir.join(&name)).unwrap();
+        } else {
+            expected.insert(name, content);
+        }
+    }
+    expected
+}
+
+#[test]
+fn through_a_proxy_each_request_happens_once() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["src", "mem:"] {
+        let place = Place::new();
+        fs::create_dir(place.at("src")).unwrap();
+        place.run(&["mount", "-o", "guard=proxy", source, "m"]).ok();
+        let stop = AtomicBool::new(false);
+        let dirs = ["one", "two", "three"].map(|name| place.at("m").join(name));
+        let expected = thread::scope(|scope| {
+            let working = dirs.each_ref().map(|dir| scope.spawn(|| busy(dir, &stop)));
+            (0..25).for_each(|_| kill_server(&place, "KILL"));
+            stop.store(true, Relaxed);
+            working.map(|thread| thread.join().unwrap())
+        });
+        for (dir, expected) in dirs.iter().zip(expected) {
+            let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+            let found = entries.map(|entry| {
+                let name = entry.file_name().into_string().unwrap();
+                (name, fs::read_to_string(entry.path()).unwrap())
+            });
+            assert!(found.collect::<BTreeMap<_, _>>() == expected, "{source}: {}", dir.display());
+        }
+        assert_eq!(status(&place, "/guard/deaths"), Some(25), "{source}");
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
+#[test]
+fn the_death_of_a_proxy_ends_its_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "-o", "guard=proxy", "mem:", "m"]).ok();
+    let [keeper, proxy] = ["/guard/keeper", "/guard/proxy"].map(|of| status(&place, of).unwrap() as u32);
+    signal(proxy, "KILL");
+    within("the keeper's end", || !is_running(keeper));
+    let error = fs::read_dir(place.at("m")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn a_proxy_ends_with_its_mount_and_not_before() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "-o", "guard=proxy", "src", "m"]).ok();
+    let proxy = status(&place, "/guard/proxy").unwrap() as u32;
+    ["TERM", "INT", "HUP"].iter().for_each(|name| signal(proxy, name));
+    place.run(&["upgrade", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+    assert_eq!(status(&place, "/guard/proxy"), Some(proxy.into()), "another program, the same proxy");
+    place.run(&["umount", "m"]).ok();
+    within("the proxy's end", || !is_running(proxy));
+}
+
+/// The kernel of a program behind `guard` is our own driver, which does not send again.
+#[test]
+fn a_mount_gets_a_proxy_where_the_kernel_does_not_send_again() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["guard", "--", support::PROGRAM, "mount", "-f", "src", "m"]).ok();
+    let server = place.server();
+    let keeper = descendant(server, "outrigger-keep").unwrap();
+    for _ in 0..3 {
+        let worker = descendant(keeper, "outrigger").unwrap();
+        signal(worker, "KILL");
+        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+        within("another worker", || descendant(keeper, "outrigger").is_some_and(|now| now != worker));
+    }
+    assert_eq!(status(&place, "/program/deaths"), Some(0), "the keeper repairs them");
+    place.run(&["umount", "m"]).ok();
+    within("the keeper's end", || !is_running(keeper));
+}
+
+#[test]
+fn options_say_how_a_mount_is_guarded() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let refused = place.run(&["mount", "-o", "guard=well", "mem:", "m"]).refused(2);
+    assert!(refused.contains("guard=well: auto, proxy or none expected"), "{refused}");
+    place.run(&["mount", "-o", "guard=none", "mem:", "m"]).ok();
+    assert_eq!(status(&place, "/guard/incarnations"), None);
+    place.run(&["umount", "m"]).ok();
 }
 
 #[test]

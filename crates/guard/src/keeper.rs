@@ -478,7 +478,7 @@ fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-fn name_process(name: &std::ffi::CStr) {
+pub(crate) fn name_process(name: &std::ffi::CStr) {
     // SAFETY: the name is NUL-terminated.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }

@@ -10,6 +10,8 @@
 //! Keeper and workers share one table of descriptors, so what a worker has opened stays open when it dies. Memory that is
 //! to survive is in a [`SharedRegion`].
 //!
+//! * A **proxy** ([`proxy`]) is between kernel and worker where the kernel cannot do its part of what follows.
+//!
 //! # What happens when a worker dies
 //!
 //! The keeper reaps it, notes how it died, and clones the next one, which closes the descriptors nobody holds
@@ -26,6 +28,7 @@
 mod crash;
 mod keeper;
 mod manager;
+pub mod proxy;
 mod region;
 mod seat;
 mod state;

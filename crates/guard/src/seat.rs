@@ -2,6 +2,7 @@
 //! A worker's place: what it got from those before it, and what it leaves to those after it.
 
 use crate::keeper::{self, monotonic};
+use crate::proxy;
 use crate::region::SharedRegion;
 use crate::state::{Phase, RECOVERIES, State, UNGUARDED, at};
 use outrigger_core::{Errno, Error, Keep, Region, Result};
@@ -28,6 +29,8 @@ pub struct Inherited {
     pub device: OwnedFd,
     /// What was negotiated on it.
     pub negotiated: Vec<u8>,
+    /// Whether it is a connection to a proxy: see [`Seat::interpose`].
+    pub proxied: bool,
 }
 
 /// What happened to the workers of a mount so far.
@@ -35,6 +38,8 @@ pub struct Inherited {
 pub struct History {
     /// The process that watches; `None` when it has died.
     pub keeper: Option<u32>,
+    /// The process between the kernel and the workers, if there is one.
+    pub proxy: Option<u32>,
     /// Workers started.
     pub incarnations: u64,
     /// Workers that died.
@@ -75,7 +80,41 @@ impl Seat {
             return Ok(None);
         }
         let device = self.adopt(self.state.get(at::DEVICE) as RawFd - 1)?;
-        Ok(Some(Inherited { device, negotiated: self.state.negotiated() }))
+        let negotiated = self.state.negotiated();
+        match self.state.get(at::PROXY) as RawFd {
+            0 => Ok(Some(Inherited { device, negotiated, proxied: false })),
+            control => {
+                let device = self.reconnect(control - 1, device)?;
+                Ok(Some(Inherited { device, negotiated, proxied: true }))
+            }
+        }
+    }
+
+    /// Puts a process between the kernel and the workers, for a kernel that does not send requests again: the process
+    /// does. It gets `device`, from which `init` was read already, the first message. Gives what is to be served instead.
+    ///
+    /// # Errors
+    /// When there is no process or descriptor left.
+    pub fn interpose(&self, device: OwnedFd, init: &[u8]) -> Result<OwnedFd> {
+        let failed = |error| Error::from(error).errno.because("the proxy of the mount cannot be started");
+        let (control, process) = proxy::start().map_err(failed)?;
+        let served = proxy::connect(control.as_fd(), device.as_fd(), init).map_err(failed)?;
+        self.hold(control.as_fd())?;
+        self.state.set(at::PROXY_PROCESS, process.into());
+        // Open for all workers to come; nobody here owns it.
+        self.state.set(at::PROXY, control.into_raw_fd() as u64 + 1);
+        Ok(served)
+    }
+
+    /// Takes the connection of a worker that served `former` to the proxy behind `control`.
+    fn reconnect(&self, control: RawFd, former: OwnedFd) -> Result<OwnedFd> {
+        let failed = |error| Error::from(error).errno.because("the proxy of the mount has ended");
+        let served = proxy::reconnect(borrow(&self.state, control)?, former.as_fd()).map_err(failed)?;
+        // From this store on it stays open: a worker that dies before leaves nothing that nobody knows of.
+        self.state.set(at::DEVICE, served.as_raw_fd() as u64 + 1);
+        self.hold(served.as_fd())?;
+        self.let_go(former.as_fd());
+        Ok(served)
     }
 
     /// Notes that there is a mount and that programs are served: from now on a death is repaired. `device` is held.
@@ -129,6 +168,7 @@ impl Seat {
         let ring = |index: u64| state.get(at::RING + index as usize % RECOVERIES);
         History {
             keeper: self.is_guarded().then(|| state.get(at::KEEPER) as u32),
+            proxy: Some(state.get(at::PROXY_PROCESS) as u32).filter(|&process| process != 0),
             incarnations: state.get(at::STARTED),
             deaths,
             last_death: (deaths > 0).then(|| Death {

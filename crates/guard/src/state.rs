@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 /// "OUTRIGGR", the mark of a keeper's state.
 const MAGIC: u64 = u64::from_be_bytes(*b"OUTRIGGR");
 /// Changes whenever anything that outlives a worker changes its form: this layout or that of any region.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Descriptors that can be held have numbers below this.
 pub const DESCRIPTORS: usize = 1 << 20;
@@ -38,7 +38,7 @@ pub(crate) mod at {
     pub const VERSION: usize = 1;
     /// See [`super::Phase`].
     pub const PHASE: usize = 2;
-    /// Number of the descriptor of `/dev/fuse` plus one.
+    /// Number of the descriptor that is served, plus one: `/dev/fuse`, or a connection to the proxy.
     pub const DEVICE: usize = 3;
     /// Workers started so far (keeper).
     pub const STARTED: usize = 4;
@@ -56,6 +56,9 @@ pub(crate) mod at {
     pub const RECOVERED: usize = 11;
     /// Whether a hang was the reason of the last death, and in which request, plus one (keeper).
     pub const HUNG: usize = 12;
+    /// The proxy: number of the descriptor of its control socket plus one, and its process.
+    pub const PROXY: usize = 13;
+    pub const PROXY_PROCESS: usize = 14;
     /// Request the crashed thread was working on, plus one; set last by the crash handler.
     pub const CULPRIT: usize = 16;
     pub const SIGNAL: usize = 17;
@@ -218,9 +221,10 @@ impl State {
         }
     }
 
-    /// Whether a descriptor is one that successors keep.
+    /// Whether a descriptor is one that successors keep. What is served is one at once.
     pub fn is_held(&self, number: RawFd) -> bool {
-        self.held_word(number).is_some_and(|(word, bit)| word.load(Acquire) & bit != 0)
+        let is_served = number >= 0 && number as u64 + 1 == self.get(at::DEVICE);
+        is_served || self.held_word(number).is_some_and(|(word, bit)| word.load(Acquire) & bit != 0)
     }
 
     /// Every held number, ascending. Allocates nothing.
@@ -298,6 +302,8 @@ mod tests {
         assert_eq!(other.held().collect::<Vec<_>>(), expected);
         state.let_go(50_000);
         assert!(!other.is_held(50_000) && other.is_held(70_000) && !other.is_held(-1));
+        state.set(at::DEVICE, 50_001);
+        assert!(other.is_held(50_000), "what is served");
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Guard {
             options: adopt(options, &program),
             tree: Tree::of_program(context, Arc::new(program))?,
             seat: None,
+            proxy: false,
             inherited: None,
         };
         mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) })

@@ -8,6 +8,7 @@ use crate::mounted::{self, Job};
 use crate::status::{Failure, Status};
 use crate::trees;
 use clap::Args;
+use outrigger_door_fuse::Options;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -30,19 +31,40 @@ pub struct Mount {
     /// Where to mount it.
     #[arg(value_name = "DIR")]
     pub mountpoint: PathBuf,
-    /// Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, ...) and of
-    /// the driver (`outrigger drivers` lists them); all are in mount.outrigger(8).
+    /// Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, guard=, ...)
+    /// and of the driver (`outrigger drivers` lists them); all are in mount.outrigger(8).
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
-    /// Serve from a single process: its death ends the mount.
+    /// Serve from a single process: its death ends the mount. The same as `-o guard=none`.
     #[arg(long)]
     pub no_guard: bool,
     /// Replace the process that serves when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub restart_on_hang: Option<Duration>,
+}
+
+/// What becomes of a mount whose server dies (`-o guard=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarding {
+    /// Another one goes on: with the kernel's help, or by way of a proxy where the kernel gives none.
+    Auto,
+    /// The same, by way of a proxy in any case.
+    Proxy,
+    /// It ends.
+    None,
+}
+
+/// What `-o` says, by whom it concerns.
+pub struct Chosen {
+    /// Of the door.
+    pub door: Options,
+    /// Of the driver.
+    pub driver: Vec<String>,
+    /// Of this program.
+    pub guarding: Guarding,
 }
 
 /// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
@@ -62,9 +84,28 @@ impl Run for Mount {
 }
 
 impl Mount {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// A sentence about one that cannot be understood.
+    pub fn chosen(&self) -> Result<Chosen, Failure> {
+        let parsed = Options::parse(&self.options.join(","));
+        let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
+        for value in driver.extract_if(.., |option| option.starts_with("guard=")) {
+            guarding = match &value["guard=".len()..] {
+                "auto" => Guarding::Auto,
+                "proxy" => Guarding::Proxy,
+                "none" => Guarding::None,
+                _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
+            };
+        }
+        Ok(Chosen { door, driver, guarding })
+    }
+
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
-        if self.no_guard || !trees::survives(&self.source) {
+        if self.chosen()?.guarding == Guarding::None || !trees::survives(&self.source) {
             let job = Job::new(context, &self, None)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }

@@ -113,6 +113,9 @@ fn guard(guard: &GuardStatus) -> String {
         Some(_) => String::new(),
         None => "  unguarded: the process that watched over this mount has died\n".to_owned(),
     };
+    if let Some(proxy) = guard.proxy {
+        let _ = writeln!(text, "  by way of a proxy, process {proxy}");
+    }
     if let (Some(reason), Some(age)) = (&guard.last_death, guard.last_death_age_seconds) {
         let plural = if guard.deaths == 1 { "death" } else { "deaths" };
         let _ = write!(

@@ -140,6 +140,9 @@ pub struct ReplacementStatus {
 pub struct GuardStatus {
     /// The process that watches over them; nothing when it has died.
     pub keeper: Option<u32>,
+    /// The process between the kernel and them, if there is one.
+    #[serde(default)]
+    pub proxy: Option<u32>,
     /// How many there were.
     pub incarnations: u64,
     /// How many of them died.

@@ -7,6 +7,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::Duration;
 
 /// A connection to the kernel's FUSE.
 #[derive(Debug)]
@@ -40,6 +42,11 @@ impl Device {
     #[must_use]
     pub fn from_fd(fd: OwnedFd) -> Self {
         Self { fd }
+    }
+
+    /// The descriptor.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// Takes over a descriptor that this process was started with, named by its number: `/dev/fd/N`, `--fuse-fd N`.
@@ -95,6 +102,8 @@ impl Device {
             match written {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
+                // Only a socket says so: the kernel's memory is in pieces that are too small just now.
+                Err(Errno::NOBUFS) => thread::sleep(Duration::from_millis(1)),
                 Err(errno) => return Err(errno.into()),
             }
         }

@@ -22,6 +22,7 @@
 //! | `options` | [`Options`] and the `-o` list |
 //! | `mount`, `unmount`, `mountinfo` | making and removing the mount, with and without root; dead mounts |
 //! | `device` | system calls on `/dev/fuse` |
+//! | `connection` | [`Connection`]: a device before it is served, or a proxy in its place |
 //! | `negotiate` | INIT: which abilities are switched on and why |
 //! | `session` | [`Session`]: start, resume, wait, stop |
 //! | `reader`, `crew` | the threads that read requests, and how many there are |
@@ -60,6 +61,7 @@
 mod answer;
 mod backing;
 mod call;
+mod connection;
 mod crew;
 mod device;
 mod interrupt;
@@ -77,6 +79,7 @@ mod status;
 mod translate;
 mod unmount;
 
+pub use connection::Connection;
 pub use device::Device;
 pub use mount::{MountError, Mounted, dev_fd, mount};
 pub use mountinfo::{MountEntry, Mountpoint, inspect};

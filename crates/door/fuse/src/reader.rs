@@ -30,16 +30,16 @@ fn is_read_ahead_or_write_back(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// Starts one reader.
+/// Starts one reader. `first` was received for it already.
 ///
 /// # Errors
 /// When the system has no thread left.
-pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
+pub(crate) fn start(shared: &Arc<Shared>, mut first: Option<ReadBuffer>) -> io::Result<()> {
     let mut reader = Reader::new(Arc::clone(shared));
     shared.crew.joins();
     let spawned = thread::Builder::new().name("fuse-reader".into()).spawn(move || {
         let runtime = Arc::clone(&reader.worker.shared.runtime);
-        runtime.enter(&mut || reader.run());
+        runtime.enter(&mut || reader.run(first.take()));
     });
     spawned.map(drop).inspect_err(|_| {
         shared.crew.leaves();
@@ -49,7 +49,7 @@ pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<()> {
 /// Runs the monitor of the readers.
 pub(crate) fn watch(shared: &Arc<Shared>) {
     let hire = || {
-        if let Err(error) = start(shared) {
+        if let Err(error) = start(shared, None) {
             tracing::warn!(%error, "all readers are busy and no further one can be started");
         }
     };
@@ -77,8 +77,11 @@ impl Reader {
         Self { worker: Worker { shared, slot, sender }, buffer }
     }
 
-    fn run(&mut self) {
+    fn run(&mut self, first: Option<ReadBuffer>) {
         let shared = Arc::clone(&self.worker.shared);
+        if let Some(mut first) = first {
+            self.worker.serve(&mut first);
+        }
         let end = loop {
             shared.crew.waits();
             let received = shared.device.receive(&mut self.buffer);
@@ -180,7 +183,7 @@ impl Worker {
                 shared.settle(negotiated);
                 self.sender.init(shared, header, &negotiated.reply());
                 for _ in 1..shared.crew.at_rest() {
-                    if let Err(error) = start(shared) {
+                    if let Err(error) = start(shared, None) {
                         tracing::warn!(%error, "fewer readers than asked for");
                     }
                 }

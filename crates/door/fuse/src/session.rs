@@ -2,9 +2,10 @@
 //! A session: a service behind a connection to the kernel.
 use crate::answer::View;
 use crate::backing::{self, Backings};
+use crate::connection::Connection;
 use crate::crew::Crew;
 use crate::device::Device;
-use crate::mount::{MountError, Mounted, mount};
+use crate::mount::{MountError, Mounted};
 use crate::mountinfo::MountEntry;
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
@@ -127,31 +128,28 @@ impl Session {
         mountpoint: &Path,
         service: Arc<dyn Service>,
         runtime: Arc<dyn Runtime>,
-        mut options: Options,
+        options: Options,
     ) -> Result<Self, MountError> {
-        let abilities = service.abilities();
-        options.read_only |= abilities.read_only;
-        let (device, mounted) = mount(mountpoint, abilities.driver, &abilities.tree, &options)?;
-        let path = mounted.mountpoint.clone();
-        Self::start(device, Some(mounted), service, runtime, options, None)
-            .map_err(|error| MountError::Refused { path, error })
+        let connection = Connection::mount(mountpoint, &service.abilities(), &options)?;
+        Self::serve(connection, service, runtime, options)
+            .map_err(|error| MountError::Refused { path: mountpoint.to_owned(), error })
     }
 
-    /// Serves a descriptor that somebody else has mounted.
+    /// Serves a connection.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn serve(
-        fd: OwnedFd,
+        connection: Connection,
         service: Arc<dyn Service>,
         runtime: Arc<dyn Runtime>,
         options: Options,
     ) -> io::Result<Self> {
-        Self::start(Device::from_fd(fd), None, service, runtime, options, None)
+        Self::start(connection, service, runtime, options, None)
     }
 
-    /// Goes on with a session whose process has died and been reaped; `fd` is another descriptor of the same
-    /// connection. The kernel sends every request that was not answered once more.
+    /// Goes on with a session whose process has died and been reaped: `connection` is another descriptor of the same
+    /// connection to the kernel, or a new one to the same proxy. Every request that was not answered comes once more.
     ///
     /// Handles the dead process gave out come again in requests; the service must know them. Files it had registered
     /// for passthrough are known from [`Options::keep`]; without that they stay registered until the mount ends, and the
@@ -160,30 +158,32 @@ impl Session {
     /// # Errors
     /// When no thread can be started, or `EOPNOTSUPP` when the kernel cannot send requests again (before 6.9).
     pub fn resume(
-        fd: OwnedFd,
+        connection: Connection,
         negotiated: Negotiated,
         service: Arc<dyn Service>,
         runtime: Arc<dyn Runtime>,
         options: Options,
     ) -> io::Result<Self> {
-        if !negotiated.has(InitFlags::HAS_RESEND) {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        if !connection.proxied {
+            if !negotiated.has(InitFlags::HAS_RESEND) {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
+            // Before anybody reads: the kernel would send again what a reader of ours has just taken, and it would be
+            // done twice.
+            connection.device.send(&[IoSlice::new(&Notification::Resend.encode())])?;
         }
-        let device = Device::from_fd(fd);
-        // Before anybody reads: the kernel would send again what a reader of ours has just taken, and it would be done
-        // twice.
-        device.send(&[IoSlice::new(&Notification::Resend.encode())])?;
-        Self::start(device, None, service, runtime, options, Some(negotiated))
+        Self::start(connection, service, runtime, options, Some(negotiated))
     }
 
     fn start(
-        device: Device,
-        mounted: Option<Mounted>,
+        connection: Connection,
         service: Arc<dyn Service>,
         runtime: Arc<dyn Runtime>,
-        options: Options,
+        mut options: Options,
         negotiated: Option<Negotiated>,
     ) -> io::Result<Self> {
+        connection.limit(&mut options);
+        let Connection { device, mounted, first, .. } = connection;
         let device = Arc::new(device);
         let (notifier, courier) = notifier(Arc::clone(&device));
         let region = region(&options)?;
@@ -215,7 +215,7 @@ impl Session {
         }
         let session = Self { shared, mounted: Mutex::new(mounted) };
         thread::Builder::new().name("fuse-notify".into()).spawn(move || courier.run())?;
-        reader::start(&session.shared)?;
+        reader::start(&session.shared, first)?;
         let shared = Arc::clone(&session.shared);
         thread::Builder::new().name("fuse-crew".into()).spawn(move || reader::watch(&shared))?;
         Ok(session)

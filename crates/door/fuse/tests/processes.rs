@@ -5,8 +5,8 @@
 mod support;
 
 use outrigger_core::Inline;
-use outrigger_door_fuse::{Force, Negotiated, Options, Session, mount, unmount};
-use outrigger_proto_fuse::{InitFlags, InitOut};
+use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Session, mount, unmount};
+use outrigger_proto_fuse::{InHeader, InitFlags, InitIn, InitOut, MAJOR, Opcode};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::fs;
 use std::io;
@@ -38,7 +38,7 @@ fn worker() {
     let (service, _gate) = Trouble::new(Tree::new(Habits::default()), runtime());
     let fd = io::stdin().as_fd().try_clone_to_owned().unwrap();
     let options = Options { lock_buffers: true, ..Options::default() };
-    let session = Session::serve(fd, service, runtime(), options).unwrap();
+    let session = Session::serve(fd.into(), service, runtime(), options).unwrap();
     let negotiated = session.wait_ready(DEADLINE).unwrap();
     fs::write(folder.join("negotiated"), negotiated.to_bytes()).unwrap();
     within(|| !session.status().in_flight.is_empty());
@@ -78,7 +78,7 @@ fn a_killed_server_is_replaced_unnoticed() {
 
     let negotiated = Negotiated::from_bytes(&fs::read(temp.path().join("negotiated")).unwrap()).unwrap();
     let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
-    let session = match Session::resume(keeper, negotiated, service, runtime(), Options::default()) {
+    let session = match Session::resume(keeper.into(), negotiated, service, runtime(), Options::default()) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             eprintln!("SKIPPED: this kernel cannot send requests again");
             unmount(&dir, Force::Abort, DEADLINE).unwrap();
@@ -117,7 +117,7 @@ fn a_successor_asks_for_what_was_lost_before_it_reads() {
     request[16..24].copy_from_slice(&1_u64.to_ne_bytes());
     rustix::io::write(&kernel, &request).unwrap();
     let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
-    let _session = Session::resume(ours, agreed, service, runtime(), Options::default()).unwrap();
+    let _session = Session::resume(ours.into(), agreed, service, runtime(), Options::default()).unwrap();
     let said = limited(move || {
         let mut said = [0; 4096];
         let len = rustix::io::read(&kernel, &mut said[..]).unwrap();
@@ -126,6 +126,38 @@ fn a_successor_asks_for_what_was_lost_before_it_reads() {
     assert_eq!(said.len(), 16, "a header alone");
     assert_eq!(said[4..8], 7_i32.to_ne_bytes(), "FUSE_NOTIFY_RESEND");
     assert_eq!(said[8..16], [0; 8], "not a reply");
+}
+
+#[test]
+fn a_kernel_that_does_not_send_again_is_known_by_its_first_message() {
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    for (minor, flags, again) in [
+        (45, InitFlags::HAS_RESEND | InitFlags::INIT_EXT, true),
+        (38, InitFlags::MAX_PAGES | InitFlags::INIT_EXT, false),
+        (31, InitFlags::MAX_PAGES, false),
+    ] {
+        let (ours, kernel) = pair();
+        let body = InitIn { major: MAJOR, minor, max_readahead: 1 << 17, flags }.encode();
+        let len = (InHeader::SIZE + body.len()) as u32;
+        let header = InHeader { len, opcode: Opcode::Init as u32, unique: 2, ..InHeader::default() };
+        let init = [&header.encode()[..], &body].concat();
+        rustix::io::write(&kernel, &init).unwrap();
+        let mut connection = Connection::from(ours);
+        assert_eq!(connection.sends_again(DEADLINE).unwrap(), again, "minor {minor}");
+        let (socket, proxy) = pair();
+        let mut connection = connection
+            .through(DEADLINE, |_, first| {
+                assert_eq!(first, init, "the proxy has to know what was read already");
+                io::Result::Ok(socket)
+            })
+            .unwrap();
+        assert!(connection.sends_again(DEADLINE).unwrap(), "the proxy does");
+        rustix::io::write(&proxy, &init).unwrap();
+        let service = Arc::new(Inline::new(Tree::new(Habits::default()), runtime()));
+        let session = Session::serve(connection, service, runtime(), Options::default()).unwrap();
+        let negotiated = session.wait_ready(DEADLINE).unwrap();
+        assert!(negotiated.max_write() <= 128 << 10 && !negotiated.has(InitFlags::PASSTHROUGH));
+    }
 }
 
 /// Mounts, uses and unmounts as whoever it runs as.
