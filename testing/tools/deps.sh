@@ -13,7 +13,7 @@ test_packages=(
     tree=tree groff-base=groff
     bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
-    archivemount=archivemount rclone=rclone
+    archivemount=archivemount rclone=rclone pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
     shellcheck=shellcheck
 )
 bench_packages=(

@@ -54,7 +54,8 @@ pub fn shell(dir: &Path, tool: &str, script: &str) -> bool {
         .env("LC_ALL", "C")
         .output()
         .expect("sh runs");
-    assert!(out.status.success(), "{script}: {}", String::from_utf8_lossy(&out.stderr));
+    let said = [&out.stdout[..], &out.stderr[..]].map(String::from_utf8_lossy).concat();
+    assert!(out.status.success(), "{script}: {}: {said}", out.status);
     true
 }
 

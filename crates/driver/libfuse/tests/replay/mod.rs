@@ -138,6 +138,8 @@ fn a_range_is_removed_once() {
                 }
                 let left = [&blocks[..4096], &blocks[8192..]].concat();
                 assert!(fs::read(store.join("f")).unwrap() == left, "{point:?}");
+                // One that was faster than its death has answered; this request meets its successor.
+                assert_eq!(fs.stat(Path::new("f")).unwrap().size, 3 * 4096);
                 assert_eq!(relay.programs(), 2);
             },
         );
