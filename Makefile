@@ -12,12 +12,13 @@ target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test bench matrix table4 table5 recovery frozen fuzz install uninstall release deps bench-deps clean
+.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 recovery frozen fuzz install uninstall release deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       install what is missing, build, and see what Outrigger does (about a minute after the build)'
 	@echo 'make test       every check and test; as root it also mounts; the last line has the totals'
+	@echo 'make kernel     outrigger-kernel, which serves disk images (minutes at the first time); kernel-stats: how much of it is ours'
 	@echo 'make bench      the measurements of docs/PERFORMANCE.md, side by side with other programs'
 	@echo 'make matrix     the conformance matrix of docs/MATRIX.md'
 	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
@@ -38,6 +39,12 @@ test:
 
 bench: bench-deps release
 	cargo run --release --quiet --package outrigger-bench
+
+kernel:
+	@kernel/build.sh
+
+kernel-stats:
+	@kernel/build.sh --stats
 
 matrix:
 	cargo build --release --package outrigger

@@ -15,6 +15,8 @@ test_packages=(
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
     archivemount=archivemount rclone=rclone pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
     shellcheck=shellcheck
+    linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
+    dosfstools=mkfs.vfat
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# test.sh [SUITE...]: runs every suite, or those named: format lint tidy licences scripts cargo kill posix. The last line has the totals.
+# test.sh [SUITE...]: runs every suite, or those named: format lint tidy licences scripts kernel cargo kill posix. The last line has the totals.
 # A suite that fails does not stop the others. Logs: target/test-results/SUITE.log.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -37,14 +37,29 @@ suite_tidy() { check tidy 600 cargo xtask tidy; }
 suite_licences() { check licences 300 cargo xtask licences; }
 
 suite_scripts() {
-    local scripts=(.ci/run)
-    mapfile -t -O 1 scripts < <(find testing -name '*.sh' | sort)
+    local scripts=(.ci/run kernel/build.sh)
+    mapfile -t -O 2 scripts < <(find testing -name '*.sh' | sort)
     if command -v shellcheck >/dev/null; then
         check scripts 120 shellcheck -x "${scripts[@]}"
     else
         heading scripts
         record scripts 0 0 1 "needs shellcheck"
     fi
+}
+
+# Builds outrigger-kernel, which tests of disk images need, and checks the crate around it as the others.
+suite_kernel() {
+    local log=$results/kernel.log status=0
+    heading "kernel: kernel/build.sh"
+    deadline 1500 kernel/build.sh >"$log" 2>&1 || status=$?
+    case $status in
+    0) ;;
+    77) record kernel 0 0 1 "$(tail -n 1 "$log")" && return ;;
+    *) tail -n 60 "$log" && record kernel 0 1 0 "see $log" && return ;;
+    esac
+    record kernel 1 0 0 ""
+    check kernel-format 120 cargo fmt --manifest-path kernel/worker/Cargo.toml --check
+    check kernel-lint 600 cargo clippy --locked --manifest-path kernel/worker/Cargo.toml --target-dir target/kernel/worker -- -D warnings
 }
 
 # Counts what the test programs report. A test that cannot run here prints a line "SKIPPED: reason" and returns.
@@ -94,9 +109,9 @@ suite_posix() {
 
 rm -rf "$results"
 mkdir -p "$results"
-[ $# -gt 0 ] || set -- format lint tidy licences scripts cargo kill posix
+[ $# -gt 0 ] || set -- format lint tidy licences scripts kernel cargo kill posix
 for suite; do
-    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint tidy licences scripts cargo kill posix"
+    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint tidy licences scripts kernel cargo kill posix"
 done
 for suite; do "suite_$suite"; done
 summary

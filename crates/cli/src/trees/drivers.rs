@@ -37,6 +37,13 @@ pub const DRIVERS: &[DriverInfo] = &[
         options: "partial nocache max_entries=N max_names=BYTES max_ratio=N decoder_memory=BYTES block_cache=BYTES cache_size=BYTES",
     },
     DriverInfo {
+        name: "kernel",
+        opens: "disk images and block devices: ext2, ext3, ext4, vfat, iso9660, squashfs, erofs",
+        location: "FILE::/path",
+        writable: true,
+        options: "ro type=NAME memory=BYTES and those of the file system, as in mount(8)",
+    },
+    DriverInfo {
         name: "mem",
         opens: "memory; the tree lives as long as the mount",
         location: "mem:",

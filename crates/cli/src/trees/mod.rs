@@ -3,6 +3,7 @@
 
 mod archive;
 mod drivers;
+mod image;
 mod layers;
 mod program;
 
@@ -49,9 +50,14 @@ impl Tree {
     }
 }
 
-/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program does not.
+/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image
+/// does not.
 pub fn survives(text: &OsStr) -> bool {
-    !matches!(Location::parse(text).base, Base::Program(_))
+    match Location::parse(text).base {
+        Base::Program(_) => false,
+        Base::Host(path) => !image::is_one(&path),
+        _ => true,
+    }
 }
 
 /// Opens the tree `name` with the layers the user asked for.
@@ -156,6 +162,9 @@ fn inside(
     options: &DriverOptions,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
+        if let Some(tree) = image::on_host(path, options)? {
+            return Ok(tree);
+        }
         return archive::on_host(context, path, options);
     }
     let (outer, path) = location.clone().split();

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Disk images as trees.
+
+use super::DriverOptions;
+use crate::status::Failure;
+use outrigger_core::Service;
+use outrigger_driver_kernel::{Kernel, Options, detect};
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens the disk image in a file of the host; none when the file is no such thing.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Arc<dyn Service>>, Failure> {
+    if !is_one(path) {
+        return Ok(None);
+    }
+    let mut settings = Options::default();
+    options.apply(|key, value| settings.set(key, value))?;
+    let kernel = Kernel::start(path, &settings)
+        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
+    Ok(Some(Arc::new(kernel)))
+}
+
+/// Whether a file of the host holds a file system. What cannot be read is left to whoever can say why.
+pub fn is_one(path: &Path) -> bool {
+    // Opening a pipe would wait.
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    (metadata.is_file() || metadata.file_type().is_block_device())
+        && File::open(path).is_ok_and(|file| matches!(detect(&file), Ok(Some(_))))
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Disk images on the command line and as mounts, made and checked by the system's own tools.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use support::{PROGRAM, Place, can_mount, has};
+
+/// The program that serves images; without it the test is skipped.
+fn can_serve() -> bool {
+    let built = PathBuf::from(PROGRAM)
+        .ancestors()
+        .nth(2)
+        .is_some_and(|target| target.join("kernel/outrigger-kernel").exists());
+    let there = built || std::env::var_os("OUTRIGGER_KERNEL").is_some();
+    if !there {
+        eprintln!("SKIPPED: needs outrigger-kernel: make kernel");
+    }
+    there
+}
+
+fn blank(place: &Place, mebibytes: u64) -> PathBuf {
+    let path = place.file("image", "");
+    fs::File::options().write(true).open(&path).unwrap().set_len(mebibytes << 20).unwrap();
+    path
+}
+
+/// Path, kind, mode, links, size, target and time of everything in a tree, sorted.
+fn listing(place: &Place, tree: &str) -> Vec<String> {
+    let found = place.run(&["find", tree, "-printf", "%P %y %m %n %s %l %Ts\n"]).ok();
+    let lines = found.lines().filter(|line| !line.contains("lost+found"));
+    // Links and size of a directory are the file system's own.
+    let is_directory = |line: &str| line.split(' ').nth(1) == Some("d");
+    let words = |line: &str| {
+        line.split(' ').take(if is_directory(line) { 3 } else { 7 }).collect::<Vec<_>>().join(" ")
+    };
+    let mut listing: Vec<String> = lines.map(words).collect();
+    listing.sort();
+    listing
+}
+
+fn sample(place: &Place) {
+    place.file("src/dir/file", vec![b'x'; 200_000]);
+    place.file("src/dir/empty", "");
+    place.file(&format!("src/{}", "n".repeat(255)), "a long name");
+    fs::hard_link(place.at("src/dir/file"), place.at("src/second")).unwrap();
+    std::os::unix::fs::symlink("dir/file", place.at("src/link")).unwrap();
+    let sparse = place.file("src/sparse", "begin");
+    fs::File::options().write(true).open(sparse).unwrap().set_len(10 << 20).unwrap();
+}
+
+#[test]
+fn a_tree_goes_into_an_image_and_comes_out_the_same() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    sample(&place);
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&["cp", "-a", "src/.", "image::/"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    place.run(&["cp", "-a", "image::/", "back"]).ok();
+    fs::remove_dir(place.at("back/lost+found")).unwrap();
+    place.run_as("diff", &["-r", "--no-dereference", "src", "back"]).ok();
+    assert_eq!(listing(&place, "src"), listing(&place, "image::/"));
+    assert_eq!(place.run(&["cat", "image::/link"]).ok().len(), 200_000);
+}
+
+#[test]
+fn archives_of_file_systems_are_read() {
+    if !can_serve() || !has("mksquashfs") {
+        return;
+    }
+    let place = Place::new();
+    sample(&place);
+    place.run_as("mksquashfs", &["src", "image", "-quiet", "-no-progress"]).ok();
+    assert_eq!(listing(&place, "src"), listing(&place, "image::/"));
+    let complaint = place.run(&["mkdir", "image::/new"]).refused(1);
+    assert!(complaint.contains("Read-only file system"), "{complaint}");
+}
+
+#[test]
+fn an_image_is_mounted_written_and_clean_afterwards() {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&["mount", "image", "m"]).ok();
+    fs::create_dir(place.at("m/dir")).unwrap();
+    fs::write(place.at("m/dir/file"), "content").unwrap();
+    fs::rename(place.at("m/dir/file"), place.at("m/moved")).unwrap();
+    assert_eq!(fs::read_to_string(place.at("m/moved")).unwrap(), "content");
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["cat", "image::/moved"]).code == Some(0));
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    assert_eq!(place.run(&["cat", "image::/moved"]).ok(), "content");
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests in flight to a worker. Whoever asks writes; one thread reads the replies and wakes who waits for them.
+
+use crate::worker::Worker;
+use bytes::{Bytes, BytesMut};
+use futures_channel::oneshot::{self, Receiver, Sender};
+use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
+use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result};
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+/// How much is read at once, in bytes.
+const PORTION: usize = 256 << 10;
+
+/// The connection to a worker.
+pub(crate) struct Connection {
+    worker: Worker,
+    socket: UnixStream,
+    asked: Mutex<Asked>,
+    lost: OnceLock<Error>,
+    reader: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Who waits for what.
+#[derive(Default)]
+struct Asked {
+    next: u64,
+    waiting: HashMap<u64, Sender<Reply>>,
+    ended: bool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Connection {
+    /// Greets the worker and waits until it has mounted the image.
+    ///
+    /// # Errors
+    /// What it says about the image, or how it ended.
+    pub(crate) fn open(worker: Worker, mut socket: UnixStream) -> Result<Arc<Self>> {
+        let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new() };
+        match greet(&mut socket, &mut input) {
+            Ok(Reply::Error(error)) => {
+                let words = worker.last_words();
+                drop((socket, input));
+                drop(worker.wait());
+                return Err(explained(error, &words));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                drop((socket, input));
+                let why = worker.wait().unwrap_or_else(|| error.to_string());
+                return Err(Errno::EIO.because(why));
+            }
+        }
+        let asked = Mutex::default();
+        let connection =
+            Arc::new(Connection { worker, socket, asked, lost: OnceLock::new(), reader: Mutex::default() });
+        let shared = Arc::clone(&connection);
+        let reader =
+            std::thread::Builder::new().name("outrigger-kernel".into()).spawn(move || shared.read(input))?;
+        *locked(&connection.reader) = Some(reader);
+        Ok(connection)
+    }
+
+    /// Sends a request; its reply arrives where the receiver waits.
+    ///
+    /// # Errors
+    /// When the worker has ended, or the request fits no frame.
+    pub(crate) fn ask(&self, cred: Credentials, request: Request) -> Result<Receiver<Reply>> {
+        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        let mut frame = Frame { id: 0, body }.encode()?;
+        let (sender, receiver) = oneshot::channel();
+        let mut asked = locked(&self.asked);
+        if asked.ended {
+            return Err(self.lost());
+        }
+        asked.next += 1;
+        let id = asked.next;
+        frame[ID].copy_from_slice(&id.to_le_bytes());
+        asked.waiting.insert(id, sender);
+        // Under the lock: frames must not mix. The reader empties the other direction meanwhile, so this ends.
+        if (&self.socket).write_all(&frame).is_err() {
+            asked.waiting.remove(&id);
+            drop(asked);
+            return Err(self.lost());
+        }
+        Ok(receiver)
+    }
+
+    /// Why there is no worker any more.
+    pub(crate) fn lost(&self) -> Error {
+        let why =
+            || Errno::EIO.because(self.worker.wait().unwrap_or_else(|| "the image was unmounted".to_owned()));
+        self.lost.get_or_init(why).clone()
+    }
+
+    /// Delivers replies until the worker hangs up.
+    fn read(&self, mut input: Input) {
+        let ended = loop {
+            match input.frame() {
+                Ok(Frame { id, body: Body::Reply(reply) }) => {
+                    if let Some(sender) = locked(&self.asked).waiting.remove(&id) {
+                        // Nobody may be waiting any more; then the reply has no taker.
+                        drop(sender.send(reply));
+                    }
+                }
+                Ok(_) => break Errno::EPROTO.because("the worker sends what is no reply"),
+                Err(error) => break error,
+            }
+        };
+        tracing::debug!(%ended, "the worker's connection has ended");
+        let mut asked = locked(&self.asked);
+        asked.ended = true;
+        // Who waits finds out why by asking for it.
+        asked.waiting.clear();
+        drop(asked);
+        drop(self.socket.shutdown(Shutdown::Both));
+    }
+
+    /// Hangs up, and waits until the worker has unmounted the image.
+    ///
+    /// # Errors
+    /// `EIO` when it did not end well, with the reason.
+    pub(crate) fn end(&self) -> Result<()> {
+        // It may have hung up first.
+        drop(self.socket.shutdown(Shutdown::Write));
+        if let Some(reader) = locked(&self.reader).take() {
+            drop(reader.join());
+        }
+        match self.worker.wait() {
+            Some(why) => Err(Errno::EIO.because(why)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a frame has its number.
+const ID: std::ops::Range<usize> = 5..13;
+
+fn greet(socket: &mut UnixStream, input: &mut Input) -> Result<Reply> {
+    socket.write_all(&Hello::bytes())?;
+    let mut greeting = [0; Hello::LEN];
+    input.socket.read_exact(&mut greeting)?;
+    Hello::check(Bytes::copy_from_slice(&greeting))?;
+    match input.frame()?.body {
+        Body::Reply(reply) => Ok(reply),
+        _ => Err(Errno::EPROTO.because("the worker begins with what is no reply")),
+    }
+}
+
+/// The error with the kernel's own words as its reason.
+fn explained(error: Error, words: &str) -> Error {
+    match error.reason {
+        Some(_) => error,
+        None => error.errno.because(format!("the kernel code cannot mount it{words}")),
+    }
+}
+
+/// Frames from a socket.
+struct Input {
+    socket: UnixStream,
+    bytes: BytesMut,
+}
+
+impl Input {
+    /// The next frame.
+    ///
+    /// # Errors
+    /// At the end of the stream, and when what arrives is no frame.
+    fn frame(&mut self) -> Result<Frame> {
+        loop {
+            if let Some(length) = self.bytes.first_chunk::<4>() {
+                let length = u32::from_le_bytes(*length) as usize;
+                if length > FRAME_MAX {
+                    return Err(Errno::EPROTO.because("a frame that is too long"));
+                }
+                if self.bytes.len() >= 4 + length {
+                    let frame = self.bytes.split_to(4 + length).freeze().slice(4..);
+                    return Ok(Frame::decode(frame)?);
+                }
+            }
+            let known = self.bytes.len();
+            self.bytes.resize(known + PORTION, 0);
+            let count = self.socket.read(&mut self.bytes[known..]);
+            self.bytes.truncate(known + *count.as_ref().unwrap_or(&0));
+            match count {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+}

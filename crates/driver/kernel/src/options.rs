@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options of a disk image.
+
+use outrigger_core::{Errno, Error, Result};
+
+/// How an image is opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `ro`: refuse changes; `rw` is the opposite.
+    pub read_only: bool,
+    /// `type=NAME`: the file system, instead of looking for it.
+    pub kind: Option<String>,
+    /// `memory=BYTES`: how much memory the kernel code has, page cache included.
+    pub memory: Option<u64>,
+    /// Everything else: options of the file system, as mount(8) takes them.
+    pub passed: Vec<String>,
+}
+
+impl Options {
+    /// Takes one option.
+    ///
+    /// # Errors
+    /// `EINVAL` with a sentence when the value cannot be.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "type" => self.kind = Some(value.to_owned()),
+            "memory" => {
+                self.memory =
+                    Some(bytes(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
+            }
+            _ if value.is_empty() => self.passed.push(key.to_owned()),
+            _ => self.passed.push(format!("{key}={value}")),
+        }
+        Ok(())
+    }
+}
+
+/// With less the kernel code does not even start.
+const LEAST: u64 = 16 << 20;
+
+fn refused(value: &str) -> Error {
+    Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 16M"))
+}
+
+/// A size with K, M or G behind it.
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()? {
+        b'K' | b'k' => (&text[..text.len() - 1], 10),
+        b'M' | b'm' => (&text[..text.len() - 1], 20),
+        b'G' | b'g' => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_the_file_systems() {
+        let mut options = Options::default();
+        for (key, value) in
+            [("ro", ""), ("memory", "64M"), ("noatime", ""), ("commit", "5"), ("type", "ext4")]
+        {
+            options.set(key, value).expect("an option");
+        }
+        let passed = ["noatime", "commit=5"].map(str::to_owned).to_vec();
+        let expected = Options { read_only: true, kind: Some("ext4".into()), memory: Some(64 << 20), passed };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn memory_has_a_least_size() {
+        for (value, fits) in
+            [("16M", true), ("1G", true), ("15M", false), ("", false), ("M", false), ("99999999999G", false)]
+        {
+            assert_eq!(Options::default().set("memory", value).is_ok(), fits, "{value}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The process `outrigger-kernel`: where it is, how it starts, what it last said.
+
+use crate::{FsType, Options};
+use outrigger_core::{Errno, Error, Result};
+use rustix::fs::MemfdFlags;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// The name of the program.
+const PROGRAM: &str = "outrigger-kernel";
+/// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
+const LOG_START: u64 = 8;
+const LOG_SIZE: u64 = 64 << 10;
+
+/// A running worker.
+pub(crate) struct Worker {
+    child: Mutex<Child>,
+    log: File,
+}
+
+/// The program: `$OUTRIGGER_KERNEL`; else beside this program, in `../libexec/outrigger` or, in a source tree, in
+/// `../kernel`. None when it is in none of these places.
+pub fn program() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("OUTRIGGER_KERNEL") {
+        return Some(given.into());
+    }
+    let own = std::env::current_exe().ok()?;
+    let places =
+        own.ancestors().skip(1).take(3).flat_map(|folder| {
+            ["", "libexec/outrigger", "kernel"].map(|place| folder.join(place).join(PROGRAM))
+        });
+    places.into_iter().find(|place| place.is_file())
+}
+
+impl Worker {
+    /// Starts the program for `image`, which it mounts. Gives it and this end of the connection.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is no such program here, and what starting it fails with.
+    pub(crate) fn start(
+        image: &File,
+        kind: &FsType,
+        writable: bool,
+        options: &Options,
+    ) -> Result<(Self, UnixStream)> {
+        let program = program().ok_or_else(|| {
+            Errno::ENOENT.because(
+                "disk images need the program outrigger-kernel: `make kernel` builds it, OUTRIGGER_KERNEL= says where it is",
+            )
+        })?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let log = rustix::fs::memfd_create("outrigger-kernel log", MemfdFlags::CLOEXEC);
+        let log = File::from(log.map_err(|errno| Error::from(Errno(errno.raw_os_error())))?);
+        let mut command = Command::new(&program);
+        // Descriptors 0, 1 and 2, for these are handed over without further ado.
+        command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
+        command
+            .arg(format!("write={}", u8::from(writable)))
+            .arg(format!("options={}", options.passed.join(",")));
+        command.args(options.memory.map(|bytes| format!("memory={bytes}")));
+        // Ctrl-C is for us to see; the worker ends in good order when we hang up.
+        command.env_clear().current_dir("/").process_group(0);
+        command.stdin(image.try_clone()?).stdout(OwnedFd::from(theirs)).stderr(Stdio::from(log.try_clone()?));
+        let child = command.spawn().map_err(|error| {
+            let errno = Errno(error.raw_os_error().unwrap_or(5));
+            errno.because(format!("cannot start {}: {error}", program.display()))
+        })?;
+        Ok((Worker { child: Mutex::new(child), log }, ours))
+    }
+
+    /// Waits for the end of the process. Says why it came, unless all is well.
+    pub(crate) fn wait(&self) -> Option<String> {
+        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        match status {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(format!("the kernel code has ended ({status}){}", self.last_words())),
+            Err(error) => Some(format!("the kernel code has ended, nobody knows how: {error}")),
+        }
+    }
+
+    /// The last lines the kernel printed, those that tell of an error if there are any.
+    pub(crate) fn last_words(&self) -> String {
+        let text = self.read_log().unwrap_or_default();
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        match lines.iter().rposition(|line| line.contains("Kernel panic") || line.contains("BUG:")) {
+            Some(place) => format!(": {}", lines[place]),
+            None => lines[lines.len().saturating_sub(3)..].iter().map(|line| format!(": {line}")).collect(),
+        }
+    }
+
+    fn read_log(&self) -> std::io::Result<String> {
+        let mut written = [0; 8];
+        self.log.read_exact_at(&mut written, 0)?;
+        let written = u64::from_le_bytes(written);
+        let kept = written.min(LOG_SIZE);
+        let mut ring = vec![0; kept as usize];
+        self.log.read_exact_at(&mut ring, LOG_START)?;
+        if written > LOG_SIZE {
+            ring.rotate_left((written % LOG_SIZE) as usize);
+        }
+        Ok(String::from_utf8_lossy(&ring).into_owned())
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What every architecture has to have and this one has nothing to say about. */
+#include <linux/ptrace.h>
+#include <linux/sched/debug.h>
+#include <linux/seq_file.h>
+
+void show_regs(struct pt_regs *regs)
+{
+}
+
+void show_stack(struct task_struct *task, unsigned long *stack, const char *level)
+{
+}
+
+long arch_ptrace(struct task_struct *child, long request, unsigned long address, unsigned long data)
+{
+	return -EIO;
+}
+
+void ptrace_disable(struct task_struct *child)
+{
+}
+
+static void *cpuinfo_start(struct seq_file *file, loff_t *position)
+{
+	return NULL;
+}
+
+static void *cpuinfo_next(struct seq_file *file, void *item, loff_t *position)
+{
+	return NULL;
+}
+
+static void cpuinfo_stop(struct seq_file *file, void *item)
+{
+}
+
+static int cpuinfo_show(struct seq_file *file, void *item)
+{
+	return 0;
+}
+
+const struct seq_operations cpuinfo_op = {
+	.start = cpuinfo_start,
+	.next = cpuinfo_next,
+	.stop = cpuinfo_stop,
+	.show = cpuinfo_show,
+};

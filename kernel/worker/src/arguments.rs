@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the driver says when it starts this program.
+
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::os::fd::{FromRawFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
+
+/// The words of the command line, each `name=value`.
+pub struct Arguments {
+    /// `socket=FD`: where requests come from.
+    pub socket: UnixStream,
+    /// `log=FD`: where kernel messages are kept; standard error without.
+    pub log: Option<File>,
+    /// `image=FD`: the image, open for reading or, with `write=1`, for both.
+    pub image: File,
+    /// `start=BYTES`, `size=BYTES`: the part of it that is the disk; all of it without.
+    pub start: u64,
+    /// See above.
+    pub size: Option<u64>,
+    /// `write=1`: whether the image may be changed.
+    pub write: bool,
+    /// `type=NAME`: the file system, as the kernel calls it.
+    pub kind: CString,
+    /// `options=LIST`: for the file system, as mount(8) takes them.
+    pub options: CString,
+    /// `memory=BYTES`: how much the kernel has, page cache included.
+    pub memory: u64,
+}
+
+/// Enough for the metadata of large images, and to keep a disk busy.
+const MEMORY: u64 = 128 << 20;
+
+impl Arguments {
+    /// Reads the command line of this process.
+    ///
+    /// # Errors
+    /// A sentence about the word that is wrong or missing.
+    pub fn from_command_line() -> Result<Self, String> {
+        Arguments::parse(std::env::args_os().skip(1).map(OsString::into_vec).collect())
+    }
+
+    fn parse(words: Vec<Vec<u8>>) -> Result<Self, String> {
+        let text = |name: &str| {
+            let prefix = [name.as_bytes(), b"="].concat();
+            words.iter().find_map(|word| word.strip_prefix(&prefix[..])).map(<[u8]>::to_vec)
+        };
+        let number = |name: &str| -> Result<Option<u64>, String> {
+            let Some(word) = text(name) else { return Ok(None) };
+            let value = String::from_utf8_lossy(&word).parse();
+            value.map(Some).map_err(|_| format!("{name}= is not a number"))
+        };
+        let descriptor = |name: &str| {
+            number(name)?.ok_or_else(|| format!("{name}= is missing; this program is started by outrigger"))
+        };
+        let string = |name: &str| {
+            CString::new(text(name).unwrap_or_default()).map_err(|_| format!("{name}= has a NUL"))
+        };
+        let image = descriptor("image")? as RawFd;
+        let socket = descriptor("socket")? as RawFd;
+        let log = number("log")?.map(|fd| fd as RawFd);
+        // SAFETY: whoever starts this program hands these descriptors over for nothing else.
+        let (socket, image, log) = unsafe {
+            (UnixStream::from_raw_fd(socket), File::from_raw_fd(image), log.map(|fd| File::from_raw_fd(fd)))
+        };
+        Ok(Arguments {
+            socket,
+            log,
+            image,
+            start: number("start")?.unwrap_or(0),
+            size: number("size")?,
+            write: number("write")? == Some(1),
+            kind: string("type")?,
+            options: string("options")?,
+            memory: number("memory")?.unwrap_or(MEMORY),
+        })
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The hypercalls: what the kernel code asks of this process, answered with a few system calls of the host.
+//!
+//! They run on the kernel's stacks and may not call back into it.
+
+use crate::abi::{ABI, Host};
+use crate::disk::{self, Disk};
+use crate::log;
+use libc::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+/// Addresses for pages that have to appear side by side: more than any set of mounts uses at a time.
+const WINDOW: u64 = 4 << 30;
+/// What the memory is aligned to, so that the host can use large pages.
+const ALIGNMENT: u64 = 2 << 20;
+
+/// The object behind the kernel's memory, of which pieces are mapped a second time.
+static MEMORY: OnceLock<OwnedFd> = OnceLock::new();
+
+/// Makes the machine: `memory` bytes of it, rounded up to 2 MiB. The disks are those of [`disk::add`].
+///
+/// # Errors
+/// When the host has not that many addresses to give.
+pub fn machine(memory: u64) -> io::Result<Host> {
+    let memory_size = memory.next_multiple_of(ALIGNMENT);
+    // SAFETY: a plain system call with a string that lives for ever; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"kernel memory".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made and nobody else has it.
+    let object = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a plain system call.
+    if unsafe { libc::ftruncate(object.as_raw_fd(), memory_size as i64) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let reserved =
+        map(null_mut(), memory_size + ALIGNMENT, libc::PROT_NONE, libc::MAP_PRIVATE | ANONYMOUS, -1, 0)?;
+    let start = reserved.map_addr(|address| address.next_multiple_of(ALIGNMENT as usize));
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+    let memory = map(start, memory_size, access, shared, object.as_raw_fd(), 0)?;
+    let window = map(null_mut(), WINDOW, libc::PROT_NONE, libc::MAP_PRIVATE | ANONYMOUS, -1, 0)?;
+    MEMORY.set(object).map_err(|_| io::Error::other("this process has a kernel already"))?;
+    Ok(Host {
+        abi: ABI,
+        memory,
+        memory_size,
+        window,
+        window_size: WINDOW,
+        monotonic,
+        wall,
+        sleep,
+        print,
+        die,
+        random,
+        alias,
+        read,
+        write,
+        flush,
+        discard,
+    })
+}
+
+const ANONYMOUS: c_int = libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+fn map(
+    at: *mut c_void,
+    length: u64,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> io::Result<*mut c_void> {
+    // SAFETY: without MAP_FIXED nothing that exists is touched; with it, the callers name addresses they reserved here.
+    let address = unsafe { libc::mmap(at, length as usize, access, flags, fd, offset) };
+    if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address) }
+}
+
+/// What a hypercall answers for `result`.
+fn answer(result: io::Result<()>) -> i64 {
+    match result {
+        Ok(()) => 0,
+        Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure it is given; both clocks always exist.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+extern "C" fn monotonic() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+extern "C" fn wall() -> u64 {
+    clock(libc::CLOCK_REALTIME)
+}
+
+extern "C" fn sleep(nanoseconds: u64) {
+    let time = libc::timespec {
+        tv_sec: (nanoseconds / 1_000_000_000) as i64,
+        tv_nsec: (nanoseconds % 1_000_000_000) as i64,
+    };
+    // SAFETY: the structure is complete, and nobody wants to know how much was left after a signal.
+    unsafe { libc::nanosleep(&time, null_mut()) };
+}
+
+unsafe extern "C" fn print(text: *const u8, length: u64) {
+    // SAFETY: the kernel passes a buffer of that length, which stays during the call.
+    log::append(unsafe { std::slice::from_raw_parts(text, length as usize) });
+}
+
+/// What the exit status says when the kernel code has stopped.
+pub const STOPPED: i32 = 101;
+
+extern "C" fn die() -> ! {
+    // SAFETY: ends the process without running anything more in it; the state of the kernel is not to be trusted.
+    unsafe { libc::_exit(STOPPED) }
+}
+
+unsafe extern "C" fn random(to: *mut u8, length: u64) {
+    // SAFETY: the kernel passes a buffer of that length. Short requests are never cut short, see getrandom(2).
+    unsafe { libc::getrandom(to.cast(), length as usize, 0) };
+}
+
+unsafe extern "C" fn alias(address: *mut c_void, offset: u64, length: u64) -> i64 {
+    let Some(memory) = MEMORY.get() else { return -i64::from(libc::ENOMEM) };
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+    answer(map(address, length, access, shared, memory.as_raw_fd(), offset as i64).map(drop))
+}
+
+fn on_disk(number: u32, work: impl FnOnce(&Disk) -> io::Result<()>) -> i64 {
+    answer(disk::get(number).and_then(work))
+}
+
+unsafe extern "C" fn read(number: u32, to: *mut u8, length: u64, offset: u64) -> i64 {
+    // SAFETY: the kernel passes a buffer of that length that nobody else uses during the call.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(to, length as usize) };
+    on_disk(number, |disk| disk.read(buffer, offset))
+}
+
+unsafe extern "C" fn write(number: u32, from: *const u8, length: u64, offset: u64) -> i64 {
+    // SAFETY: as in `read`; nobody changes it during the call.
+    let buffer = unsafe { std::slice::from_raw_parts(from, length as usize) };
+    on_disk(number, |disk| disk.write(buffer, offset))
+}
+
+extern "C" fn flush(number: u32) -> i64 {
+    on_disk(number, Disk::flush)
+}
+
+extern "C" fn discard(number: u32, offset: u64, length: u64, zero: bool) -> i64 {
+    on_disk(number, |disk| disk.discard(offset, length, zero))
+}

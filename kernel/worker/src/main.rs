@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `outrigger-kernel`: Linux' own file-system code in an ordinary process, serving one disk image over the core's wire
+//! protocol. `kernel/README.md` explains how.
+//!
+//! It is started by the driver `kernel` with the words that [`Arguments`] describes, gives up every right it does not
+//! need, and only then reads the image. It ends when the driver hangs up, after unmounting.
+
+mod abi;
+mod arguments;
+mod attr;
+mod crash;
+mod disk;
+mod host;
+mod kernel;
+mod listing;
+mod log;
+mod nodes;
+mod sandbox;
+mod serve;
+mod task;
+mod tree;
+mod xattr;
+
+use arguments::Arguments;
+use disk::Disk;
+use kernel::Kernel;
+use outrigger_core::{Errno, Error, Result};
+use serve::Connection;
+use std::ffi::CStr;
+use std::io;
+use std::process::ExitCode;
+use std::rc::Rc;
+use task::{Fd, Task};
+use tree::Tree;
+
+/// Where the image is mounted and which block device it is, in the kernel's own tree.
+const MOUNTPOINT: &CStr = c"/mnt";
+const DEVICE: &CStr = c"/disk";
+/// The unit of disks, in bytes.
+const SECTOR: u32 = 512;
+
+fn main() -> ExitCode {
+    match Arguments::from_command_line().map_err(io::Error::other).and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log::append(format!("outrigger-kernel: {error}\n").as_bytes());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> io::Result<()> {
+    let Arguments { socket, log, image, start, size, write, kind, options, memory } = arguments;
+    if let Some(log) = log {
+        log::keep_in(log);
+    }
+    let mut connection = Connection::open(socket)?;
+    let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
+    crash::report()?;
+    let number = disk::add(Disk::new(image, start, size, write)?)?;
+    sandbox::enter()?;
+
+    let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));
+    connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
+    let Ok(tree) = mounted else { return Ok(()) };
+    let served = connection.serve(&kernel, &tree);
+    kernel.call(move |task| unmount(task, &tree))?;
+    served
+}
+
+/// Mounts disk `number`.
+fn mount(task: &Task, number: u32, kind: &CStr, options: &CStr) -> Result<Tree> {
+    let disk = disk::get(number)?;
+    task.add_disk(&abi::Disk {
+        number,
+        sector_size: SECTOR,
+        size: disk.size(),
+        read_only: !disk.writable(),
+        discards: disk.discards(),
+    })?;
+    task.mknod(Fd::CWD, DEVICE, libc::S_IFBLK | 0o600, attr::device(abi::DISK_MAJOR, number))?;
+    task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
+    task.mount(DEVICE, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
+    let (writable, options) = (disk.writable(), options.to_owned());
+    let remount = move |task: &Task| match writable {
+        true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
+        false => Err(Errno::EROFS.into()),
+    };
+    Tree::at(task, MOUNTPOINT, Rc::new(remount))
+}
+
+/// Puts everything on the medium and leaves the image as after an orderly unmount.
+fn unmount(task: &Task, tree: &Tree) -> Result<()> {
+    tree.close(task);
+    task.sync();
+    task.umount(MOUNTPOINT, 0)
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Requests as frames of the core's wire protocol, from one socket.
+//!
+//! All that has arrived becomes jobs, then the kernel runs until nothing can go on, then all replies leave together: one
+//! read and one write for however many requests the other side has sent meanwhile.
+
+use crate::kernel::Kernel;
+use crate::tree::Tree;
+use bytes::{Bytes, BytesMut};
+use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
+use outrigger_core::{Credentials, Error, Reply};
+use std::cell::{Cell, RefCell};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How much is read at once, in bytes.
+const PORTION: usize = 256 << 10;
+/// Beyond this many requests at work none is read.
+const IN_FLIGHT: usize = 256;
+
+/// The conversation.
+pub struct Connection {
+    socket: UnixStream,
+    input: BytesMut,
+    shared: Rc<Shared>,
+}
+
+/// What jobs leave for the connection.
+#[derive(Default)]
+struct Shared {
+    output: RefCell<Vec<u8>>,
+    in_flight: Cell<usize>,
+}
+
+impl Shared {
+    fn reply(&self, id: u64, reply: Reply) {
+        let frame = Frame { id, body: Body::Reply(reply) }.encode();
+        let frame = frame.or_else(|error| Frame { id, body: Body::Reply(Reply::Error(error)) }.encode());
+        // An error always fits a frame.
+        self.output.borrow_mut().extend_from_slice(&frame.unwrap_or_default());
+    }
+}
+
+impl Connection {
+    /// Greets the other side of `socket`.
+    ///
+    /// # Errors
+    /// When it has gone, or speaks another version.
+    pub fn open(mut socket: UnixStream) -> io::Result<Self> {
+        socket.write_all(&Hello::bytes())?;
+        let mut greeting = [0; Hello::LEN];
+        socket.read_exact(&mut greeting)?;
+        Hello::check(Bytes::copy_from_slice(&greeting))?;
+        Ok(Connection { socket, input: BytesMut::new(), shared: Rc::default() })
+    }
+
+    /// Tells how the start went: the reply number 0.
+    ///
+    /// # Errors
+    /// When the other side has gone.
+    pub fn announce(&mut self, outcome: Result<(), Error>) -> io::Result<()> {
+        self.shared.reply(0, outcome.into());
+        self.send()
+    }
+
+    /// Answers requests until the other side has gone.
+    ///
+    /// # Errors
+    /// When it sends what is no frame, or the connection breaks.
+    pub fn serve(&mut self, kernel: &Kernel, tree: &Rc<Tree>) -> io::Result<()> {
+        let mut wait = None;
+        loop {
+            if self.ready(wait)? && !self.receive(kernel, tree)? {
+                return Ok(());
+            }
+            wait = kernel.run();
+            self.send()?;
+        }
+    }
+
+    /// Waits until there is something to read, at most for `wait`. Tells whether there is.
+    fn ready(&self, wait: Option<Duration>) -> io::Result<bool> {
+        let events = if self.shared.in_flight.get() < IN_FLIGHT { libc::POLLIN } else { 0 };
+        let mut socket = libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 };
+        // Rounded up: to come back too early is to come back for nothing.
+        let milliseconds = wait.map_or(-1, |wait| wait.as_micros().div_ceil(1000).min(60_000) as i32);
+        // SAFETY: one complete structure.
+        match unsafe { libc::poll(&mut socket, 1, milliseconds) } {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(socket.revents != 0),
+        }
+    }
+
+    /// Reads once, and makes jobs of the frames that are complete. `false` when the other side has gone.
+    fn receive(&mut self, kernel: &Kernel, tree: &Rc<Tree>) -> io::Result<bool> {
+        let known = self.input.len();
+        self.input.resize(known + PORTION, 0);
+        let count = self.socket.read(&mut self.input[known..])?;
+        self.input.truncate(known + count);
+        while let Some(frame) = self.take_frame()? {
+            if let Body::Request { uid, gid, request } = frame.body {
+                let (shared, tree) = (Rc::clone(&self.shared), Rc::clone(tree));
+                shared.in_flight.set(shared.in_flight.get() + 1);
+                kernel.submit(move |task| {
+                    let reply = tree.answer(task, Credentials { uid, gid }, request);
+                    shared.reply(frame.id, reply);
+                    shared.in_flight.set(shared.in_flight.get() - 1);
+                });
+            }
+        }
+        Ok(count > 0)
+    }
+
+    fn take_frame(&mut self) -> io::Result<Option<Frame>> {
+        let Some(length) = self.input.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > FRAME_MAX {
+            return Err(io::Error::other("a frame that is too long"));
+        }
+        if self.input.len() < 4 + length {
+            return Ok(None);
+        }
+        let frame = self.input.split_to(4 + length).freeze().slice(4..);
+        Frame::decode(frame).map(Some).map_err(io::Error::other)
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let output = self.shared.output.take();
+        self.socket.write_all(&output)
+    }
+}

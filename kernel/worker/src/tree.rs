@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A mounted file system as the operations of the core. Each runs as a job inside the kernel, so a system call is a
+//! function call, and others go on while one of them waits.
+//!
+//! Nothing of this process is borrowed across a system call: another job may run meanwhile.
+
+use crate::attr::{attr, key};
+use crate::listing::Listing;
+use crate::nodes::Nodes;
+use crate::task::{Fd, Task};
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::*;
+use outrigger_core::reply::{
+    Attrs, Count, Created, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Offset, OpenHow, Opened,
+    Ttl,
+};
+use outrigger_core::{
+    Class, Credentials, Errno, FileKind, Generation, Handle, Name, Node, Payload, Reply, Request, Result,
+    SetTime, Target,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::rc::Rc;
+
+/// The most bytes of one read.
+const READ_MAX: u32 = 1 << 20;
+/// What a dirent costs beside its name, see [`ReadDir`] and [`ReadDirPlus`].
+const DIRENT: usize = 24;
+const DIRENT_PLUS: usize = 152;
+
+/// A mounted file system.
+pub struct Tree {
+    nodes: RefCell<Nodes>,
+    open: RefCell<Handles>,
+    /// How the mount is made writable, until that has happened.
+    read_only: RefCell<Option<Rc<Remount>>>,
+}
+
+/// What makes a read-only mount a writable one; it says `EROFS` where that cannot be.
+pub type Remount = dyn Fn(&Task) -> Result<()>;
+
+/// What is open.
+#[derive(Default)]
+struct Handles {
+    files: HashMap<Handle, Open>,
+    next: u64,
+}
+
+enum Open {
+    File(Fd),
+    /// None while a job reads it.
+    Dir(Option<Listing>),
+}
+
+impl Handles {
+    fn insert(&mut self, open: Open) -> Handle {
+        self.next += 1;
+        self.files.insert(Handle(self.next), open);
+        Handle(self.next)
+    }
+
+    fn file(&self, handle: Handle) -> Result<Fd> {
+        match self.files.get(&handle) {
+            Some(Open::File(fd)) => Ok(*fd),
+            _ => Err(Errno::EBADF.into()),
+        }
+    }
+}
+
+pub(crate) fn c_string(bytes: &[u8]) -> Result<CString> {
+    CString::new(bytes).map_err(|_| Errno::EINVAL.into())
+}
+
+fn checked(offset: u64) -> Result<u64> {
+    if offset <= i64::MAX as u64 { Ok(offset) } else { Err(Errno::EINVAL.into()) }
+}
+
+impl Tree {
+    /// The tree that is mounted at `path`.
+    ///
+    /// # Errors
+    /// Those of looking at its root.
+    pub fn at(task: &Task, path: &CStr, remount: Rc<Remount>) -> Result<Self> {
+        let root = task.open(Fd::CWD, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+        let stat = task.stat(root, c"")?;
+        let nodes = RefCell::new(Nodes::new(root, key(&stat)));
+        Ok(Tree { nodes, open: RefCell::default(), read_only: RefCell::new(Some(remount)) })
+    }
+
+    /// Closes whatever is open, so that the file system can be unmounted.
+    pub fn close(&self, task: &Task) {
+        let files: Vec<Open> = self.open.borrow_mut().files.drain().map(|(_, open)| open).collect();
+        for open in files {
+            match open {
+                Open::File(fd) => task.close(fd),
+                Open::Dir(listing) => listing.into_iter().for_each(|listing| task.close(listing.fd)),
+            }
+        }
+        let nodes = self.nodes.borrow_mut().drain();
+        nodes.into_iter().for_each(|fd| task.close(fd));
+    }
+
+    /// Answers one request of `cred`.
+    pub fn answer(&self, task: &Task, cred: Credentials, request: Request) -> Reply {
+        if changes(&request)
+            && let Err(error) = self.make_writable(task)
+        {
+            return Reply::Error(error);
+        }
+        match request {
+            Request::Lookup(op) => self.find(task, op.dir, &op.name).into(),
+            Request::Walk(op) => self.walk(task, &op).into(),
+            Request::GetAttr(op) => self.getattr(task, &op).into(),
+            Request::SetAttr(op) => self.setattr(task, cred, &op).into(),
+            Request::ReadLink(op) => self.readlink(task, &op).into(),
+            Request::MkNod(op) => self.mknod(task, cred, &op).into(),
+            Request::MkDir(op) => self.mkdir(task, cred, &op).into(),
+            Request::SymLink(op) => self.symlink(task, cred, &op).into(),
+            Request::Link(op) => self.link(task, &op).into(),
+            Request::Unlink(op) => self.remove(task, op.dir, &op.name, 0).into(),
+            Request::RmDir(op) => self.remove(task, op.dir, &op.name, libc::AT_REMOVEDIR).into(),
+            Request::Rename(op) => self.rename(task, &op).into(),
+            Request::Open(op) => self.open(task, op.node, op.flags).into(),
+            Request::Create(op) => self.create(task, cred, &op).into(),
+            Request::TmpFile(op) => self.tmpfile(task, cred, &op).into(),
+            Request::Read(op) => self.read(task, &op).into(),
+            Request::Write(op) => self.write(task, cred, op).into(),
+            Request::FSync(op) => self.file(op.handle, |fd| task.fsync(fd, op.data_only)).into(),
+            Request::Fallocate(op) => self.fallocate(task, &op).into(),
+            Request::Seek(op) => self.seek(task, &op).into(),
+            Request::CopyRange(op) => self.copy_range(task, &op).into(),
+            Request::Release(op) => self.release(task, op.handle).into(),
+            Request::OpenDir(op) => self.opendir(task, op.node).into(),
+            Request::ReadDir(op) => self.readdir(task, &op).into(),
+            Request::ReadDirPlus(op) => self.readdirplus(task, &op).into(),
+            Request::ReleaseDir(op) => self.release(task, op.handle).into(),
+            Request::FSyncDir(op) => self.fsyncdir(task, &op).into(),
+            Request::GetXattr(op) => self.getxattr(task, cred, &op).into(),
+            Request::SetXattr(op) => self.setxattr(task, cred, &op).into(),
+            Request::ListXattr(op) => self.listxattr(task, cred, &op).into(),
+            Request::RemoveXattr(op) => self.removexattr(task, cred, &op).into(),
+            Request::StatFs(op) => self.statfs(task, &op).into(),
+            Request::Forget(op) => {
+                self.forget(task, op.node, op.count);
+                Reply::Done(())
+            }
+            Request::SyncFs(op) => self.node(op.node).and_then(|fd| task.syncfs(fd)).into(),
+            _ => Reply::Error(Errno::ENOSYS.into()),
+        }
+    }
+
+    /// Looking at an image does not write into it; the first change does.
+    fn make_writable(&self, task: &Task) -> Result<()> {
+        let Some(remount) = self.read_only.borrow().clone() else { return Ok(()) };
+        // Another job may do the same meanwhile: the second time changes nothing.
+        remount(task)?;
+        self.read_only.replace(None);
+        Ok(())
+    }
+
+    pub(crate) fn node(&self, node: Node) -> Result<Fd> {
+        self.nodes.borrow().fd(node)
+    }
+
+    fn file<T>(&self, handle: Handle, work: impl FnOnce(Fd) -> Result<T>) -> Result<T> {
+        let fd = self.open.borrow().file(handle)?;
+        work(fd)
+    }
+
+    fn forget(&self, task: &Task, node: Node, count: u64) {
+        let unused = self.nodes.borrow_mut().forget(node, count);
+        unused.into_iter().for_each(|fd| task.close(fd));
+    }
+
+    /// The entry of the file that the `O_PATH` descriptor `fd` refers to.
+    fn entry(&self, task: &Task, fd: Fd) -> Result<Entry> {
+        let stat = match task.stat(fd, c"") {
+            Ok(stat) => stat,
+            Err(error) => {
+                task.close(fd);
+                return Err(error);
+            }
+        };
+        let (node, unneeded) = self.nodes.borrow_mut().found(fd, key(&stat));
+        unneeded.into_iter().for_each(|fd| task.close(fd));
+        // Only this process changes the tree, and numbers of nodes are never used twice.
+        let (entry_ttl, attr_ttl) = (Ttl::FOREVER, Ttl::FOREVER);
+        Ok(Entry { node, generation: Generation(0), attr: attr(&stat), entry_ttl, attr_ttl })
+    }
+
+    fn find_at(&self, task: &Task, dir: Fd, name: &CStr) -> Result<Entry> {
+        let fd = task.open(dir, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        self.entry(task, fd)
+    }
+
+    fn find(&self, task: &Task, dir: Node, name: &Name) -> Result<Entry> {
+        self.find_at(task, self.node(dir)?, &c_string(name)?)
+    }
+
+    fn walk(&self, task: &Task, op: &Walk) -> Result<Entries> {
+        let mut entries = Entries::new();
+        let mut dir = op.dir;
+        for name in &op.names {
+            match self.find(task, dir, name) {
+                Ok(entry) => {
+                    dir = entry.node;
+                    entries.push(entry);
+                }
+                Err(error) if entries.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(entries)
+    }
+
+    fn attrs(&self, task: &Task, fd: Fd) -> Result<Attrs> {
+        Ok(Attrs { attr: attr(&task.stat(fd, c"")?), ttl: Ttl::FOREVER })
+    }
+
+    fn getattr(&self, task: &Task, op: &GetAttr) -> Result<Attrs> {
+        self.attrs(task, self.node(op.node)?)
+    }
+
+    fn setattr(&self, task: &Task, cred: Credentials, op: &SetAttr) -> Result<Attrs> {
+        let (fd, attrs) = (self.node(op.node)?, &op.attrs);
+        if attrs.uid == Some(u32::MAX) || attrs.gid == Some(u32::MAX) {
+            return Err(Errno::EINVAL.because("4294967295 is not a user or group"));
+        }
+        if let Some(size) = attrs.size {
+            // Whoever cuts a file without being root takes its set-id bits away, see truncate(2).
+            let clears = attrs.kill_setid || cred.uid != 0;
+            task.act_as(if clears { unprivileged(cred) } else { Credentials::ROOT })?;
+            let cut = match op.handle.map(|handle| self.open.borrow().file(handle)) {
+                Some(Ok(_)) | None => task.truncate(fd, checked(size)?),
+                Some(Err(error)) => Err(error),
+            };
+            task.act_as(Credentials::ROOT)?;
+            cut?;
+        }
+        task.act_as(Credentials::ROOT)?;
+        if attrs.uid.is_some() || attrs.gid.is_some() {
+            task.chown(fd, attrs.uid, attrs.gid)?;
+        }
+        if let Some(mode) = attrs.mode {
+            task.chmod(fd, mode & MODE_PERMISSIONS)?;
+        }
+        if attrs.atime.is_some() || attrs.mtime.is_some() {
+            task.set_times(fd, &[timespec(attrs.atime), timespec(attrs.mtime)])?;
+        }
+        self.attrs(task, fd)
+    }
+
+    fn readlink(&self, task: &Task, op: &ReadLink) -> Result<Target> {
+        let mut buffer = vec![0; 4096];
+        let length = task.read_link(self.node(op.node)?, &mut buffer).map_err(|error| match error.errno {
+            // readlinkat(2) says ENOENT for an empty path on anything but a symbolic link.
+            Errno::ENOENT => Errno::EINVAL.into(),
+            _ => error,
+        })?;
+        buffer.truncate(length);
+        Target::new(buffer)
+    }
+
+    /// Does `make` in `dir` as `cred`, then finds what it made.
+    fn make(
+        &self,
+        task: &Task,
+        cred: Credentials,
+        (dir, name): (Node, &Name),
+        make: impl FnOnce(Fd, &CStr) -> Result<()>,
+    ) -> Result<Entry> {
+        let (dir, name) = (self.node(dir)?, c_string(name)?);
+        task.act_as(cred)?;
+        let made = make(dir, &name);
+        task.act_as(Credentials::ROOT)?;
+        made?;
+        self.find_at(task, dir, &name)
+    }
+
+    fn mknod(&self, task: &Task, cred: Credentials, op: &MkNod) -> Result<Entry> {
+        let kind = match FileKind::of_mode(op.mode) {
+            Some(FileKind::Directory | FileKind::Symlink) => return Err(Errno::EINVAL.into()),
+            kind => kind.unwrap_or(FileKind::Regular).bits(),
+        };
+        let mode = kind | op.mode & MODE_PERMISSIONS;
+        self.make(task, cred, (op.dir, &op.name), |dir, name| task.mknod(dir, name, mode, op.rdev))
+    }
+
+    fn mkdir(&self, task: &Task, cred: Credentials, op: &MkDir) -> Result<Entry> {
+        let mode = op.mode & MODE_PERMISSIONS;
+        self.make(task, cred, (op.dir, &op.name), |dir, name| task.mkdir(dir, name, mode))
+    }
+
+    fn symlink(&self, task: &Task, cred: Credentials, op: &SymLink) -> Result<Entry> {
+        let target = c_string(&op.target)?;
+        self.make(task, cred, (op.dir, &op.name), |dir, name| task.symlink(&target, dir, name))
+    }
+
+    fn link(&self, task: &Task, op: &Link) -> Result<Entry> {
+        let file = self.node(op.node)?;
+        self.make(task, Credentials::ROOT, (op.dir, &op.name), |dir, name| task.link(file, dir, name))
+    }
+
+    fn remove(&self, task: &Task, dir: Node, name: &Name, flags: i32) -> Result<()> {
+        task.unlink(self.node(dir)?, &c_string(name)?, flags)
+    }
+
+    fn rename(&self, task: &Task, op: &Rename) -> Result<()> {
+        let (dir, to_dir) = (self.node(op.dir)?, self.node(op.to_dir)?);
+        let (name, to_name) = (c_string(&op.name)?, c_string(&op.to_name)?);
+        task.rename((dir, &name), (to_dir, &to_name), op.flags.bits())
+    }
+
+    /// Opens a regular file. Nothing else is opened: a pipe would wait, and a device is not one of this machine.
+    fn open(&self, task: &Task, node: Node, flags: OpenFlags) -> Result<Opened> {
+        let fd = self.node(node)?;
+        match attr(&task.stat(fd, c"")?).kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR.into()),
+            FileKind::Symlink => return Err(Errno::ELOOP.into()),
+            _ => return Err(Errno::ENXIO.because("only regular files are opened in an image")),
+        }
+        let opened = task.reopen(fd, open_flags(flags))?;
+        if flags.contains(OpenFlags::TRUNC)
+            && let Err(error) = task.truncate(fd, 0)
+        {
+            task.close(opened);
+            return Err(error);
+        }
+        Ok(self.opened(opened))
+    }
+
+    fn opened(&self, fd: Fd) -> Opened {
+        let handle = self.open.borrow_mut().insert(Open::File(fd));
+        Opened { handle, how: OpenHow::NO_FLUSH | OpenHow::KEEP_CACHE, ..Opened::default() }
+    }
+
+    /// The entry and the handle of the file that was just made and opened as `fd`.
+    fn created(&self, task: &Task, fd: Fd) -> Result<Created> {
+        let entry = task.reopen(fd, libc::O_PATH as u32).and_then(|path| self.entry(task, path));
+        match entry {
+            Ok(entry) => Ok(Created { entry, opened: self.opened(fd) }),
+            Err(error) => {
+                task.close(fd);
+                Err(error)
+            }
+        }
+    }
+
+    fn create(&self, task: &Task, cred: Credentials, op: &Create) -> Result<Created> {
+        let (dir, name) = (self.node(op.dir)?, c_string(&op.name)?);
+        // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
+        let flags = open_flags(op.flags) as i32 | libc::O_CREAT | libc::O_EXCL;
+        task.act_as(cred)?;
+        let made = task.open(dir, &name, flags, op.mode & MODE_PERMISSIONS);
+        task.act_as(Credentials::ROOT)?;
+        match made {
+            Ok(fd) => self.created(task, fd),
+            Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {
+                let mut entry = self.find_at(task, dir, &name)?;
+                let opened = self.open(task, entry.node, op.flags);
+                if opened.is_err() {
+                    self.forget(task, entry.node, 1);
+                }
+                let opened = opened?;
+                if op.flags.contains(OpenFlags::TRUNC) {
+                    entry.attr = self.attrs(task, self.node(entry.node)?)?.attr;
+                }
+                Ok(Created { entry, opened })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn tmpfile(&self, task: &Task, cred: Credentials, op: &TmpFile) -> Result<Created> {
+        let dir = self.node(op.dir)?;
+        let exclusive = if op.flags.contains(OpenFlags::EXCL) { libc::O_EXCL } else { 0 };
+        task.act_as(cred)?;
+        let flags = open_flags(op.flags) as i32 | libc::O_TMPFILE | exclusive;
+        let made = task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS);
+        task.act_as(Credentials::ROOT)?;
+        self.created(task, made?)
+    }
+
+    fn read(&self, task: &Task, op: &Read) -> Result<Payload> {
+        let fd = self.open.borrow().file(op.handle)?;
+        let mut data = vec![0; op.len.min(READ_MAX) as usize];
+        let mut done = 0;
+        while done < data.len() {
+            match task.read(fd, &mut data[done..], checked(op.offset)? + done as u64)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        data.truncate(done);
+        Ok(data.into())
+    }
+
+    fn write(&self, task: &Task, cred: Credentials, op: Write) -> Result<Count> {
+        let fd = self.open.borrow().file(op.handle)?;
+        let data = op.data.into_bytes()?;
+        // A cache writes for whom it no longer knows.
+        let clears = op.kill_setid || (!op.cached && cred.uid != 0);
+        if clears {
+            task.act_as(unprivileged(cred))?;
+        }
+        let mut done = 0;
+        let mut result = Ok(());
+        while done < data.len() && result.is_ok() {
+            match checked(op.offset).and_then(|offset| task.write(fd, &data[done..], offset + done as u64)) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) => result = Err(error),
+            }
+        }
+        if clears {
+            task.act_as(Credentials::ROOT)?;
+        }
+        // What was written counts; the error comes back with the next write.
+        if done == 0 { result.map(|()| Count(0)) } else { Ok(Count(done as u64)) }
+    }
+
+    fn fallocate(&self, task: &Task, op: &Fallocate) -> Result<()> {
+        self.file(op.handle, |fd| task.fallocate(fd, op.mode.bits(), op.offset, op.len))
+    }
+
+    fn seek(&self, task: &Task, op: &Seek) -> Result<Offset> {
+        let whence = match op.whence {
+            Whence::Data => libc::SEEK_DATA,
+            Whence::Hole => libc::SEEK_HOLE,
+        };
+        if op.offset > i64::MAX as u64 {
+            return Err(Errno::ENXIO.into());
+        }
+        self.file(op.handle, |fd| task.seek(fd, op.offset, whence)).map(Offset)
+    }
+
+    fn copy_range(&self, task: &Task, op: &CopyRange) -> Result<Count> {
+        let (from, to) = {
+            let open = self.open.borrow();
+            (open.file(op.handle)?, open.file(op.to_handle)?)
+        };
+        let len = op.len.min(i64::MAX as u64);
+        task.copy_range((from, checked(op.offset)?), (to, checked(op.to_offset)?), len).map(Count)
+    }
+
+    fn release(&self, task: &Task, handle: Handle) -> Result<()> {
+        let open = self.open.borrow_mut().files.remove(&handle);
+        match open {
+            Some(Open::File(fd)) => task.close(fd),
+            Some(Open::Dir(listing)) => listing.into_iter().for_each(|listing| task.close(listing.fd)),
+            None => return Err(Errno::EBADF.into()),
+        }
+        Ok(())
+    }
+
+    fn opendir(&self, task: &Task, node: Node) -> Result<Opened> {
+        let fd = task.reopen(self.node(node)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
+        let handle = self.open.borrow_mut().insert(Open::Dir(Some(Listing::new(fd))));
+        Ok(Opened { handle, ..Opened::default() })
+    }
+
+    /// Lends the listing of `handle` to `work`.
+    fn listing<T>(
+        &self,
+        task: &Task,
+        handle: Handle,
+        work: impl FnOnce(&mut Listing) -> Result<T>,
+    ) -> Result<T> {
+        let mut listing = match self.open.borrow_mut().files.get_mut(&handle) {
+            Some(Open::Dir(listing)) => listing
+                .take()
+                .ok_or(Errno::EBUSY.because("the directory is being read by another request"))?,
+            _ => return Err(Errno::EBADF.into()),
+        };
+        let result = work(&mut listing);
+        let released = match self.open.borrow_mut().files.get_mut(&handle) {
+            Some(Open::Dir(place)) => {
+                *place = Some(listing);
+                None
+            }
+            _ => Some(listing.fd),
+        };
+        released.into_iter().for_each(|fd| task.close(fd));
+        result
+    }
+
+    fn readdir(&self, task: &Task, op: &ReadDir) -> Result<Dirents> {
+        let (entries, eof) =
+            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT))?;
+        Ok(Dirents { entries, eof })
+    }
+
+    fn readdirplus(&self, task: &Task, op: &ReadDirPlus) -> Result<DirentsPlus> {
+        let (names, eof) =
+            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT_PLUS))?;
+        let dir = self.node(op.node)?;
+        let mut entries = Vec::with_capacity(names.len());
+        for dirent in names {
+            // What cannot be looked at exists all the same; whoever wants more asks for it and gets the reason.
+            let entry = match self.find_at(task, dir, &c_string(&dirent.name)?) {
+                Ok(entry) => entry,
+                Err(error) if error.errno == Errno::ENOENT => continue,
+                Err(_) => nameless(&dirent),
+            };
+            entries.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry });
+        }
+        Ok(DirentsPlus { entries, eof })
+    }
+
+    fn fsyncdir(&self, task: &Task, op: &FSyncDir) -> Result<()> {
+        let fd = match self.open.borrow().files.get(&op.handle) {
+            Some(Open::Dir(Some(listing))) => listing.fd,
+            _ => return Err(Errno::EBADF.into()),
+        };
+        task.fsync(fd, op.data_only)
+    }
+
+    fn statfs(&self, task: &Task, op: &StatFs) -> Result<FsStat> {
+        let stat = task.statfs(self.node(op.node)?)?;
+        Ok(FsStat {
+            blocks: stat.f_blocks,
+            bfree: stat.f_bfree,
+            bavail: stat.f_bavail,
+            files: stat.f_files,
+            ffree: stat.f_ffree,
+            bsize: stat.f_bsize as u32,
+            frsize: stat.f_frsize as u32,
+            namelen: stat.f_namelen as u32,
+        })
+    }
+}
+
+/// Whether the request needs a tree that can be changed.
+fn changes(request: &Request) -> bool {
+    match request {
+        Request::Open(op) => op.flags.writes() || op.flags.contains(OpenFlags::TRUNC),
+        other => other.class() == Class::Change,
+    }
+}
+
+/// An entry that says that the name exists and nothing more.
+fn nameless(dirent: &outrigger_core::reply::Dirent) -> Entry {
+    let mode = dirent.kind.unwrap_or(FileKind::Regular).bits();
+    let attr = outrigger_core::Attr { ino: dirent.ino, mode, ..outrigger_core::Attr::default() };
+    Entry { node: Node(0), generation: Generation(0), attr, entry_ttl: Ttl::NEVER, attr_ttl: Ttl::NEVER }
+}
+
+/// `cred`, or nobody in place of root: whose writes clear set-id bits.
+fn unprivileged(cred: Credentials) -> Credentials {
+    if cred.uid == 0 { Credentials { uid: 65534, gid: cred.gid } } else { cred }
+}
+
+/// The flags of open(2) that mean something to a file system; the others the operation itself sees to.
+fn open_flags(flags: OpenFlags) -> u32 {
+    let kept = OpenFlags::WRITE_ONLY
+        | OpenFlags::READ_WRITE
+        | OpenFlags::APPEND
+        | OpenFlags::DSYNC
+        | OpenFlags::NOATIME;
+    (flags & kept).bits()
+}
+
+fn timespec(time: Option<SetTime>) -> libc::timespec {
+    match time {
+        None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
+        Some(SetTime::Now) => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW },
+        Some(SetTime::To(time)) => libc::timespec { tv_sec: time.secs, tv_nsec: time.nanos.into() },
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Extended attributes.
+
+use crate::task::Task;
+use crate::tree::{Tree, c_string};
+use bytes::Bytes;
+use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr};
+use outrigger_core::reply::Names;
+use outrigger_core::{Credentials, Errno, Result, XattrName};
+
+/// The most a value of an extended attribute, or all names together, may have (`XATTR_SIZE_MAX`).
+const XATTR_MAX: usize = 64 << 10;
+
+impl Tree {
+    pub(crate) fn getxattr(&self, task: &Task, cred: Credentials, op: &GetXattr) -> Result<Bytes> {
+        require_visible(cred, &op.name, Errno::ENODATA)?;
+        let mut value = vec![0; XATTR_MAX];
+        let length = task.get_xattr(self.node(op.node)?, &c_string(&op.name)?, &mut value)?;
+        Ok(Bytes::copy_from_slice(&value[..length]))
+    }
+
+    pub(crate) fn setxattr(&self, task: &Task, cred: Credentials, op: &SetXattr) -> Result<()> {
+        require_visible(cred, &op.name, Errno::EPERM)?;
+        task.set_xattr(self.node(op.node)?, &c_string(&op.name)?, &op.value, op.flags.bits())
+    }
+
+    pub(crate) fn listxattr(&self, task: &Task, cred: Credentials, op: &ListXattr) -> Result<Names> {
+        let mut buffer = vec![0; XATTR_MAX];
+        let length = task.list_xattr(self.node(op.node)?, &mut buffer)?;
+        let names = buffer[..length]
+            .split(|&byte| byte == 0)
+            .filter(|name| !name.is_empty() && is_visible(cred, name));
+        names.map(|name| XattrName::new(Bytes::copy_from_slice(name))).collect()
+    }
+
+    pub(crate) fn removexattr(&self, task: &Task, cred: Credentials, op: &RemoveXattr) -> Result<()> {
+        require_visible(cred, &op.name, Errno::EPERM)?;
+        task.remove_xattr(self.node(op.node)?, &c_string(&op.name)?)
+    }
+}
+
+/// Whether `cred` may know of an attribute: those of `trusted` are for root, see xattr(7).
+fn is_visible(cred: Credentials, name: &[u8]) -> bool {
+    cred.uid == 0 || !name.starts_with(b"trusted.")
+}
+
+fn require_visible(cred: Credentials, name: &[u8], otherwise: Errno) -> Result<()> {
+    if is_visible(cred, name) { Ok(()) } else { Err(otherwise.into()) }
+}
