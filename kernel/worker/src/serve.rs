@@ -16,8 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How much is read at once, in bytes.
-const PORTION: usize = 256 << 10;
+/// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
+const PORTION: usize = 16 << 10;
 /// Beyond this many requests at work none is read.
 const IN_FLIGHT: usize = 256;
 
@@ -98,7 +98,7 @@ impl Connection {
     /// Reads once, and makes jobs of the frames that are complete. `false` when the other side has gone.
     fn receive(&mut self, kernel: &Kernel, tree: &Rc<Tree>) -> io::Result<bool> {
         let known = self.input.len();
-        self.input.resize(known + PORTION, 0);
+        self.input.resize(known + self.wanted(), 0);
         let count = self.socket.read(&mut self.input[known..])?;
         self.input.truncate(known + count);
         while let Some(frame) = self.take_frame()? {
@@ -113,6 +113,14 @@ impl Connection {
             }
         }
         Ok(count > 0)
+    }
+
+    /// How much to read next.
+    fn wanted(&self) -> usize {
+        let begun =
+            self.input.first_chunk::<4>().map_or(0, |length| 4 + u32::from_le_bytes(*length) as usize);
+        // A frame that is too long has ended the conversation before.
+        begun.saturating_sub(self.input.len()).max(PORTION)
     }
 
     fn take_frame(&mut self) -> io::Result<Option<Frame>> {

@@ -13,8 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// How much is read at once, in bytes.
-const PORTION: usize = 256 << 10;
+/// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
+const PORTION: usize = 16 << 10;
+
+/// With so many bytes of frames held back, they leave without a further one.
+const HELD_BACK: usize = 4 << 10;
 
 /// The connection to a worker.
 pub(crate) struct Connection {
@@ -29,8 +32,29 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct Asked {
     next: u64,
+    /// Frames that leave with the next one.
+    held_back: Vec<u8>,
     waiting: HashMap<u64, Sender<Reply>>,
     ended: bool,
+}
+
+impl Asked {
+    /// Encodes a request, to leave with the others; gives its number.
+    fn hold_back(&mut self, cred: Credentials, request: Request) -> Result<u64> {
+        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        let frame = Frame { id: self.next + 1, body }.encode()?;
+        self.next += 1;
+        self.held_back.extend_from_slice(&frame);
+        Ok(self.next)
+    }
+
+    /// Sends what was held back. The caller's lock keeps frames apart; the reader empties the other direction
+    /// meanwhile, so this ends.
+    fn send(&mut self, mut socket: &UnixStream) -> io::Result<()> {
+        let sent = socket.write_all(&self.held_back);
+        self.held_back.clear();
+        sent
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,24 +97,26 @@ impl Connection {
     /// # Errors
     /// When the worker has ended, or the request fits no frame.
     pub(crate) fn ask(&self, cred: Credentials, request: Request) -> Result<Receiver<Reply>> {
-        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
-        let mut frame = Frame { id: 0, body }.encode()?;
         let (sender, receiver) = oneshot::channel();
         let mut asked = locked(&self.asked);
-        if asked.ended {
-            return Err(self.lost());
-        }
-        asked.next += 1;
-        let id = asked.next;
-        frame[ID].copy_from_slice(&id.to_le_bytes());
+        let id = asked.hold_back(cred, request)?;
         asked.waiting.insert(id, sender);
-        // Under the lock: frames must not mix. The reader empties the other direction meanwhile, so this ends.
-        if (&self.socket).write_all(&frame).is_err() {
+        if asked.ended || asked.send(&self.socket).is_err() {
             asked.waiting.remove(&id);
             drop(asked);
             return Err(self.lost());
         }
         Ok(receiver)
+    }
+
+    /// Sends a request whose reply nobody waits for, at the latest with the next one.
+    pub(crate) fn tell(&self, cred: Credentials, request: Request) {
+        let mut asked = locked(&self.asked);
+        // A worker that has ended needs not be told anything.
+        let sent = asked.hold_back(cred, request).map(drop);
+        if sent.is_ok() && asked.held_back.len() >= HELD_BACK {
+            drop(asked.send(&self.socket));
+        }
     }
 
     /// Why there is no worker any more.
@@ -140,9 +166,6 @@ impl Connection {
     }
 }
 
-/// Where a frame has its number.
-const ID: std::ops::Range<usize> = 5..13;
-
 fn greet(socket: &mut UnixStream, input: &mut Input) -> Result<Reply> {
     socket.write_all(&Hello::bytes())?;
     let mut greeting = [0; Hello::LEN];
@@ -175,6 +198,7 @@ impl Input {
     /// At the end of the stream, and when what arrives is no frame.
     fn frame(&mut self) -> Result<Frame> {
         loop {
+            let mut wanted = PORTION;
             if let Some(length) = self.bytes.first_chunk::<4>() {
                 let length = u32::from_le_bytes(*length) as usize;
                 if length > FRAME_MAX {
@@ -184,9 +208,10 @@ impl Input {
                     let frame = self.bytes.split_to(4 + length).freeze().slice(4..);
                     return Ok(Frame::decode(frame)?);
                 }
+                wanted = wanted.max(4 + length - self.bytes.len());
             }
             let known = self.bytes.len();
-            self.bytes.resize(known + PORTION, 0);
+            self.bytes.resize(known + wanted, 0);
             let count = self.socket.read(&mut self.bytes[known..]);
             self.bytes.truncate(known + *count.as_ref().unwrap_or(&0));
             match count {
