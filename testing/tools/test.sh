@@ -89,6 +89,7 @@ suite_kill() {
     fi
     check kill-build 1200 cargo build "${lock[@]}" -p outrigger -p outrigger-kill
     check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
+    check kill-proxy 300 "$program" table4 --subject local-proxy --subject mem-proxy --rounds 2
     check kill-table5 600 "$program" table5 --subject local --subject mem --deaths 25
     check kill-recovery 120 "$program" recovery --subject local --subject mem --deaths 50
     check kill-programs 300 "$program" table4 --subject bindfs --subject sshfs --rounds 2 \

@@ -27,6 +27,9 @@ pub enum Subject {
     Local,
     /// Memory.
     Mem,
+    /// Both by way of a proxy, as on kernels that do not send requests again.
+    LocalProxy,
+    MemProxy,
     /// The program bindfs, guarded; so the others.
     Bindfs,
     Sshfs,
@@ -48,7 +51,7 @@ impl Subject {
     /// The program that knows nothing of us; nothing for our own drivers.
     pub fn program(self) -> Option<&'static Program> {
         match self {
-            Subject::Local | Subject::Mem => None,
+            Subject::Local | Subject::Mem | Subject::LocalProxy | Subject::MemProxy => None,
             Subject::Bindfs => Some(&programs::BINDFS),
             Subject::Sshfs => Some(&programs::SSHFS),
             Subject::Ntfs3g => Some(&programs::NTFS_3G),
@@ -168,8 +171,11 @@ impl Place {
             let words = (program.store)(self, &store)?;
             command.arg("guard").args(arguments).arg("--").args(words).arg(&dir);
         } else {
-            let source = if subject == Subject::Mem { "mem:".into() } else { store.clone().into_os_string() };
-            command.arg("mount").args(arguments).args(["-o", "dev,suid"]).arg(source).arg(&dir);
+            let in_memory = matches!(subject, Subject::Mem | Subject::MemProxy);
+            let by_proxy = matches!(subject, Subject::LocalProxy | Subject::MemProxy);
+            let source = if in_memory { "mem:".into() } else { store.clone().into_os_string() };
+            let options = if by_proxy { "dev,suid,guard=proxy" } else { "dev,suid" };
+            command.arg("mount").args(arguments).args(["-o", options]).arg(source).arg(&dir);
         }
         self.start(&mut command)?;
         let server = Server { pid: 0, program: subject.program() };
@@ -312,10 +318,15 @@ impl Mounted {
             None => self.victim().context("nobody serves")?.as_raw_nonzero().get(),
         };
         let fds = fs::read_dir(format!("/proc/{server}/fd"))?.count();
-        let status = fs::read_to_string(format!("/proc/{server}/status"))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kilobytes = line.split_whitespace().nth(1).context("no number")?.parse()?;
-        Ok((fds, kilobytes))
+        Ok((fds, processes::resident(server)?))
+    }
+
+    /// Resident kilobytes of the keeper; nothing where there is none.
+    pub fn keeper_size(&self) -> Result<Option<u64>> {
+        match self.server.program {
+            Some(_) => Ok(None),
+            None => processes::resident(self.server.pid).map(Some),
+        }
     }
 
     /// Sends a signal to the victim and does not wait. False when there was none just then.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Other processes, as /proc shows them.
 
+use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -47,6 +48,16 @@ pub fn name_and_state(pid: Pid) -> Option<(String, char)> {
     let (head, tail) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once('(')?;
     Some((name.to_owned(), tail.chars().next()?))
+}
+
+/// Resident kilobytes of a process.
+///
+/// # Errors
+/// When there is no such process.
+pub fn resident(pid: i32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
 }
 
 /// Waits so long for the end of processes. Whether all have ended.

@@ -11,10 +11,14 @@ use std::time::{Duration, Instant};
 /// How long a program must have run, for its death not to look like a crash loop, which is slowed down.
 const SETTLED: Duration = Duration::from_millis(1100);
 
-/// Prints the table.
+/// The most kilobytes a keeper may take.
+const KEEPER: u64 = 4096;
+
+/// Prints the table; false when a keeper is too large.
 pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
-    println!("| tree | deaths | p50, ms | p99, ms | most, ms |");
-    println!("|---|---|---|---|---|");
+    let mut good = true;
+    println!("| tree | deaths | p50, ms | p99, ms | most, ms | keeper, KiB |");
+    println!("|---|---|---|---|---|---|");
     for &subject in subjects {
         let plain = place.plain("plain")?;
         fs::write(plain.join("file"), "content")?;
@@ -25,10 +29,20 @@ pub fn run(place: &Place, subjects: &[Subject], deaths: u32) -> Result<bool> {
         let mut times = (0..deaths).map(|_| felt(&mounted)).collect::<Result<Vec<_>>>()?;
         times.sort_unstable();
         let part = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1].as_secs_f64() * 1e3;
-        println!("| {subject} | {deaths} | {:.2} | {:.2} | {:.2} |", part(50), part(99), part(100));
+        let size = mounted.keeper_size()?;
+        let small = size.is_none_or(|kilobytes| kilobytes < KEEPER);
+        let mark = if small { "" } else { "✗ " };
+        let size = size.map_or_else(String::new, |kilobytes| kilobytes.to_string());
+        println!(
+            "| {subject} | {deaths} | {:.2} | {:.2} | {:.2} | {mark}{size} |",
+            part(50),
+            part(99),
+            part(100)
+        );
+        good &= small;
         mounted.end()?;
     }
-    Ok(true)
+    Ok(good)
 }
 
 /// Kills the server and asks for attributes at once.
