@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names and attributes.
+
+use crate::inner::Inner;
+use crate::moment::{after, ttl};
+use crate::names::{File, What};
+use crate::open::mentions_own;
+use crate::table::{Body, Found, Table, Ticket, When, lock};
+use outrigger_core::ops::{GetAttr, Lookup, ReadLink, Walk};
+use outrigger_core::reply::Entry;
+use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask};
+use std::sync::Arc;
+
+/// After so many names of a directory were asked for below, all of them are.
+const MISSES: u32 = 3;
+/// As long as no more time passes between two of them, in milliseconds.
+const SOON: u64 = 1000;
+
+impl Inner {
+    pub(crate) fn lookup<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Lookup) -> Answer<'a> {
+        let found = lock(&self.table).find(op.dir, &op.name, self.now());
+        match found {
+            Found::Entry(entry) => Answer::Ready(Reply::Entry(entry)),
+            Found::Absent => Answer::error(Errno::ENOENT),
+            Found::Unknown => Answer::later(self.lookup_below(cx, op)),
+        }
+    }
+
+    async fn lookup_below(self: &Arc<Self>, cx: &Cx, op: Lookup) -> Reply {
+        self.know_part(cx, op.dir).await;
+        let ticket = self.miss(cx, op.dir);
+        let (dir, name) = (op.dir, op.name.clone());
+        let mut reply = self.below().service.call(cx, op.into()).await;
+        self.learn_found(dir, &name, &mut reply, ticket);
+        self.settle(cx).await;
+        reply
+    }
+
+    /// A name of `dir` has to be asked for below. When that happens often, it is quicker to ask for all of them.
+    fn miss(self: &Arc<Self>, cx: &Cx, dir: Node) -> Ticket {
+        let mut table = lock(&self.table);
+        let ticket = table.ticket();
+        let believes = !table.belief(dir).of_absence().is_zero();
+        let now = self.now();
+        let directory = table.directory(dir);
+        let (misses, last) = directory.misses;
+        let misses = if now.saturating_sub(last) < SOON { misses + 1 } else { 1 };
+        directory.misses = (misses, now);
+        let many = misses == MISSES && directory.fill.is_none();
+        drop(table);
+        if believes && many && self.has(OpCode::ReadDirPlus) {
+            self.fill(cx, dir, false);
+        }
+        ticket
+    }
+
+    /// Learns from the answer to a lookup, and tells the door for how long to believe it.
+    fn learn_found(&self, dir: Node, name: &Name, reply: &mut Reply, ticket: Ticket) {
+        let mut table = lock(&self.table);
+        match reply {
+            Reply::Entry(entry) => self.learn_entry(&mut table, dir, name, entry, ticket),
+            Reply::Error(error) if error.errno == Errno::ENOENT => {
+                let now = self.now();
+                let until = after(now, table.belief(dir).of_absence());
+                table.learn_name(dir, name, What::Absent, ticket, (now, until));
+            }
+            _ => {}
+        }
+    }
+
+    /// Learns where a name leads, from an answer that is handed out.
+    pub(crate) fn learn_entry(
+        &self,
+        table: &mut Table,
+        dir: Node,
+        name: &Name,
+        entry: &mut Entry,
+        ticket: Ticket,
+    ) {
+        let When { now, .. } = self.when();
+        let until = self.learn_file(table, dir, name, entry, ticket);
+        let Entry { node, generation, attr, .. } = entry;
+        let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
+        let until = table.learn_name(dir, name, What::File(file), ticket, (now, until));
+        entry.entry_ttl = ttl(now, until);
+    }
+
+    /// Learns about the file of an entry; answers until when its attributes are believed.
+    pub(crate) fn learn_file(
+        &self,
+        table: &mut Table,
+        dir: Node,
+        name: &Name,
+        entry: &mut Entry,
+        ticket: Ticket,
+    ) -> u64 {
+        let when = self.when();
+        table.learn_place(entry.node, dir, name);
+        table.make(entry.node).generation = Some(entry.generation);
+        let until = table.learn_attr(entry.node, &entry.attr, ticket, when);
+        entry.attr_ttl = ttl(when.now, until);
+        until
+    }
+
+    pub(crate) fn walk<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Walk) -> Answer<'a> {
+        let now = self.now();
+        let mut found: Vec<Entry> = Vec::with_capacity(op.names.len());
+        let mut table = lock(&self.table);
+        for name in &op.names {
+            let dir = found.last().map_or(op.dir, |entry| entry.node);
+            match table.find(dir, name, now) {
+                Found::Entry(entry) => found.push(entry),
+                Found::Absent if found.is_empty() => return Answer::error(Errno::ENOENT),
+                Found::Absent => return Answer::Ready(Reply::Entries(found)),
+                Found::Unknown => {
+                    drop(table);
+                    return Answer::later(self.walk_below(cx, op, found));
+                }
+            }
+        }
+        Answer::Ready(Reply::Entries(found))
+    }
+
+    /// Asks below for the rest of a path of which the first names are known.
+    async fn walk_below(self: &Arc<Self>, cx: &Cx, op: Walk, mut found: Vec<Entry>) -> Reply {
+        let mut dir = found.last().map_or(op.dir, |entry| entry.node);
+        let names = op.names[found.len()..].to_vec();
+        self.know_part(cx, dir).await;
+        let ticket = self.miss(cx, dir);
+        match ask(&*self.below().service, cx, Walk { dir, names: names.clone() }).await {
+            Ok(entries) => {
+                let mut table = lock(&self.table);
+                for (name, mut entry) in names.iter().zip(entries) {
+                    self.learn_entry(&mut table, dir, name, &mut entry, ticket);
+                    dir = entry.node;
+                    found.push(entry);
+                }
+            }
+            Err(error) if found.is_empty() => return Reply::Error(error),
+            Err(_) => {}
+        }
+        self.settle(cx).await;
+        Reply::Entries(found)
+    }
+
+    pub(crate) fn getattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: GetAttr) -> Answer<'a> {
+        match lock(&self.table).attrs(op.node, self.now()) {
+            Some(attrs) => Answer::Ready(Reply::Attrs(attrs)),
+            None => Answer::later(self.getattr_below(cx, op)),
+        }
+    }
+
+    async fn getattr_below(self: &Arc<Self>, cx: &Cx, op: GetAttr) -> Reply {
+        self.know_part(cx, op.node).await;
+        let ticket = lock(&self.table).ticket();
+        let node = op.node;
+        let mut request = op.into();
+        if let Err(error) = self.translate(cx, &mut request).await {
+            return Reply::Error(error);
+        }
+        let mut reply = self.below().service.call(cx, request).await;
+        if let Reply::Attrs(attrs) = &mut reply {
+            let when = self.when();
+            let until = lock(&self.table).learn_attr(node, &attrs.attr, ticket, when);
+            attrs.ttl = ttl(when.now, until);
+        }
+        self.settle(cx).await;
+        reply
+    }
+
+    pub(crate) fn readlink<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: ReadLink) -> Answer<'a> {
+        let (now, node) = (self.now(), op.node);
+        let mut table = lock(&self.table);
+        if table.attrs(node, now).is_some()
+            && let Some(record) = table.record(node)
+            && let Body::Link(target) = &record.body
+        {
+            return Answer::Ready(Reply::Target(target.clone()));
+        }
+        let ticket = table.ticket();
+        drop(table);
+        Answer::later(async move {
+            let reply = self.below().service.call(cx, op.into()).await;
+            if let Reply::Target(target) = &reply {
+                lock(&self.table).learn_target(node, target, ticket);
+            }
+            reply
+        })
+    }
+
+    /// Passes on what nothing is known about here.
+    pub(crate) fn pass<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if !mentions_own(&mut request) {
+            return self.below().service.call(cx, request);
+        }
+        Answer::later(async move {
+            match self.translate(cx, &mut request).await {
+                Ok(()) => self.below().service.call(cx, request).await,
+                Err(error) => Reply::Error(error),
+            }
+        })
+    }
+}

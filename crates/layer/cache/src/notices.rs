@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tree below says unasked.
+
+use crate::inner::Inner;
+use crate::names::What;
+use crate::table::{Table, lock};
+use outrigger_core::{Name, Node, Notice, Notify};
+use std::sync::Arc;
+
+/// Stands between the tree below and the door.
+pub(crate) struct Ear {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) above: Arc<dyn Notify>,
+}
+
+impl Notify for Ear {
+    fn notify(&self, notice: Notice) {
+        // First here: whoever asks because of the notice must not be told the old state.
+        self.inner.heed(&notice);
+        self.above.notify(notice);
+    }
+}
+
+impl Inner {
+    fn heed(&self, notice: &Notice) {
+        let mut table = lock(&self.table);
+        match notice {
+            Notice::InvalidateNode { node, .. } | Notice::Store { node, .. } => {
+                table.changed_elsewhere(*node);
+                table.distrust_names(*node);
+            }
+            Notice::InvalidateEntry { dir, name } => doubt(&mut table, *dir, name),
+            Notice::Deleted { dir, node, name } => {
+                doubt(&mut table, *dir, name);
+                table.changed_elsewhere(*node);
+            }
+            Notice::InvalidateAll => table.clear(),
+            Notice::Wake { .. } => {}
+        }
+    }
+}
+
+fn doubt(table: &mut Table, dir: Node, name: &Name) {
+    table.changed_elsewhere(dir);
+    table.change_names(dir, |names| names.learn(name, What::Unknown, (0, 0)));
+}
