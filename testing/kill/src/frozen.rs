@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that stops answering, behind sshfs: with us in between, and without.
+//! A server that stops answering, behind sshfs: with us in between, and without. What is promised of the first is checked,
+//! the second is there to compare.
 
 use crate::cleanup;
 use crate::mounted::{Place, Subject};
@@ -7,39 +8,66 @@ use crate::processes;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a request may take behind us, in seconds.
-const LIMIT: &str = "2";
+const LIMIT: u64 = 2;
 /// When a command that has not ended is interrupted, when it is killed, and when it is no longer waited for.
 const IMPATIENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(7), Duration::from_secs(9)];
 /// The same for a user who presses Ctrl-C soon.
 const HASTY: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(7), Duration::from_secs(9)];
 
-/// Prints the transcripts; false when a command behind us did not end by itself, or the mount did not work again.
+/// Prints the transcripts; false when something was not as promised behind us.
 pub fn run(place: &Place) -> Result<bool> {
+    let wrong = guarded(place)?;
+    wrong.iter().for_each(|what| eprintln!("✗ {what}"));
+    plain(place)?;
+    Ok(wrong.is_empty())
+}
+
+/// Behind us. What was not as promised.
+fn guarded(place: &Place) -> Result<Vec<&'static str>> {
     let sshd = place.sshd()?;
     println!("$ outrigger --timeout {LIMIT} guard -- sshfs host: mnt");
-    let guarded = place.mount(Subject::Sshfs, &["--timeout", LIMIT])?;
-    let mut user = User::new(place, &guarded.dir)?;
+    let mounted = place.mount(Subject::Sshfs, &["--timeout", &LIMIT.to_string()])?;
+    let mut user = User::new(place, &mounted.dir)?;
+    let open = File::open(mounted.dir.join("dir/other"))?;
     sshd.signal_sessions(Signal::STOP);
     println!("# the server is frozen");
-    user.run("cat mnt/dir/file", IMPATIENT)?;
-    user.run("ls mnt/dir", IMPATIENT)?;
-    user.run("cat mnt/dir/file", HASTY)?;
+    let read = user.run("cat mnt/dir/file", IMPATIENT)?;
+    let listed = user.run("ls mnt/dir", IMPATIENT)?;
+    let interrupted = user.run("cat mnt/dir/file", HASTY)?;
+    let with_a_file = user.run_with(open.into(), "sleep 60 < mnt/dir/other", HASTY)?;
     sshd.signal_sessions(Signal::CONT);
     println!("# the server goes on");
-    let works = user.run("cat mnt/dir/file", IMPATIENT)?;
+    let resumed = user.run("cat mnt/dir/file", IMPATIENT)?;
     sshd.signal_sessions(Signal::STOP);
     println!("# the server is frozen");
-    let ended = user.run("umount mnt", IMPATIENT)?;
+    let unmounted = user.run("umount mnt", IMPATIENT)?;
+    let gone = cleanup::mounts_below(&mounted.dir).is_empty();
     sshd.signal_sessions(Signal::CONT);
-    let fine = works && ended && user.waiting.is_empty();
-    user.leave(&guarded.dir)?;
+    user.leave(&mounted.dir)?;
+    let promises = [
+        (
+            read.failed_by_itself() && read.said.contains("timed out"),
+            "a request does not fail by its deadline",
+        ),
+        (listed.succeeded() && listed.said == "file\nother\n", "what is cached cannot be listed"),
+        (interrupted.is_interrupted(), "Ctrl-C does not end a program that waits"),
+        (with_a_file.is_interrupted(), "Ctrl-C does not end a program with an open file"),
+        (resumed.succeeded() && resumed.said == "content\n", "the mount does not go on when the server does"),
+        (unmounted.succeeded() && gone, "umount does not return"),
+    ];
+    Ok(promises.into_iter().filter(|(kept, _)| !kept).map(|(_, broken)| broken).collect())
+}
 
+/// The same without us.
+fn plain(place: &Place) -> Result<()> {
+    let sshd = place.sshd()?;
     println!("\n$ sshfs host: plain");
     let plain = place.undisturbed(Subject::Sshfs)?;
     let mut user = User::new(place, &plain.dir)?;
@@ -49,8 +77,33 @@ pub fn run(place: &Place) -> Result<bool> {
     user.run("ls plain/dir", IMPATIENT)?;
     user.run("umount plain", IMPATIENT)?;
     sshd.signal_sessions(Signal::CONT);
-    user.leave(&plain.dir)?;
-    Ok(fine)
+    user.leave(&plain.dir)
+}
+
+/// What became of a command.
+struct Outcome {
+    /// Nothing when even SIGKILL did not end it.
+    ended: Option<ExitStatus>,
+    took: Duration,
+    /// It was sent a signal.
+    signalled: bool,
+    said: String,
+}
+
+impl Outcome {
+    fn succeeded(&self) -> bool {
+        !self.signalled && self.ended.is_some_and(|status| status.success())
+    }
+
+    fn failed_by_itself(&self) -> bool {
+        !self.signalled && self.ended.is_some_and(|status| !status.success())
+    }
+
+    /// The interrupt ended it, and not the deadline of what it waited for.
+    fn is_interrupted(&self) -> bool {
+        let signal = self.ended.and_then(|status| status.signal());
+        signal == Some(Signal::INT.as_raw()) && self.took < Duration::from_secs(LIMIT)
+    }
 }
 
 /// Somebody at a terminal.
@@ -71,47 +124,39 @@ impl<'a> User<'a> {
         Ok(user)
     }
 
-    /// Types a command, and waits so long. Whether it succeeded.
-    fn run(&mut self, line: &str, [interrupt, kill, forget]: [Duration; 3]) -> Result<bool> {
+    /// Types a command, and waits so long.
+    fn run(&mut self, line: &str, patience: [Duration; 3]) -> Result<Outcome> {
+        self.run_with(Stdio::null(), line, patience)
+    }
+
+    /// The same with an input of its own, which the line may name.
+    fn run_with(&mut self, input: Stdio, line: &str, patience: [Duration; 3]) -> Result<Outcome> {
         println!("$ {line}");
         let said = self.place.scratch().join("said");
         let file = File::create(&said)?;
-        let mut words = line.split(' ');
+        let mut words = line.split(' ').take_while(|word| *word != "<");
         let mut child = Command::new(words.next().context("no command")?)
             .args(words)
             .current_dir(self.place.scratch())
             .env("LC_ALL", "C")
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(file.try_clone()?)
             .stderr(file)
             .spawn()?;
-        let (began, pid) = (Instant::now(), Pid::from_child(&child));
-        let mut signals =
-            [(interrupt, Signal::INT, "^C"), (kill, Signal::KILL, "# SIGKILL")].into_iter().peekable();
-        let ended = loop {
-            if let Some(status) = child.try_wait()? {
-                break Some(status);
-            }
-            if let Some((_, signal, shown)) = signals.next_if(|(when, ..)| began.elapsed() >= *when) {
-                println!("{shown}");
-                kill_process(pid, signal)?;
-            }
-            if began.elapsed() >= forget {
-                break None;
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
-        let took = began.elapsed().as_secs_f64();
-        print!("{}", fs::read_to_string(&said)?);
+        let (ended, took, signalled) = wait(&mut child, patience)?;
+        let said = fs::read_to_string(&said)?;
+        print!("{said}");
+        let seconds = took.as_secs_f64();
         match ended {
-            Some(_) => println!("# after {took:.2} s"),
+            Some(_) => println!("# after {seconds:.2} s"),
             None => {
-                let state = processes::name_and_state(pid).map_or('?', |(_, state)| state);
-                println!("# not ended after {took:.2} s, in state {state}");
+                let state =
+                    processes::name_and_state(Pid::from_child(&child)).map_or('?', |(_, state)| state);
+                println!("# not ended after {seconds:.2} s, in state {state}");
                 self.waiting.push(child);
             }
         }
-        Ok(ended.is_some_and(|status| status.success()))
+        Ok(Outcome { ended, took, signalled, said })
     }
 
     /// Whoever still waits is freed by ending the connection.
@@ -123,5 +168,31 @@ impl<'a> User<'a> {
             child.wait()?;
         }
         Ok(())
+    }
+}
+
+/// Waits for the end of a command, which is interrupted, killed and given up after so long. How it ended, when, and
+/// whether it was sent a signal.
+fn wait(
+    child: &mut Child,
+    [interrupt, kill, forget]: [Duration; 3],
+) -> Result<(Option<ExitStatus>, Duration, bool)> {
+    let (began, pid) = (Instant::now(), Pid::from_child(child));
+    let mut signals =
+        [(interrupt, Signal::INT, "^C"), (kill, Signal::KILL, "# SIGKILL")].into_iter().peekable();
+    let mut signalled = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((Some(status), began.elapsed(), signalled));
+        }
+        if let Some((_, signal, shown)) = signals.next_if(|(when, ..)| began.elapsed() >= *when) {
+            println!("{shown}");
+            signalled = true;
+            kill_process(pid, signal)?;
+        }
+        if began.elapsed() >= forget {
+            return Ok((None, began.elapsed(), signalled));
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }

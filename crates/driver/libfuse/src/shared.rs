@@ -348,11 +348,13 @@ fn on_notice(shared: &Arc<OnceLock<Weak<Shared>>>) -> OnNotice {
     })
 }
 
-/// A request until its deadline. What was begun goes on after that, for nobody: a change is finished, and what a query
-/// obtained is returned.
+/// A request until its deadline, or until whoever asked is gone. What was begun goes on after that, for nobody: a change
+/// is finished, and what a query obtained is returned.
 pub(crate) struct Running {
     work: Option<BoxFuture<'static, Reply>>,
     alarm: Option<Alarm>,
+    /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would give it to nobody.
+    cancel: Option<Cancel>,
     class: Class,
     node: Option<Node>,
     shared: Arc<Shared>,
@@ -371,8 +373,9 @@ impl Running {
             _ => None,
         };
         let class = request.class();
+        let cancel = (!forever).then(|| cx.cancel.clone());
         let work: BoxFuture<'static, Reply> = Box::pin(Arc::clone(&shared).perform(cx.clone(), request));
-        Running { work: Some(work), alarm, class, node, shared }
+        Running { work: Some(work), alarm, cancel, class, node, shared }
     }
 
     /// Lets the work go on alone.
@@ -398,13 +401,17 @@ impl Future for Running {
             self.work = None;
             return Poll::Ready(reply);
         }
-        if !self.alarm.as_mut().is_some_and(|alarm| alarm.poll(context).is_ready()) {
+        let raised = |cancel: &Cancel| Pin::new(&mut cancel.raised()).poll(context).is_ready();
+        let (errno, why) = if self.cancel.as_ref().is_some_and(raised) {
+            (Errno::EINTR, "whoever asked the program no longer waits")
+        } else if self.alarm.as_mut().is_some_and(|alarm| alarm.poll(context).is_ready()) {
+            (Errno::ETIMEDOUT, "the program has not answered in time")
+        } else {
             return Poll::Pending;
-        }
+        };
         self.detach();
         let goes_on = if self.class == Class::Change { "; the change may still happen" } else { "" };
-        let error = Errno::ETIMEDOUT.because(format!("the program has not answered in time{goes_on}"));
-        Poll::Ready(Reply::Error(error))
+        Poll::Ready(Reply::Error(errno.because(format!("{why}{goes_on}"))))
     }
 }
 

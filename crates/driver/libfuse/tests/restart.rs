@@ -3,9 +3,9 @@
 mod relay;
 mod replay;
 
-use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::ops::{RenameFlags, XattrFlags};
-use outrigger_core::{Errno, SetTime, Time};
+use outrigger_conformance::{Direct, Flags, Subject, block_on};
+use outrigger_core::ops::{MkDir, RenameFlags, XattrFlags};
+use outrigger_core::{Errno, Name, Node, Service, SetTime, Time};
 use outrigger_driver_libfuse::launch::{Launch, Mountpoint};
 use outrigger_driver_libfuse::{LibFuse, Options};
 use outrigger_runtime::Threads;
@@ -15,6 +15,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 /// What each step answered.
@@ -270,6 +271,29 @@ fn a_request_that_is_not_answered_times_out_and_the_connection_goes_on() {
     let (fs, relay) = start(&BINDFS, dir.path(), options, |relay| relay.silent = Some(b"silent"));
     assert_eq!(fs.mkdir(Path::new("silent"), 0o755).err(), Some(Errno::ETIMEDOUT));
     fs.mkdir(Path::new("good"), 0o755).unwrap();
+    assert_eq!(relay.programs(), 1);
+}
+
+#[test]
+fn a_change_nobody_waits_for_any_more_is_answered_at_once_and_still_made() {
+    if !has_bindfs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (fs, relay) = start(&BINDFS, dir.path(), Options::default(), |relay| relay.hold = Some(b"held"));
+    let cx = fs.cx();
+    let cancel = cx.cancel.clone();
+    let name = Name::new(b"held".to_vec()).unwrap();
+    let service = Arc::clone(fs.service());
+    let asked = thread::spawn(move || {
+        let make = MkDir { dir: Node::ROOT, name, mode: 0o755 };
+        block_on(service.call(&cx, make.into()).into_future())
+    });
+    relay.wait_until_held();
+    cancel.raise();
+    assert_eq!(asked.join().unwrap().error().map(|error| error.errno), Some(Errno::EINTR));
+    relay.let_go();
+    assert!(fs.stat(Path::new("held")).is_ok());
     assert_eq!(relay.programs(), 1);
 }
 
