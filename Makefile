@@ -12,7 +12,7 @@ target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 recovery frozen fuzz install uninstall release deps bench-deps clean
+.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen fuzz install uninstall release deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo 'make bench      the measurements of docs/PERFORMANCE.md, side by side with other programs'
 	@echo 'make matrix     the conformance matrix of docs/MATRIX.md'
 	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
+	@echo 'make soak       thousands of deaths of one mount: nothing fails, nothing grows'
 	@echo 'make recovery   how long such a death is felt; frozen: a server that stops answering, with and without us'
 	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
 	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
@@ -50,7 +51,8 @@ matrix:
 	cargo build --release --package outrigger
 	cargo run --release --quiet --package outrigger-conformance --example matrix
 
-table4 table5 recovery frozen: release
+table4 table5 soak recovery frozen: deps release
+	@testing/tools/test-programs.sh >/dev/null
 	cargo run --release --quiet --package outrigger-kill -- $@
 
 fuzz:

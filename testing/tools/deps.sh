@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# deps.sh test|bench: installs the Debian packages that are missing for the tests or for the benchmarks.
+# deps.sh test|bench: installs the Debian packages that are missing for the tests or for the benchmarks, and fetches the
+# source that the tests build.
 # Installs nothing when nothing is missing; asks no question; without the right to install, says what to install.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -57,6 +58,28 @@ install_ratarmount() {
     deadline 600 "$venv/bin/pip" install --quiet "ratarmount==$ratarmount_version"
 }
 
+# fetch_source PACKAGE: its upstream source as Debian signs it, in target/test-tools/PACKAGE.orig.tar, compressed somehow.
+# It comes from where the system's packages come from. The lists this takes are kept apart, and no right to install is needed.
+fetch_source() {
+    local file=$target/test-tools/$1.orig.tar options
+    [ ! -e "$file" ] || return 0
+    note "fetching the source of $1"
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    mkdir -p "$scratch/lists" "$scratch/cache" "$scratch/parts" "$target/test-tools"
+    [ ! -e /etc/apt/sources.list ] || sed 's/^deb /deb-src /' /etc/apt/sources.list >"$scratch/sources.list"
+    [ ! -e /etc/apt/sources.list.d/debian.sources ] ||
+        sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$scratch/parts/debian.sources"
+    options=(-q -o "Dir::Etc::sourcelist=$scratch/sources.list" -o "Dir::Etc::sourceparts=$scratch/parts"
+        -o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache" -o "APT::Sandbox::User=$(id -un)")
+    deadline 300 apt-get "${options[@]}" update >/dev/null
+    (cd "$scratch" && timeout 300 apt-get "${options[@]}" source --download-only "$1" </dev/null >/dev/null)
+    rm -f "$scratch"/*.asc
+    mv "$scratch/$1"_*.orig.tar.* "$file"
+}
+scratch=
+cleanup() { [ -z "$scratch" ] || rm -rf "$scratch"; }
+
 packages=()
 case ${1:-} in
 test) mapfile -t packages < <(missing "${test_packages[@]}") ;;
@@ -64,4 +87,7 @@ bench) mapfile -t packages < <(missing "${bench_packages[@]}") ;;
 *) die "usage: deps.sh test|bench" ;;
 esac
 install_packages "${packages[@]}"
-[ "$1" != bench ] || install_ratarmount
+case $1 in
+test) fetch_source zlib ;;
+bench) install_ratarmount ;;
+esac

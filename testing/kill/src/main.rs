@@ -14,13 +14,16 @@
 
 mod cleanup;
 mod frozen;
+mod inject;
 mod loads;
 mod mounted;
 mod operations;
 mod processes;
 mod programs;
 mod recovery;
+mod sizes;
 mod snapshot;
+mod soak;
 mod sshd;
 mod table4;
 mod table5;
@@ -48,7 +51,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Table {
-    /// Every operation, with a death before its effect, after it, and at a random moment.
+    /// Every operation, with a death before its effect, inside it, after it before the reply, and after the reply.
     Table4 {
         /// How often each operation is done at each point.
         #[arg(long, default_value_t = 64)]
@@ -63,7 +66,7 @@ enum Table {
         #[arg(long, default_value_t = 100)]
         deaths: u32,
         /// Only these loads.
-        #[arg(long, value_parser = PossibleValuesParser::new(loads::ALL.iter().map(|one| one.name)))]
+        #[arg(long, value_parser = PossibleValuesParser::new(loads::OF_TABLE.iter().map(|one| one.name)))]
         load: Vec<String>,
     },
     /// From a death to the next answer.
@@ -71,6 +74,12 @@ enum Table {
         /// Deaths.
         #[arg(long, default_value_t = 200)]
         deaths: u32,
+    },
+    /// Thousands of deaths of one mount: nothing fails, nothing grows. Our own drivers unless trees are named.
+    Soak {
+        /// Deaths of each mount.
+        #[arg(long, default_value_t = 5000)]
+        restarts: u32,
     },
     /// A server that does not answer, behind us and without us.
     Frozen,
@@ -92,7 +101,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let place = Place::new(arguments.outrigger.clone())?;
     let mut subjects = arguments.subject.clone();
     if subjects.is_empty() {
-        subjects.extend(Subject::value_variants());
+        let all = match arguments.table {
+            Table::Soak { .. } => &[Subject::Local, Subject::Mem],
+            _ => Subject::value_variants(),
+        };
+        subjects.extend(all);
     }
     subjects.retain(|subject| subject.is_here());
     let subjects = &subjects;
@@ -100,6 +113,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         Table::Table4 { rounds, operation } => table4::run(&place, subjects, operation, *rounds),
         Table::Table5 { deaths, load } => table5::run(&place, subjects, load, *deaths),
         Table::Recovery { deaths } => recovery::run(&place, subjects, *deaths),
+        Table::Soak { restarts } => soak::run(&place, subjects, *restarts),
         Table::Frozen => frozen::run(&place),
     }
 }

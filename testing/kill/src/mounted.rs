@@ -4,6 +4,7 @@
 use crate::cleanup;
 use crate::processes;
 use crate::programs::{self, Program};
+use crate::sizes::{self, Kind, Sizes};
 use crate::sshd::Sshd;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
@@ -81,6 +82,8 @@ impl Subject {
 #[derive(Debug)]
 pub struct Place {
     program: PathBuf,
+    /// Where cargo builds.
+    target: PathBuf,
     sshd: OnceCell<Sshd>,
     stores: Cell<u32>,
     scratch: tempfile::TempDir,
@@ -92,10 +95,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 impl Place {
     /// A scratch directory, and the program to test.
     pub fn new(program: Option<PathBuf>) -> Result<Self> {
-        let program = match program {
-            Some(program) => program,
-            None => std::env::current_exe()?.with_file_name("outrigger"),
-        };
+        let own = std::env::current_exe()?;
+        let program = program.unwrap_or_else(|| own.with_file_name("outrigger"));
         ensure!(
             program.is_file(),
             "{} is not there: build it or name it with --outrigger",
@@ -103,12 +104,18 @@ impl Place {
         );
         let scratch = tempfile::Builder::new().prefix("outrigger-kill.").tempdir()?;
         cleanup::on_signals(scratch.path().to_owned())?;
-        Ok(Place { program, sshd: OnceCell::new(), stores: Cell::new(0), scratch })
+        let target = own.ancestors().nth(2).context("no directory of builds")?.to_owned();
+        Ok(Place { program, target, sshd: OnceCell::new(), stores: Cell::new(0), scratch })
     }
 
     /// The directory of everything here.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// A program or file that `make deps` and testing/tools/test-programs.sh provide.
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.target.join("test-tools").join(name)
     }
 
     /// A new empty directory that is no mount.
@@ -196,6 +203,8 @@ impl Place {
     fn start(&self, command: &mut Command) -> Result<()> {
         let said = self.scratch.path().join("said");
         let file = File::create(&said)?;
+        // Reports of crashes go there.
+        command.env("XDG_STATE_HOME", self.scratch.path().join("state"));
         let status = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).status()?;
         ensure!(status.success(), "cannot mount: {status} {}", fs::read_to_string(&said)?);
         Ok(())
@@ -329,6 +338,23 @@ impl Mounted {
         }
     }
 
+    /// What its processes take. The server is replaced first, so that what its life has left in it does not matter.
+    pub fn sizes(&self) -> Result<Sizes> {
+        self.kill(Signal::KILL);
+        statvfs(&self.dir)?;
+        self.status()?;
+        let server = self.server.pid;
+        let mut sizes = match self.server.program {
+            Some(_) => sizes::of(&[("server", server)])?,
+            None => {
+                let worker = self.victim().context("nobody serves")?.as_raw_nonzero().get();
+                sizes::of(&[("keeper", server), ("worker", worker)])?
+            }
+        };
+        sizes.insert(Kind::Processes, processes::descendants(server).len() as u64);
+        Ok(sizes)
+    }
+
     /// Sends a signal to the victim and does not wait. False when there was none just then.
     pub fn strike(&self, signal: Signal) -> bool {
         self.victim().is_some_and(|victim| kill_process(victim, signal).is_ok())
@@ -353,7 +379,9 @@ impl Mounted {
                 let signal = if random.bool() { Signal::KILL } else { Signal::SEGV };
                 // One that has just been started may get away once, before it catches its signals.
                 let end = |victim| match server.program {
-                    Some(program) if program.is_torn_by_death => processes::end_between_requests(victim),
+                    Some(program) if program.torn.is_some() => {
+                        processes::end_between_requests(victim, signal)
+                    }
                     _ => processes::end(victim, signal),
                 };
                 if victim.is_some_and(end) && victim != last {

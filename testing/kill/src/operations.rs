@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Operation {
     /// As programs call it.
     pub name: &'static str,
-    /// The requests of the file system, as rules of the fault layer name them.
+    /// The requests of the file system, as rules of the fault layer name them. What cannot succeed is not asked for: the
+    /// kernel looks before.
     pub requests: &'static str,
     /// Makes what the operation needs.
     pub prepare: fn(&Path, u32) -> io::Result<()>,
@@ -21,9 +22,15 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Whether it leaves everything as it was.
-    pub fn only_reads(&self) -> bool {
-        ["open", "read", "readdir|readdirplus", "readlink", "lookup|getattr"].contains(&self.requests)
+    /// Whether it changes something, or would.
+    pub fn is_change(&self) -> bool {
+        self.asks_for_change() || self.requests == "lookup"
+    }
+
+    /// Whether the file system is asked to change something.
+    pub fn asks_for_change(&self) -> bool {
+        !["open", "read", "readdir|readdirplus", "readlink", "lookup|getattr", "lookup"]
+            .contains(&self.requests)
     }
 }
 
@@ -190,13 +197,13 @@ pub const ALL: &[Operation] = &[
     },
     Operation {
         name: "mkdir, in the way",
-        requests: "mkdir",
+        requests: "lookup",
         prepare: |dir, n| fs::create_dir(file(dir, n)),
         act: |dir, n| done(fs::create_dir(file(dir, n))),
     },
     Operation {
         name: "unlink, not there",
-        requests: "unlink",
+        requests: "lookup",
         prepare: nothing,
         act: |dir, n| done(fs::remove_file(file(dir, n))),
     },

@@ -72,15 +72,19 @@ fn ends(process: &OwnedFd, within: Duration) -> bool {
     poll(&mut fds, Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-/// Kills a process of one thread while it waits for a request, and waits for its end. False when it never did, or had ended.
-pub fn end_between_requests(pid: Pid) -> bool {
+/// Ends a process of one thread by a signal while it waits for a request, and waits for its end. False when it never did,
+/// or had ended.
+pub fn end_between_requests(pid: Pid, signal: Signal) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
     for _ in 0..MOST_STOPS {
         let waits = stop(pid) && in_read(pid);
-        if waits {
-            return end(pid, Signal::KILL);
-        }
-        if kill_process(pid, Signal::CONT).is_err() {
+        // It is out of read(2) while it is stopped, so what it does first when it goes on is to die.
+        let sent = waits && pidfd_send_signal(&process, signal).is_ok();
+        if kill_process(pid, Signal::CONT).is_err() && !sent {
             return false;
+        }
+        if sent {
+            return see_end(pid, &process);
         }
         thread::yield_now();
     }
@@ -113,10 +117,15 @@ pub fn end(pid: Pid, signal: Signal) -> bool {
     if ends(&process, Duration::ZERO) || pidfd_send_signal(&process, signal).is_err() {
         return false;
     }
+    see_end(pid, &process)
+}
+
+/// Waits for the end of a process that was sent a signal.
+fn see_end(pid: Pid, process: &OwnedFd) -> bool {
     // A program may handle all signals but one.
-    if !ends(&process, Duration::from_secs(1)) {
+    if !ends(process, Duration::from_secs(1)) {
         let _ = kill_process(pid, Signal::KILL);
-        ends(&process, Duration::from_secs(10));
+        ends(process, Duration::from_secs(10));
     }
     true
 }

@@ -17,8 +17,10 @@ pub struct Program {
     pub needs: &'static [&'static str],
     /// Whether it changes nothing. It then serves the content of the plain directory.
     pub is_read_only: bool,
-    /// Whether a death inside a request may leave its store so that no successor can use what it was at, also without us.
-    pub is_torn_by_death: bool,
+    /// How a death inside a request leaves its store so that no successor can use what it was at, also without us.
+    pub torn: Option<&'static str>,
+    /// Requests it is never sent, by the names of operations, and why.
+    pub unasked: &'static [(&'static str, &'static str)],
     /// Makes a store in an empty directory, and gives the command without the mountpoint.
     pub store: fn(&Place, &Path) -> Result<Vec<String>>,
 }
@@ -28,7 +30,8 @@ pub static BINDFS: Program = Program {
     name: "bindfs",
     needs: &["bindfs"],
     is_read_only: false,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[],
     store: |_, store| Ok(words(&["bindfs", &at(store, "")])),
 };
 
@@ -37,17 +40,21 @@ pub static SSHFS: Program = Program {
     name: "sshfs",
     needs: &["sshfs", "sshd", "ssh-keygen"],
     is_read_only: false,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[("setxattr", "sshfs has no extended attributes, and says so when it is mounted")],
     store: |place, store| place.sshd()?.sshfs(store),
 };
 
-/// A file system of Windows in an image. It notes that a file has grown before it notes where its content is, frees a
-/// removed file before its name, and gives a renamed file its second name before it takes the first.
+/// A file system of Windows in an image.
 pub static NTFS_3G: Program = Program {
     name: "ntfs-3g",
     needs: &["ntfs-3g", "mkntfs"],
     is_read_only: false,
-    is_torn_by_death: true,
+    torn: Some(
+        "ntfs-3g notes that a file has grown before it notes where its content is, frees a removed file before its name, \
+         and gives a renamed file its second name before it takes the first; no successor knows what to make of that",
+    ),
+    unasked: &[],
     store: |_, store| {
         let image = at(store, "image");
         File::create(&image)?.set_len(128 << 20)?;
@@ -61,7 +68,8 @@ pub static GOCRYPTFS: Program = Program {
     name: "gocryptfs",
     needs: &["gocryptfs"],
     is_read_only: false,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[],
     store: |_, store| {
         let [vault, password] = ["vault", "password"].map(|name| at(store, name));
         fs::create_dir(&vault)?;
@@ -76,7 +84,8 @@ pub static FUSE_OVERLAYFS: Program = Program {
     name: "fuse-overlayfs",
     needs: &["fuse-overlayfs"],
     is_read_only: false,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[],
     store: |_, store| {
         let [lower, upper, work] = directories(store, ["lower", "upper", "work"])?;
         let option = format!("lowerdir={lower},upperdir={upper},workdir={work}");
@@ -89,7 +98,8 @@ pub static MERGERFS: Program = Program {
     name: "mergerfs",
     needs: &["mergerfs"],
     is_read_only: false,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[],
     store: |_, store| {
         let branches = directories(store, ["one", "two"])?.join(":");
         Ok(words(&["mergerfs", &branches]))
@@ -101,7 +111,8 @@ pub static SQUASHFUSE: Program = Program {
     name: "squashfuse",
     needs: &["squashfuse", "mksquashfs"],
     is_read_only: true,
-    is_torn_by_death: false,
+    torn: None,
+    unasked: &[],
     store: |place, store| {
         let image = at(store, "image");
         tool("mksquashfs", &[&at(&place.plain_dir(), ""), &image, "-quiet", "-no-progress"])?;

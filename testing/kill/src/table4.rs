@@ -2,48 +2,54 @@
 //! Controlled deaths (Table 4 of the paper): each operation, each point of death; the results programs get and the tree
 //! they leave must be those of a plain directory.
 
+use crate::inject::{self, Aim, Caught, Moment, Unit};
 use crate::mounted::{Mounted, Place, Subject};
 use crate::operations::{ALL, Operation};
 use crate::snapshot;
 use anyhow::{Context, Result};
-use rustix::process::Signal;
+use rustix::fs::statvfs;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 /// Where a process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Point {
-    /// Before the driver does anything.
+    /// Before anything was done.
     Before,
-    /// When the driver is done and nobody was told.
+    /// After any instruction, of a program after any system call, between the request and the reply.
+    Inside,
+    /// When everything is done and nobody was told.
     After,
-    /// At any moment: also inside the effect, between noting a reply and giving it, and after that.
-    Random,
+    /// When the reply was given.
+    Replied,
 }
+
+const POINTS: [Point; 4] = [Point::Before, Point::Inside, Point::After, Point::Replied];
 
 impl Point {
     fn title(self) -> &'static str {
         match self {
             Point::Before => "before its effect",
-            Point::After => "after its effect",
-            Point::Random => "at a random moment",
+            Point::Inside => "inside it",
+            Point::After => "after it, before the reply",
+            Point::Replied => "after the reply",
+        }
+    }
+
+    /// Our own workers die by a rule, which stands as near to the driver as can be: the journal is above it.
+    fn rule(self, subject: Subject, requests: &str) -> Option<String> {
+        match self {
+            _ if subject.program().is_some() => None,
+            Point::Before => Some(format!("fault=op={requests},die,every=2")),
+            Point::After => Some(format!("fault=op={requests},die,applied,every=2")),
+            Point::Inside | Point::Replied => None,
         }
     }
 }
-
-/// Our own workers can be told where to die. Programs are killed from outside.
-const OF_WORKERS: &[Point] = &[Point::Before, Point::After, Point::Random];
-const OF_PROGRAMS: &[Point] = &[Point::Before, Point::Random];
-/// The longest time from the start of an operation to a random death: a few times what an operation takes.
-const LATEST: Duration = Duration::from_micros(300);
-/// The same when every request goes through a program.
-const LATEST_OF_PROGRAM: Duration = Duration::from_millis(2);
-/// How long a request is held so that its program is dead when it is sent, and when in that time it dies.
-const HELD: &str = "20ms";
-const WHILE_HELD: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
 /// What became of one cell.
 #[derive(Debug, Default)]
@@ -53,27 +59,27 @@ struct Cell {
     wrong: Vec<String>,
 }
 
-/// Prints the table; false when anything was wrong.
+/// Prints the table; false when anything was wrong, or nobody died and nobody knows why.
 pub fn run(place: &Place, subjects: &[Subject], only: &[String], rounds: u32) -> Result<bool> {
     let mut good = true;
     for &subject in subjects {
-        let points = if subject.program().is_some() { OF_PROGRAMS } else { OF_WORKERS };
-        let titles: String = points.iter().map(|point| format!(" {} |", point.title())).collect();
-        println!("| {subject} |{titles}\n|---|{}", "---|".repeat(points.len()));
-        let (mut fired, mut wrong) = (0, 0);
+        let titles = POINTS.map(|point| format!(" {} |", point.title())).concat();
+        println!("| {subject} |{titles}\n|---|{}", "---|".repeat(POINTS.len()));
+        let (mut fired, mut wrong, mut reasons) = (0, 0, BTreeSet::new());
         for operation in ALL.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.name))
         {
             let mut row = format!("| {} |", operation.name);
-            for &point in points {
-                if subject.is_read_only() && !operation.only_reads() {
-                    row += " read-only |";
-                    continue;
-                }
-                let cell = cell(place, subject, operation, point, rounds)
-                    .with_context(|| format!("{subject}, {}, {point:?}", operation.name))?;
-                row += &cell.show();
+            for point in POINTS {
+                let cell = match impossible(subject, operation, point) {
+                    Some(_) => Cell::default(),
+                    None => cell(place, subject, operation, point, rounds)
+                        .with_context(|| format!("{subject}, {}, {point:?}", operation.name))?,
+                };
+                let reason = impossible(subject, operation, point).or_else(|| unasked(subject, operation));
+                reasons.extend(reason.filter(|_| cell.deaths == 0));
+                row += &cell.show(reason);
                 fired += cell.deaths;
-                wrong += cell.wrong.len();
+                wrong += cell.wrong.len() + usize::from(cell.deaths == 0 && reason.is_none());
                 cell.wrong
                     .iter()
                     .take(5)
@@ -81,43 +87,82 @@ pub fn run(place: &Place, subjects: &[Subject], only: &[String], rounds: u32) ->
             }
             println!("{row}");
         }
-        println!("\n{subject}: {fired} deaths, {wrong} wrong results\n");
+        println!();
+        reasons.iter().for_each(|(mark, why)| println!("{mark}: {why}"));
+        println!("{subject}: {fired} deaths, {wrong} wrong results\n");
         good &= wrong == 0;
     }
     Ok(good)
 }
 
+/// What is said in a cell in which nobody dies, and why.
+type Reason = (&'static str, &'static str);
+
+/// Why nobody can die there.
+fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<Reason> {
+    let program = subject.program()?;
+    match program.torn {
+        _ if program.is_read_only && operation.is_change() => {
+            Some(("read-only", "nothing in it can be changed"))
+        }
+        Some(how) if point == Point::Inside && operation.asks_for_change() => Some(("torn", how)),
+        _ => None,
+    }
+}
+
+/// What memory is not asked, and why.
+const OF_MEM: &[(&str, &str)] =
+    &[("open", "mem has nothing to note for an open file, and the kernel asks once")];
+
+/// Why there may be no such request.
+fn unasked(subject: Subject, operation: &Operation) -> Option<Reason> {
+    let known = match subject.program() {
+        Some(program) => program.unasked,
+        None if matches!(subject, Subject::Mem | Subject::MemProxy) => OF_MEM,
+        None => &[],
+    };
+    known.iter().find(|(requests, _)| *requests == operation.requests).map(|(_, why)| ("not asked", *why))
+}
+
 impl Cell {
-    fn show(&self) -> String {
-        match self.wrong.len() {
-            0 if self.deaths == 0 => " no such request |".to_owned(),
-            0 => format!(" ✓ {} of {}, {} deaths |", self.done, self.done, self.deaths),
-            wrong => format!(" ✗ {wrong} wrong, {} deaths |", self.deaths),
+    fn show(&self, reason: Option<Reason>) -> String {
+        match (self.wrong.len(), reason) {
+            (0, Some((mark, _))) if self.deaths == 0 => format!(" {mark} |"),
+            (0, None) if self.deaths == 0 => " ✗ nobody died |".to_owned(),
+            (0, _) => format!(" ✓ {} of {}, {} deaths |", self.done, self.done, self.deaths),
+            (wrong, _) => format!(" ✗ {wrong} wrong, {} deaths |", self.deaths),
         }
     }
 }
 
-fn cell(place: &Place, subject: Subject, operation: &Operation, point: Point, rounds: u32) -> Result<Cell> {
-    let requests = operation.requests;
-    let rule = match (point, subject.program()) {
-        (Point::Before, Some(_)) => format!("fault=op={requests},delay={HELD}"),
-        (Point::Before, None) => format!("fault=op={requests},die,every=2"),
-        (Point::After, _) => format!("fault=op={requests},die,applied,every=2"),
-        (Point::Random, _) => String::new(),
-    };
-    let mut arguments = vec!["-o", "attr_timeout=0,entry_timeout=0,negative_timeout=0"];
-    if !rule.is_empty() {
-        arguments.extend(["--layer", &rule]);
+fn cell(
+    place: &Place,
+    subject: Subject,
+    operation: &'static Operation,
+    point: Point,
+    rounds: u32,
+) -> Result<Cell> {
+    let rule = point.rule(subject, operation.requests);
+    // Nothing is answered without asking, neither from caches nor by the kernel itself.
+    let mut options = "attr_timeout=0,entry_timeout=0,negative_timeout=0".to_owned();
+    if matches!(subject, Subject::Local | Subject::LocalProxy) {
+        options += ",no_passthrough";
     }
+    let mut arguments = vec!["-o", &options];
+    arguments.extend(rule.iter().flat_map(|rule| ["--layer", rule]));
     let undisturbed = place.undisturbed(subject)?;
     prepare(operation, &undisturbed.dir, rounds)?;
     let mounted = place.mount(subject, &arguments)?;
     if !subject.is_read_only() {
         prepare(operation, &mounted.dir, rounds)?;
     }
-    let mut cell = Cell::default();
-    act(operation, &mounted, &undisturbed.dir, moments(point, subject), rounds, &mut cell);
-    cell.deaths = mounted.deaths()?.unwrap_or(cell.deaths);
+    let before = mounted.deaths()?;
+    let mut trial = Trial { operation, mounted: &mounted, point, steps: None, cell: Cell::default() };
+    trial.act(&undisturbed.dir, rounds, rule.is_none())?;
+    let mut cell = trial.cell;
+    if let (Some(before), Some(after)) = (before, mounted.deaths()?) {
+        cell.deaths = after - before;
+    }
     place.remount(&undisturbed)?;
     let expected = snapshot::take(&undisturbed.dir)?;
     match snapshot::take(&mounted.dir) {
@@ -138,65 +183,67 @@ fn prepare(operation: &Operation, dir: &Path, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// From when to when after the start of an operation its server is killed from outside.
-fn moments(point: Point, subject: Subject) -> Option<[Duration; 2]> {
-    match (point, subject.program()) {
-        (Point::Random, None) => Some([Duration::ZERO, LATEST]),
-        (Point::Random, Some(_)) => Some([Duration::ZERO, LATEST_OF_PROGRAM]),
-        (Point::Before, Some(_)) => Some(WHILE_HELD),
-        _ => None,
-    }
+/// One operation, again and again, with a death at one point of each.
+struct Trial<'a> {
+    operation: &'static Operation,
+    mounted: &'a Mounted,
+    point: Point,
+    /// How many there are from the request to the reply.
+    steps: Option<u64>,
+    cell: Cell,
 }
 
-fn act(
-    operation: &Operation,
-    mounted: &Mounted,
-    undisturbed: &Path,
-    moments: Option<[Duration; 2]>,
-    rounds: u32,
-    cell: &mut Cell,
-) {
-    let mut random = fastrand::Rng::with_seed(u64::from(rounds));
-    for number in 0..rounds {
-        let expected = (operation.act)(undisturbed, number);
-        let moment = moments.map(|[first, last]| first + (last - first).mul_f64(random.f64()));
-        let signal = if random.bool() { Signal::KILL } else { Signal::SEGV };
-        let (found, killed) = disturbed(mounted, moment, signal, || (operation.act)(&mounted.dir, number));
-        cell.done += 1;
-        cell.deaths += u64::from(killed);
-        let [expected, found] = [expected, found].map(|result| result.map_err(|error| error.raw_os_error()));
-        if expected != found {
-            cell.wrong.push(format!("number {number}: expected {expected:?}, found {found:?}"));
+impl Trial<'_> {
+    fn act(&mut self, undisturbed: &Path, rounds: u32, hunted: bool) -> Result<()> {
+        let mut random = fastrand::Rng::with_seed(u64::from(rounds));
+        for number in 0..rounds {
+            let expected = (self.operation.act)(undisturbed, number);
+            let found = if hunted {
+                // Programs take their time to start, and are not to be asked for this meanwhile.
+                statvfs(&self.mounted.dir)?;
+                self.hunted(number, &mut random)?
+            } else {
+                (self.operation.act)(&self.mounted.dir, number)
+            };
+            self.cell.done += 1;
+            let [expected, found] =
+                [expected, found].map(|result| result.map_err(|error| error.raw_os_error()));
+            if expected != found {
+                self.cell.wrong.push(format!("number {number}: expected {expected:?}, found {found:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// When the server dies. The first one lives: it shows how many steps there are.
+    fn moment(&self, random: &mut fastrand::Rng) -> Moment {
+        let unit = if self.mounted.is_program() { Unit::SystemCall } else { Unit::Instruction };
+        match self.point {
+            Point::Before => Moment::Read,
+            Point::Inside => Moment::Step(unit, self.steps.map(|steps| random.u64(1..=steps.max(1)))),
+            Point::After => Moment::Reply,
+            Point::Replied => Moment::Replied,
         }
     }
-}
 
-/// Does something, with a death at that moment after its start. Whether there was one.
-fn disturbed(
-    mounted: &Mounted,
-    moment: Option<Duration>,
-    signal: Signal,
-    work: impl FnOnce() -> io::Result<String>,
-) -> (io::Result<String>, bool) {
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let killer = scope.spawn(|| moment.is_some_and(|moment| kill_at(mounted, moment, signal, &over)));
-        let found = work();
-        over.store(true, Ordering::Relaxed);
-        (found, killer.join().unwrap_or(false))
-    })
-}
-
-/// Kills the server when so much time has passed. Sleeping is coarser than an operation; a request that is held leaves
-/// time to sleep, and if it never came there is nothing to kill for.
-fn kill_at(mounted: &Mounted, moment: Duration, signal: Signal, over: &AtomicBool) -> bool {
-    if moment >= WHILE_HELD[0] {
-        thread::sleep(moment);
-        return !over.load(Ordering::Relaxed) && mounted.kill(signal);
+    /// Does it while somebody waits for the moment to kill.
+    fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
+        let process = self.mounted.victim().context("nobody serves")?;
+        let (moment, gently) = (self.moment(random), random.bool());
+        let aim = Aim { process, requests: self.operation.requests, moment, gently };
+        let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());
+        let (found, caught) = thread::scope(|scope| {
+            let hunter = scope.spawn(|| inject::hunt(aim, &over, move || ready.send(()).unwrap_or(())));
+            // Who cannot be traced is not waited for.
+            let _ = waiting.recv();
+            let found = (self.operation.act)(&self.mounted.dir, number);
+            over.store(true, Ordering::Relaxed);
+            (found, hunter.join())
+        });
+        let Ok(caught) = caught else { anyhow::bail!("the tracing thread has panicked") };
+        let Caught { fired, steps } = caught.context("tracing")?;
+        self.cell.deaths += u64::from(fired);
+        self.steps = self.steps.or(steps);
+        Ok(found)
     }
-    let began = Instant::now();
-    while began.elapsed() < moment {
-        std::hint::spin_loop();
-    }
-    mounted.kill(signal)
 }

@@ -2,12 +2,11 @@
 //! Random deaths under loads (Table 5 of the paper): the loads must succeed and leave what they leave undisturbed.
 //! A program whose store does not survive a death inside a request, with us or without, dies between two requests.
 
-use crate::loads::{ALL, Load};
-use crate::mounted::{Killer, Place, Subject};
-use crate::snapshot;
-use anyhow::{Context, Result, ensure};
-use std::fs;
-use std::time::{Duration, Instant};
+use crate::loads::{Load, OF_TABLE};
+use crate::mounted::{Place, Subject};
+use crate::snapshot::Snapshot;
+use anyhow::{Context, Result};
+use std::time::Duration;
 
 /// The longest pause between deaths.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -19,7 +18,8 @@ pub fn run(place: &Place, subjects: &[Subject], only: &[String], deaths: u32) ->
     );
     println!("|---|---|---|---|---|---|---|");
     let mut good = true;
-    for load in ALL.iter().filter(|one| only.is_empty() || only.iter().any(|name| name == one.name)) {
+    let wanted = |one: &&Load| only.is_empty() || only.iter().any(|name| name == one.name);
+    for load in OF_TABLE.iter().filter(wanted).filter(|load| load.is_here(place)) {
         for &subject in subjects.iter().filter(|subject| !subject.is_read_only()) {
             let expected = undisturbed(place, subject, load)
                 .with_context(|| format!("{} on undisturbed {subject}", load.name))?;
@@ -36,12 +36,8 @@ pub fn run(place: &Place, subjects: &[Subject], only: &[String], deaths: u32) ->
 }
 
 /// What the load leaves where nothing dies.
-fn undisturbed(place: &Place, subject: Subject, load: &Load) -> Result<snapshot::Snapshot> {
-    let calm = place.undisturbed(subject)?;
-    let dir = calm.dir.join("run");
-    fs::create_dir(&dir)?;
-    (load.work)(&dir)?;
-    snapshot::take(&dir)
+fn undisturbed(place: &Place, subject: Subject, load: &Load) -> Result<Snapshot> {
+    load.leaves(place, &place.undisturbed(subject)?.dir)
 }
 
 fn disturbed(
@@ -49,58 +45,39 @@ fn disturbed(
     subject: Subject,
     load: &Load,
     deaths: u32,
-    expected: &snapshot::Snapshot,
+    expected: &Snapshot,
 ) -> Result<(String, bool)> {
     let mounted = place.mount(subject, &[])?;
-    let between = subject.program().is_some_and(|program| program.is_torn_by_death);
-    let once = |number: u32| -> Result<(Duration, bool)> {
-        let dir = mounted.dir.join(format!("run{number}"));
-        fs::create_dir(&dir)?;
-        let began = Instant::now();
-        let worked = (load.work)(&dir);
-        let took = began.elapsed();
-        let wrong = match worked.and_then(|()| snapshot::take(&dir)) {
-            Ok(found) => snapshot::differences(expected, &found),
-            Err(error) => vec![format!("{error:#}")],
-        };
-        if !wrong.is_empty() {
-            eprintln!("{} on {subject}: last error {}", load.name, mounted.last_error());
-        }
-        wrong.iter().take(5).for_each(|what| eprintln!("{} on {subject}, run {number}: {what}", load.name));
-        // What is wrong may not even let itself be removed; it ends with the mount.
-        if wrong.is_empty() {
-            fs::remove_dir_all(&dir).with_context(|| format!("removing run {number}"))?;
-        }
-        Ok((took, wrong.is_empty()))
-    };
-    let (calm, mut fine) = once(0)?;
-    ensure!(fine, "it is wrong even undisturbed");
+    let calm = load.endure(place, &mounted, expected).context("it is wrong even undisturbed")?;
     let before = mounted.size()?;
     let killer = mounted.killer(PAUSE, deaths, u64::from(deaths));
-    let (mut runs, mut total) = (0, Duration::ZERO);
-    while !killer.is_done() || runs == 0 {
-        let (took, right) = once(runs + 1)?;
-        runs += 1;
-        total += took;
-        fine &= right;
-        if !right {
-            break;
+    let (mut times, mut failed) = (Vec::new(), None);
+    while failed.is_none() && (times.is_empty() || !killer.is_done()) {
+        match load.endure(place, &mounted, expected) {
+            Ok(took) => times.push(took),
+            Err(error) => failed = Some(error),
         }
     }
-    let killed = Killer::stop(killer);
+    let killed = killer.stop();
+    if let Some(error) = &failed {
+        eprintln!("{} on {subject}, run {}: {error:#}", load.name, times.len() + 1);
+        eprintln!("{} on {subject}: last error {}", load.name, mounted.last_error());
+    }
     let (after, survived) = (mounted.size()?, mounted.deaths()?.unwrap_or(u64::from(killed)));
     mounted.end()?;
-    let mark = if fine { "✓" } else { "✗" };
+    let mark = if failed.is_none() { "✓" } else { "✗" };
+    let between = subject.program().is_some_and(|program| program.torn.is_some());
     let only = if between { " between requests" } else { "" };
     let row = format!(
-        "| {} | {subject} | {mark} {survived} of {killed}{only} | {runs} | {:.2} | {:.2} | {}, {}: {}, {} |",
+        "| {} | {subject} | {mark} {survived} of {killed}{only} | {} | {:.2} | {:.2} | {}, {}: {}, {} |",
         load.name,
+        times.len(),
         calm.as_secs_f64(),
-        total.as_secs_f64() / f64::from(runs),
+        times.iter().sum::<Duration>().as_secs_f64() / times.len().max(1) as f64,
         before.0,
         before.1,
         after.0,
         after.1
     );
-    Ok((row, fine && survived >= u64::from(killed.min(deaths))))
+    Ok((row, failed.is_none() && survived >= u64::from(killed.min(deaths))))
 }

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Deaths at chosen points in the life of one request, whoever serves it: all threads of the server are traced (ptrace(2)),
+//! and what they read and write shows the request and its reply.
+//!
+//! The thread that traces lets everybody go when it ends.
+
+use anyhow::{Result, bail};
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use outrigger_proto_fuse::Opcode;
+use std::collections::HashSet;
+use std::fs;
+use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// When the server of a request dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// The request was read, and nothing done.
+    Read,
+    /// So many steps after that; never, when the steps to the reply are to be counted.
+    Step(Unit, Option<u64>),
+    /// The reply is about to be written.
+    Reply,
+    /// The reply was written.
+    Replied,
+}
+
+/// What a step is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// An instruction of the thread that read the request.
+    Instruction,
+    /// The beginning or the end of a system call of any thread.
+    SystemCall,
+}
+
+/// What is to die, of what, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Aim<'a> {
+    /// The process.
+    pub process: rustix::process::Pid,
+    /// The request, by the names of operations with `|` between them.
+    pub requests: &'a str,
+    /// The moment.
+    pub moment: Moment,
+    /// By a signal that a program may handle, or by the one it cannot.
+    pub gently: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Caught {
+    /// The process was killed.
+    pub fired: bool,
+    /// The steps from the request to its reply, when they were to be counted and there was a reply.
+    pub steps: Option<u64>,
+}
+
+/// How long a process may handle the signal it dies of.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often it is looked for news at once, and how long not after that.
+const PROMPT: u32 = 100;
+const NAP: Duration = Duration::from_micros(100);
+/// A header of a request, and of a reply.
+const REQUEST: usize = 40;
+const REPLY: usize = 16;
+
+/// Traces the process, calls `ready`, and kills it as soon as the moment has come. Returns when it has ended, or when `over`
+/// says that the moment will not come.
+///
+/// # Errors
+/// When the process cannot be traced, for instance because it has just ended.
+pub fn hunt(aim: Aim<'_>, over: &AtomicBool, ready: impl FnOnce()) -> Result<Caught> {
+    let process = Pid::from_raw(aim.process.as_raw_nonzero().get());
+    let mut hunt = Hunt { aim, process, stage: Stage::Waiting, caught: Caught::default(), until: None };
+    hunt.attach()?;
+    ready();
+    let mut idle = 0;
+    let any = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+    loop {
+        match waitpid(None, Some(any)) {
+            Ok(WaitStatus::StillAlive) if !hunt.caught.fired && over.load(Ordering::Relaxed) => break,
+            Ok(WaitStatus::StillAlive) => {
+                if hunt.until.is_some_and(|until| Instant::now() > until) {
+                    kill(process, Signal::SIGKILL)?;
+                }
+                idle += 1;
+                if idle < PROMPT { thread::yield_now() } else { thread::sleep(NAP) }
+            }
+            Ok(status) => {
+                idle = 0;
+                hunt.see(status)?;
+            }
+            Err(Errno::ECHILD) => break,
+            Err(error) => bail!(error),
+        }
+    }
+    Ok(hunt.caught)
+}
+
+/// Where the request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    /// Read by this thread under this number, so many steps ago.
+    Served(Pid, u64, u64),
+    /// This thread writes the reply.
+    Answered(Pid),
+}
+
+struct Hunt<'a> {
+    aim: Aim<'a>,
+    process: Pid,
+    stage: Stage,
+    caught: Caught,
+    /// When a process that was killed gently is killed for good.
+    until: Option<Instant>,
+}
+
+impl Hunt<'_> {
+    /// Traces every thread, also those to come, and sees each stop and go on.
+    fn attach(&mut self) -> Result<()> {
+        let (mut traced, mut moving) = (HashSet::new(), HashSet::new());
+        let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
+        loop {
+            let before = traced.len();
+            for task in fs::read_dir(format!("/proc/{}/task", self.process))? {
+                let thread = Pid::from_raw(task?.file_name().to_string_lossy().parse()?);
+                if !traced.insert(thread) {
+                    continue;
+                }
+                match ptrace::seize(thread, options).and_then(|()| ptrace::interrupt(thread)) {
+                    Ok(()) => drop(moving.insert(thread)),
+                    // It has ended, or was traced from its beginning.
+                    Err(Errno::ESRCH | Errno::EPERM) if thread != self.process => {}
+                    Err(error) => bail!(error),
+                }
+            }
+            if traced.len() == before {
+                break;
+            }
+        }
+        while !moving.is_empty() {
+            let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))?;
+            status.pid().map(|thread| moving.remove(&thread));
+            self.see(status)?;
+        }
+        Ok(())
+    }
+
+    fn see(&mut self, status: WaitStatus) -> Result<()> {
+        match status {
+            WaitStatus::PtraceSyscall(thread) => self.at_system_call(thread),
+            WaitStatus::Stopped(thread, Signal::SIGTRAP) if self.is_stepping(thread) => self.at_step(thread),
+            WaitStatus::Stopped(thread, signal) => self.resume(thread, Some(signal)),
+            WaitStatus::PtraceEvent(thread, ..) => self.resume(thread, None),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether instructions of this thread are counted.
+    fn is_stepping(&self, thread: Pid) -> bool {
+        let by_instruction = matches!(self.aim.moment, Moment::Step(Unit::Instruction, _));
+        by_instruction && !self.caught.fired && matches!(self.stage, Stage::Served(one, ..) if one == thread)
+    }
+
+    fn resume(&self, thread: Pid, signal: Option<Signal>) -> Result<()> {
+        let resumed = if self.is_stepping(thread) {
+            ptrace::step(thread, signal)
+        } else if self.caught.fired {
+            ptrace::cont(thread, signal)
+        } else {
+            ptrace::syscall(thread, signal)
+        };
+        // One that was killed meanwhile says so soon.
+        resumed.or_else(|error| if error == Errno::ESRCH { Ok(()) } else { bail!(error) })
+    }
+
+    fn at_system_call(&mut self, thread: Pid) -> Result<()> {
+        if self.caught.fired {
+            return self.resume(thread, None);
+        }
+        // One that was killed by others can be asked nothing.
+        let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
+        match self.stage {
+            Stage::Waiting => {
+                let header = call.received(thread).filter(|header| self.is_meant(header));
+                if let Some(header) = header {
+                    self.stage = Stage::Served(thread, word(&header[8..]), 0);
+                    if self.aim.moment == Moment::Read {
+                        return self.fire(thread, call);
+                    }
+                }
+            }
+            Stage::Served(_, unique, steps)
+                if call.has_begun() && call.replies(call.number, thread, unique) =>
+            {
+                self.caught.steps = Some(steps);
+                self.stage = Stage::Answered(thread);
+                if self.aim.moment == Moment::Reply || matches!(self.aim.moment, Moment::Step(_, Some(_))) {
+                    return self.fire(thread, call);
+                }
+            }
+            Stage::Served(reader, unique, steps)
+                if matches!(self.aim.moment, Moment::Step(Unit::SystemCall, _)) =>
+            {
+                self.stage = Stage::Served(reader, unique, steps + 1);
+                if self.aim.moment == Moment::Step(Unit::SystemCall, Some(steps + 1)) {
+                    return self.fire(thread, call);
+                }
+            }
+            Stage::Answered(writer) if writer == thread && self.aim.moment == Moment::Replied => {
+                return self.fire(thread, call);
+            }
+            Stage::Served(..) | Stage::Answered(_) => {}
+        }
+        self.resume(thread, None)
+    }
+
+    /// After an instruction of the thread that serves. Only where they are counted it is looked for the reply.
+    fn at_step(&mut self, thread: Pid) -> Result<()> {
+        let Stage::Served(_, unique, steps) = self.stage else { return self.resume(thread, None) };
+        self.stage = Stage::Served(thread, unique, steps + 1);
+        match self.aim.moment {
+            Moment::Step(_, Some(wanted)) if wanted == steps + 1 => self.fire(thread, Call::of(thread)?),
+            Moment::Step(_, None) => {
+                let call = Call::of(thread)?;
+                // The number of a call that is about to begin is where its result will be.
+                if call.is_next(thread) && call.replies(call.result, thread, unique) {
+                    self.caught.steps = Some(steps + 1);
+                    self.stage = Stage::Answered(thread);
+                }
+                self.resume(thread, None)
+            }
+            _ => self.resume(thread, None),
+        }
+    }
+
+    fn is_meant(&self, header: &[u8; REQUEST]) -> bool {
+        let name = Opcode::from_u32(word(&header[..8]).wrapping_shr(32) as u32).map_or("", Opcode::name);
+        self.aim.requests.split('|').any(|one| one == name.trim_end_matches('2'))
+    }
+
+    /// Kills the process, of which this thread is stopped. A system call that was about to begin never does.
+    fn fire(&mut self, thread: Pid, call: Call) -> Result<()> {
+        self.caught.fired = true;
+        if !self.aim.gently {
+            return Ok(kill(self.process, Signal::SIGKILL)?);
+        }
+        self.until = Some(Instant::now() + GRACE);
+        call.cancel(thread)?;
+        Ok(ptrace::cont(thread, Signal::SIGSEGV)?)
+    }
+}
+
+/// A system call of a stopped thread.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    number: i64,
+    arguments: [u64; 3],
+    result: i64,
+    /// Where the thread is.
+    instruction: u64,
+}
+
+impl Call {
+    #[cfg(target_arch = "x86_64")]
+    fn of(thread: Pid) -> Result<Self> {
+        let registers = ptrace::getregs(thread)?;
+        Ok(Call {
+            number: registers.orig_rax as i64,
+            arguments: [registers.rdi, registers.rsi, registers.rdx],
+            result: registers.rax as i64,
+            instruction: registers.rip,
+        })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn of(_: Pid) -> Result<Self> {
+        bail!("the registers of this processor are not known")
+    }
+
+    /// Whether it has begun and not ended (the kernel puts this where the result will be).
+    fn has_begun(&self) -> bool {
+        self.result == -i64::from(libc::ENOSYS)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn cancel(&self, thread: Pid) -> Result<()> {
+        if self.has_begun() {
+            let mut registers = ptrace::getregs(thread)?;
+            registers.orig_rax = u64::MAX;
+            ptrace::setregs(thread, registers)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn cancel(&self, _: Pid) -> Result<()> {
+        bail!("the registers of this processor are not known")
+    }
+
+    /// Whether the next instruction is `syscall`.
+    fn is_next(&self, thread: Pid) -> bool {
+        read::<2>(thread, self.instruction).is_some_and(|code| code == [0x0f, 0x05])
+    }
+
+    /// The header of a message that it has received.
+    fn received(&self, thread: Pid) -> Option<[u8; REQUEST]> {
+        let len = u32::try_from(self.result).ok().filter(|&len| len as usize >= REQUEST)?;
+        let buffer = match self.number {
+            libc::SYS_read | libc::SYS_recvfrom => self.arguments[1],
+            libc::SYS_readv => word(&read::<8>(thread, self.arguments[1])?),
+            libc::SYS_recvmsg => first_buffer(thread, self.arguments[1])?,
+            _ => return None,
+        };
+        read::<REQUEST>(thread, buffer).filter(|header| header[..4] == len.to_ne_bytes())
+    }
+
+    /// Whether, as the system call of that number, it sends the reply to the request of this number.
+    fn replies(&self, number: i64, thread: Pid, unique: u64) -> bool {
+        let buffer = match number {
+            libc::SYS_write | libc::SYS_sendto => Some(self.arguments[1]),
+            libc::SYS_writev | libc::SYS_vmsplice => {
+                read::<8>(thread, self.arguments[1]).map(|bytes| word(&bytes))
+            }
+            libc::SYS_sendmsg => first_buffer(thread, self.arguments[1]),
+            _ => None,
+        };
+        let header = buffer.and_then(|buffer| read::<REPLY>(thread, buffer));
+        header.is_some_and(|header| word(&header[8..]) == unique)
+    }
+}
+
+/// Where the first buffer of a message is (`struct msghdr`).
+fn first_buffer(thread: Pid, message: u64) -> Option<u64> {
+    let buffers = word(&read::<8>(thread, message + 16)?);
+    Some(word(&read::<8>(thread, buffers)?))
+}
+
+fn read<const N: usize>(thread: Pid, address: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let remote = [RemoteIoVec { base: address as usize, len: N }];
+    let len = process_vm_readv(thread, &mut [IoSliceMut::new(&mut bytes)], &remote).ok()?;
+    (len == N).then_some(bytes)
+}
+
+/// The first eight bytes, as a number.
+fn word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
+}
