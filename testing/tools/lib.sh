@@ -49,6 +49,13 @@ record() {
     print_suite "$@"
 }
 
+# reason LOG: the last words of a suite that failed, for its line in the summary, where a log cannot be seen.
+reason() {
+    local words
+    words=$(grep -E '^(error|test .* FAILED|.* panicked at )|✗|[1-9][0-9]* wrong' "$1" | sort -u | head -n 5; tail -n 1 "$1")
+    printf '%s; see %s' "$(printf '%s' "$words" | tr '\n\t' '; ' | cut -c 1-400)" "$1"
+}
+
 print_suite() {
     local remark=${5:+ ($5)}
     printf '%-20s %6d passed %4d failed %4d skipped%s\n' "$1" "$2" "$3" "$4" "$remark"

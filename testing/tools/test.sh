@@ -27,7 +27,7 @@ check() {
         record "$suite" 1 0 "$(grep -c '^SKIPPED: ' "$log" || true)" ""
     else
         tail -n 60 "$log"
-        record "$suite" 0 1 0 "see $log"
+        record "$suite" 0 1 0 "$(reason "$log")"
     fi
 }
 
@@ -55,7 +55,7 @@ suite_kernel() {
     case $status in
     0) ;;
     77) record kernel 0 0 1 "$(tail -n 1 "$log")" && return ;;
-    *) tail -n 60 "$log" && record kernel 0 1 0 "see $log" && return ;;
+    *) tail -n 60 "$log" && record kernel 0 1 0 "$(reason "$log")" && return ;;
     esac
     record kernel 1 0 0 ""
     check kernel-format 120 cargo fmt --manifest-path kernel/worker/Cargo.toml --check
@@ -64,19 +64,21 @@ suite_kernel() {
 
 # Counts what the test programs report. A test that cannot run here prints a line "SKIPPED: reason" and returns.
 suite_cargo() {
-    local log=$results/cargo.log status=0 passed failed ignored skipped
+    local log=$results/cargo.log status=0 passed failed ignored skipped remark
     heading "cargo: cargo test --workspace"
     deadline 2400 cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
     read -r passed failed ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
     skipped=$(grep -c '^SKIPPED: ' "$log" || true)
     grep '^SKIPPED: ' "$log" | sort | uniq -c || true
+    remark="see $log"
     if [ "$status" -ne 0 ]; then
+        remark=$(reason "$log")
         grep -E '^(error|test .* FAILED)' "$log" | sort -u || true
         tail -n 60 "$log"
         # A crash, a deadline or a compile error ends without a count of its own.
         [ "$failed" -gt 0 ] || failed=1
     fi
-    record cargo $((passed - skipped)) "$failed" $((ignored + skipped)) "see $log"
+    record cargo $((passed - skipped)) "$failed" $((ignored + skipped)) "$remark"
 }
 
 # Deaths of real servers, few of each kind: make table4 and make table5 have more.
@@ -106,7 +108,7 @@ suite_posix() {
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else
         tail -n 30 "$log"
-        record posix 0 1 0 "the program does not build: see $log"
+        record posix 0 1 0 "the program does not build: $(reason "$log")"
     fi
 }
 

@@ -348,9 +348,10 @@ impl Mounted {
         }
     }
 
-    /// Whether it is in the mount table no more.
+    /// Whether it is in the mount table no more. Its number may be there again, of another mount.
     fn is_detached(&self) -> bool {
-        MountEntry::all().is_ok_and(|all| all.iter().all(|entry| entry.minor != self.connection))
+        !self.session.is_connected()
+            || MountEntry::all().is_ok_and(|all| all.iter().all(|entry| entry.minor != self.connection))
     }
 
     fn path(&self, node: Node) -> Option<String> {

@@ -127,8 +127,10 @@ struct Hunt<'a> {
 impl Hunt<'_> {
     /// Traces every thread, also those to come, and sees each stop and go on.
     fn attach(&mut self) -> Result<()> {
-        let (mut traced, mut moving) = (HashSet::new(), HashSet::new());
         let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
+        self.seize_first(options)?;
+        ptrace::interrupt(self.process)?;
+        let (mut traced, mut moving) = (HashSet::from([self.process]), HashSet::from([self.process]));
         loop {
             let before = traced.len();
             for task in fs::read_dir(format!("/proc/{}/task", self.process))? {
@@ -139,7 +141,7 @@ impl Hunt<'_> {
                 match ptrace::seize(thread, options).and_then(|()| ptrace::interrupt(thread)) {
                     Ok(()) => drop(moving.insert(thread)),
                     // It has ended, or was traced from its beginning.
-                    Err(Errno::ESRCH | Errno::EPERM) if thread != self.process => {}
+                    Err(Errno::ESRCH | Errno::EPERM) => {}
                     Err(error) => bail!(error),
                 }
             }
@@ -153,6 +155,17 @@ impl Hunt<'_> {
             self.see(status)?;
         }
         Ok(())
+    }
+
+    /// A thread that traced before is joined a moment before the kernel takes its tracees, all at once, from it.
+    fn seize_first(&self, options: Options) -> Result<()> {
+        let until = Instant::now() + GRACE;
+        loop {
+            match ptrace::seize(self.process, options) {
+                Err(Errno::EPERM) if Instant::now() < until => thread::yield_now(),
+                result => return Ok(result?),
+            }
+        }
     }
 
     fn see(&mut self, status: WaitStatus) -> Result<()> {

@@ -259,12 +259,19 @@ struct Server {
 }
 
 impl Server {
-    /// The process that dies: the keeper's only child, or the process of the program.
+    /// The process that dies: the only child of the keeper that lives, or the process of the program.
     fn victim(self) -> Option<Pid> {
-        let Some(program) = self.program else { return processes::children(self.pid).first().copied() };
-        processes::descendants(self.pid).into_iter().rev().find(|&pid| {
-            processes::name_and_state(pid)
-                .is_some_and(|(name, state)| name == program.name && !"ZX".contains(state))
+        let below = match self.program {
+            Some(_) => processes::descendants(self.pid),
+            None => processes::children(self.pid),
+        };
+        below.into_iter().rev().find(|&pid| self.may_be_victim(pid))
+    }
+
+    /// One that has ended is a child until its parent has seen that.
+    fn may_be_victim(self, pid: Pid) -> bool {
+        processes::name_and_state(pid).is_some_and(|(name, state)| {
+            !"ZX".contains(state) && self.program.is_none_or(|program| name == program.name)
         })
     }
 }

@@ -9,12 +9,13 @@ use outrigger_core::Error;
 use outrigger_door_fuse::MountEntry;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::cmp::Reverse;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -123,6 +124,11 @@ impl Peer {
         }
     }
 
+    /// When its socket was made.
+    fn listening_since(&self) -> Option<SystemTime> {
+        fs::symlink_metadata(&self.socket).and_then(|metadata| metadata.modified()).ok()
+    }
+
     fn trouble(&self, error: io::Error) -> Trouble {
         match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Trouble::Dead,
@@ -204,6 +210,11 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     answers
 }
 
+/// The server of a mount that was here before may not have ended yet, and the kernel gives its number again.
+fn newest_first(peers: &mut [Peer]) {
+    peers.sort_by_key(|peer| Reverse(peer.listening_since()));
+}
+
 /// The mount at `mountpoint`.
 ///
 /// # Errors
@@ -219,6 +230,7 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     peers.retain(|peer| {
         peer.hash == hash(&wanted) && here.as_ref().is_none_or(|entry| entry.minor == peer.connection)
     });
+    newest_first(&mut peers);
     let mut failure = None;
     for (peer, status) in statuses(peers) {
         match status {
@@ -233,4 +245,27 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
         ),
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn the_mount_before_is_not_taken_for_the_one_that_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let peer = |pid: u32, seconds| {
+            let socket = dir.path().join(format!("{}-7-{pid}.sock", hash(Path::new("/m"))));
+            let made = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            File::create(&socket).unwrap().set_modified(made).unwrap();
+            Peer::of(socket, &[]).unwrap()
+        };
+        let (former, present) = (peer(u32::MAX - 1, 1), peer(u32::MAX, 2));
+        for order in [[&former, &present], [&present, &former]] {
+            let mut peers = order.map(Clone::clone);
+            newest_first(&mut peers);
+            assert_eq!(peers[0], present);
+        }
+    }
 }

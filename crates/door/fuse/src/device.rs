@@ -2,7 +2,7 @@
 //! System calls on `/dev/fuse`.
 use bytes::{Bytes, BytesMut};
 use outrigger_proto_fuse::device::{BackingMap, IOC_BACKING_CLOSE, IOC_BACKING_OPEN};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
@@ -68,6 +68,13 @@ impl Device {
     /// What fcntl(2) says.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
+    }
+
+    /// Whether the connection is there, whoever has seen its end.
+    pub(crate) fn is_connected(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
     /// Waits for a request and reads it into `buffer`.

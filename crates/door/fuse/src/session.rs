@@ -308,6 +308,11 @@ impl Session {
         }
     }
 
+    /// Whether the kernel still has the connection, also when no reader has noticed its end yet.
+    pub fn is_connected(&self) -> bool {
+        self.shared.device.is_connected()
+    }
+
     /// A picture of what goes on.
     pub fn status(&self) -> Status {
         let shared = &self.shared;

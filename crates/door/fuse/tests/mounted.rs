@@ -299,9 +299,11 @@ fn unmounting_ends_the_session_whoever_does_it() {
     let busy = File::create(fixture.path("open")).unwrap();
     let error = fixture.session.stop(Force::No, DEADLINE).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
+    assert!(fixture.session.is_connected());
     drop(busy);
     // The file is released in the background.
     within(|| unmount(&fixture.dir, Force::No, DEADLINE).is_ok());
+    assert!(!fixture.session.is_connected(), "known at once");
     assert_eq!(fixture.session.wait_timeout(DEADLINE), Some(End::Unmounted));
     assert_eq!(MountEntry::at(&fixture.dir).unwrap(), None);
     fixture.session.stop(Force::No, DEADLINE).unwrap();
