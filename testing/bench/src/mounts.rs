@@ -6,7 +6,7 @@ use crate::scratch;
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -67,15 +67,14 @@ impl Mount {
         worker_of(started).unwrap_or(started)
     }
 
-    /// Lets every thread of the server run on `cpus` only.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn pin(&self, cpus: &CpuSet) -> Result<()> {
-        for task in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            let id = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-            // A thread that has ended meanwhile need not be pinned.
-            let _ = sched_setaffinity(id, cpus);
+    /// Lets every thread of the server, and of the processes it has started, run on `cpus` only.
+    fn pin(&self, cpus: &CpuSet) -> Result<()> {
+        for process in family(self.server.id()) {
+            for task in fs::read_dir(format!("/proc/{process}/task"))? {
+                let id = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
+                // A thread that has ended meanwhile need not be pinned.
+                let _ = sched_setaffinity(id, cpus);
+            }
         }
         Ok(())
     }
@@ -94,11 +93,45 @@ impl Mount {
     }
 }
 
+/// Runs `measure` with this thread and all servers on one CPU.
+///
+/// # Errors
+/// Those of `measure`; when there is no CPU or the system refuses.
+pub fn pinned<T>(mounts: &[Mount], measure: impl FnOnce() -> Result<T>) -> Result<T> {
+    let all = sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("there is no CPU to run on")?);
+    let move_to = |cpus: &CpuSet| -> Result<()> {
+        sched_setaffinity(None, cpus)?;
+        mounts.iter().try_for_each(|mount| mount.pin(cpus))
+    };
+    move_to(&one)?;
+    let measured = measure();
+    move_to(&all)?;
+    measured
+}
+
 /// The child of a keeper; nothing when the process is none.
 fn worker_of(keeper: u32) -> Option<u32> {
     let name = fs::read_to_string(format!("/proc/{keeper}/comm")).ok()?;
-    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    (name.trim_end() == "outrigger-keep").then(|| children.split_whitespace().next()?.parse().ok())?
+    (name.trim_end() == "outrigger-keep").then(|| children(keeper).first().copied())?
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
+}
+
+/// A process, its children, their children and so on.
+fn family(process: u32) -> Vec<u32> {
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(&one) = found.get(next) {
+        found.extend(children(one));
+        next += 1;
+    }
+    found
 }
 
 impl Drop for Mount {

@@ -41,23 +41,22 @@ fn own(bench: &Bench) -> Result<Table> {
     for mount in &mem {
         std::fs::write(mount.dir.join("big"), vec![7; size])?;
     }
+    let fstat =
+        |what| row(bench, what, Unit::Microseconds, &null, |dir| files::fstat_each(&dir.join("file"), time));
+    let create =
+        |what| row(bench, what, Unit::Microseconds, &mem, |dir| files::create_unlink_each(dir, time));
+    let rate = Unit::MegabytesPerSecond;
+    let read = |what| row(bench, what, rate, &mem, |dir| files::read_rate(&dir.join("big"), true));
+    let write = |what| row(bench, what, rate, &mem, |dir| files::write_rate(dir, size / 2));
     let rows = vec![
-        row(bench, "fstat, null tree", Unit::Microseconds, &null, |dir| {
-            files::fstat_each(&dir.join("file"), time)
-        })?
-        .goal(metadata),
-        row(bench, "create, close, unlink, mem", Unit::Microseconds, &mem, |dir| {
-            files::create_unlink_each(dir, time)
-        })?
-        .goal(metadata),
-        row(bench, "sequential read, mem", Unit::MegabytesPerSecond, &mem, |dir| {
-            files::read_rate(&dir.join("big"), true)
-        })?
-        .goal(data),
-        row(bench, "sequential write of a new file, mem", Unit::MegabytesPerSecond, &mem, |dir| {
-            files::write_rate(dir, size / 2)
-        })?
-        .goal(data),
+        mounts::pinned(&null, || fstat("fstat, null tree, one CPU"))?.goal(metadata),
+        mounts::pinned(&mem, || create("create, close, unlink, mem, one CPU"))?.goal(metadata),
+        mounts::pinned(&mem, || read("sequential read, mem, one CPU"))?.goal(data),
+        mounts::pinned(&mem, || write("sequential write of a new file, mem, one CPU"))?.goal(data),
+        fstat("fstat, null tree")?.goal(metadata),
+        create("create, close, unlink, mem")?.goal(metadata),
+        read("sequential read, mem")?.goal(data),
+        write("sequential write of a new file, mem")?.goal(data),
     ];
     Ok(Table { name: "guard", title: "guarded or not".to_owned(), rows })
 }
@@ -95,9 +94,13 @@ fn foreign(bench: &Bench, program: &Path) -> Result<Table> {
         Mount::start(BINDFS, direct.clone(), command(&direct))?,
     ];
     let time = bench.effort.sample;
+    let goal = Goal::Below { subject: BEHIND, factor: 1.5, than: BINDFS };
+    let fstat = |what| {
+        row(bench, what, Unit::Microseconds, &mounts, |dir| files::fstat_each(&dir.join("file"), time))
+    };
     let rows = vec![
-        row(bench, "fstat", Unit::Microseconds, &mounts, |dir| files::fstat_each(&dir.join("file"), time))?
-            .goal(Goal::Below { subject: BEHIND, factor: 1.5, than: BINDFS }),
+        mounts::pinned(&mounts, || fstat("fstat, one CPU"))?.goal(goal),
+        fstat("fstat")?.goal(goal),
         row(bench, "create, close, unlink", Unit::Microseconds, &mounts, |dir| {
             files::create_unlink_each(dir, time)
         })?,

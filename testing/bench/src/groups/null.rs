@@ -7,9 +7,8 @@ use crate::files;
 use crate::mounts::{self, Mount};
 use crate::table::{Goal, Row, Samples, Table, Unit};
 use crate::watch;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use rustix::process::Signal;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -29,7 +28,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let mounts = servers(bench)?;
     let mut rows = vec![
         fstat_row(bench, &mounts, "fstat, unpinned")?,
-        pinned(&mounts, || fstat_row(bench, &mounts, "fstat, server on the client's CPU"))?,
+        mounts::pinned(&mounts, || fstat_row(bench, &mounts, "fstat, server on the client's CPU"))?,
         open_row(bench, &mounts)?,
     ];
     if let Some(strace) = &bench.peers.strace {
@@ -72,21 +71,6 @@ fn open_row(bench: &Bench, mounts: &[Mount]) -> Result<Row> {
         (mount.name, Box::new(move || files::open_close_each(&file, time)) as Sampler<'_>)
     });
     in_turns("open and close, unpinned", Unit::Microseconds, bench.effort.rounds, subjects.collect())
-}
-
-/// Runs `measure` with this thread and all servers on one CPU.
-fn pinned(mounts: &[Mount], measure: impl FnOnce() -> Result<Row>) -> Result<Row> {
-    let all = sched_getaffinity(None)?;
-    let mut one = CpuSet::new();
-    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("there is no CPU to run on")?);
-    let move_to = |cpus: &CpuSet| -> Result<()> {
-        sched_setaffinity(None, cpus)?;
-        mounts.iter().try_for_each(|mount| mount.pin(cpus))
-    };
-    move_to(&one)?;
-    let row = measure();
-    move_to(&all)?;
-    row
 }
 
 /// System calls each server makes for one request, by name.
