@@ -23,6 +23,9 @@ pub enum Kind {
     Processes,
 }
 
+/// Kilobytes of a journal of which everything was used: two times 8192 entries of 256 bytes, and a little more.
+const JOURNAL: u64 = 4096 + 64;
+
 impl Kind {
     /// As people call it.
     pub fn title(&self) -> String {
@@ -40,6 +43,8 @@ impl Kind {
         match self {
             Kind::Descriptors(_) => warm + 4,
             Kind::Resident(_) => warm + warm / 4 + 1024,
+            // What former processes left is in a ring, whose places are taken one after the other.
+            Kind::MemoryFile(name) if name == "outrigger-journal" => JOURNAL,
             Kind::MemoryFile(_) => warm + warm / 4 + 256,
             Kind::Processes => warm,
         }

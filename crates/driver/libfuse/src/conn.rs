@@ -63,6 +63,8 @@ pub(crate) struct Conn {
     over: OnceLock<Arc<str>>,
     /// Whether it was to end now.
     retired: AtomicBool,
+    /// Whether it was ended for what the program did, or did not do.
+    cut: AtomicBool,
     on_notice: OnNotice,
 }
 
@@ -110,6 +112,7 @@ impl Conn {
             queue: Mutex::default(),
             over: OnceLock::new(),
             retired: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
             on_notice,
         });
         let warden = Arc::clone(&conn);
@@ -143,6 +146,17 @@ impl Conn {
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         self.ring();
+    }
+
+    /// Ends the connection for what the program did, or did not do.
+    fn cut(&self, why: &str) {
+        self.cut.store(true, Relaxed);
+        self.close(why);
+    }
+
+    /// Whether the program ended, and not we its connection.
+    pub(crate) fn hung_up(&self) -> bool {
+        self.over().is_some() && !self.cut.load(Relaxed)
     }
 
     /// The connection ends soon, and no request is the reason.
@@ -239,7 +253,7 @@ impl Conn {
             }
             Ok(Arrived::Reply { unique, reply }) => self.deliver(unique, reply),
             Ok(Arrived::Notice { code, body }) => self.notice(code, &body),
-            Err(why) => self.close(why),
+            Err(why) => self.cut(why),
         }
     }
 
@@ -318,7 +332,7 @@ impl Conn {
         let hung = state.slots.values().any(|slot| slot.reply.is_none() && slot.since.elapsed() > hang);
         drop(state);
         if hung {
-            self.close(&format!("the program has not answered a request for {} s", hang.as_secs_f64()));
+            self.cut(&format!("the program has not answered a request for {} s", hang.as_secs_f64()));
         }
     }
 }

@@ -2,7 +2,7 @@
 //! One running program after the other.
 
 use crate::conn::{Conn, Ends, OnNotice, lock};
-use crate::launch::{Exit, LaunchError, Mounted, Processes, Program};
+use crate::launch::{End, LaunchError, Mounted, Processes, Program};
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
@@ -10,7 +10,7 @@ use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
 use outrigger_proto_fuse::{InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ pub(crate) struct Life {
     pub(crate) max_io: u32,
     pub(crate) mounted: Mounted,
     processes: Processes,
+    /// How it ended, once that is known.
+    end: OnceLock<End>,
 }
 
 impl Life {
@@ -88,14 +90,21 @@ impl Life {
         let max_read =
             option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
         let max_io = pages.min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
-        Ok(Life { epoch, conn, agreed, max_io, mounted, processes })
+        Ok(Life { epoch, conn, agreed, max_io, mounted, processes, end: OnceLock::new() })
     }
 
     /// Ends the program. Blocks until it has ended, but not for ever.
-    pub(crate) fn end(&self) -> Option<Exit> {
+    pub(crate) fn end(&self) -> Option<End> {
         self.conn.close("the program was ended");
         self.processes.kill();
-        self.processes.wait(Instant::now() + LAST_BREATH)
+        let exit = self.processes.wait(Instant::now() + LAST_BREATH)?;
+        Some(*self.end.get_or_init(|| exit.end))
+    }
+
+    /// Whether it was somebody else who ended it, and no request: its connection hung up, and the signal was the one that
+    /// no program ends itself by. What the kernel kills for want of memory is counted here, too.
+    pub(crate) fn was_killed(&self) -> bool {
+        self.conn.hung_up() && self.end.get() == Some(&End::Signal(libc::SIGKILL))
     }
 
     /// Tells the program that the tree is closed, so that it can put its affairs in order, and ends it.

@@ -115,15 +115,18 @@ impl Shared {
                 Err(Fault::Lost(_)) => continue,
             };
             let mut turn = Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
-            match turn.attempt(&request).await {
+            let lost = match turn.attempt(&request).await {
                 Ok(reply) => return reply,
                 Err(Fault::Failed(error)) => return Reply::Error(trial.explain(error)),
-                Err(Fault::Lost(lost)) => {
-                    if let Err(error) = trial.lost(&lost) {
-                        self.give_up(&request, life, &error);
-                        return Reply::Error(error);
-                    }
-                }
+                Err(Fault::Lost(lost)) => lost,
+            };
+            // How it ended is known when there is a successor.
+            if let Err(Fault::Failed(error)) = self.life().await {
+                return Reply::Error(error);
+            }
+            if let Err(error) = trial.lost(&lost, life.was_killed()) {
+                self.give_up(&request, life, &error);
+                return Reply::Error(error);
             }
             drop(alone);
         }
@@ -171,7 +174,7 @@ impl Shared {
     /// Ends what is left of a program that died, and remembers how that came. Blocks.
     fn bury(&self, dead: &Life) -> Error {
         let why = dead.conn.over().cloned().unwrap_or_default();
-        let end = dead.end().map(|exit| exit.end);
+        let end = dead.end();
         let said = dead.said();
         let error = Errno::EIO.because(life::told(&why, &said));
         let (incarnation, at) = (dead.epoch, SystemTime::now());

@@ -56,10 +56,10 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// The program died. An error when the request is the reason.
-    pub(crate) fn lost(&mut self, lost: &Lost) -> Result<(), Error> {
+    /// The program died, or `was_killed` by somebody else. An error when the request is the reason.
+    pub(crate) fn lost(&mut self, lost: &Lost, was_killed: bool) -> Result<(), Error> {
         self.losses += 1;
-        if lost.sent && !lost.innocent {
+        if lost.sent && !lost.innocent && !was_killed {
             self.strikes += 1;
         }
         if self.strikes < MOST_STRIKES && self.losses < MOST_LOSSES {

@@ -32,8 +32,10 @@ pub struct Relay {
     pub kill: Option<(u64, Point)>,
     /// The same for the first request with this opcode.
     pub kill_first: Option<(u32, Point)>,
-    /// Requests with these bytes kill it, each time.
+    /// Requests with these bytes crash it, each time.
     pub poison: Option<&'static [u8]>,
+    /// So many programs are killed when they get a request with these bytes.
+    pub victims: Option<(&'static [u8], u64)>,
     /// Requests with these bytes do not reach it.
     pub silent: Option<&'static [u8]>,
     /// The same, for the first program only.
@@ -43,8 +45,8 @@ pub struct Relay {
     /// Kills each program some time after so many replies, drawn from this seed.
     pub now_and_then: Option<u64>,
     programs: AtomicU64,
-    /// Kills the program as it is.
-    killer: Box<dyn Fn() + Send + Sync>,
+    /// Ends the program, as it is, by a signal.
+    killer: Box<dyn Fn(Signal) + Send + Sync>,
     seen: AtomicU64,
     /// The request whose answer is dropped, and the one whose answer is held back.
     dropped: AtomicU64,
@@ -63,10 +65,11 @@ const DESTROY: u32 = 38;
 const BATCH_FORGET: u32 = 42;
 
 impl Relay {
-    pub fn new(killer: Box<dyn Fn() + Send + Sync>) -> Self {
+    pub fn new(killer: Box<dyn Fn(Signal) + Send + Sync>) -> Self {
         Relay {
             kill: None,
             poison: None,
+            victims: None,
             silent: None,
             hang: None,
             kill_first: None,
@@ -100,7 +103,7 @@ impl Relay {
 
     /// Kills the program now.
     pub fn kill_now(&self) {
-        (self.killer)();
+        (self.killer)(Signal::KILL);
     }
 
     /// Waits until an answer is held back.
@@ -135,7 +138,7 @@ impl Relay {
     }
 
     fn die(&self, between: &Between) {
-        (self.killer)();
+        (self.killer)(Signal::KILL);
         between.hang_up();
     }
 
@@ -155,7 +158,12 @@ impl Relay {
             if self.silent.is_some_and(has) || (self.programs() == 1 && self.hang.is_some_and(has)) {
                 continue;
             }
-            if point == Some(Point::BeforeSending) || self.poison.is_some_and(has) {
+            if self.poison.is_some_and(has) {
+                // How it ends is not for us to decide: its connection hangs up when it has.
+                return (self.killer)(Signal::SEGV);
+            }
+            let is_victim = self.victims.is_some_and(|(bytes, most)| has(bytes) && self.programs() <= most);
+            if point == Some(Point::BeforeSending) || is_victim {
                 return self.die(between);
             }
             if point == Some(Point::AnswerDropped) {
@@ -185,7 +193,7 @@ impl Relay {
             if Some(replies) == last {
                 // Not here, so that the program is anywhere when it dies.
                 let relay = Arc::clone(self);
-                thread::spawn(move || (relay.killer)());
+                thread::spawn(move || (relay.killer)(Signal::KILL));
             }
             if unique != 0 && unique == self.dropped.load(SeqCst) {
                 return self.die(between);
@@ -203,8 +211,8 @@ impl Relay {
     }
 }
 
-/// Kills the processes called `program` whose arguments name `path`, as they are.
-pub fn kill(program: &str, path: &Path) {
+/// Ends the processes called `program` whose arguments name `path`, as they are, by a signal.
+pub fn kill(program: &str, path: &Path, signal: Signal) {
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw)
         else {
@@ -216,7 +224,7 @@ pub fn kill(program: &str, path: &Path) {
         let path = path.as_os_str().as_bytes();
         if is_program && words.any(|word| word.windows(path.len()).any(|part| part == path)) {
             // It may have ended meanwhile.
-            let _ = kill_process(pid, Signal::KILL);
+            let _ = kill_process(pid, signal);
         }
     }
 }
