@@ -45,6 +45,12 @@ pub enum Notice {
         /// The content.
         data: Payload,
     },
+    /// After its process died, the driver cannot tell whether the door still refers to this node. A door that can tell, and
+    /// does not, returns all references by a [`Forget`](crate::ops::Forget) of `u64::MAX`.
+    Doubt {
+        /// The file.
+        node: Node,
+    },
     /// The state an earlier poll with this key waits for may have changed.
     Wake {
         /// The key of [`crate::ops::Poll`].

@@ -327,11 +327,23 @@ impl Mounted {
         self.server.victim()
     }
 
+    /// The same, which is known to be there: /proc may leave out a process while another one ends (proc_pid_children(5)).
+    pub fn serving(&self) -> Result<Pid> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.victim() {
+                Some(pid) => return Ok(pid),
+                None if Instant::now() > until => bail!("nobody serves"),
+                None => thread::yield_now(),
+            }
+        }
+    }
+
     /// Descriptors and resident kilobytes of our process that serves.
     pub fn size(&self) -> Result<(usize, u64)> {
         let server = match self.server.program {
             Some(_) => self.server.pid,
-            None => self.victim().context("nobody serves")?.as_raw_nonzero().get(),
+            None => self.serving()?.as_raw_nonzero().get(),
         };
         let fds = fs::read_dir(format!("/proc/{server}/fd"))?.count();
         Ok((fds, processes::resident(server)?))
@@ -354,7 +366,7 @@ impl Mounted {
         let mut sizes = match self.server.program {
             Some(_) => sizes::of(&[("server", server)])?,
             None => {
-                let worker = self.victim().context("nobody serves")?.as_raw_nonzero().get();
+                let worker = self.serving()?.as_raw_nonzero().get();
                 sizes::of(&[("keeper", server), ("worker", worker)])?
             }
         };

@@ -2,7 +2,7 @@
 //! How long a death is felt (Table 8 of the paper): from the kill to the next answer a program gets.
 
 use crate::mounted::{Mounted, Place, Subject};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use rustix::process::Signal;
 use std::fs;
 use std::thread;
@@ -50,7 +50,7 @@ fn felt(mounted: &Mounted) -> Result<Duration> {
     if mounted.is_program() {
         thread::sleep(SETTLED);
     }
-    let before = mounted.victim().context("nobody serves")?;
+    let before = mounted.serving()?;
     let file = mounted.dir.join("file");
     let killed = Instant::now();
     ensure!(mounted.strike(Signal::KILL), "nobody to kill");

@@ -228,7 +228,7 @@ impl Trial<'_> {
 
     /// Does it while somebody waits for the moment to kill.
     fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
-        let process = self.mounted.victim().context("nobody serves")?;
+        let process = self.mounted.serving()?;
         let (moment, gently) = (self.moment(random), random.bool());
         let aim = Aim { process, requests: self.operation.requests, moment, gently };
         let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());

@@ -4,7 +4,7 @@
 //! A notification can wait in the kernel for a page or a directory that is locked by a request which only our readers
 //! can finish. So a thread of its own sends them, never one that serves requests or that the driver calls from.
 use crate::device::Device;
-use outrigger_core::{Notice, Notify};
+use outrigger_core::{Node, Notice, Notify};
 use outrigger_proto_fuse::Notification;
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -50,18 +50,25 @@ impl Notify for Notifier {
 }
 
 impl Courier {
-    /// Sends until told to stop.
-    pub(crate) fn run(self) {
+    /// Sends until told to stop. Calls `lost` with doubted nodes that the kernel does not know.
+    pub(crate) fn run(self, lost: impl Fn(Node)) {
         while let Ok(Command::Send(notice)) = self.commands.recv() {
-            self.send(notice);
+            let doubted = if let Notice::Doubt { node } = notice { Some(node) } else { None };
+            let error = self.send(notice);
+            if let (Some(node), Some(libc::ENOENT)) = (doubted, error) {
+                lost(node);
+            }
         }
     }
 
-    fn send(&self, notice: Notice) {
+    /// Gives the number of the error, if there was one.
+    fn send(&self, notice: Notice) -> Option<i32> {
         let message = match &notice {
             Notice::InvalidateNode { node, offset, len } => {
                 Notification::InvalInode { nodeid: node.0, off: *offset, len: *len }.encode()
             }
+            // Does nothing to what is cached but to ask for attributes once more.
+            Notice::Doubt { node } => Notification::InvalInode { nodeid: node.0, off: -1, len: 0 }.encode(),
             Notice::InvalidateEntry { dir, name } => {
                 let name = name.as_bytes();
                 Notification::InvalEntry { parent: dir.0, name, expire_only: false }.encode()
@@ -72,13 +79,16 @@ impl Courier {
             Notice::InvalidateAll => Notification::IncEpoch.encode(),
             Notice::Store { node, offset, data } => match data.clone().into_bytes() {
                 Ok(data) => Notification::Store { nodeid: node.0, offset: *offset, data: &data }.encode(),
-                Err(error) => return tracing::warn!(%error, "content to store cannot be read"),
+                Err(error) => {
+                    tracing::warn!(%error, "content to store cannot be read");
+                    return None;
+                }
             },
             Notice::Wake { key } => Notification::Poll { kh: *key }.encode(),
         };
         // ENOENT and ENOTDIR: the kernel does not cache it, which is as good.
-        if let Err(error) = self.device.send(&[IoSlice::new(&message)]) {
-            tracing::trace!(%error, ?notice, "notification not taken");
-        }
+        let error = self.device.send(&[IoSlice::new(&message)]).err()?;
+        tracing::trace!(%error, ?notice, "notification not taken");
+        error.raw_os_error()
     }
 }

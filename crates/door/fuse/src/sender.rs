@@ -6,7 +6,7 @@ use crate::splice::FileSender;
 use crate::translate::Shape;
 use bytes::Bytes;
 use outrigger_core::{Errno, Error, Node, Payload, Reply, Request, ops};
-use outrigger_proto_fuse::{InHeader, InitOut, OutHeader};
+use outrigger_proto_fuse::{InHeader, InitOut, Opcode, OutHeader};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -126,4 +126,12 @@ impl ReplySender {
             shared.slots.give(slot);
         }
     }
+}
+
+/// Returns all references to a node that the kernel does not know: a process died between taking their return from the
+/// kernel and seeing to it.
+pub(crate) fn forget_lost(shared: &Arc<Shared>, node: Node) {
+    let header = InHeader { opcode: Opcode::Forget as u32, nodeid: node.0, ..InHeader::default() };
+    let forget = ops::Forget { node, count: u64::MAX };
+    ReplySender::new(false).ask_for_nobody(shared, &header, forget.into());
 }

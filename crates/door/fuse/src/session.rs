@@ -11,6 +11,7 @@ use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
 use crate::options::{Kept, Options};
 use crate::reader;
+use crate::sender;
 use crate::slot::{Slots, lock};
 use crate::status::{Counters, InFlight, Status};
 use crate::translate::Rules;
@@ -75,7 +76,8 @@ impl Shared {
     /// Settles what INIT negotiated; a second INIT changes nothing.
     pub(crate) fn settle(&self, negotiated: Negotiated) {
         let writeback = negotiated.has(InitFlags::WRITEBACK_CACHE);
-        if negotiated.has(InitFlags::PASSTHROUGH) {
+        // What is not asked to open files has none for the kernel.
+        if negotiated.has(InitFlags::PASSTHROUGH) && !self.abilities.stateless_files {
             self.backings.enable();
         }
         let rules = Rules::new(&self.abilities, writeback);
@@ -214,7 +216,9 @@ impl Session {
             shared.settle(negotiated);
         }
         let session = Self { shared, mounted: Mutex::new(mounted) };
-        thread::Builder::new().name("fuse-notify".into()).spawn(move || courier.run())?;
+        let shared = Arc::downgrade(&session.shared);
+        let lost = move |node| _ = shared.upgrade().inspect(|shared| sender::forget_lost(shared, node));
+        thread::Builder::new().name("fuse-notify".into()).spawn(move || courier.run(lost))?;
         reader::start(&session.shared, first)?;
         let shared = Arc::clone(&session.shared);
         thread::Builder::new().name("fuse-crew".into()).spawn(move || reader::watch(&shared))?;

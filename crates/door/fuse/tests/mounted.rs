@@ -464,6 +464,29 @@ fn notices_reach_the_kernel() {
 }
 
 #[test]
+fn references_that_the_kernel_does_not_have_are_returned_when_doubted() {
+    if !can_mount() {
+        return;
+    }
+    let (tree, service) = serve(Habits::default());
+    let fixture = Fixture::new(service, "");
+    let path = fixture.path("f");
+    let (_open, known) = limited(move || {
+        let file = File::create(path).unwrap();
+        let ino = file.metadata().unwrap().ino();
+        (file, ino)
+    });
+    let unknown = 1 << 40;
+    let before = tree.state().references.get(&known).copied();
+    // One after the other.
+    for node in [known, unknown] {
+        tree.notify.get().unwrap().notify(Notice::Doubt { node: Node(node) });
+    }
+    within(|| tree.state().references.get(&unknown) == Some(&-(u64::MAX as i64)));
+    assert_eq!(tree.state().references.get(&known).copied(), before);
+}
+
+#[test]
 fn stateless_drivers_are_not_asked_to_open() {
     if !can_mount() {
         return;

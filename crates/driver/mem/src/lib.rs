@@ -65,8 +65,8 @@ use names::Names;
 use outrigger_core::ops::*;
 use outrigger_core::reply::*;
 use outrigger_core::{
-    Abilities, Clock, Cx, DriverClass, Errno, FileKind, Generation, Identity, Node, OpSet, Payload, Prompt,
-    Request, Result, Target, Time, XattrName,
+    Abilities, Clock, Cx, DriverClass, Errno, FileKind, Generation, Identity, Node, Notice, Notify, OpSet,
+    Payload, Prompt, Request, Result, Target, Time, XattrName,
 };
 use parking_lot::Mutex;
 use record::Record;
@@ -95,6 +95,8 @@ pub struct Mem {
     topology: Mutex<()>,
     /// Tells this tree's nodes from those of one that had the same numbers before.
     generation: Generation,
+    /// Removed files that a door referred to when the process before died, if it had not just returned that reference.
+    doubtful: Vec<Node>,
 }
 
 impl Mem {
@@ -156,6 +158,7 @@ impl Mem {
             waits: Waits::default(),
             topology: Mutex::new(()),
             generation,
+            doubtful: Vec::new(),
         }
     }
 
@@ -241,6 +244,9 @@ impl BlockingDriver for Mem {
             max_io: MAX_IO,
             ..Abilities::new("mem", "mem:", OpSet::all())
         }
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.doubtful.iter().for_each(|&node| notify.notify(Notice::Doubt { node }));
     }
     fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {
         tree::lookup(self, op.dir, &op.name)

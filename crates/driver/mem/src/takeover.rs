@@ -165,11 +165,15 @@ impl Replay {
         self.settle_pages();
         self.check_directories()?;
         let generation = Generation(self.generation.ok_or_else(senseless)?);
-        let mem = Mem::bare(options, clock, Arc::clone(&self.store), Some(log), generation);
+        let mut mem = Mem::bare(options, clock, Arc::clone(&self.store), Some(log), generation);
         let mut listings = Vec::new();
         for (_, mut draft) in self.drafts.drain() {
             if !draft.names.is_empty() {
                 listings.push((draft.facts.ino, std::mem::take(&mut draft.names)));
+            }
+            // A file that never had a name may be about to be handed out, in a reply that is sent again.
+            if draft.facts.nlink == 0 && !draft.facts.unnamed {
+                mem.doubtful.push(Node(draft.facts.ino));
             }
             let inode = draft.into_inode()?;
             let state = inode.state.read();

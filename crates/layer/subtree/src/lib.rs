@@ -90,7 +90,9 @@ impl Notify for Renumbered {
     fn notify(&self, mut notice: Notice) {
         let mut up = self.layer.up();
         match &mut notice {
-            Notice::InvalidateNode { node, .. } | Notice::Store { node, .. } => up.node(node),
+            Notice::InvalidateNode { node, .. } | Notice::Store { node, .. } | Notice::Doubt { node } => {
+                up.node(node)
+            }
             Notice::InvalidateEntry { dir, .. } => up.node(dir),
             Notice::Deleted { dir, node, .. } => {
                 up.node(dir);

@@ -2,11 +2,11 @@
 //! The log while many use the tree, and when it has no room.
 
 use crate::support::{Known, Numbers, Ticks, call, difference, options, picture, serve};
-use outrigger_core::ops::{Create, Forget, OpenFlags, SetXattr, Unlink, XattrFlags};
-use outrigger_core::{Errno, HeapKeep, Keep, Name, Node, Reply, Service, XattrName};
+use outrigger_core::ops::{Create, Forget, OpenFlags, SetXattr, StatFs, TmpFile, Unlink, XattrFlags};
+use outrigger_core::{Errno, HeapKeep, Keep, Name, Node, Notice, Notify, Reply, Service, XattrName};
 use outrigger_driver_mem::Mem;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 fn keep(words: usize) -> Arc<HeapKeep> {
@@ -108,4 +108,43 @@ fn a_log_is_bounded_by_what_it_describes() {
         }
     }
     assert!(sides > 10, "the log was made shorter {sides} times");
+}
+
+#[derive(Default)]
+struct Doubts(Mutex<Vec<Node>>);
+
+impl Notify for Doubts {
+    fn notify(&self, notice: Notice) {
+        let Notice::Doubt { node } = notice else { panic!("{notice:?}") };
+        self.0.lock().expect("no test panics in between").push(node);
+    }
+}
+
+#[test]
+fn a_removed_file_whose_reference_may_have_been_returned_is_doubted() {
+    let keep = keep(20_000);
+    let tree = kept(&keep);
+    let make = |number| {
+        let create =
+            Create { dir: Node::ROOT, name: name(number), mode: 0o644, flags: OpenFlags::READ_WRITE };
+        let Reply::Created(made) = call(&*tree, create.into()) else { panic!("no file {number}") };
+        made.entry.node
+    };
+    let (removed, _named) = (make(1), make(2));
+    let unnamed = TmpFile { dir: Node::ROOT, mode: 0o600, flags: OpenFlags::READ_WRITE };
+    assert!(matches!(call(&*tree, unnamed.into()), Reply::Created(_)));
+    unlink(&*tree, 1);
+
+    let (successor, doubts) = (kept(&keep), Arc::new(Doubts::default()));
+    successor.attach(doubts.clone());
+    assert_eq!(*doubts.0.lock().expect("no test panics in between"), [removed]);
+    let files = || match call(&*successor, StatFs { node: Node::ROOT }.into()) {
+        Reply::FsStat(stat) => stat.ffree,
+        other => panic!("{other:?}"),
+    };
+    let before = files();
+    for _ in 0..2 {
+        call(&*successor, Forget { node: removed, count: u64::MAX }.into());
+        assert_eq!(files(), before + 1, "and what is returned once more, by the kernel, is nothing");
+    }
 }
