@@ -9,13 +9,12 @@ use outrigger_core::Error;
 use outrigger_door_fuse::MountEntry;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::cmp::Reverse;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +26,8 @@ pub struct Peer {
     socket: PathBuf,
     hash: String,
     connection: u32,
+    /// The process the socket is named after.
+    owner: u32,
     /// The process that serves.
     pid: u32,
     /// Where the mount table of this process shows it.
@@ -46,13 +47,13 @@ impl Peer {
     fn of(socket: PathBuf, mounts: &[MountEntry]) -> Option<Self> {
         let name = socket.file_name()?.to_str()?.strip_suffix(".sock")?.to_owned();
         let mut parts = name.split('-');
-        let (hashed, connection, pid) = (parts.next()?, parts.next()?, parts.next()?);
-        let (connection, pid) = (connection.parse().ok()?, pid.parse().ok()?);
+        let (hashed, connection, owner) = (parts.next()?, parts.next()?, parts.next()?);
+        let (connection, owner) = (connection.parse().ok()?, owner.parse().ok()?);
         let is_here = |entry: &&MountEntry| entry.minor == connection && hash(&entry.mountpoint) == hashed;
         let mountpoint = mounts.iter().filter(|entry| is_ours(entry)).find(is_here);
         let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
-        let pid = worker_of(pid).unwrap_or(pid);
-        Some(Peer { hash: hashed.to_owned(), socket, connection, pid, mountpoint })
+        let pid = worker_of(owner).unwrap_or(owner);
+        Some(Peer { hash: hashed.to_owned(), socket, connection, owner, pid, mountpoint })
     }
 
     /// Asks, and gives the connection the answer comes from.
@@ -124,11 +125,6 @@ impl Peer {
         }
     }
 
-    /// When its socket was made.
-    fn listening_since(&self) -> Option<SystemTime> {
-        fs::symlink_metadata(&self.socket).and_then(|metadata| metadata.modified()).ok()
-    }
-
     fn trouble(&self, error: io::Error) -> Trouble {
         match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Trouble::Dead,
@@ -178,7 +174,8 @@ pub fn peers() -> io::Result<Vec<Peer>> {
     for entry in fs::read_dir(directory()?)? {
         peers.extend(Peer::of(entry?.path(), &mounts));
     }
-    peers.sort_by(|a, b| a.socket.cmp(&b.socket));
+    // A mount behind `guard` believes to be where that one is, and was started by it.
+    peers.sort_by(|a, b| (&a.hash, a.connection, a.owner).cmp(&(&b.hash, b.connection, b.owner)));
     Ok(peers)
 }
 
@@ -210,11 +207,6 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     answers
 }
 
-/// The server of a mount that was here before may not have ended yet, and the kernel gives its number again.
-fn newest_first(peers: &mut [Peer]) {
-    peers.sort_by_key(|peer| Reverse(peer.listening_since()));
-}
-
 /// The mount at `mountpoint`.
 ///
 /// # Errors
@@ -230,7 +222,6 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     peers.retain(|peer| {
         peer.hash == hash(&wanted) && here.as_ref().is_none_or(|entry| entry.minor == peer.connection)
     });
-    newest_first(&mut peers);
     let mut failure = None;
     for (peer, status) in statuses(peers) {
         match status {
@@ -245,27 +236,4 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
         ),
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
     })))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs::File;
-
-    #[test]
-    fn the_mount_before_is_not_taken_for_the_one_that_is_there() {
-        let dir = tempfile::tempdir().unwrap();
-        let peer = |pid: u32, seconds| {
-            let socket = dir.path().join(format!("{}-7-{pid}.sock", hash(Path::new("/m"))));
-            let made = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-            File::create(&socket).unwrap().set_modified(made).unwrap();
-            Peer::of(socket, &[]).unwrap()
-        };
-        let (former, present) = (peer(u32::MAX - 1, 1), peer(u32::MAX, 2));
-        for order in [[&former, &present], [&present, &former]] {
-            let mut peers = order.map(Clone::clone);
-            newest_first(&mut peers);
-            assert_eq!(peers[0], present);
-        }
-    }
 }
