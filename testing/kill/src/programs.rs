@@ -2,6 +2,7 @@
 //! FUSE programs that know nothing of us, each on a fresh store of its own.
 
 use crate::mounted::Place;
+use crate::operations::Operation;
 use anyhow::{Result, ensure};
 use std::env;
 use std::fs::{self, File};
@@ -17,12 +18,29 @@ pub struct Program {
     pub needs: &'static [&'static str],
     /// Whether it changes nothing. It then serves the content of the plain directory.
     pub is_read_only: bool,
-    /// How a death inside a request leaves its store so that no successor can use what it was at, also without us.
-    pub torn: Option<&'static str>,
+    /// Whether and how a death inside a request leaves its store so that no successor can use what it was at, also without
+    /// us.
+    pub torn: Option<Torn>,
     /// Requests it is never sent, by the names of operations, and why.
     pub unasked: &'static [(&'static str, &'static str)],
     /// Makes a store in an empty directory, and gives the command without the mountpoint.
     pub store: fn(&Place, &Path) -> Result<Vec<String>>,
+}
+
+/// What a program leaves half done.
+#[derive(Debug)]
+pub struct Torn {
+    /// In which operation; nothing: in all that change something.
+    operation: Option<&'static str>,
+    /// How.
+    pub how: &'static str,
+}
+
+impl Torn {
+    /// Whether a death inside this operation may do so.
+    pub fn concerns(&self, operation: &Operation) -> bool {
+        self.operation.map_or_else(|| operation.asks_for_change(), |name| name == operation.name)
+    }
 }
 
 /// Mirrors a directory.
@@ -50,10 +68,12 @@ pub static NTFS_3G: Program = Program {
     name: "ntfs-3g",
     needs: &["ntfs-3g", "mkntfs"],
     is_read_only: false,
-    torn: Some(
-        "ntfs-3g notes that a file has grown before it notes where its content is, frees a removed file before its name, \
-         and gives a renamed file its second name before it takes the first; no successor knows what to make of that",
-    ),
+    torn: Some(Torn {
+        operation: None,
+        how: "ntfs-3g notes that a file has grown before it notes where its content is, frees a removed file before its \
+              name, and gives a renamed file its second name before it takes the first; no successor knows what to make of \
+              that",
+    }),
     unasked: &[],
     store: |_, store| {
         let image = at(store, "image");
@@ -68,7 +88,10 @@ pub static GOCRYPTFS: Program = Program {
     name: "gocryptfs",
     needs: &["gocryptfs"],
     is_read_only: false,
-    torn: None,
+    torn: Some(Torn {
+        operation: Some("truncate"),
+        how: "gocryptfs cuts off the last block of a truncated file before it writes what is left of it",
+    }),
     unasked: &[],
     store: |_, store| {
         let [vault, password] = ["vault", "password"].map(|name| at(store, name));

@@ -101,11 +101,11 @@ type Reason = (&'static str, &'static str);
 /// Why nobody can die there.
 fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<Reason> {
     let program = subject.program()?;
-    match program.torn {
+    match &program.torn {
         _ if program.is_read_only && operation.is_change() => {
             Some(("read-only", "nothing in it can be changed"))
         }
-        Some(how) if point == Point::Inside && operation.asks_for_change() => Some(("torn", how)),
+        Some(torn) if point == Point::Inside && torn.concerns(operation) => Some(("torn", torn.how)),
         _ => None,
     }
 }
