@@ -50,7 +50,7 @@ pub struct Aim<'a> {
     pub requests: &'a str,
     /// The moment.
     pub moment: Moment,
-    /// By a signal that a program may handle, or by the one it cannot.
+    /// By a signal that a program may handle, where the moment allows it, or by the one it cannot.
     pub gently: bool,
 }
 
@@ -261,14 +261,14 @@ impl Hunt<'_> {
         self.aim.requests.split('|').any(|one| one == name.trim_end_matches('2'))
     }
 
-    /// Kills the process, of which this thread is stopped. A system call that was about to begin never does.
+    /// Kills the process, of which this thread is stopped. A system call that was about to begin never does: it dies by the
+    /// signal that no program blocks.
     fn fire(&mut self, thread: Pid, call: Call) -> Result<()> {
         self.caught.fired = true;
-        if !self.aim.gently {
+        if !self.aim.gently || call.has_begun() {
             return Ok(kill(self.process, Signal::SIGKILL)?);
         }
         self.until = Some(Instant::now() + GRACE);
-        call.cancel(thread)?;
         Ok(ptrace::cont(thread, Signal::SIGSEGV)?)
     }
 }
@@ -303,21 +303,6 @@ impl Call {
     /// Whether it has begun and not ended (the kernel puts this where the result will be).
     fn has_begun(&self) -> bool {
         self.result == -i64::from(libc::ENOSYS)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    fn cancel(&self, thread: Pid) -> Result<()> {
-        if self.has_begun() {
-            let mut registers = ptrace::getregs(thread)?;
-            registers.orig_rax = u64::MAX;
-            ptrace::setregs(thread, registers)?;
-        }
-        Ok(())
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn cancel(&self, _: Pid) -> Result<()> {
-        bail!("the registers of this processor are not known")
     }
 
     /// Whether the next instruction is `syscall`.
