@@ -16,6 +16,8 @@ pub enum Area {
     Client,
     /// `crates/runtime`: threads and clock for the core
     Runtime,
+    /// `crates/mux`: many requests over one connection
+    Mux,
     /// `crates/proto/NAME`: a codec
     Proto(String),
     /// `crates/door/NAME`
@@ -45,6 +47,7 @@ impl Area {
             ["crates", "core-derive"] => Self::CoreDerive,
             ["crates", "client"] => Self::Client,
             ["crates", "runtime"] => Self::Runtime,
+            ["crates", "mux"] => Self::Mux,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),
             ["crates", "driver", name] => Self::Driver(name.to_owned()),

@@ -64,7 +64,8 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
-        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Proto, Runtime, Testing, Xtask,
+        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Mux, Proto, Runtime, Testing,
+        Xtask,
     };
     match (user, target) {
         // GPL code and the programs of tests and chores are nobody's libraries.
@@ -72,12 +73,12 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (Testing, _) => true,
         (_, Testing) => false,
         (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core) => true,
-        (Core | CoreDerive | Client | Runtime | Proto(_) | Kernel | Xtask, _) => false,
+        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Kernel | Xtask, _) => false,
         (Cli, _) => true,
-        (Guard, Core | Client | Runtime | Proto(_) | Door(_) | Driver(_) | Layer(_)) => true,
+        (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
-        (Door(_) | Driver(_) | Layer(_), Core) => true,
+        (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux) => true,
         (Guard | Door(_) | Driver(_) | Layer(_), _) => false,
     }
 }
@@ -86,9 +87,10 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
 fn allowance(area: &Area) -> &'static str {
     match area {
         Area::Core => "the core may use its derive only",
-        Area::CoreDerive | Area::Xtask => "this crate may use no other crate of ours",
+        Area::CoreDerive | Area::Mux | Area::Xtask => "this crate may use no other crate of ours",
         Area::Proto(_) => "a codec may use other codecs only, and no core",
-        Area::Door(_) | Area::Driver(_) => "a door or driver may use the core and its own codec only",
+        Area::Door(_) => "a door may use the core and its own codec only",
+        Area::Driver(_) => "a driver may use the core, its own codec and the multiplexer only",
         Area::Layer(_) => "a layer may use the core only",
         Area::Client | Area::Runtime => "the client and the runtime may use the core only",
         Area::Kernel => "kernel/ may use the core only",
@@ -135,6 +137,10 @@ mod tests {
             ("crates/driver/local", "crates/driver/mem", false),
             ("crates/driver/local", "crates/layer/trace", false),
             ("crates/driver/libfuse", "crates/proto/fuse", true),
+            ("crates/driver/sftp", "crates/mux", true),
+            ("crates/layer/cache", "crates/mux", false),
+            ("crates/mux", "crates/core", false),
+            ("crates/mux", "crates/proto/sftp", false),
             ("crates/layer/trace", "crates/core", true),
             ("crates/layer/trace", "crates/layer/fault", false),
             ("crates/layer/trace", "crates/proto/fuse", false),
