@@ -17,7 +17,9 @@ test_packages=(
     archivemount=archivemount rclone=rclone pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
     shellcheck=shellcheck
     linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
-    dosfstools=mkfs.vfat
+    dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
+    jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
+    genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs

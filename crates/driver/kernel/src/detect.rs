@@ -13,6 +13,8 @@ pub struct FsType {
     pub name: &'static str,
     /// Whether the kernel can write it.
     pub writable: bool,
+    /// Options without which the kernel does not mount it.
+    pub(crate) options: &'static str,
     /// Bytes that are always at a place.
     marks: &'static [(u64, &'static [u8])],
     /// What else must hold; given the first [`HEAD`] bytes.
@@ -21,18 +23,39 @@ pub struct FsType {
 
 /// Every type, those with the most telling marks first.
 pub const TYPES: &[FsType] = &[
-    FsType { name: "squashfs", writable: false, marks: &[(0, b"hsqs")], also: None },
-    FsType { name: "iso9660", writable: false, marks: &[(0x8001, b"CD001")], also: None },
-    FsType { name: "erofs", writable: false, marks: &[(1024, b"\xe2\xe1\xf5\xe0")], also: None },
-    FsType { name: "ext4", writable: true, marks: &[(1080, b"\x53\xef")], also: Some(is_ext) },
-    FsType { name: "vfat", writable: true, marks: &[(510, b"\x55\xaa")], also: Some(is_fat) },
+    marked("btrfs", true, &[(0x1_0040, b"_BHRfS_M")]),
+    marked("xfs", true, &[(0, b"XFSB")]),
+    marked("squashfs", false, &[(0, b"hsqs")]),
+    marked("romfs", false, &[(0, b"-rom1fs-")]),
+    marked("ntfs3", true, &[(3, b"NTFS    "), (510, b"\x55\xaa")]),
+    marked("exfat", true, &[(3, b"EXFAT   "), (510, b"\x55\xaa")]),
+    marked("jfs", true, &[(0x8000, b"JFS1")]),
+    // A disc with both is meant to be read as UDF.
+    FsType { also: Some(is_udf), ..marked("udf", true, &[]) },
+    marked("iso9660", false, &[(0x8001, b"CD001")]),
+    marked("erofs", false, &[(1024, b"\xe2\xe1\xf5\xe0")]),
+    marked("f2fs", true, &[(1024, b"\x10\x20\xf5\xf2")]),
+    marked("cramfs", false, &[(0, b"\x45\x3d\xcd\x28"), (16, b"Compressed ROMFS")]),
+    FsType { options: "ufstype=ufs2", ..marked("ufs", true, &[(0x1_055c, b"\x19\x01\x54\x19")]) },
+    FsType { options: "ufstype=44bsd", ..marked("ufs", true, &[(0x255c, b"\x54\x19\x01\x00")]) },
+    FsType { also: Some(is_ext), ..marked("ext4", true, &[(1080, b"\x53\xef")]) },
+    FsType { also: Some(is_nilfs), ..marked("nilfs2", true, &[(1030, b"\x34\x34")]) },
+    FsType { also: Some(is_hfsplus), ..marked("hfsplus", true, &[]) },
+    FsType { also: Some(is_hfs), ..marked("hfs", true, &[(1024, b"BD")]) },
+    FsType { also: Some(is_fat), ..marked("vfat", true, &[(510, b"\x55\xaa")]) },
+    FsType { also: Some(is_minix), ..marked("minix", true, &[]) },
 ];
 
+/// A type that its marks tell.
+const fn marked(name: &'static str, writable: bool, marks: &'static [(u64, &'static [u8])]) -> FsType {
+    FsType { name, writable, options: "", marks, also: None }
+}
+
 /// How much of an image the checks look at, in bytes: the farthest mark and some.
-const HEAD: usize = 36 << 10;
+const HEAD: usize = 68 << 10;
 
 impl FsType {
-    /// The type with this name; `ext2` and `ext3` are served by ext4, `msdos` by vfat.
+    /// The type with this name; `ext2` and `ext3` are served by ext4, `msdos` by vfat, `ntfs` by ntfs3.
     ///
     /// # Errors
     /// `EINVAL` with the names there are.
@@ -40,6 +63,7 @@ impl FsType {
         let name = match name {
             "ext2" | "ext3" => "ext4",
             "msdos" => "vfat",
+            "ntfs" => "ntfs3",
             other => other,
         };
         TYPES.iter().find(|kind| kind.name == name).ok_or_else(|| {
@@ -87,6 +111,46 @@ fn is_ext(head: &[u8]) -> bool {
     inodes > 0 && blocks > 0 && log_block_size <= 6
 }
 
+/// The descriptors at the start of a UDF volume (ECMA-167): one of the first sectors from 16 on names version 2 or 3.
+fn is_udf(head: &[u8]) -> bool {
+    let names = |place: usize| head.get(place..place + 5).unwrap_or_default();
+    names(0x8001) != [0; 5]
+        && (0..16).any(|sector| matches!(names(0x8001 + sector * 0x800), b"NSR02" | b"NSR03"))
+}
+
+/// A superblock of nilfs2: a size and a block size that make sense beside its two bytes.
+fn is_nilfs(head: &[u8]) -> bool {
+    let [revision, bytes, log_block_size] = [0, 8, 20].map(|field| number(head, 1024 + field, 4));
+    revision == 2 && (128..=1024).contains(&bytes) && log_block_size <= 6
+}
+
+/// A volume header of HFS+ or HFSX: its version belongs to its mark.
+fn is_hfsplus(head: &[u8]) -> bool {
+    matches!(head.get(1024..1028), Some(b"H+\x00\x04" | b"HX\x00\x05"))
+}
+
+/// A master directory block of HFS: blocks of a multiple of 512 bytes, and some of them.
+fn is_hfs(head: &[u8]) -> bool {
+    let big_endian = |place: usize| number(head, place, 4).swap_bytes();
+    let size = big_endian(1024 + 20);
+    size > 0 && size % 512 == 0 && number(head, 1024 + 18, 2) > 0
+}
+
+/// A superblock of minix: its four versions with names of 14 and 30 bytes, and the one with names of 60. Two bytes are a
+/// weak mark, so the maps must lie before the data.
+fn is_minix(head: &[u8]) -> bool {
+    let field = |place: usize| number(head, 1024 + place, 2);
+    let maps = if field(24) == 0x4d5a {
+        6
+    } else if matches!(field(16), 0x137f | 0x138f | 0x2468 | 0x2478) {
+        4
+    } else {
+        return false;
+    };
+    let [inode_map, zone_map, data, log_zone_size] = [0, 2, 4, 6].map(|place| field(maps + place));
+    inode_map > 0 && zone_map > 0 && data > inode_map + zone_map && log_zone_size == 0 && field(0) > 0
+}
+
 /// A boot sector of FAT, which has no mark of its own: sizes that make sense together (fatgen103).
 fn is_fat(head: &[u8]) -> bool {
     let sector = number(head, 11, 2);
@@ -108,7 +172,10 @@ fn is_fat(head: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn image(pieces: &[(usize, &[u8])]) -> File {
+    /// Bytes at their places.
+    type Pieces = [(usize, &'static [u8])];
+
+    fn image(pieces: &Pieces) -> File {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(HEAD as u64).expect("a size");
         for (place, bytes) in pieces {
@@ -117,21 +184,40 @@ mod tests {
         file
     }
 
-    fn found(pieces: &[(usize, &[u8])]) -> Option<&'static str> {
+    fn found(pieces: &Pieces) -> Option<&'static str> {
         detect(&image(pieces)).expect("it can be read").map(|kind| kind.name)
     }
 
     #[test]
     fn types_are_known_by_their_marks() {
-        assert_eq!(found(&[(0, b"hsqs")]), Some("squashfs"));
-        assert_eq!(found(&[(0x8001, b"CD001")]), Some("iso9660"));
-        assert_eq!(found(&[(1024, &[1]), (1028, &[1]), (1080, b"\x53\xef")]), Some("ext4"));
+        let rows: &[(&str, &Pieces)] = &[
+            ("squashfs", &[(0, b"hsqs")]),
+            ("romfs", &[(0, b"-rom1fs-")]),
+            ("xfs", &[(0, b"XFSB")]),
+            ("btrfs", &[(0x1_0040, b"_BHRfS_M")]),
+            ("f2fs", &[(1024, b"\x10\x20\xf5\xf2")]),
+            ("erofs", &[(1024, b"\xe2\xe1\xf5\xe0")]),
+            ("ntfs3", &[(3, b"NTFS    "), (510, b"\x55\xaa")]),
+            ("exfat", &[(3, b"EXFAT   "), (510, b"\x55\xaa")]),
+            ("iso9660", &[(0x8001, b"CD001")]),
+            ("udf", &[(0x8001, b"CD001"), (0x8801, b"BEA01"), (0x9001, b"NSR02")]),
+            ("ext4", &[(1024, &[1]), (1028, &[1]), (1080, b"\x53\xef")]),
+            ("hfsplus", &[(1024, b"H+\x00\x04")]),
+            ("hfs", &[(1024, b"BD"), (1042, &[1]), (1044, &[0, 0, 2, 0])]),
+            ("ufs", &[(0x1_055c, b"\x19\x01\x54\x19")]),
+        ];
+        for (name, pieces) in rows {
+            assert_eq!(found(pieces), Some(*name));
+        }
     }
 
     #[test]
     fn a_weak_mark_alone_is_none() {
         assert_eq!(found(&[(1080, b"\x53\xef")]), None);
         assert_eq!(found(&[(510, b"\x55\xaa")]), None);
+        assert_eq!(found(&[(1024, b"BD")]), None);
+        assert_eq!(found(&[(1030, b"\x34\x34")]), None);
+        assert_eq!(found(&[(1040, b"\x7f\x13")]), None);
         assert_eq!(found(&[]), None);
         assert!(matches!(detect(&tempfile::tempfile().expect("a file")), Ok(None)));
     }

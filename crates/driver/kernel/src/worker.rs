@@ -61,9 +61,13 @@ impl Worker {
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
         command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
-        command
-            .arg(format!("write={}", u8::from(writable)))
-            .arg(format!("options={}", options.passed.join(",")));
+        // Where both name the same option, the user's counts: it comes last.
+        let passed: Vec<&str> = (!kind.options.is_empty())
+            .then_some(kind.options)
+            .into_iter()
+            .chain(options.passed.iter().map(String::as_str))
+            .collect();
+        command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
         command.args(options.memory.map(|bytes| format!("memory={bytes}")));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.env_clear().current_dir("/").process_group(0);

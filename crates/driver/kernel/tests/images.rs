@@ -3,13 +3,12 @@
 
 mod support;
 
-use outrigger_conformance::block_on;
-use outrigger_core::ops::{
-    Create, GetAttr, Lookup, MkDir, Open, OpenDir, OpenFlags, Read, ReadDirPlus, Release, Write,
-};
+use outrigger_conformance::{Direct, block_on};
+use outrigger_core::ops::{GetAttr, MkDir, OpenDir, ReadDirPlus};
 use outrigger_core::{Credentials, Cx, Errno, Name, Node, Op, Result, Service, ask};
 use outrigger_driver_kernel::{Kernel, Options};
-use support::{Image, KINDS, content, kind};
+use std::sync::Arc;
+use support::{Image, Tree, WRITTEN, content, kind};
 
 const ME: Credentials = Credentials { uid: 1000, gid: 100 };
 
@@ -19,23 +18,6 @@ fn call<O: Op>(kernel: &Kernel, op: O) -> Result<O::Out> {
 
 fn name(text: &str) -> Name {
     Name::try_from(text).expect("a name")
-}
-
-fn write_file(kernel: &Kernel, dir: Node, called: &str, data: &[u8]) {
-    let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
-    let created = call(kernel, Create { dir, name: name(called), mode: 0o640, flags }).expect("create");
-    let (node, handle) = (created.entry.node, created.opened.handle);
-    let data = data.to_vec().into();
-    call(kernel, Write { node, handle, offset: 0, data, cached: false, kill_setid: false }).expect("write");
-    let owner = outrigger_core::LockOwner(0);
-    call(kernel, Release { node, handle, flags, owner, flock_release: false }).expect("release");
-}
-
-fn read_file(kernel: &Kernel, dir: Node, called: &str) -> Vec<u8> {
-    let node = call(kernel, Lookup { dir, name: name(called) }).expect("lookup").node;
-    let handle = call(kernel, Open { node, flags: OpenFlags::empty() }).expect("open").handle;
-    let data = call(kernel, Read { node, handle, offset: 0, len: 1 << 20 }).expect("read");
-    data.into_bytes().expect("content").to_vec()
 }
 
 fn names(kernel: &Kernel, node: Node) -> Vec<String> {
@@ -49,18 +31,16 @@ fn names(kernel: &Kernel, node: Node) -> Vec<String> {
 /// What one opening writes the next one reads, and the type's own tool has nothing to say.
 #[test]
 fn what_was_written_is_there_when_the_image_is_opened_again() {
-    for kind in KINDS.iter().filter_map(|row| kind(row.name)) {
+    for kind in WRITTEN.iter().filter_map(|row| kind(row.name)) {
         let image = Image::new(kind);
-        let data: Vec<u8> = (0..300_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
-        let kernel = image.open();
-        let dir = call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755 }).expect("mkdir");
-        write_file(&kernel, dir.node, "file", &data);
+        let kernel = Arc::new(image.open());
+        Tree::new(&Direct::new(kernel.clone())).make();
         kernel.unmount().expect("it unmounts");
         image.must_be_clean();
-        let kernel = image.open();
-        let dir = call(&kernel, Lookup { dir: Node::ROOT, name: name("dir") }).expect("lookup");
-        assert!(read_file(&kernel, dir.node, "file") == data, "{}", kind.name);
-        assert_eq!(names(&kernel, dir.node), ["file"], "{}", kind.name);
+        println!("{}: as it was written", kind.name);
+        let kernel = Arc::new(image.open());
+        Tree::new(&Direct::new(kernel.clone())).must_be_there();
+        kernel.unmount().expect("it unmounts");
     }
 }
 
@@ -75,7 +55,8 @@ fn new_files_are_those_of_who_asked() {
 
 #[test]
 fn looking_at_an_image_does_not_change_it() {
-    for kind in KINDS.iter().filter_map(|row| kind(row.name)) {
+    // XFS writes a record into its log when it is unmounted, whatever was done with it.
+    for kind in WRITTEN.iter().filter(|row| row.name != "xfs").filter_map(|row| kind(row.name)) {
         let image = Image::new(kind);
         let before = content(&image.path());
         let kernel = image.open();
@@ -110,7 +91,7 @@ fn two_writers_of_one_image_are_refused() {
 fn a_damaged_image_is_an_error_that_says_why() {
     let Some(kind) = kind("ext4") else { return };
     let image = Image::new(kind);
-    let mut bytes = content(&image.path());
+    let mut bytes = std::fs::read(image.path()).expect("a file");
     // The group descriptors.
     bytes[4096..8192].fill(0xa5);
     std::fs::write(image.path(), bytes).expect("a write");

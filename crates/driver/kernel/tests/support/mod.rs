@@ -2,9 +2,15 @@
 //! Images to test with, made by the host's tools.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+mod tree;
+
+use outrigger_conformance::sample;
 use outrigger_driver_kernel::{Kernel, Options, program};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+#[allow(unused_imports, reason = "each test program uses its own part")]
+pub use tree::Tree;
 
 /// An image in a directory of its own.
 pub struct Image {
@@ -12,39 +18,81 @@ pub struct Image {
     kind: &'static Kind,
 }
 
-/// How images of a type are made and checked.
+/// How images of a type are made and checked. In commands, `IMAGE` stands for the image and `TREE` for a directory
+/// with the sample tree.
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// The command that formats.
-    pub mkfs: &'static [&'static str],
-    /// The command that checks, without changing anything.
-    pub fsck: &'static [&'static str],
-    /// The size of an image, in MiB.
+    /// The command that makes one.
+    pub make: &'static [&'static str],
+    /// The command that checks one without changing anything; empty where there is none.
+    pub check: &'static [&'static str],
+    /// The size of an image, in MiB; 0 where the command decides.
     pub size: u64,
+    /// The type to ask for, where an image is of two.
+    pub asked: Option<&'static str>,
+}
+
+/// A type that is written: formatted, and checked afterwards.
+const fn written(
+    name: &'static str,
+    size: u64,
+    make: &'static [&'static str],
+    check: &'static [&'static str],
+) -> Kind {
+    Kind { name, make, check, size, asked: None }
+}
+
+/// A type that is made of a directory.
+const fn made(name: &'static str, make: &'static [&'static str]) -> Kind {
+    Kind { name, make, check: &[], size: 0, asked: None }
 }
 
 /// The types that can be written.
-pub const KINDS: &[Kind] = &[
+pub const WRITTEN: &[Kind] = &[
+    // Room for what the suite asks for: long targets of links, many large attributes, files of 4 TiB.
+    written(
+        "ext4",
+        64,
+        &["mkfs.ext4", "-q", "-b", "4096", "-O", "ea_inode", "IMAGE"],
+        &["e2fsck", "-fn", "IMAGE"],
+    ),
+    written("ext3", 32, &["mkfs.ext3", "-q", "IMAGE"], &["e2fsck", "-fn", "IMAGE"]),
+    written("ext2", 32, &["mkfs.ext2", "-q", "IMAGE"], &["e2fsck", "-fn", "IMAGE"]),
+    written("xfs", 320, &["mkfs.xfs", "-q", "IMAGE"], &["xfs_repair", "-n", "-f", "IMAGE"]),
+    written("btrfs", 128, &["mkfs.btrfs", "-q", "IMAGE"], &["btrfs", "check", "--readonly", "IMAGE"]),
+    written("f2fs", 64, &["mkfs.f2fs", "-q", "IMAGE"], &["fsck.f2fs", "--dry-run", "IMAGE"]),
+    written("nilfs2", 160, &["mkfs.nilfs2", "-q", "IMAGE"], &[]),
+    written("jfs", 32, &["mkfs.jfs", "-q", "IMAGE"], &["fsck.jfs", "-n", "IMAGE"]),
+    written("ntfs", 32, &["mkfs.ntfs", "-q", "-F", "-f", "IMAGE"], &["ntfsfix", "-n", "IMAGE"]),
+    written("exfat", 32, &["mkfs.exfat", "IMAGE"], &["fsck.exfat", "-n", "IMAGE"]),
+    written("vfat", 32, &["mkfs.vfat", "IMAGE"], &["fsck.vfat", "-n", "IMAGE"]),
+    written("udf", 32, &["mkudffs", "--utf8", "IMAGE"], &["udfinfo", "--utf8", "IMAGE"]),
+    written("minix", 16, &["mkfs.minix", "-3", "IMAGE"], &["fsck.minix", "-f", "IMAGE"]),
+    written("hfs", 16, &["hformat", "IMAGE"], &[]),
+];
+
+/// The types that are made of a directory.
+pub const MADE: &[Kind] = &[
+    made("squashfs", &["mksquashfs", "TREE", "IMAGE", "-quiet", "-no-progress", "-noappend"]),
+    made("erofs", &["mkfs.erofs", "-zlz4", "IMAGE", "TREE"]),
+    made("iso9660", &["genisoimage", "-quiet", "-R", "-cache-inodes", "-o", "IMAGE", "TREE"]),
     Kind {
-        name: "ext4",
-        // Room for what the suite asks for: long targets of links, many large attributes, files of 4 TiB.
-        mkfs: &["mkfs.ext4", "-q", "-b", "4096", "-O", "ea_inode"],
-        fsck: &["e2fsck", "-fn"],
-        size: 64,
+        asked: Some("hfsplus"),
+        ..made("hfsplus", &["xorriso", "-as", "mkisofs", "-hfsplus", "-o", "IMAGE", "TREE"])
     },
-    Kind { name: "ext2", mkfs: &["mkfs.ext2", "-q"], fsck: &["e2fsck", "-fn"], size: 32 },
-    Kind { name: "vfat", mkfs: &["mkfs.vfat"], fsck: &["fsck.vfat", "-n"], size: 32 },
+    made("romfs", &["genromfs", "-d", "TREE", "-f", "IMAGE"]),
+    made("cramfs", &["mkfs.cramfs", "TREE", "IMAGE"]),
+    made("ufs", &["makefs", "-t", "ffs", "-s", "4m", "-o", "version=1", "IMAGE", "TREE"]),
 ];
 
 /// The type with this name, if everything it needs is here; else says what is missing.
 pub fn kind(name: &str) -> Option<&'static Kind> {
-    let kind = KINDS.iter().find(|kind| kind.name == name).expect("a type of the table");
+    let kind = WRITTEN.iter().chain(MADE).find(|kind| kind.name == name).expect("a type of the tables");
+    let tools = [kind.make, kind.check].into_iter().filter_map(|words| words.first());
     let missing = match program() {
         None => Some("outrigger-kernel: make kernel"),
-        Some(_) => [kind.mkfs[0], kind.fsck[0]]
-            .into_iter()
-            .find(|tool| command(tool).arg("--help").output().is_err()),
+        Some(_) => tools.copied().find(|tool| command(tool).arg("--help").output().is_err()),
     };
     match missing {
         None => Some(kind),
@@ -67,9 +115,14 @@ impl Image {
     /// A new one.
     pub fn new(kind: &'static Kind) -> Self {
         let image = Image { dir: tempfile::tempdir().expect("a directory"), kind };
-        let file = std::fs::File::create(image.path()).expect("a file");
-        file.set_len(kind.size << 20).expect("a size");
-        image.run(kind.mkfs, "mkfs");
+        if kind.size > 0 {
+            let file = std::fs::File::create(image.path()).expect("a file");
+            file.set_len(kind.size << 20).expect("a size");
+        } else {
+            std::fs::create_dir(image.tree()).expect("a directory");
+            sample::build(&image.tree()).expect("the sample");
+        }
+        image.run(kind.make, "making it");
         image
     }
 
@@ -78,24 +131,55 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// Opens it.
-    pub fn open(&self) -> Kernel {
-        Kernel::start(&self.path(), &Options::default()).expect("the image opens")
+    fn tree(&self) -> PathBuf {
+        self.dir.path().join("tree")
     }
 
-    /// The host's tool finds nothing wrong with it.
+    /// The name of its type.
+    pub fn name(&self) -> &'static str {
+        self.kind.name
+    }
+
+    /// Opens it.
+    pub fn open(&self) -> Kernel {
+        let kind = self.kind.asked.map(str::to_owned);
+        let options = Options {
+            kind,
+            read_only: self.kind.check.is_empty() && self.kind.size == 0,
+            ..Options::default()
+        };
+        Kernel::start(&self.path(), &options)
+            .unwrap_or_else(|error| panic!("the image of type {} opens: {error}", self.kind.name))
+    }
+
+    /// The host's tool, if there is one, finds nothing wrong with it.
     pub fn must_be_clean(&self) {
-        self.run(self.kind.fsck, "fsck");
+        if !self.kind.check.is_empty() {
+            self.run(self.kind.check, "checking it");
+        }
     }
 
     fn run(&self, words: &[&str], what: &str) {
-        let output = command(words[0]).args(&words[1..]).arg(self.path()).output().expect(what);
+        let place = |word: &str| match word {
+            "IMAGE" => self.path().into_os_string(),
+            "TREE" => self.tree().into_os_string(),
+            word => word.into(),
+        };
+        let output = command(words[0]).args(words[1..].iter().map(|word| place(word))).output().expect(what);
         let text = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{what} of {}: {}", self.kind.name, String::from_utf8_lossy(&text));
+        assert!(output.status.success(), "{}: {what}: {}", self.kind.name, String::from_utf8_lossy(&text));
     }
 }
 
-/// The content of a file, to see whether it changes.
-pub fn content(path: &Path) -> Vec<u8> {
-    std::fs::read(path).expect("a file that can be read")
+/// A hash of a file's content, to see whether it changes.
+pub fn content(path: &Path) -> u64 {
+    use std::hash::Hasher;
+    let mut file = std::fs::File::open(path).expect("a file that can be read");
+    let (mut hasher, mut buffer) = (std::hash::DefaultHasher::new(), vec![0; 1 << 20]);
+    loop {
+        match std::io::Read::read(&mut file, &mut buffer).expect("a file that can be read") {
+            0 => return hasher.finish(),
+            count => hasher.write(&buffer[..count]),
+        }
+    }
 }
