@@ -10,8 +10,10 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
 const PORTION: usize = 16 << 10;
@@ -25,7 +27,18 @@ pub(crate) struct Connection {
     socket: UnixStream,
     asked: Mutex<Asked>,
     lost: OnceLock<Error>,
-    reader: Mutex<Option<JoinHandle<()>>>,
+    reader: Mutex<Option<Reader>>,
+    patience: Duration,
+}
+
+/// How long mounting and unmounting may take, if nothing else is said. The memory of the kernel code bounds what is left
+/// to be written.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The thread that reads replies. The channel closes when it ends.
+struct Reader {
+    thread: JoinHandle<()>,
+    ended: mpsc::Receiver<()>,
 }
 
 /// Who waits for what.
@@ -66,7 +79,13 @@ impl Connection {
     ///
     /// # Errors
     /// What it says about the image, or how it ended.
-    pub(crate) fn open(worker: Worker, mut socket: UnixStream) -> Result<Arc<Self>> {
+    pub(crate) fn open(
+        worker: Worker,
+        mut socket: UnixStream,
+        patience: Option<Duration>,
+    ) -> Result<Arc<Self>> {
+        let patience = patience.unwrap_or(PATIENCE);
+        socket.set_read_timeout(Some(patience))?;
         let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new() };
         match greet(&mut socket, &mut input) {
             Ok(Reply::Error(error)) => {
@@ -76,19 +95,33 @@ impl Connection {
                 return Err(explained(error, &words));
             }
             Ok(_) => {}
+            Err(error) if matches!(error.errno, Errno::EAGAIN) => {
+                worker.kill();
+                drop(worker.wait());
+                let words = worker.last_words();
+                let seconds = patience.as_secs();
+                return Err(Errno::ETIMEDOUT.because(format!(
+                    "the kernel code did not mount it within {seconds} s (patience=){words}"
+                )));
+            }
             Err(error) => {
                 drop((socket, input));
                 let why = worker.wait().unwrap_or_else(|| error.to_string());
                 return Err(Errno::EIO.because(why));
             }
         }
-        let asked = Mutex::default();
+        socket.set_read_timeout(None)?;
+        let (asked, reader) = (Mutex::default(), Mutex::default());
         let connection =
-            Arc::new(Connection { worker, socket, asked, lost: OnceLock::new(), reader: Mutex::default() });
+            Arc::new(Connection { worker, socket, asked, lost: OnceLock::new(), reader, patience });
         let shared = Arc::clone(&connection);
-        let reader =
-            std::thread::Builder::new().name("outrigger-kernel".into()).spawn(move || shared.read(input))?;
-        *locked(&connection.reader) = Some(reader);
+        let (alive, ended) = mpsc::channel();
+        let read = move || {
+            shared.read(input);
+            drop(alive);
+        };
+        let thread = std::thread::Builder::new().name("outrigger-kernel".into()).spawn(read)?;
+        *locked(&connection.reader) = Some(Reader { thread, ended });
         Ok(connection)
     }
 
@@ -149,17 +182,22 @@ impl Connection {
         drop(self.socket.shutdown(Shutdown::Both));
     }
 
-    /// Hangs up, and waits until the worker has unmounted the image.
+    /// Hangs up, and waits until the worker has unmounted the image; kills it when that takes too long.
     ///
     /// # Errors
     /// `EIO` when it did not end well, with the reason.
     pub(crate) fn end(&self) -> Result<()> {
         // It may have hung up first.
         drop(self.socket.shutdown(Shutdown::Write));
-        if let Some(reader) = locked(&self.reader).take() {
-            drop(reader.join());
+        let mut late = "";
+        if let Some(Reader { thread, ended }) = locked(&self.reader).take() {
+            if ended.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
+                self.worker.kill();
+                late = "unmounting took too long (patience=): ";
+            }
+            drop(thread.join());
         }
-        match self.worker.wait() {
+        match self.worker.wait().map(|why| format!("{late}{why}")) {
             Some(why) => Err(Errno::EIO.because(why)),
             None => Ok(()),
         }

@@ -10,7 +10,8 @@
 //! # What it can do
 //!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
-//! change comes, so looking at an image does not change it (but a journal that has to be replayed is). Options this
+//! change comes, so looking at an image does not change it (but a journal that has to be replayed is, and XFS
+//! notes in its log that it was unmounted). Options this
 //! driver does not know are the file system's own, as mount(8) takes them.
 //!
 //! # What it cannot
@@ -19,6 +20,8 @@
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.
 //! * One user at a time: the image is locked (flock(2)), shared by those who only read.
 //! * Changes are on the medium after `FSync`, `SyncFs` or when the driver is dropped, which unmounts; as in the kernel.
+//! * A worker that never answers is killed while it mounts or unmounts (`patience=`); requests end when their caller has
+//!   waited long enough.
 //! * x86-64 hosts only.
 #![forbid(unsafe_code)]
 
@@ -74,7 +77,7 @@ impl Kernel {
         };
         let writable = writable && kind.writable;
         let (worker, socket) = Worker::start(&image, kind, writable, options)?;
-        let connection = Connection::open(worker, socket)?;
+        let connection = Connection::open(worker, socket, options.patience)?;
         let abilities = Abilities {
             class: DriverClass::Block,
             read_only: !writable,

@@ -2,6 +2,7 @@
 //! The options of a disk image.
 
 use outrigger_core::{Errno, Error, Result};
+use std::time::Duration;
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +13,9 @@ pub struct Options {
     pub kind: Option<String>,
     /// `memory=BYTES`: how much memory the kernel code has, page cache included.
     pub memory: Option<u64>,
+    /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
+    /// minutes if not given.
+    pub patience: Option<Duration>,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
 }
@@ -30,6 +34,7 @@ impl Options {
                 self.memory =
                     Some(bytes(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
             }
+            "patience" => self.patience = Some(seconds(value)?),
             _ if value.is_empty() => self.passed.push(key.to_owned()),
             _ => self.passed.push(format!("{key}={value}")),
         }
@@ -42,6 +47,14 @@ const LEAST: u64 = 16 << 20;
 
 fn refused(value: &str) -> Error {
     Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 16M"))
+}
+
+/// A number of seconds, and at least one.
+fn seconds(text: &str) -> Result<Duration> {
+    let seconds = text.parse().ok().filter(|&seconds| seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        Errno::EINVAL.because(format!("option patience cannot be \"{text}\": a number of seconds"))
+    })
 }
 
 /// A size with K, M or G behind it.
@@ -62,14 +75,32 @@ mod tests {
     #[test]
     fn what_is_not_ours_is_the_file_systems() {
         let mut options = Options::default();
-        for (key, value) in
-            [("ro", ""), ("memory", "64M"), ("noatime", ""), ("commit", "5"), ("type", "ext4")]
-        {
+        for (key, value) in [
+            ("ro", ""),
+            ("memory", "64M"),
+            ("noatime", ""),
+            ("commit", "5"),
+            ("type", "ext4"),
+            ("patience", "9"),
+        ] {
             options.set(key, value).expect("an option");
         }
         let passed = ["noatime", "commit=5"].map(str::to_owned).to_vec();
-        let expected = Options { read_only: true, kind: Some("ext4".into()), memory: Some(64 << 20), passed };
+        let expected = Options {
+            read_only: true,
+            kind: Some("ext4".into()),
+            memory: Some(64 << 20),
+            patience: Some(Duration::from_secs(9)),
+            passed,
+        };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn patience_is_a_number_of_seconds() {
+        for (value, fits) in [("1", true), ("600", true), ("0", false), ("-1", false), ("", false)] {
+            assert_eq!(Options::default().set("patience", value).is_ok(), fits, "{value}");
+        }
     }
 
     #[test]

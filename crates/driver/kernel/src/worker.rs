@@ -79,6 +79,12 @@ impl Worker {
         Ok((Worker { child: Mutex::new(child), log }, ours))
     }
 
+    /// Ends the process at once.
+    pub(crate) fn kill(&self) {
+        // It may have ended by itself.
+        drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).kill());
+    }
+
     /// Waits for the end of the process. Says why it came, unless all is well.
     pub(crate) fn wait(&self) -> Option<String> {
         let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
