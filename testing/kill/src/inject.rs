@@ -73,14 +73,17 @@ const REQUEST: usize = 40;
 const REPLY: usize = 16;
 
 /// Traces the process, calls `ready`, and kills it as soon as the moment has come. Returns when it has ended, or when `over`
-/// says that the moment will not come.
+/// says that the moment will not come. One that has just ended is not hunted.
 ///
 /// # Errors
-/// When the process cannot be traced, for instance because it has just ended.
+/// When the process cannot be traced.
 pub fn hunt(aim: Aim<'_>, over: &AtomicBool, ready: impl FnOnce()) -> Result<Caught> {
     let process = Pid::from_raw(aim.process.as_raw_nonzero().get());
     let mut hunt = Hunt { aim, process, stage: Stage::Waiting, caught: Caught::default(), until: None };
-    hunt.attach()?;
+    match hunt.attach() {
+        Err(error) if error.downcast_ref() == Some(&Errno::ESRCH) => return Ok(hunt.caught),
+        result => result?,
+    }
     ready();
     let mut idle = 0;
     let any = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
@@ -237,23 +240,24 @@ impl Hunt<'_> {
         self.resume(thread, None)
     }
 
-    /// After an instruction of the thread that serves. Only where they are counted it is looked for the reply.
+    /// After an instruction of the thread that serves. One that is still followed by steps when this thread ends dies of
+    /// the last of them, so the reply ends it always.
     fn at_step(&mut self, thread: Pid) -> Result<()> {
         let Stage::Served(_, unique, steps) = self.stage else { return self.resume(thread, None) };
         self.stage = Stage::Served(thread, unique, steps + 1);
-        match self.aim.moment {
-            Moment::Step(_, Some(wanted)) if wanted == steps + 1 => self.fire(thread, Call::of(thread)?),
-            Moment::Step(_, None) => {
-                let call = Call::of(thread)?;
-                // The number of a call that is about to begin is where its result will be.
-                if call.is_next(thread) && call.replies(call.result, thread, unique) {
-                    self.caught.steps = Some(steps + 1);
-                    self.stage = Stage::Answered(thread);
-                }
-                self.resume(thread, None)
-            }
-            _ => self.resume(thread, None),
+        // One that was killed by others can be asked nothing.
+        let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
+        let Moment::Step(_, wanted) = self.aim.moment else { return self.resume(thread, None) };
+        // The number of a call that is about to begin is where its result will be.
+        let replies = call.is_next(thread) && call.replies(call.result, thread, unique);
+        if wanted == Some(steps + 1) || (replies && wanted.is_some()) {
+            return self.fire(thread, call);
         }
+        if replies {
+            self.caught.steps = Some(steps + 1);
+            self.stage = Stage::Answered(thread);
+        }
+        self.resume(thread, None)
     }
 
     fn is_meant(&self, header: &[u8; REQUEST]) -> bool {
