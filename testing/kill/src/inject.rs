@@ -240,8 +240,8 @@ impl Hunt<'_> {
         self.resume(thread, None)
     }
 
-    /// After an instruction of the thread that serves. One that is still followed by steps when this thread ends dies of
-    /// the last of them, so the reply ends it always.
+    /// After an instruction of the thread that serves. A request with fewer steps than wanted dies before its reply: left
+    /// to itself the thread would be stepped through all that it does later.
     fn at_step(&mut self, thread: Pid) -> Result<()> {
         let Stage::Served(_, unique, steps) = self.stage else { return self.resume(thread, None) };
         self.stage = Stage::Served(thread, unique, steps + 1);

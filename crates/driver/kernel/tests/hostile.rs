@@ -120,18 +120,6 @@ fn a_file_larger_than_the_memory_is_written_and_read() {
     }
 }
 
-/// A sequence of numbers that a seed decides (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
 /// The blocks of an image that are not empty.
 struct Blocks {
     size: u64,
@@ -154,23 +142,23 @@ impl Blocks {
     /// what leads to everything else.
     fn write_damaged(&self, path: &Path, seed: u64) {
         use std::os::unix::fs::FileExt;
-        let mut numbers = Numbers(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         let file = std::fs::File::create(path).expect("a file");
         file.set_len(self.size).expect("a size");
         for (offset, block) in &self.blocks {
             file.write_all_at(block, *offset).expect("a write");
         }
-        for _ in 0..=numbers.below(4) {
-            let count = self.blocks.len() as u64;
-            let most = if numbers.below(2) == 0 { count.min(8) } else { count };
-            let (offset, block) = &self.blocks[numbers.below(most) as usize];
+        for _ in 0..random.u8(1..=4) {
+            let count = self.blocks.len();
+            let most = if random.bool() { count.min(8) } else { count };
+            let (offset, block) = &self.blocks[random.usize(..most)];
             let mut block = block.clone();
             let used: Vec<usize> = (0..block.len()).filter(|&at| block[at] != 0).collect();
-            match numbers.below(8) {
-                0 => block.fill(numbers.below(256) as u8),
+            match random.u8(..8) {
+                0 => block.fill(random.u8(..)),
                 _ => {
-                    for _ in 0..=numbers.below(8) {
-                        block[used[numbers.below(used.len() as u64) as usize]] ^= 1 << numbers.below(8);
+                    for _ in 0..random.u8(1..=8) {
+                        block[used[random.usize(..used.len())]] ^= 1 << random.u8(..8);
                     }
                 }
             }

@@ -21,7 +21,8 @@
 //! are next used, listings go on by name, locks are taken again, and writes that were acknowledged since the last FLUSH
 //! or FSYNC are repeated. A request without a reply is repeated too: what the program may have done of it is judged by
 //! the tree. A request that was in flight at three deaths, without anything being answered after it was sent, fails with
-//! `EIO`; starts that fail pause longer and longer, and after five of them requests fail at once for a while.
+//! `EIO`, unless somebody else killed the program (SIGKILL); starts that fail pause longer and longer, and after five of
+//! them requests fail at once for a while.
 //!
 //! # Limits
 //!

@@ -125,7 +125,7 @@ impl Shared {
                 return Reply::Error(error);
             }
             if let Err(error) = trial.lost(&lost, life.was_killed()) {
-                self.give_up(&request, life, &error);
+                self.give_up(&request, &error);
                 return Reply::Error(error);
             }
             drop(alone);
@@ -141,8 +141,8 @@ impl Shared {
         reply.error().is_none_or(|error| !matches!(error.errno, Errno::EOPNOTSUPP | Errno::ETIMEDOUT))
     }
 
-    /// Tells people of a request that is refused since programs die of it, the last of them `life`.
-    fn give_up(self: &Arc<Self>, request: &Request, life: Arc<Life>, error: &Error) {
+    /// Tells people of a request that is refused since programs die of it.
+    fn give_up(self: &Arc<Self>, request: &Request, error: &Error) {
         let mut request = request.clone();
         let node = outrigger_core::paths::subjects(&mut request).first().map_or(Node::ROOT, |one| one.node);
         let path = self.path(node);
@@ -150,10 +150,7 @@ impl Shared {
         let mut shown = format!("{} {path}: {request:?}", request.op().name());
         shown.truncate(shown.floor_char_boundary(SHOWN));
         let (this, error) = (Arc::clone(self), error.to_string());
-        self.runtime.spawn_blocking(Box::new(move || {
-            this.bury(&life);
-            this.report(Some(shown), error);
-        }));
+        self.runtime.spawn_blocking(Box::new(move || this.report(Some(shown), error)));
     }
 
     /// Tells people; see [`Chronicle::report`].

@@ -21,7 +21,8 @@ use outrigger_proto_fuse::{EntryOut, Opcode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A request in flight at so many deaths, without anything being answered after it was sent, is what kills.
+/// A request in flight at so many deaths, without anything being answered after it was sent, is what kills. Programs that
+/// somebody else killed do not count.
 const MOST_STRIKES: u32 = 3;
 /// From so many on it is tried alone, to spare those that were in flight beside the guilty one.
 const SUSPICIOUS: u32 = 2;
