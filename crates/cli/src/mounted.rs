@@ -394,6 +394,7 @@ impl Controlled for Mounted {
     }
 
     fn flush(&self) {
+        self.tree.caches.iter().for_each(outrigger_layer_cache::Control::flush);
         self.session.invalidate_all();
     }
 

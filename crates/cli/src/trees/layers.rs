@@ -3,6 +3,7 @@
 
 use crate::status::Failure;
 use outrigger_core::{Keep, Service, Stack};
+use outrigger_layer_cache::{Cache, Control, Options as CacheOptions};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_readonly::ReadOnly;
@@ -17,6 +18,8 @@ pub struct Layered {
     pub service: Arc<dyn Service>,
     /// The names of the layers, from the driver up.
     pub names: Vec<&'static str>,
+    /// What remembers things, among the layers.
+    pub caches: Vec<Control>,
 }
 
 /// Puts the layers named in `specs` on `service`, the first nearest to the driver.
@@ -29,7 +32,7 @@ pub fn stack(
     runtime: &Arc<Threads>,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Layered, Failure> {
-    let mut stack = Stack::new(service);
+    let (mut stack, mut caches) = (Stack::new(service), Vec::new());
     for spec in specs {
         let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
         if matches!(name, "readonly" | "simulate") && spec.contains('=') {
@@ -38,6 +41,11 @@ pub fn stack(
         let pushed = match name {
             "readonly" => stack.push(ReadOnly),
             "simulate" => stack.push(Simulate::new()),
+            "cache" => {
+                let cache = Cache::new(&cache_options(argument)?, runtime.clone());
+                caches.push(cache.control());
+                stack.push(cache)
+            }
             "deadline" => stack.push(Deadline::new(seconds(argument)?, runtime.clone())),
             "fault" => {
                 let fault = Fault::parse(argument, runtime.clone());
@@ -48,13 +56,28 @@ pub fn stack(
                 })
             }
             _ => {
-                let known = "readonly, simulate, deadline=SECONDS, fault=RULES";
+                let known = "cache=OPTIONS, readonly, simulate, deadline=SECONDS, fault=RULES";
                 return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
             }
         };
         stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
     }
-    Ok(Layered { names: stack.names(), service: stack.service() })
+    Ok(Layered { names: stack.names(), service: stack.service(), caches })
+}
+
+/// Reads `20` or `cache=20,cache:/build=always`.
+fn cache_options(list: &str) -> Result<CacheOptions, Failure> {
+    let mut options = CacheOptions::default();
+    for item in list.split(',').filter(|item| !item.is_empty()) {
+        let (key, value) = item.split_once('=').unwrap_or(("cache", item));
+        options.set(key, value).map_err(|error| {
+            Failure::serious(format!(
+                "--layer cache={list}: {}",
+                error.reason.as_deref().unwrap_or("bad option")
+            ))
+        })?;
+    }
+    Ok(options)
 }
 
 fn seconds(argument: &str) -> Result<Duration, Failure> {

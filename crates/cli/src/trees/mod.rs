@@ -13,12 +13,14 @@ pub use program::{named as program, replacement};
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
+use layers::Layered;
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
 use outrigger_driver_null::Null;
+use outrigger_layer_cache::Control;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -33,6 +35,8 @@ pub struct Tree {
     pub service: Arc<dyn Service>,
     /// The names of its layers, from the driver up.
     pub layers: Vec<&'static str>,
+    /// What remembers things, among its layers.
+    pub caches: Vec<Control>,
     /// Its driver, when that is a FUSE program.
     pub program: Option<Arc<LibFuse>>,
     /// The reference that keeps the root of a subtree alive.
@@ -40,13 +44,18 @@ pub struct Tree {
 }
 
 impl Tree {
+    fn new(layered: Layered, program: Option<Arc<LibFuse>>, root: Option<Inode>) -> Self {
+        let Layered { service, names, caches } = layered;
+        Tree { service, layers: names, caches, program, _root: root }
+    }
+
     /// The tree of a program, with the layers the user asked for.
     ///
     /// # Errors
     /// A sentence naming the layer that cannot be there.
     pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
         let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None)?;
-        Ok(Tree { service: layered.service, layers: layered.names, program: Some(program), _root: None })
+        Ok(Tree::new(layered, Some(program), None))
     }
 }
 
@@ -204,7 +213,7 @@ pub fn mountable(
         None => below(context, location, &options, keep)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
-    Ok(Tree { service: layered.service, layers: layered.names, program: None, _root: root })
+    Ok(Tree::new(layered, None, root))
 }
 
 /// Nodes of an archive are places in it, so whoever goes on with a mount must have the very file it was made of: size

@@ -176,7 +176,7 @@ impl Layer for Journal {
 }
 
 /// Every other layer: what they do to a request happens at most once as well.
-const ABOVE: &[&str] = &["deadline", "fault", "readonly", "simulate", "subtree", "trace"];
+const ABOVE: &[&str] = &["cache", "deadline", "fault", "readonly", "simulate", "subtree", "trace"];
 
 /// Whether waiting is what the request is about.
 fn is_patient(request: &Request) -> bool {

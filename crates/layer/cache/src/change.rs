@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of our own: each one alters exactly what is known of what it changes.
+
+use crate::contents::Changed;
+use crate::inner::Inner;
+use crate::moment::{Moment, after, ttl};
+use crate::names::{File, What};
+use crate::record::lock;
+use crate::table::Table;
+use crate::underway::{Begun, Ended, Place};
+use outrigger_core::ops::{Link, OpenFlags, Rename, RenameFlags};
+use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::reply::{Entry, Ttl};
+use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request};
+use std::sync::Arc;
+
+/// A change under way: what it concerns is not believed meanwhile.
+struct Underway<'a> {
+    inner: &'a Inner,
+    subjects: Vec<Subject>,
+    effect: Effect,
+    contents: Option<Changed>,
+    /// `None` once it has ended.
+    begun: Option<Begun>,
+}
+
+/// What a name led to when a change set out.
+#[derive(Clone, Copy)]
+struct Led {
+    /// As far as that was believed: with others about, what was known once is not enough.
+    to: What,
+    /// As far as that was ever known.
+    perhaps: What,
+}
+
+/// What a change does to names and files, apart from what its reply tells.
+enum Effect {
+    /// Attributes of the nodes it mentions.
+    Attributes,
+    /// A file appears under a name.
+    Appears(Place),
+    /// An existing file appears under a name.
+    Links(Link),
+    /// A file, or a directory, disappears from a name, which led there.
+    Disappears(Place, bool, Led),
+    /// A file goes from one name to another; where both led.
+    Moves(Rename, Led, Led),
+    /// Nothing that is known here.
+    Nothing,
+}
+
+impl Effect {
+    fn of(request: &Request, table: &mut Table, now: Moment) -> Self {
+        match request {
+            Request::MkNod(op) => Effect::Appears((op.dir, op.name.clone())),
+            Request::MkDir(op) => Effect::Appears((op.dir, op.name.clone())),
+            Request::SymLink(op) => Effect::Appears((op.dir, op.name.clone())),
+            Request::Create(op) => Effect::Appears((op.dir, op.name.clone())),
+            Request::Link(op) => Effect::Links(op.clone()),
+            Request::Unlink(op) => {
+                Effect::Disappears((op.dir, op.name.clone()), false, Led::by(table, op.dir, &op.name, now))
+            }
+            Request::RmDir(op) => {
+                Effect::Disappears((op.dir, op.name.clone()), true, Led::by(table, op.dir, &op.name, now))
+            }
+            Request::Rename(op) => {
+                let from = Led::by(table, op.dir, &op.name, now);
+                Effect::Moves(op.clone(), from, Led::by(table, op.to_dir, &op.to_name, now))
+            }
+            Request::SetLock(_) => Effect::Nothing,
+            Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => Effect::Nothing,
+            _ => Effect::Attributes,
+        }
+    }
+}
+
+impl Led {
+    fn by(table: &mut Table, dir: Node, name: &Name, now: Moment) -> Self {
+        let Some(names) = table.names_of(dir) else {
+            return Led { to: What::Unknown, perhaps: What::Unknown };
+        };
+        let names = lock(&names);
+        Led { to: names.find(name, now).0, perhaps: names.last_known(name) }
+    }
+
+    fn nodes(self) -> impl Iterator<Item = Node> {
+        [self.to, self.perhaps].into_iter().filter_map(|what| match what {
+            What::File(file) => Some(file.node),
+            _ => None,
+        })
+    }
+}
+
+/// What is uncertain after a change that failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// Nothing: it was not made, for a reason that says nothing about what is known.
+    Nothing,
+    /// It was not made, but the names are not what was believed.
+    Names,
+    /// Perhaps it was made.
+    All,
+}
+
+impl Doubt {
+    fn after(error: &Error) -> Self {
+        const REFUSED: &[Errno] = &[
+            Errno::EPERM,
+            Errno::EACCES,
+            Errno::EINVAL,
+            Errno::ENOSPC,
+            Errno::EDQUOT,
+            Errno::EROFS,
+            Errno::EMLINK,
+            Errno::ENAMETOOLONG,
+            Errno::ENOSYS,
+            Errno::EOPNOTSUPP,
+            Errno::ENODATA,
+            Errno::EXDEV,
+            Errno::EFBIG,
+            Errno::EBADF,
+            Errno::EAGAIN,
+            Errno::EINTR,
+            Errno::ERANGE,
+            Errno::E2BIG,
+            Errno::ENOTTY,
+        ];
+        const OTHERWISE: &[Errno] =
+            &[Errno::ENOENT, Errno::EEXIST, Errno::ENOTEMPTY, Errno::ENOTDIR, Errno::EISDIR, Errno::EBUSY];
+        match error.errno {
+            errno if REFUSED.contains(&errno) => Doubt::Nothing,
+            errno if OTHERWISE.contains(&errno) => Doubt::Names,
+            _ => Doubt::All,
+        }
+    }
+}
+
+impl Underway<'_> {
+    /// It has ended with this reply.
+    fn end(&mut self, reply: &mut Reply) {
+        self.inner.contents_changed(self.contents.take(), reply);
+        let Some(begun) = self.begun.take() else { return };
+        let mut table = lock(&self.inner.table);
+        let ended = table.end(begun);
+        let doubt = match &*reply {
+            _ if matches!(self.effect, Effect::Nothing) => Doubt::Nothing,
+            Reply::Error(error) => Doubt::after(error),
+            _ if ended.crossed => Doubt::All,
+            _ => return self.learn(&mut table, &ended, reply),
+        };
+        match reply {
+            Reply::Entry(entry) => must_be_asked(entry),
+            Reply::Created(created) => must_be_asked(&mut created.entry),
+            _ => {}
+        }
+        self.doubt(&mut table, doubt);
+    }
+
+    fn learn(&self, table: &mut Table, ended: &Ended, reply: &mut Reply) {
+        match &self.effect {
+            Effect::Nothing => {}
+            Effect::Attributes => self.learn_attributes(table, ended, reply),
+            Effect::Appears((dir, name)) => {
+                table.forget_attr(*dir);
+                match reply {
+                    Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
+                    Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
+                    _ => self.doubt(table, Doubt::All),
+                }
+            }
+            Effect::Links(op) => {
+                table.forget_attr(op.dir);
+                match reply {
+                    Reply::Entry(entry) => self.appears(table, ended, (op.dir, &op.name), entry),
+                    _ => self.doubt(table, Doubt::All),
+                }
+            }
+            Effect::Disappears((dir, name), is_dir, led) => {
+                table.forget_attr(*dir);
+                self.learn_name(table, *dir, name, What::Absent);
+                // If it was believed that there is no such name, that was wrong.
+                let to = if led.to == What::Absent { What::Unknown } else { led.to };
+                lost(table, Led { to, ..*led }, *is_dir);
+            }
+            Effect::Moves(op, from, over) => self.moves(table, op, *from, *over),
+        }
+    }
+
+    /// What was known of all it mentions may not be true any more.
+    fn doubt(&self, table: &mut Table, doubt: Doubt) {
+        if doubt == Doubt::Nothing {
+            return;
+        }
+        for Subject { node, names } in &self.subjects {
+            table.forget_attr(*node);
+            if let [name] = &names[..] {
+                self.learn_name(table, *node, name, What::Unknown);
+            }
+        }
+        if doubt == Doubt::All {
+            table.forget_parts();
+            match self.effect {
+                Effect::Disappears(.., led) => lost(table, Led { to: What::Unknown, ..led }, false),
+                Effect::Moves(_, _, over) => lost(table, Led { to: What::Unknown, ..over }, false),
+                _ => {}
+            }
+        }
+    }
+
+    fn learn_attributes(&self, table: &mut Table, ended: &Ended, reply: &mut Reply) {
+        for subject in &self.subjects {
+            table.forget_attr(subject.node);
+        }
+        match (reply, &self.subjects[..]) {
+            (Reply::Attrs(attrs), [subject]) => {
+                let until = table.learn_attr(subject.node, &attrs.attr, ended.asked(subject.node));
+                attrs.ttl = ttl(self.inner.now(), until);
+            }
+            // A file without a name.
+            (Reply::Created(created), _) => {
+                let Entry { node, generation, attr, .. } = &created.entry;
+                table.identify(*node, *generation);
+                table.learn_attr(*node, attr, ended.asked(*node));
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_name(&self, table: &mut Table, dir: Node, name: &Name, what: What) {
+        let now = self.inner.now();
+        let until = after(now, table.belief(dir).of_absence());
+        table.change_names(dir, |names| names.learn(name, what, (now, until)));
+    }
+
+    fn appears(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
+        let until = self.inner.learn_file(table, dir, name, entry, ended.asked(entry.node));
+        table.has_a_name(entry.node);
+        let Entry { node, generation, attr, .. } = &*entry;
+        let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
+        let now = self.inner.now();
+        table.change_names(dir, |names| names.learn(name, What::File(file), (now, until)));
+        entry.entry_ttl = ttl(now, until);
+    }
+
+    fn moves(&self, table: &mut Table, op: &Rename, from: Led, over: Led) {
+        let Rename { dir, name, to_dir, to_name, flags } = op;
+        for node in from.nodes().chain(over.nodes()) {
+            table.forget_attr(node);
+            table.touch_content(node);
+        }
+        table.forget_attr(*dir);
+        table.forget_attr(*to_dir);
+        table.forget_parts();
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.learn_name(table, *dir, name, over.to);
+            self.learn_name(table, *to_dir, to_name, from.to);
+            return;
+        }
+        let both_stay = match (from.to, over.to) {
+            (What::File(from), What::File(to)) => from.node == to.node,
+            // A file that has the new name already keeps both, and that name may be one that is not known here.
+            (What::File(file), What::Unknown) => table.has_several_names(file.node),
+            // It was there; so nothing is certain.
+            (What::Unknown | What::Absent, _) => true,
+            _ => false,
+        };
+        if both_stay {
+            self.learn_name(table, *dir, name, What::Unknown);
+            self.learn_name(table, *to_dir, to_name, What::Unknown);
+            lost(table, Led { to: What::Unknown, ..over }, false);
+            return;
+        }
+        let left = if flags.contains(RenameFlags::WHITEOUT) { What::Unknown } else { What::Absent };
+        self.learn_name(table, *dir, name, left);
+        self.learn_name(table, *to_dir, to_name, from.to);
+        lost(table, over, false);
+        if let What::File(file) = from.to {
+            table.make(file.node).parent = Some(*to_dir);
+        }
+    }
+}
+
+impl Drop for Underway<'_> {
+    /// Given up half-way: it may have been made or not.
+    fn drop(&mut self) {
+        if self.begun.is_some() {
+            self.end(&mut Reply::Error(Errno::EIO.into()));
+        }
+    }
+}
+
+impl Inner {
+    /// Makes a change, and learns from it.
+    pub(crate) fn change<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        Answer::later(self.make_change(cx, request))
+    }
+
+    /// Makes a change, and learns from it.
+    pub(crate) async fn make_change(self: &Arc<Self>, cx: &Cx, mut request: Request) -> Reply {
+        if let Err(error) = self.translate(cx, &mut request).await {
+            return Reply::Error(error);
+        }
+        let subjects = subjects(&mut request);
+        let mut underway = self.set_out(&request, subjects);
+        let mut reply = self.below().service.call(cx, request).await;
+        underway.end(&mut reply);
+        drop(underway);
+        self.settle(cx).await;
+        reply
+    }
+
+    fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> Underway<'_> {
+        let when = self.when();
+        let mut table = lock(&self.table);
+        let effect = Effect::of(request, &mut table, when.now);
+        let (mut nodes, mut places) = (Vec::with_capacity(4), Vec::new());
+        for Subject { node, names } in subjects.iter().filter(|_| !matches!(effect, Effect::Nothing)) {
+            nodes.push(*node);
+            if let [name] = &names[..] {
+                nodes.extend(Led::by(&mut table, *node, name, when.now).nodes());
+                places.push((*node, name.clone()));
+            }
+        }
+        nodes.retain(|&node| node != Node::default());
+        nodes.sort_unstable();
+        nodes.dedup();
+        let begun = Some(table.begin(nodes, places, when));
+        drop(table);
+        let contents = self.change_contents(request);
+        Underway { inner: self, subjects, effect, contents, begun }
+    }
+}
+
+/// Nothing that an entry tells is to be believed.
+fn must_be_asked(entry: &mut Entry) {
+    (entry.entry_ttl, entry.attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
+}
+
+/// A name leads no more to where it led.
+fn lost(table: &mut Table, led: Led, is_dir: bool) {
+    match (led.to, led.perhaps) {
+        (What::File(file), _) => table.lost_a_name(file.node, is_dir),
+        (What::Unknown, What::File(file)) => table.somebody_lost_a_name(Some(file.node)),
+        (What::Unknown, _) => table.somebody_lost_a_name(None),
+        (What::Absent, _) => {}
+    }
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What changes of our own do to content that is known.
+
+use crate::file::File;
+use crate::inner::Inner;
+use crate::record::lock;
+use bytes::Bytes;
+use outrigger_core::ops::{LockKind, OpenFlags, Write};
+use outrigger_core::{Node, Payload, Reply, Request};
+use std::sync::Arc;
+
+/// What a change does to the content of one file.
+enum Does {
+    /// Bytes are written at a place.
+    Writes(u64, Bytes),
+    /// Something else becomes of it.
+    Replaces,
+    /// It gets a time of modification.
+    Stamps,
+    /// Its names or attributes change.
+    Touches,
+    /// Nothing; but what others did before becomes visible.
+    Meets,
+}
+
+/// What a change does to content, and which.
+pub(crate) struct Changed {
+    node: Node,
+    does: Does,
+    /// How often the content had been changed when it set out.
+    changes: u64,
+}
+
+impl Inner {
+    /// What `request` does to content, which is marked before it sets out: what is read meanwhile may be old or new.
+    pub(crate) fn change_contents(&self, request: &Request) -> Option<Changed> {
+        let mut changed = self.content_change(request)?;
+        if let Some(file) = self.known_file(changed.node) {
+            let mut content = lock(&file.content);
+            match changed.does {
+                Does::Writes(..) => content.is_ours(),
+                Does::Replaces => content.changes += 1,
+                Does::Stamps => content.has_our_time(),
+                Does::Touches => content.is_touched(),
+                Does::Meets => {}
+            }
+            changed.changes = content.changes;
+        }
+        Some(changed)
+    }
+
+    fn content_change(&self, request: &Request) -> Option<Changed> {
+        let (node, does) = match request {
+            Request::Write(op) => (op.node, self.writes(op)),
+            Request::SetAttr(op) if op.attrs.size.is_some() => (op.node, Does::Replaces),
+            Request::SetAttr(op) if op.attrs.mtime.is_some() => (op.node, Does::Stamps),
+            Request::SetAttr(op) => (op.node, Does::Touches),
+            Request::SetXattr(op) => (op.node, Does::Touches),
+            Request::RemoveXattr(op) => (op.node, Does::Touches),
+            Request::Link(op) => (op.node, Does::Touches),
+            Request::Open(op) if op.flags.contains(OpenFlags::TRUNC) => (op.node, Does::Replaces),
+            Request::Fallocate(op) => (op.node, Does::Replaces),
+            Request::CopyRange(op) => (op.to_node, Does::Replaces),
+            Request::Ioctl(op) => (op.node, Does::Replaces),
+            Request::SetLock(op) if op.lock.kind != LockKind::Unlock => (op.node, Does::Meets),
+            _ => return None,
+        };
+        Some(Changed { node, does, changes: 0 })
+    }
+
+    /// A write to a place that is known in advance.
+    fn writes(&self, op: &Write) -> Does {
+        let flags = self.handles.file(op.node, op.handle).and_then(|open| open.flags);
+        let appends = flags.is_none_or(|flags| flags.contains(OpenFlags::APPEND)) && !op.cached;
+        match &op.data {
+            _ if appends => Does::Replaces,
+            Payload::File(_) => Does::Replaces,
+            data => data.clone().into_bytes().map_or(Does::Replaces, |bytes| Does::Writes(op.offset, bytes)),
+        }
+    }
+
+    fn known_file(&self, node: Node) -> Option<Arc<File>> {
+        lock(&self.table).known_file(node)
+    }
+
+    /// It was done, or not.
+    pub(crate) fn contents_changed(&self, changed: Option<Changed>, reply: &Reply) {
+        if let Reply::Created(created) = reply {
+            // It may have been there before, and emptied.
+            lock(&self.table).replace_content(created.entry.node);
+        }
+        let Some(Changed { node, does, changes }) = changed else { return };
+        match (does, reply) {
+            (Does::Writes(offset, bytes), Reply::Count(count)) => {
+                let Some(file) = self.known_file(node) else { return };
+                let written = bytes.slice(..bytes.len().min(count.0 as usize));
+                self.overlay(&file, offset, written, changes);
+            }
+            (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
+            (Does::Meets, Reply::Done(())) => self.meet_others(node),
+            (Does::Stamps | Does::Touches | Does::Meets, _) => {}
+        }
+    }
+
+    /// `bytes` were written at `offset`, by a change that set out after so many others.
+    fn overlay(&self, file: &File, offset: u64, bytes: Bytes, changes: u64) {
+        let mut content = lock(&file.content);
+        let end = offset + bytes.len() as u64;
+        content.size = content.size.map(|size| size.max(end));
+        content.any = true;
+        let mut pool = lock(&self.pool);
+        match content.changes == changes {
+            true => pool.insert(content.id, offset, bytes),
+            // Which of two writes at the same time came last is not known here.
+            false => pool.discard(content.id, offset, end),
+        }
+        content.changes += 1;
+    }
+
+    /// A lock was taken: what others did while they had it must be seen.
+    fn meet_others(&self, node: Node) {
+        lock(&self.table).changed_elsewhere(node);
+    }
+}

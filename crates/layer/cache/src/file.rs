@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The content of one file: which version of it is in memory, how long that is believed, and what is on its way.
+
+use crate::gate::Gate;
+use crate::moment::Moment;
+use crate::pool::ContentId;
+use crate::record::lock;
+use bytes::Bytes;
+use outrigger_core::{Attr, Error, Result, Time};
+use std::sync::{Arc, Mutex};
+
+/// What changes when content does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) size: u64,
+    mtime: Time,
+    ctime: Time,
+}
+
+impl Version {
+    pub(crate) fn of(attr: &Attr) -> Self {
+        Version { size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
+    }
+}
+
+/// A file of which content is known.
+pub(crate) struct File {
+    pub(crate) content: Mutex<Content>,
+    /// Opens when content comes, and when it is known whether it is still right.
+    pub(crate) gate: Gate,
+}
+
+/// Content that is known.
+pub(crate) struct Content {
+    /// What it is called in the pool.
+    pub(crate) id: ContentId,
+    /// Which version it is; `None` when another one could look the same, and when it was changed by us.
+    version: Option<Version>,
+    /// Its size in bytes, when that is known.
+    pub(crate) size: Option<u64>,
+    /// How long it is believed.
+    pub(crate) until: Moment,
+    /// Whether any of it was put into the pool.
+    pub(crate) any: bool,
+    /// We changed something else about the file: its time of change says nothing until it is known again.
+    touched: bool,
+    /// How often we changed it; what was read across a change is not kept.
+    pub(crate) changes: u64,
+    /// The content that pages of the kernel are of.
+    pub(crate) kernel: Option<ContentId>,
+    /// Pieces that are on their way.
+    pub(crate) flights: Vec<Arc<Flight>>,
+    /// Somebody asks whether it is still right.
+    pub(crate) asking: bool,
+}
+
+/// A piece of content on its way.
+pub(crate) struct Flight {
+    pub(crate) id: ContentId,
+    pub(crate) changes: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+    pub(crate) landed: Mutex<Option<Result<Bytes>>>,
+}
+
+impl Flight {
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// What came, once it has come.
+    pub(crate) fn result(&self) -> Option<Result<Bytes, Error>> {
+        lock(&self.landed).clone()
+    }
+}
+
+impl File {
+    /// A file whose content is called `id`.
+    pub(crate) fn new(id: ContentId) -> Self {
+        let content = Content {
+            id,
+            version: None,
+            size: None,
+            until: 0,
+            any: false,
+            touched: false,
+            changes: 0,
+            kernel: None,
+            flights: Vec::new(),
+            asking: false,
+        };
+        File { content: Mutex::new(content), gate: Gate::default() }
+    }
+}
+
+/// What new attributes say about content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is still right, or nothing is known about it.
+    Same,
+    /// It is not what it was.
+    Other,
+}
+
+impl Content {
+    /// Learns that the file now has these attributes, believed `until` then; `settled` when a later change is sure to give
+    /// other ones.
+    pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> Verdict {
+        let version = Version::of(attr);
+        let same = match self.version {
+            _ if !self.any => true,
+            Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
+            Some(known) => known == version,
+            // Ours, or too young to be told from another: believed as long as it was, if nothing speaks against it.
+            None => now < self.until && self.size.is_none_or(|size| size == attr.size),
+        };
+        if self.any && same && self.version.is_none() {
+            self.size = Some(attr.size);
+            return Verdict::Same;
+        }
+        self.touched = false;
+        self.version = settled.then_some(version);
+        (self.size, self.until) = (Some(attr.size), until);
+        if same { Verdict::Same } else { Verdict::Other }
+    }
+
+    /// Begins anew under another name in the pool.
+    pub(crate) fn replace(&mut self, id: ContentId) {
+        (self.id, self.any) = (id, false);
+        self.changes += 1;
+    }
+
+    /// We write to it: no version that the tree below tells is known to be the same.
+    pub(crate) fn is_ours(&mut self) {
+        self.version = None;
+        self.changes += 1;
+    }
+
+    /// We give it a time of modification: that tells nothing about its content.
+    pub(crate) fn has_our_time(&mut self) {
+        self.version = None;
+    }
+
+    /// We change names or attributes of the file.
+    pub(crate) fn is_touched(&mut self) {
+        self.touched = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(size: u64, mtime: i64) -> Attr {
+        Attr { size, mtime: Time::new(mtime, 0), ..Attr::default() }
+    }
+
+    fn known(settled: bool) -> Content {
+        let file = File::new(1);
+        let mut content = file.content.into_inner().expect("not poisoned");
+        assert_eq!(content.learn(&attr(10, 5), settled, (0, 100)), Verdict::Same);
+        content.any = true;
+        content
+    }
+
+    #[test]
+    fn a_version_that_is_the_same_is_believed_for_longer() {
+        let mut content = known(true);
+        assert_eq!(content.learn(&attr(10, 5), true, (200, 300)), Verdict::Same);
+        assert_eq!((content.until, content.size), (300, Some(10)));
+        assert_eq!(content.learn(&attr(10, 6), true, (201, 301)), Verdict::Other);
+        assert_eq!(content.learn(&attr(10, 6), true, (202, 302)), Verdict::Same);
+        assert_eq!(content.learn(&attr(11, 6), true, (203, 303)), Verdict::Other);
+    }
+
+    #[test]
+    fn content_that_cannot_be_told_from_another_ends_when_it_would_have_ended() {
+        let mut content = known(false);
+        assert_eq!(content.learn(&attr(10, 5), true, (50, 150)), Verdict::Same);
+        assert_eq!(content.until, 100);
+        assert_eq!(content.learn(&attr(10, 5), true, (100, 200)), Verdict::Other);
+        let mut content = known(true);
+        content.is_ours();
+        assert_eq!(content.learn(&attr(10, 7), true, (99, 199)), Verdict::Same);
+        assert_eq!(
+            content.learn(&attr(12, 7), true, (99, 199)),
+            Verdict::Other,
+            "somebody else changed it as well"
+        );
+    }
+
+    #[test]
+    fn a_time_of_change_that_we_gave_says_nothing() {
+        let later = |mtime| Attr { ctime: Time::new(9, 0), ..attr(10, mtime) };
+        let mut content = known(true);
+        content.is_touched();
+        assert_eq!(content.learn(&later(5), true, (0, 100)), Verdict::Same);
+        assert_eq!(content.learn(&attr(10, 5), true, (0, 100)), Verdict::Other);
+        let mut content = known(true);
+        content.is_touched();
+        assert_eq!(content.learn(&later(6), true, (0, 100)), Verdict::Other);
+    }
+
+    #[test]
+    fn where_there_is_no_content_yet_any_version_will_do() {
+        let mut content = known(true);
+        content.replace(2);
+        assert_eq!(content.learn(&attr(99, 99), true, (0, 1)), Verdict::Same);
+        assert_eq!(content.size, Some(99));
+    }
+}

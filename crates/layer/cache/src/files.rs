@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening and closing files.
+
+use crate::file::Content;
+use crate::inner::Inner;
+use crate::open::{OpenFile, is_own};
+use crate::options::Belief;
+use crate::record::lock;
+use outrigger_core::ops::{Create, Flush, GetAttr, Open, OpenFlags, Release, TmpFile};
+use outrigger_core::reply::{OpenHow, Opened};
+use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
+use std::sync::Arc;
+
+impl Inner {
+    /// Opens a file. One of which all content is known and believed is not opened below before that becomes necessary.
+    pub(crate) fn open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Open) -> Answer<'a> {
+        if let Some(opened) = self.open_known(&op) {
+            return Answer::Ready(Reply::Opened(opened));
+        }
+        Answer::later(async move {
+            self.know_part(cx, op.node).await;
+            if self.may_be_known(&op) {
+                // One question tells whether what is known is still right.
+                self.getattr_below(cx, GetAttr { node: op.node, handle: None }).await;
+                if let Some(opened) = self.open_known(&op) {
+                    return Reply::Opened(opened);
+                }
+            }
+            let (node, flags) = (op.node, op.flags);
+            let mut reply = self.make_change(cx, op.into()).await;
+            if let Reply::Opened(opened) = &mut reply {
+                self.note_opened(node, flags, opened);
+            }
+            reply
+        })
+    }
+
+    /// Whether all content of a file that is opened for reading was known once.
+    fn may_be_known(&self, op: &Open) -> bool {
+        let Some(file) = lock(&self.table).known_file(op.node).filter(|_| only_reads(op.flags)) else {
+            return false;
+        };
+        let content = lock(&file.content);
+        content.size.is_some_and(|size| size > 0 && lock(&self.pool).covers(content.id, 0, size))
+    }
+
+    fn open_known(&self, op: &Open) -> Option<Opened> {
+        if !only_reads(op.flags) {
+            return None;
+        }
+        let now = self.now();
+        let mut table = lock(&self.table);
+        let attr = table.attrs(op.node, now)?.attr;
+        let file = table.known_file(op.node).filter(|_| attr.kind() == FileKind::Regular)?;
+        let mut content = lock(&file.content);
+        let size = content.size.filter(|&size| size > 0 && now < content.until)?;
+        if !lock(&self.pool).covers(content.id, 0, size) {
+            return None;
+        }
+        let how = keeps(&mut content, true);
+        drop(content);
+        table.pin(op.node);
+        drop(table);
+        let handle = self.handles.number(false);
+        self.handles.add_file(OpenFile::new(op.node, handle, file, Some(op.flags), false));
+        Some(Opened { handle, how, backing: Backing::NONE })
+    }
+
+    /// Notes that a file was opened below, and what the kernel may do with it.
+    fn note_opened(&self, node: Node, flags: OpenFlags, opened: &mut Opened) {
+        let now = self.now();
+        let mut table = lock(&self.table);
+        let past = OpenHow::DIRECT_IO | OpenHow::NONSEEKABLE;
+        let never = table.belief(node) == Belief::Never;
+        let direct = never || opened.how.intersects(past) || flags.contains(OpenFlags::DIRECT);
+        let file = table.file(node, now);
+        table.pin(node);
+        drop(table);
+        // What is read and written past this layer would not be seen.
+        opened.backing = Backing::NONE;
+        let mut content = lock(&file.content);
+        let believed = !direct && now < content.until;
+        opened.how = (opened.how - OpenHow::KEEP_CACHE) | keeps(&mut content, believed);
+        drop(content);
+        self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
+    }
+
+    pub(crate) fn create<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Create) -> Answer<'a> {
+        let flags = op.flags;
+        Answer::later(async move { self.created(self.make_change(cx, op.into()).await, flags) })
+    }
+
+    pub(crate) fn tmpfile<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: TmpFile) -> Answer<'a> {
+        let flags = op.flags;
+        Answer::later(async move { self.created(self.make_change(cx, op.into()).await, flags) })
+    }
+
+    fn created(&self, mut reply: Reply, flags: OpenFlags) -> Reply {
+        if let Reply::Created(created) = &mut reply {
+            self.note_opened(created.entry.node, flags, &mut created.opened);
+        }
+        reply
+    }
+
+    pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
+        let Some(open) = self.handles.close_file(op.node, op.handle) else {
+            return self.end_of_file(cx, op);
+        };
+        lock(&self.table).unpin(op.node);
+        match open.real() {
+            Some(real) => {
+                op.handle = real;
+                self.end_of_file(cx, op)
+            }
+            None => Answer::later(async move {
+                self.settle(cx).await;
+                Reply::Done(())
+            }),
+        }
+    }
+
+    /// Gives a handle back below.
+    fn end_of_file<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+        // What was never opened below need not be closed there.
+        if is_own(op.handle) || !self.has(OpCode::Release) {
+            return Answer::Ready(Reply::Done(()));
+        }
+        Answer::later(async move {
+            let reply = self.below().service.call(cx, op.into()).await;
+            self.settle(cx).await;
+            reply
+        })
+    }
+
+    pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
+        match self.below_handle(op.node, op.handle) {
+            Some(real) if self.has(OpCode::Flush) => {
+                op.handle = real;
+                self.below().service.call(cx, op.into())
+            }
+            _ => Answer::Ready(Reply::Done(())),
+        }
+    }
+
+    /// The handle below that stands for a handle; `None` when that is ours and nothing was opened below.
+    fn below_handle(&self, node: Node, handle: Handle) -> Option<Handle> {
+        match is_own(handle) {
+            true => self.handles.file(node, handle)?.real(),
+            false => Some(handle),
+        }
+    }
+}
+
+/// Whether a file opened with these flags is only read, and by way of caches.
+fn only_reads(flags: OpenFlags) -> bool {
+    !flags.writes() && !flags.intersects(OpenFlags::TRUNC | OpenFlags::DIRECT)
+}
+
+/// Whether pages that the kernel has of the file are of the content that is `believed` now; from now on they are.
+fn keeps(content: &mut Content, believed: bool) -> OpenHow {
+    let same = content.kernel == Some(content.id);
+    content.kernel = Some(content.id);
+    if believed && same { OpenHow::KEEP_CACHE } else { OpenHow::empty() }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Receiving a listing: all of a directory with the attributes of its files, ahead of those who read it.
+
+use crate::gate::Gate;
+use crate::inner::Inner;
+use crate::moment::{Moment, after};
+use crate::names::{File, Names, Slot};
+use crate::real::Real;
+use crate::record::{SharedNames, Ticket, lock, stamp};
+use crate::underway::Asked;
+use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
+use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Time, ask};
+use std::sync::{Arc, Mutex};
+
+/// Bytes of entries asked for at once.
+const PIECE: u32 = 256 << 10;
+/// A stamp this young may be given out again for a later change, in seconds: clocks count in steps, and that of the tree may
+/// be behind ours.
+const YOUNG: i64 = 5;
+
+/// A listing that is being received.
+pub(crate) struct Fill {
+    /// What has come so far.
+    pub(crate) names: SharedNames,
+    /// When it was asked for.
+    pub(crate) since: Moment,
+    /// The last change there was then.
+    ticket: Ticket,
+    stage: Mutex<Stage>,
+    pub(crate) gate: Gate,
+}
+
+/// How far it has come.
+#[derive(Clone)]
+pub(crate) enum Stage {
+    /// The directory is being opened.
+    Opening,
+    /// Names come.
+    Receiving,
+    /// All have come.
+    Done,
+    /// No more come.
+    Failed(Error),
+    /// There are so many that they are passed on instead of kept; from this handle.
+    Large(Arc<Real>),
+}
+
+impl Fill {
+    /// How far it has come.
+    pub(crate) fn stage(&self) -> Stage {
+        lock(&self.stage).clone()
+    }
+
+    fn reach(&self, stage: Stage) {
+        *lock(&self.stage) = stage;
+        self.gate.open();
+    }
+}
+
+/// Whether a change after `now` is sure to give another stamp than this one.
+pub(crate) fn is_settled(attr: &Attr, now: Time) -> bool {
+    now.secs.saturating_sub(attr.mtime.max(attr.ctime).secs) > YOUNG
+}
+
+/// An entry that says no more than that there is such a name.
+pub(crate) fn untold(file: &File) -> Entry {
+    let mode = file.kind.map_or(0, |kind| kind.bits());
+    Entry {
+        node: Node::default(),
+        generation: Generation::default(),
+        attr: Attr { ino: file.ino, mode, ..Attr::default() },
+        entry_ttl: Ttl::NEVER,
+        attr_ttl: Ttl::NEVER,
+    }
+}
+
+impl Inner {
+    /// The listing of `dir` that is being received, or a new one on behalf of `cx` where that is too old, or was begun
+    /// before a change of ours: what it told of the time before would not be believed.
+    pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
+        let when = self.when();
+        let mut table = lock(&self.table);
+        let last = table.last;
+        if let Some(fill) = &table.directory(dir).fill
+            && fill.ticket == last
+            && lock(&fill.names).will_tell(when.now)
+        {
+            return Arc::clone(fill);
+        }
+        let belief = table.belief(dir);
+        let attr = table.attrs(dir, when.now).map(|attrs| attrs.attr);
+        let period = attr.as_ref().map_or(belief.of_absence(), |attr| belief.period(attr, when.wall));
+        let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
+        let fill = Arc::new(Fill {
+            names: Arc::new(Mutex::new(Names::filling(stamp, after(when.now, period)))),
+            since: when.now,
+            ticket: last,
+            stage: Mutex::new(Stage::Opening),
+            gate: Gate::default(),
+        });
+        let directory = table.directory(dir);
+        directory.fill = Some(Arc::clone(&fill));
+        drop(table);
+        let (inner, own) = (Arc::clone(self), Arc::clone(&fill));
+        let cx = self.cx(cx);
+        self.runtime.spawn(Box::pin(async move {
+            let stage = inner.receive(&cx, dir, &own).await.unwrap_or_else(Stage::Failed);
+            inner.finish(dir, &own, stage);
+            inner.settle(&cx).await;
+        }));
+        fill
+    }
+
+    /// Opens a directory below.
+    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Real> {
+        let below = self.below();
+        if !below.abilities.ops.has(OpCode::OpenDir) {
+            return Ok(Real::nothing(Handle(0)));
+        }
+        let opened = ask(&*below.service, cx, OpenDir { node }).await?;
+        Ok(Real::directory(self, cx, node, opened.handle))
+    }
+
+    async fn receive(&self, cx: &Cx, dir: Node, fill: &Fill) -> Result<Stage> {
+        let real = self.open_dir(cx, dir).await?;
+        fill.reach(Stage::Receiving);
+        let mut cookie = 0;
+        loop {
+            let asked = self.asked();
+            let piece = self.piece(cx, dir, real.handle(), cookie).await?;
+            let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
+            let complete = eof || last.is_none();
+            let large = self.take_in(dir, fill, piece.entries, complete, asked);
+            self.settle(cx).await;
+            if complete {
+                return Ok(Stage::Done);
+            }
+            if large {
+                return Ok(Stage::Large(Arc::new(real)));
+            }
+            if last == Some(cookie) {
+                return Err(Errno::EIO.because("the directory listing does not move on"));
+            }
+            cookie = last.unwrap_or(cookie);
+            fill.gate.open();
+        }
+    }
+
+    /// One piece of a listing, with attributes where the tree below lists them.
+    async fn piece(&self, cx: &Cx, node: Node, handle: Handle, cookie: u64) -> Result<DirentsPlus> {
+        let below = self.below();
+        if below.abilities.ops.has(OpCode::ReadDirPlus) {
+            return ask(&*below.service, cx, ReadDirPlus { node, handle, cookie, size: PIECE }).await;
+        }
+        let plain = ask(&*below.service, cx, ReadDir { node, handle, cookie, size: PIECE }).await?;
+        let entries = plain.entries.into_iter().map(|dirent| {
+            let (node, generation) = (Node::default(), Generation::default());
+            let file = File { node, generation, ino: dirent.ino, kind: dirent.kind };
+            DirentPlus { cookie: dirent.cookie, name: dirent.name, entry: untold(&file) }
+        });
+        Ok(DirentsPlus { entries: entries.collect(), eof: plain.eof })
+    }
+
+    /// Remembers a piece, after which the listing may be complete; answers whether the directory has become too large to be
+    /// remembered. Who reads the last name is told that it is the last one.
+    fn take_in(
+        &self,
+        dir: Node,
+        fill: &Fill,
+        entries: Vec<DirentPlus>,
+        complete: bool,
+        asked: Asked,
+    ) -> bool {
+        let mut table = lock(&self.table);
+        let follows = table.follows(dir, &fill.names);
+        for DirentPlus { cookie, name, entry } in entries {
+            let Entry { node, generation, attr, .. } = &entry;
+            let kind = FileKind::of_mode(attr.mode);
+            let file = File { node: *node, generation: *generation, ino: attr.ino, kind };
+            let slot = Slot { name: Some(name.clone()), cookie, file };
+            let is_there = lock(&fill.names).receive(slot);
+            if *node == Node::default() {
+                continue;
+            }
+            if !is_there || !follows {
+                // Nobody is going to be led there by this listing.
+                table.return_references(*node, 1);
+                continue;
+            }
+            table.received(*node);
+            table.identify(*node, *generation);
+            table.learn_place(*node, dir, &name);
+            let until = table.learn_attr(*node, attr, asked);
+            lock(&fill.names).attrs_hold(until);
+        }
+        let (bytes, names) = (table.directory_max(), table.directory_names_max());
+        let mut received = lock(&fill.names);
+        if complete {
+            received.finish();
+        }
+        received.weight() > bytes || received.len() > names
+    }
+
+    /// The listing is complete, or will never be.
+    fn finish(&self, dir: Node, fill: &Arc<Fill>, stage: Stage) {
+        let mut table = lock(&self.table);
+        let is_current = table.directory(dir).fill.as_ref().is_some_and(|current| Arc::ptr_eq(current, fill));
+        if is_current && matches!(stage, Stage::Done) {
+            table.install(dir, Arc::clone(&fill.names));
+        }
+        if is_current {
+            table.directory(dir).fill = None;
+        }
+        drop(table);
+        fill.reach(stage);
+    }
+}

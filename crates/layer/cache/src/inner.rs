@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all parts of the layer share.
+
+use crate::moment::{self, Moment};
+use crate::open::Handles;
+use crate::options::Options;
+use crate::pool::Pool;
+use crate::record::lock;
+use crate::table::{Table, When};
+use crate::underway::Asked;
+use outrigger_core::ops::{Forget, Locate};
+use outrigger_core::{Abilities, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Ids of the requests this layer makes by itself start here, far from those of any door.
+const OWN_IDS: u64 = 1 << 62;
+/// Their place among the requests in flight: none that a door uses.
+const OWN_SLOT: u32 = u32::MAX;
+
+/// The layer's state.
+pub(crate) struct Inner {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) table: Mutex<Table>,
+    pub(crate) handles: Handles,
+    /// Content in memory.
+    pub(crate) pool: Mutex<Pool>,
+    /// The most bytes to read ahead of one reader.
+    pub(crate) read_ahead: u64,
+    /// Where notices go.
+    pub(crate) above: OnceLock<Arc<dyn Notify>>,
+    below: OnceLock<Below>,
+    next_id: AtomicU64,
+}
+
+/// The tree this layer stands on.
+pub(crate) struct Below {
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) abilities: Abilities,
+}
+
+impl Inner {
+    pub(crate) fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
+        Inner {
+            table: Mutex::new(Table::new(options)),
+            handles: Handles::new(runtime.wall()),
+            pool: Mutex::new(Pool::new(options.memory)),
+            read_ahead: options.read_ahead.min(options.memory as u64 / 4),
+            above: OnceLock::new(),
+            below: OnceLock::new(),
+            next_id: AtomicU64::new(OWN_IDS),
+            runtime,
+        }
+    }
+
+    /// The present moment and the time of day.
+    pub(crate) fn when(&self) -> When {
+        When { now: self.now(), wall: self.runtime.wall() }
+    }
+
+    /// For a query that sets out now.
+    pub(crate) fn asked(&self) -> Asked {
+        let when = self.when();
+        lock(&self.table).asked(when)
+    }
+
+    /// The present moment.
+    pub(crate) fn now(&self) -> Moment {
+        moment::now(&*self.runtime)
+    }
+
+    /// Stands on `service` from the first request on.
+    pub(crate) fn stand_on(&self, service: &Arc<dyn Service>) -> &Below {
+        self.below.get_or_init(|| Below { service: Arc::clone(service), abilities: service.abilities() })
+    }
+
+    /// The tree below.
+    ///
+    /// # Panics
+    /// Before the first request.
+    pub(crate) fn below(&self) -> &Below {
+        self.below.get().expect("a request has come by")
+    }
+
+    /// Whether the tree below has an operation.
+    pub(crate) fn has(&self, op: OpCode) -> bool {
+        self.below().abilities.ops.has(op)
+    }
+
+    /// The context of a request of our own on behalf of the one that `cx` belongs to. It outlives that one, and its
+    /// cancellation.
+    pub(crate) fn cx(&self, cx: &Cx) -> Cx {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut own = Cx::new(id, cx.cred, "cache");
+        (own.slot, own.origin.pid) = (OWN_SLOT, cx.origin.pid);
+        own
+    }
+
+    /// Asks below without an interest in the answer, for as long as it takes.
+    pub(crate) async fn tell(&self, cx: &Cx, request: impl Into<Request>) {
+        self.below().service.call(&self.cx(cx), request.into()).await;
+    }
+
+    /// Does what is left to do about changes to what is known: gives back references, forgets content, tells doors.
+    pub(crate) async fn settle(&self, cx: &Cx) {
+        let (returns, leftovers, notices) = lock(&self.table).take_dues();
+        if !leftovers.is_empty() {
+            let mut pool = lock(&self.pool);
+            leftovers.into_iter().for_each(|content| pool.forget(content));
+        }
+        if let Some(above) = self.above.get() {
+            notices.into_iter().for_each(|notice| above.notify(notice));
+        }
+        for (node, count) in returns {
+            self.tell(cx, Forget { node, count }).await;
+        }
+    }
+
+    /// Finds out which part of the tree `node` belongs to, when parts have policies of their own.
+    pub(crate) async fn know_part(&self, cx: &Cx, node: Node) {
+        if lock(&self.table).part(node).is_some() {
+            return;
+        }
+        if let Ok(path) = ask(&*self.below().service, cx, Locate { node }).await {
+            lock(&self.table).learn_path(node, &path);
+        }
+    }
+}

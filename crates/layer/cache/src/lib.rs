@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layer `cache`: believes answers for a while, so that a tree that is far away is asked once.
+//!
+//! It is made for drivers whose tree others change too, at the other end of a slow line. It knows no protocol: what it does is
+//! the same for all of them.
+//!
+//! # What it remembers
+//! * **Attributes and names**: those of files that exist and that there is no file of a name. A listing that was received as a
+//!   whole tells what every name leads to, what does not exist, and the attributes of every file, without a request for any of
+//!   them (where the tree below has [`ReadDirPlus`](outrigger_core::ops::ReadDirPlus)). Where names of one directory are asked
+//!   for one after the other, the whole of it is.
+//! * **Targets** of symbolic links, as long as their attributes are believed.
+//! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
+//!   from the front to the back is read ahead of, with a window that grows until it need not wait. A file of which all content
+//!   is known is opened without asking below; that is done when something else is read of it.
+//!
+//! # How long
+//! [`Belief`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of
+//! SECONDS and SECONDS; that is also the longest time for which a change by another client is not seen. Doors are told how
+//! much of it is left, so that what they believe ends at the same moment. A directory that has the same times of change as
+//! when it was listed is not listed anew.
+//!
+//! What is known is corrected at once by a change that passes through, to exactly what it changes; by a notice from below;
+//! and all of it is dropped when told so ([`Control::flush`]).
+//!
+//! # What it cannot do
+//! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
+//! * The time of the last access lags behind when reading changes it.
+//! * A tree whose clock is more than five seconds behind that of this machine may be changed by others, and look the same.
+//! * It takes handles whose 16 highest bits are all set for its own.
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod change;
+mod contents;
+mod file;
+mod files;
+mod fill;
+mod gate;
+mod inner;
+mod list;
+mod lookup;
+mod lru;
+mod moment;
+mod names;
+mod notices;
+mod open;
+mod options;
+mod pool;
+mod read;
+mod real;
+mod record;
+mod table;
+mod underway;
+
+pub use options::{Belief, Different, Options, Policy};
+
+use inner::Inner;
+use notices::Ear;
+use outrigger_core::reply::Ttl;
+use outrigger_core::{
+    Abilities, Answer, Class, Cx, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request, Runtime,
+    Service,
+};
+use record::lock;
+use std::sync::Arc;
+
+/// The layer.
+pub struct Cache(Arc<Inner>);
+
+/// What can be done with a [`Cache`] while it stands in a stack. Clones belong to the same one.
+#[derive(Clone)]
+pub struct Control(Arc<Inner>);
+
+/// How much is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Files and directories.
+    pub files: usize,
+    /// Bytes that these, and the names in the directories, take.
+    pub bytes: usize,
+    /// Bytes of content.
+    pub content: usize,
+}
+
+impl Cache {
+    /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
+    pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
+        Cache(Arc::new(Inner::new(options, runtime)))
+    }
+
+    /// To be kept when the layer is put into its stack.
+    pub fn control(&self) -> Control {
+        Control(Arc::clone(&self.0))
+    }
+}
+
+impl Control {
+    /// Believes nothing of what is remembered any more, and tells the door.
+    pub fn flush(&self) {
+        lock(&self.0.table).clear();
+        if let Some(above) = self.0.above.get() {
+            above.notify(Notice::InvalidateAll);
+        }
+    }
+
+    /// How much is remembered.
+    pub fn usage(&self) -> Usage {
+        let (files, bytes) = lock(&self.0.table).size();
+        Usage { files, bytes, content: lock(&self.0.pool).size() }
+    }
+}
+
+impl Layer for Cache {
+    fn place(&self) -> Place {
+        Place { name: "cache", above: &["simulate"], below: &[] }
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let inner = &self.0;
+        inner.stand_on(next);
+        match request {
+            Request::Lookup(op) => inner.lookup(cx, op),
+            Request::Walk(op) if inner.has(OpCode::Walk) => inner.walk(cx, op),
+            Request::GetAttr(op) => inner.getattr(cx, op),
+            Request::ReadLink(op) => inner.readlink(cx, op),
+            Request::OpenDir(op) => inner.opendir(cx, op),
+            Request::ReadDir(op) => inner.readdir(cx, op),
+            Request::ReadDirPlus(op) => inner.readdirplus(cx, op),
+            Request::ReleaseDir(op) => inner.releasedir(cx, op),
+            Request::Forget(mut op) => {
+                op.count = lock(&inner.table).forget(op.node, op.count);
+                if op.count == 0 { Answer::Ready(Reply::Done(())) } else { inner.pass(cx, op.into()) }
+            }
+            Request::Open(op) => inner.open(cx, op),
+            Request::Create(op) => inner.create(cx, op),
+            Request::TmpFile(op) => inner.tmpfile(cx, op),
+            Request::Release(op) => inner.release(cx, op),
+            Request::Flush(op) => inner.flush(cx, op),
+            Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
+            other if other.class() == Class::Change => inner.change(cx, other),
+            other => inner.pass(cx, other),
+        }
+    }
+
+    fn abilities(&self, below: Abilities) -> Abilities {
+        let lists = below.ops.has(OpCode::ReadDir) || below.ops.has(OpCode::ReadDirPlus);
+        let opens = below.ops.has(OpCode::Open);
+        let mut ops = below.ops;
+        if lists {
+            ops = ops.and(OpSet::of(&[OpCode::OpenDir, OpCode::ReleaseDir]));
+        }
+        if opens {
+            ops = ops.and(OpSet::of(&[OpCode::Flush, OpCode::Release]));
+        }
+        // What does not exist is answered from here, where it is known how long to believe it.
+        let negative_ttl = Ttl::NEVER;
+        Abilities { ops, stateless_dirs: !lists, stateless_files: !opens, negative_ttl, ..below }
+    }
+
+    fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
+        // Attached once; whoever would come second gets nothing from here.
+        let _ = self.0.above.set(Arc::clone(&above));
+        Arc::new(Ear { inner: Arc::clone(&self.0), above })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open files and directories, and the handles this layer gives out itself for what it need not open below, or not yet.
+//!
+//! Handles of its own are recognised by their number, so that the process that takes over after this one knows what to do
+//! about them: open the directory, or the file for reading, when it becomes necessary.
+
+use crate::ahead::Ahead;
+use crate::file::File;
+use crate::fill::Fill;
+use crate::inner::Inner;
+use crate::moment::Moment;
+use crate::real::Real;
+use crate::record::{SharedNames, lock};
+use outrigger_core::ops::{Open, OpenFlags, Release};
+use outrigger_core::paths::subjects;
+use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The high bits of handles of our own. Drivers count theirs from below.
+const OWN: u64 = 0xffff << 48;
+/// Set in those of directories.
+const DIRECTORY: u64 = 1 << 47;
+
+/// An open directory.
+pub(crate) struct OpenDirectory {
+    pub(crate) node: Node,
+    pub(crate) view: Mutex<View>,
+    /// Whether it was read from its start.
+    pub(crate) read: AtomicBool,
+    /// Open below, for the few requests that need that.
+    real: Mutex<Option<Arc<Real>>>,
+}
+
+/// What the listing of an open directory is read from.
+pub(crate) enum View {
+    /// Nothing: a former process opened it.
+    Nothing,
+    /// Names that are known, as of this moment.
+    Known(SharedNames, Moment),
+    /// A listing that is being received.
+    Arriving(Arc<Fill>),
+    /// The tree below.
+    Direct(Arc<Real>),
+}
+
+/// An open file.
+pub(crate) struct OpenFile {
+    pub(crate) node: Node,
+    pub(crate) handle: Handle,
+    pub(crate) file: Arc<File>,
+    /// How it was opened; `None` when that was in a former process.
+    pub(crate) flags: Option<OpenFlags>,
+    /// Its content is not kept: a pipe, a device, or whatever its user wants to read past all caches.
+    pub(crate) direct: bool,
+    pub(crate) ahead: Mutex<Ahead>,
+    /// The handle below, where the handle is one of ours and the file had to be opened.
+    real: Mutex<Option<Handle>>,
+}
+
+/// A file and a handle of it, and how often it was given out: drivers that need no state give out the same one again.
+type Opens = HashMap<(Node, Handle), (Arc<OpenFile>, u32)>;
+
+/// Everything that is open.
+pub(crate) struct Handles {
+    directories: Mutex<HashMap<(Node, Handle), Arc<OpenDirectory>>>,
+    files: Mutex<Opens>,
+    next: AtomicU64,
+}
+
+/// Whether the number of a handle is one of ours.
+pub(crate) fn is_own(handle: Handle) -> bool {
+    handle.0 & OWN == OWN
+}
+
+fn is_directory(handle: Handle) -> bool {
+    handle.0 & DIRECTORY != 0
+}
+
+impl OpenFile {
+    pub(crate) fn new(
+        node: Node,
+        handle: Handle,
+        file: Arc<File>,
+        flags: Option<OpenFlags>,
+        direct: bool,
+    ) -> Self {
+        OpenFile { node, handle, file, flags, direct, ahead: Mutex::default(), real: Mutex::default() }
+    }
+
+    /// Whether it was opened for reading, as far as is known.
+    pub(crate) fn may_read(&self) -> bool {
+        self.flags.is_none_or(OpenFlags::reads)
+    }
+
+    /// The handle below, if there is one yet.
+    pub(crate) fn real(&self) -> Option<Handle> {
+        match is_own(self.handle) {
+            true => *lock(&self.real),
+            false => Some(self.handle),
+        }
+    }
+}
+
+impl Handles {
+    /// Nothing is open. The numbers of former processes, which counted from an earlier time of day, do not come again.
+    pub(crate) fn new(wall: Time) -> Self {
+        let micros = (wall.secs as u64).wrapping_mul(1_000_000).wrapping_add(u64::from(wall.nanos / 1000));
+        Handles { directories: Mutex::default(), files: Mutex::default(), next: AtomicU64::new(micros) }
+    }
+
+    /// A handle that nothing else has, of a directory or a file.
+    pub(crate) fn number(&self, directory: bool) -> Handle {
+        let count = self.next.fetch_add(1, Ordering::Relaxed) & (DIRECTORY - 1);
+        Handle(OWN | if directory { DIRECTORY } else { 0 } | count)
+    }
+
+    /// Opens a directory.
+    pub(crate) fn open_directory(&self, node: Node, view: View) -> Handle {
+        let handle = self.number(true);
+        self.insert_directory(node, handle, view);
+        handle
+    }
+
+    fn insert_directory(&self, node: Node, handle: Handle, view: View) -> Arc<OpenDirectory> {
+        let (view, read) = (Mutex::new(view), AtomicBool::new(false));
+        let open = Arc::new(OpenDirectory { node, view, read, real: Mutex::default() });
+        lock(&self.directories).insert((node, handle), Arc::clone(&open));
+        open
+    }
+
+    /// An open directory; one that a former process opened is opened again. `None` for handles of others.
+    pub(crate) fn directory(&self, node: Node, handle: Handle) -> Option<Arc<OpenDirectory>> {
+        if !is_own(handle) || !is_directory(handle) {
+            return None;
+        }
+        let known = lock(&self.directories).get(&(node, handle)).cloned();
+        Some(known.unwrap_or_else(|| self.insert_directory(node, handle, View::Nothing)))
+    }
+
+    /// Closes a directory; answers whether it was ours.
+    pub(crate) fn close_directory(&self, node: Node, handle: Handle) -> bool {
+        lock(&self.directories).remove(&(node, handle));
+        is_own(handle)
+    }
+
+    /// Notes that a file was opened, perhaps once more.
+    pub(crate) fn add_file(&self, open: OpenFile) -> Arc<OpenFile> {
+        let mut files = lock(&self.files);
+        let key = (open.node, open.handle);
+        let (open, count) = files.entry(key).or_insert_with(|| (Arc::new(open), 0));
+        *count += 1;
+        Arc::clone(open)
+    }
+
+    /// An open file, if this process knows it.
+    pub(crate) fn file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
+        lock(&self.files).get(&(node, handle)).map(|(open, _)| Arc::clone(open))
+    }
+
+    /// Closes a file; answers what it was, if this process knows it.
+    pub(crate) fn close_file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
+        let mut files = lock(&self.files);
+        let (open, count) = files.get_mut(&(node, handle))?;
+        *count -= 1;
+        let (open, count) = (Arc::clone(open), *count);
+        if count == 0 {
+            files.remove(&(node, handle));
+        }
+        Some(open)
+    }
+}
+
+/// The handles of ours in a request.
+struct Own(Vec<Handle>);
+
+impl Visit for Own {
+    fn handle(&mut self, handle: &mut Handle) {
+        if is_own(*handle) {
+            self.0.push(*handle);
+        }
+    }
+}
+
+/// Puts one handle in the place of another.
+struct Replace(Handle, Handle);
+
+impl Visit for Replace {
+    fn handle(&mut self, handle: &mut Handle) {
+        if *handle == self.0 {
+            *handle = self.1;
+        }
+    }
+}
+
+/// Whether a request mentions a handle of ours.
+pub(crate) fn mentions_own(request: &mut Request) -> bool {
+    let mut own = Own(Vec::new());
+    request.traverse(&mut own);
+    !own.0.is_empty()
+}
+
+impl Inner {
+    /// An open file; one that a former process opened is noted again.
+    pub(crate) fn open_file(&self, node: Node, handle: Handle) -> Arc<OpenFile> {
+        if let Some(open) = self.handles.file(node, handle) {
+            return open;
+        }
+        let mut table = lock(&self.table);
+        let file = table.file(node, self.now());
+        table.pin(node);
+        drop(table);
+        let flags = is_own(handle).then_some(OpenFlags::empty());
+        self.handles.add_file(OpenFile::new(node, handle, file, flags, false))
+    }
+
+    /// Makes a request that may mention handles of ours one that the tree below understands.
+    pub(crate) async fn translate(&self, cx: &Cx, request: &mut Request) -> Result<()> {
+        // Attributes need no handle; so nothing has to be opened for them.
+        match request {
+            Request::GetAttr(op) => op.handle = op.handle.filter(|&handle| !is_own(handle)),
+            Request::SetAttr(op) => op.handle = op.handle.filter(|&handle| !is_own(handle)),
+            _ => {}
+        }
+        let mut own = Own(Vec::new());
+        request.traverse(&mut own);
+        for handle in own.0 {
+            // With two files, the handle is that of one of them.
+            let nodes: Vec<Node> = subjects(request).into_iter().map(|subject| subject.node).collect();
+            let known = nodes.iter().copied().find(|&node| self.handles.file(node, handle).is_some());
+            let Some(node) = known.or(nodes.first().copied()) else { continue };
+            let real = match self.handles.directory(node, handle) {
+                Some(open) => self.really_open_directory(cx, &open).await?.handle(),
+                None => self.really_open(cx, &self.open_file(node, handle)).await?,
+            };
+            request.traverse(&mut Replace(handle, real));
+        }
+        Ok(())
+    }
+
+    /// Opens a directory below that was not opened yet.
+    async fn really_open_directory(&self, cx: &Cx, open: &OpenDirectory) -> Result<Arc<Real>> {
+        if let Some(real) = &*lock(&open.real) {
+            return Ok(Arc::clone(real));
+        }
+        let opened = Arc::new(self.open_dir(cx, open.node).await?);
+        // Whoever came second gives its own back.
+        Ok(Arc::clone(lock(&open.real).get_or_insert(opened)))
+    }
+
+    /// The handle below of an open file, which is opened now if it was not yet.
+    pub(crate) async fn really_open(&self, cx: &Cx, open: &OpenFile) -> Result<Handle> {
+        if let Some(handle) = open.real() {
+            return Ok(handle);
+        }
+        let below = self.below();
+        let op = Open { node: open.node, flags: open.flags.unwrap_or(OpenFlags::empty()) };
+        let flags = op.flags;
+        let handle = ask(&*below.service, cx, op).await?.handle;
+        let first = *lock(&open.real).get_or_insert(handle);
+        if first != handle && self.has(OpCode::Release) {
+            // Somebody else came first.
+            let (node, owner) = (open.node, LockOwner::default());
+            self.tell(cx, Release { node, handle, flags, owner, flock_release: false }).await;
+        }
+        Ok(first)
+    }
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user can choose, for the whole tree and for places in it.
+
+use outrigger_core::{Attr, Errno, Result, Time};
+use std::time::Duration;
+
+/// How long answers are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Belief {
+    /// Asked again every time.
+    Never,
+    /// Until this client changes something, somebody says that something changed, or the cache is flushed.
+    Always,
+    /// A tenth of the age of what they tell about, at most this long and at least a fifth of it: what was not changed for
+    /// long is rarely changed soon (Cate, *Alex*, 1992).
+    For(Duration),
+}
+
+/// How a part of the tree is cached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// How long answers are believed.
+    pub belief: Belief,
+}
+
+/// How a tree is cached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Where no place says otherwise.
+    pub policy: Policy,
+    /// Places with a policy of their own, for everything below them: paths from the root, and what is different there.
+    pub places: Vec<(Vec<u8>, Different)>,
+    /// The most files and names that are remembered.
+    pub entries: usize,
+    /// The most memory for what is remembered of files and names, in bytes.
+    pub names: usize,
+    /// The most memory for content, in bytes.
+    pub memory: usize,
+    /// The most content to read ahead of one reader, in bytes.
+    pub read_ahead: u64,
+}
+
+/// What is different in a part of the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Different {
+    /// How long answers are believed there.
+    pub belief: Option<Belief>,
+}
+
+/// Ages are believed in parts of this.
+const AGE_PARTS: u32 = 10;
+/// The shortest time something is believed, as a part of the longest.
+const LEAST_PARTS: u32 = 5;
+/// What there is, for messages.
+const KNOWN: &str = "cache, cache_entries, cache_names, cache_memory, read_ahead";
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            policy: Policy { belief: Belief::For(Duration::from_secs(20)) },
+            places: Vec::new(),
+            entries: 200_000,
+            names: 64 << 20,
+            memory: 128 << 20,
+            read_ahead: 8 << 20,
+        }
+    }
+}
+
+impl Belief {
+    /// How long attributes, or the names in a directory with these attributes, are believed at the time of day `now`.
+    pub(crate) fn period(self, attr: &Attr, now: Time) -> Duration {
+        match self {
+            Belief::Never => Duration::ZERO,
+            Belief::Always => Duration::MAX,
+            Belief::For(most) => {
+                let changed = attr.mtime.max(attr.ctime);
+                let age = Duration::from_secs(now.secs.saturating_sub(changed.secs).max(0) as u64);
+                (age / AGE_PARTS).clamp(most / LEAST_PARTS, most)
+            }
+        }
+    }
+
+    /// How long it is believed that there is no such name.
+    pub(crate) fn of_absence(self) -> Duration {
+        match self {
+            Belief::Never => Duration::ZERO,
+            Belief::Always => Duration::MAX,
+            Belief::For(most) => most / LEAST_PARTS,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "never" => Some(Belief::Never),
+            "always" => Some(Belief::Always),
+            _ => {
+                let seconds: f64 = text.parse().ok()?;
+                let period = Duration::try_from_secs_f64(seconds).ok()?;
+                Some(if period.is_zero() { Belief::Never } else { Belief::For(period) })
+            }
+        }
+    }
+}
+
+impl Policy {
+    fn with(self, different: Different) -> Self {
+        Policy { belief: different.belief.unwrap_or(self.belief) }
+    }
+}
+
+impl Options {
+    /// Whether `key` is an option of this layer.
+    pub fn knows(key: &str) -> bool {
+        let base = key.split_once(':').map_or(key, |(base, _)| base);
+        KNOWN.split(", ").any(|known| known == base)
+    }
+
+    /// Sets one option: `cache` (`never`, `always` or seconds), for a place and all below it as `cache:/PATH`;
+    /// `cache_entries` (a number), `cache_names`, `cache_memory` and `read_ahead` (bytes; `k`, `m` and `g` are understood).
+    ///
+    /// # Errors
+    /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let wrong = || Errno::EINVAL.because(format!("cache: option {key} cannot be \"{value}\""));
+        match key.split_once(':').unwrap_or((key, "")) {
+            ("cache", place) => {
+                let belief = Belief::parse(value).ok_or_else(wrong)?;
+                self.at(place, |policy| policy.belief = belief, |place| place.belief = Some(belief))
+            }
+            ("cache_entries", "") => self.entries = value.parse().map_err(|_| wrong())?,
+            ("cache_names", "") => self.names = bytes(value).ok_or_else(wrong)?,
+            ("cache_memory", "") => self.memory = bytes(value).ok_or_else(wrong)?,
+            ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
+            _ => {
+                return Err(Errno::EINVAL.because(format!("cache: no option \"{key}\"; there are {KNOWN}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn at(&mut self, place: &str, all: impl FnOnce(&mut Policy), there: impl FnOnce(&mut Different)) {
+        if place.is_empty() {
+            return all(&mut self.policy);
+        }
+        let path = place.trim_matches('/').as_bytes().to_vec();
+        let known = self.places.iter().position(|(known, _)| *known == path);
+        let index = known.unwrap_or_else(|| {
+            self.places.push((path, Different::default()));
+            self.places.len() - 1
+        });
+        there(&mut self.places[index].1);
+    }
+}
+
+fn bytes(text: &str) -> Option<usize> {
+    let shift = match text.chars().last()?.to_ascii_lowercase() {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        _ => return text.parse().ok(),
+    };
+    text[..text.len() - 1].parse::<usize>().ok()?.checked_mul(1 << shift)
+}
+
+/// A part of the tree in which one policy holds: a number of [`Parts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part(u16);
+
+impl Part {
+    /// The root.
+    pub(crate) const ROOT: Part = Part(0);
+}
+
+/// The policies of a tree, by what is on the way to their places.
+pub(crate) struct Parts {
+    parts: Vec<PartOfTree>,
+}
+
+struct PartOfTree {
+    policy: Policy,
+    /// Names that lead to parts of their own.
+    names: Vec<(Vec<u8>, Part)>,
+    /// What all other names lead to.
+    others: Part,
+}
+
+impl Parts {
+    pub(crate) fn new(options: &Options) -> Self {
+        let rest = Part(1);
+        let part = || PartOfTree { policy: options.policy, names: Vec::new(), others: rest };
+        let mut parts = Parts { parts: vec![part(), part()] };
+        let mut places = options.places.clone();
+        // What is above comes first, so that what is below inherits from it.
+        places.sort_by_key(|(path, _)| path.split(|&byte| byte == b'/').count());
+        for (path, different) in places {
+            parts.add(&path, different);
+        }
+        parts
+    }
+
+    /// Whether all of the tree has one policy.
+    pub(crate) fn are_one(&self) -> bool {
+        self.parts.len() == 2
+    }
+
+    pub(crate) fn policy(&self, part: Part) -> Policy {
+        self.parts[usize::from(part.0)].policy
+    }
+
+    /// The part that `name` in a directory of `part` belongs to.
+    pub(crate) fn below(&self, part: Part, name: &[u8]) -> Part {
+        let here = &self.parts[usize::from(part.0)];
+        here.names.iter().find(|(known, _)| known == name).map_or(here.others, |(_, part)| *part)
+    }
+
+    /// The part that a path from the root belongs to.
+    pub(crate) fn of_path(&self, path: &[u8]) -> Part {
+        let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        names.fold(Part::ROOT, |part, name| self.below(part, name))
+    }
+
+    fn add(&mut self, path: &[u8], different: Different) {
+        let mut at = Part::ROOT;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            let here = &self.parts[usize::from(at.0)];
+            at = match here.names.iter().find(|(known, _)| known == name) {
+                Some((_, part)) => *part,
+                None => self.grow(at, name),
+            };
+        }
+        // Everything below that has no place of its own takes part.
+        let policy = self.policy(at).with(different);
+        let below = self.push(policy);
+        self.parts[usize::from(below.0)].others = below;
+        let here = &mut self.parts[usize::from(at.0)];
+        (here.policy, here.others) = (policy, below);
+    }
+
+    /// Makes a part for what `name` in a directory of `at` leads to.
+    fn grow(&mut self, at: Part, name: &[u8]) -> Part {
+        let others = self.parts[usize::from(at.0)].others;
+        let new = self.push(self.policy(others));
+        self.parts[usize::from(new.0)].others = others;
+        self.parts[usize::from(at.0)].names.push((name.to_vec(), new));
+        new
+    }
+
+    fn push(&mut self, policy: Policy) -> Part {
+        let part = Part(self.parts.len() as u16);
+        self.parts.push(PartOfTree { policy, names: Vec::new(), others: part });
+        part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(list: &[(&str, &str)]) -> Options {
+        let mut options = Options::default();
+        list.iter().for_each(|(key, value)| options.set(key, value).expect("a good option"));
+        options
+    }
+
+    #[test]
+    fn a_tenth_of_the_age_within_bounds() {
+        let attr =
+            |mtime, ctime| Attr { mtime: Time::new(mtime, 0), ctime: Time::new(ctime, 0), ..Attr::default() };
+        let belief = Belief::For(Duration::from_secs(20));
+        let now = Time::new(10_000, 0);
+        for (mtime, ctime, seconds) in
+            [(0, 0, 20), (9_900, 0, 10), (0, 9_900, 10), (9_990, 0, 4), (20_000, 0, 4), (i64::MIN, 0, 20)]
+        {
+            assert_eq!(belief.period(&attr(mtime, ctime), now), Duration::from_secs(seconds), "{mtime}");
+        }
+        assert_eq!(Belief::Never.period(&attr(0, 0), now), Duration::ZERO);
+    }
+
+    #[test]
+    fn places_have_policies_of_their_own_and_inherit_the_rest() {
+        let options = options(&[
+            ("cache", "5"),
+            ("cache:/a", "7"),
+            ("cache:/a/b/", "always"),
+            ("cache:c", "0"),
+            ("cache:/a", "9"),
+        ]);
+        let parts = Parts::new(&options);
+        let seconds = |seconds| Belief::For(Duration::from_secs(seconds));
+        for (path, belief) in [
+            ("/", seconds(5)),
+            ("/x/y", seconds(5)),
+            ("/x/a/b", seconds(5)),
+            ("/a", seconds(9)),
+            ("/a/x", seconds(9)),
+            ("/a/b", Belief::Always),
+            ("/a/b/c/d", Belief::Always),
+            ("/c", Belief::Never),
+            ("/c/a/b", Belief::Never),
+        ] {
+            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { belief }, "{path}");
+        }
+        assert!(!parts.are_one() && Parts::new(&Options::default()).are_one());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for (key, value) in [
+            ("cache", "soon"),
+            ("cache", "-1"),
+            ("cache", "inf"),
+            ("cache_entries", "many"),
+            ("cache_names", "1e9"),
+            ("colour", "red"),
+            ("colour:/a", "red"),
+        ] {
+            let error = Options::default().set(key, value).unwrap_err();
+            assert!(error.reason.is_some_and(|reason| reason.contains(key)), "{key}={value}");
+        }
+        assert!(Options::knows("cache:/x") && Options::knows("cache") && !Options::knows("size"));
+        assert_eq!(options(&[("cache_names", "3m")]).names, 3 << 20);
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known about one file.
+
+use crate::file::File;
+use crate::fill::{Fill, is_settled};
+use crate::moment::Moment;
+use crate::names::{Names, Stamp};
+use crate::options::Part;
+use outrigger_core::{Attr, FileKind, Generation, Node, Target, Time};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a record costs beside itself: its places in the tables.
+const RECORD_COST: usize = 48;
+
+/// Locks; a panic elsewhere leaves nothing half done that matters.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of a change.
+pub(crate) type Ticket = u64;
+
+/// Names of a directory that several may hold on to.
+pub(crate) type SharedNames = Arc<Mutex<Names>>;
+
+/// What is known about one file.
+pub(crate) struct Record {
+    pub(crate) node: Node,
+    pub(crate) generation: Option<Generation>,
+    /// References held below beyond those handed out.
+    pub(crate) balance: i64,
+    pub(crate) attr: Option<Attr>,
+    pub(crate) attr_until: Moment,
+    /// A change after they were asked for is sure to give other ones.
+    pub(crate) attr_settled: bool,
+    /// The last change there was when the attributes were asked for.
+    pub(crate) attr_ticket: Ticket,
+    /// The last change of ours that it was part of.
+    pub(crate) changed: Ticket,
+    /// Changes under way.
+    pub(crate) pending: u32,
+    /// What needs it to stay, such as open files.
+    pub(crate) pins: u32,
+    /// Its content, when any of that is known.
+    pub(crate) file: Option<Arc<File>>,
+    /// Where it was seen last.
+    pub(crate) parent: Option<Node>,
+    /// Whose policy holds.
+    pub(crate) part: Option<Part>,
+    /// It has no name any more: nothing of it is kept when nobody refers to it.
+    pub(crate) dying: bool,
+    pub(crate) body: Body,
+    /// Memory in bytes.
+    pub(crate) weight: usize,
+}
+
+/// What is known beside the attributes.
+pub(crate) enum Body {
+    /// Nothing.
+    Nothing,
+    /// Of a directory.
+    Directory(Box<Directory>),
+    /// Where a symbolic link points.
+    Link(Target),
+}
+
+/// What is known of a directory.
+#[derive(Default)]
+pub(crate) struct Directory {
+    pub(crate) names: SharedNames,
+    /// The listing that is being received.
+    pub(crate) fill: Option<Arc<Fill>>,
+    /// Names that were asked for below one soon after the other, and when the last of them was.
+    pub(crate) misses: (u32, Moment),
+}
+
+impl Record {
+    /// Nothing but that there is a file; `debt` references to it were handed out beyond those held below.
+    pub(crate) fn new(node: Node, debt: u64, changed: Ticket) -> Self {
+        Record {
+            node,
+            generation: None,
+            balance: -(debt as i64),
+            attr: None,
+            attr_until: 0,
+            attr_settled: false,
+            attr_ticket: 0,
+            changed,
+            pending: 0,
+            pins: 0,
+            file: None,
+            parent: None,
+            part: None,
+            dying: false,
+            body: Body::Nothing,
+            weight: 0,
+        }
+    }
+
+    /// What it takes, in bytes.
+    pub(crate) fn measure(&self) -> usize {
+        let body = match &self.body {
+            Body::Nothing => 0,
+            Body::Directory(directory) => size_of::<Directory>() + lock(&directory.names).weight(),
+            Body::Link(target) => target.len(),
+        };
+        let file = if self.file.is_some() { size_of::<File>() } else { 0 };
+        size_of::<Record>() + RECORD_COST + body + file
+    }
+
+    /// Whether it must not be dropped.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.pins > 0 || self.pending > 0
+    }
+
+    /// Learns attributes that were asked for at the time of day `wall`, believed until some moment.
+    pub(crate) fn learn_attr(&mut self, attr: &Attr, wall: Time, until: Moment, ticket: Ticket) {
+        (self.attr_ticket, self.attr_until) = (ticket, until);
+        let was_settled = std::mem::replace(&mut self.attr_settled, is_settled(attr, wall));
+        self.dying = attr.nlink == 0;
+        match &self.body {
+            Body::Directory(directory) if attr.is_dir() => {
+                lock(&directory.names).confirm(stamp(attr), until);
+            }
+            Body::Link(_)
+                if was_settled && self.attr.as_ref().is_some_and(|old| stamp(old) == stamp(attr)) => {}
+            // Where a node is a place in the tree, another file may have come to that place.
+            _ => self.body = Body::Nothing,
+        }
+        self.attr = Some(attr.clone());
+    }
+
+    /// The attributes, if they are believed at `now`; those asked for before the change `in_doubt` are not.
+    pub(crate) fn believed(&self, now: Moment, in_doubt: Ticket) -> Option<&Attr> {
+        let holds = now < self.attr_until && self.pending == 0 && self.attr_ticket >= in_doubt;
+        self.attr.as_ref().filter(|_| holds)
+    }
+
+    /// The kind of file, when it was ever known.
+    pub(crate) fn kind(&self) -> Option<FileKind> {
+        self.attr.as_ref().map(Attr::kind)
+    }
+}
+
+/// What changes when a file or a directory does.
+pub(crate) fn stamp(attr: &Attr) -> Stamp {
+    (attr.mtime, attr.ctime)
+}

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known about files: attributes, names in directories, targets of links; and who holds which references.
+//!
+//! # References
+//! The tree below counts references to nodes, and this layer hands out references of its own when it answers from what it
+//! knows. For each node, *balance* is how many references it holds below beyond those it has handed out. A node with a
+//! record has at least one reference below, so that its number cannot come to mean another file. When a record is dropped, a
+//! positive balance is given back; a negative one is remembered as a debt, which the next references to come back pay.
+
+use crate::file::{File, Verdict};
+use crate::lru::Lru;
+use crate::moment::{Moment, after, ttl};
+use crate::names::{Names, What};
+use crate::options::{Belief, Options, Part, Parts, Policy};
+use crate::pool::ContentId;
+use crate::record::{Body, Directory, Record, SharedNames, Ticket, lock};
+use crate::underway::{Altering, Asked};
+use outrigger_core::reply::{Attrs, Entry};
+use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything that is known.
+pub(crate) struct Table {
+    places: HashMap<Node, u32>,
+    records: Lru<Record>,
+    /// References handed out beyond those held below, of nodes without a record.
+    debts: HashMap<Node, u64>,
+    /// References to give back below.
+    returns: Vec<(Node, u64)>,
+    /// What doors have to be told.
+    notices: Vec<Notice>,
+    /// Content that nobody will ask for any more.
+    leftovers: Vec<ContentId>,
+    /// The last name for content that was given out.
+    last_content: ContentId,
+    /// The last change that ended.
+    pub(crate) last: Ticket,
+    /// The last change that set out.
+    pub(crate) last_begun: Ticket,
+    /// The last change of any file without a record.
+    pub(crate) last_unknown: Ticket,
+    /// Changes under way that alter names.
+    pub(crate) altering: Vec<Altering>,
+    /// A file lost a name, and it is not known which: attributes asked for before this change are in doubt.
+    pub(crate) in_doubt: Ticket,
+    parts: Parts,
+    entries_max: usize,
+    bytes_max: usize,
+    bytes: usize,
+}
+
+/// When something happens: moments decide what is believed, the time of day tells ages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct When {
+    pub(crate) now: Moment,
+    pub(crate) wall: Time,
+}
+
+/// What is known of a name.
+pub(crate) enum Found {
+    /// It leads here; a reference is handed out.
+    Entry(Entry),
+    /// There is no such name.
+    Absent,
+    /// That has to be asked.
+    Unknown,
+}
+
+/// One directory may have this part of the memory.
+const DIRECTORY_PARTS: usize = 4;
+
+impl Table {
+    pub(crate) fn new(options: &Options) -> Self {
+        Table {
+            places: HashMap::new(),
+            records: Lru::default(),
+            debts: HashMap::new(),
+            returns: Vec::new(),
+            notices: Vec::new(),
+            leftovers: Vec::new(),
+            last_content: 0,
+            last: 0,
+            last_begun: 0,
+            last_unknown: 0,
+            altering: Vec::new(),
+            in_doubt: 0,
+            parts: Parts::new(options),
+            entries_max: options.entries,
+            bytes_max: options.names,
+            bytes: 0,
+        }
+    }
+
+    /// The record of `node`, which is used now.
+    pub(crate) fn record(&mut self, node: Node) -> Option<&mut Record> {
+        let &at = self.places.get(&node)?;
+        self.records.touch(at);
+        self.records.get_mut(at)
+    }
+
+    /// The record of `node`, a new one if there was none.
+    pub(crate) fn make(&mut self, node: Node) -> &mut Record {
+        if let Some(&at) = self.places.get(&node) {
+            self.records.touch(at);
+            return self.records.get_mut(at).expect("the places lead to records");
+        }
+        let debt = self.debts.remove(&node).unwrap_or(0);
+        let mut record = Record::new(node, debt, self.last_unknown);
+        record.weight = record.measure();
+        let weight = record.weight;
+        let at = self.records.insert(record);
+        self.places.insert(node, at);
+        self.bytes += weight;
+        self.shrink(at);
+        self.records.get_mut(at).expect("the newest record stays")
+    }
+
+    /// Learns which file the number of `node` means; nothing is known of one that only had the same number.
+    pub(crate) fn identify(&mut self, node: Node, generation: Generation) {
+        let record = self.make(node);
+        if record.generation.replace(generation).is_some_and(|known| known != generation) {
+            (record.attr, record.attr_until, record.body) = (None, 0, Body::Nothing);
+            (record.parent, record.part, record.dying) = (None, None, false);
+            if let Some(file) = record.file.take() {
+                let content = lock(&file.content).id;
+                self.leftovers.push(content);
+            }
+            self.weigh(node);
+        }
+    }
+
+    /// References to give back below one day.
+    pub(crate) fn return_references(&mut self, node: Node, count: u64) {
+        self.returns.push((node, count));
+    }
+
+    /// How many files are known, and how many bytes that takes.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.records.len(), self.bytes)
+    }
+
+    /// The most memory one directory may have.
+    pub(crate) fn directory_max(&self) -> usize {
+        self.bytes_max / DIRECTORY_PARTS
+    }
+
+    /// The most names one directory may have.
+    pub(crate) fn directory_names_max(&self) -> usize {
+        self.entries_max / DIRECTORY_PARTS
+    }
+
+    /// What is known about a name, with a reference.
+    pub(crate) fn find(&mut self, dir: Node, name: &Name, now: Moment) -> Found {
+        let Some(names) = self.names_of(dir) else { return Found::Unknown };
+        let (what, until) = lock(&names).find(name, now);
+        match what {
+            What::Absent => Found::Absent,
+            What::Unknown => Found::Unknown,
+            What::File(file) => match self.hand_out(file.node, file.generation, now, (now, until)) {
+                Some(entry) => Found::Entry(entry),
+                None => Found::Unknown,
+            },
+        }
+    }
+
+    /// The entry of a file whose attributes were believed as of some moment, with a reference; as told at `now` of a name
+    /// that is believed `until` then.
+    pub(crate) fn hand_out(
+        &mut self,
+        node: Node,
+        generation: Generation,
+        as_of: Moment,
+        (now, until): (Moment, Moment),
+    ) -> Option<Entry> {
+        let in_doubt = self.in_doubt;
+        let record = self.record(node)?;
+        if record.generation != Some(generation) {
+            return None;
+        }
+        let attr = record.believed(as_of, in_doubt)?.clone();
+        record.balance -= 1;
+        let (entry_ttl, attr_ttl) = (ttl(now, until), ttl(now, record.attr_until));
+        Some(Entry { node, generation, attr, entry_ttl, attr_ttl })
+    }
+
+    /// The attributes of a file, if they are believed at `now`.
+    pub(crate) fn attrs(&mut self, node: Node, now: Moment) -> Option<Attrs> {
+        let in_doubt = self.in_doubt;
+        let record = self.record(node)?;
+        let attr = record.believed(now, in_doubt)?.clone();
+        Some(Attrs { attr, ttl: ttl(now, record.attr_until) })
+    }
+
+    /// The names of a directory, as far as any are known.
+    pub(crate) fn names_of(&mut self, dir: Node) -> Option<SharedNames> {
+        match &self.record(dir)?.body {
+            Body::Directory(directory) => Some(Arc::clone(&directory.names)),
+            _ => None,
+        }
+    }
+
+    /// What is known of a directory, to be added to.
+    pub(crate) fn directory(&mut self, dir: Node) -> &mut Directory {
+        let record = self.make(dir);
+        if !matches!(record.body, Body::Directory(_)) {
+            record.body = Body::Directory(Box::default());
+        }
+        match &mut record.body {
+            Body::Directory(directory) => directory,
+            _ => unreachable!("it was made a directory above"),
+        }
+    }
+
+    /// Changes what is known of the names of `dir`, in the listing that is being received as well.
+    pub(crate) fn change_names(&mut self, dir: Node, mut change: impl FnMut(&mut Names)) {
+        let directory = self.directory(dir);
+        if let Some(fill) = &directory.fill {
+            change(&mut lock(&fill.names));
+        }
+        change(&mut lock(&directory.names));
+        self.weigh(dir);
+    }
+
+    /// Learns from an answer to a query what a name leads to, which is believed `until` then; answers until when it is
+    /// believed indeed.
+    pub(crate) fn learn_name(
+        &mut self,
+        dir: Node,
+        name: &Name,
+        what: What,
+        asked: Asked,
+        until: Moment,
+    ) -> Moment {
+        let record = self.make(dir);
+        let now = asked.when.now;
+        if record.pending > 0 || record.changed > asked.ticket {
+            return now;
+        }
+        let limit = self.directory_max();
+        let directory = self.directory(dir);
+        let mut names = lock(&directory.names);
+        names.learn(name, what, (now, until));
+        // Names that somebody makes up do not fill the memory.
+        if names.weight() > limit {
+            *names = Names::default();
+        }
+        drop(names);
+        self.weigh(dir);
+        until
+    }
+
+    /// Learns where a symbolic link points from an answer to a query.
+    pub(crate) fn learn_target(&mut self, node: Node, target: &Target, asked: Asked) {
+        if let Some(record) = self.record(node)
+            && record.pending == 0
+            && record.changed <= asked.ticket
+            && record.kind() == Some(FileKind::Symlink)
+        {
+            record.body = Body::Link(target.clone());
+            self.weigh(node);
+        }
+    }
+
+    /// Whether these names of `dir` are those that follow our changes.
+    pub(crate) fn follows(&mut self, dir: Node, names: &SharedNames) -> bool {
+        let Some(Record { body: Body::Directory(directory), .. }) = self.record(dir) else { return false };
+        let fill = directory.fill.as_ref().map(|fill| &fill.names);
+        [Some(&directory.names), fill].into_iter().flatten().any(|own| Arc::ptr_eq(own, names))
+    }
+
+    /// Puts a listing that was received in place of what was known.
+    pub(crate) fn install(&mut self, dir: Node, names: SharedNames) {
+        let directory = self.directory(dir);
+        directory.names = names;
+        self.weigh(dir);
+    }
+
+    /// Counts anew what the record of `node` takes.
+    fn weigh(&mut self, node: Node) {
+        let Some(&at) = self.places.get(&node) else { return };
+        let Some(record) = self.records.get_mut(at) else { return };
+        let weight = record.measure();
+        self.bytes = self.bytes - record.weight + weight;
+        record.weight = weight;
+        self.shrink(at);
+    }
+
+    /// Drops what was unused for longest until everything fits; spares `kept`.
+    fn shrink(&mut self, kept: u32) {
+        let mut patience = self.records.len();
+        while (self.records.len() > self.entries_max || self.bytes > self.bytes_max) && patience > 0 {
+            patience -= 1;
+            let Some(at) = self.records.oldest() else { return };
+            if at == kept || self.records.get(at).is_some_and(Record::is_needed) {
+                self.records.touch(at);
+            } else {
+                let returned = self.drop_record(at);
+                self.returns.extend(returned);
+            }
+        }
+    }
+
+    /// Drops a record; answers the references that are to be given back.
+    fn drop_record(&mut self, at: u32) -> Option<(Node, u64)> {
+        let record = self.records.remove(at)?;
+        self.places.remove(&record.node);
+        self.bytes -= record.weight;
+        self.last_unknown = self.last_unknown.max(record.changed);
+        self.leftovers.extend(record.file.map(|file| lock(&file.content).id));
+        if record.node == Node::ROOT || record.balance == 0 {
+            return None;
+        }
+        let count = record.balance.unsigned_abs();
+        if record.balance > 0 {
+            return Some((record.node, count));
+        }
+        self.debts.insert(record.node, count);
+        None
+    }
+
+    /// References came back from above; answers how many to give back below.
+    pub(crate) fn forget(&mut self, node: Node, count: u64) -> u64 {
+        if node == Node::ROOT {
+            return count;
+        }
+        // All there are, after a process died that knew how many; those of this layer among them.
+        if count == u64::MAX {
+            self.debts.remove(&node);
+            if let Some(&at) = self.places.get(&node) {
+                self.drop_record(at);
+                self.debts.remove(&node);
+            }
+            return count;
+        }
+        if let Some(&at) = self.places.get(&node) {
+            let Some(record) = self.records.get_mut(at) else { return count };
+            record.balance = record.balance.saturating_add_unsigned(count);
+            if record.dying && !record.is_needed() {
+                return self.drop_record(at).map_or(0, |(_, count)| count);
+            }
+            return 0;
+        }
+        match self.debts.get_mut(&node) {
+            Some(debt) if *debt > count => {
+                *debt -= count;
+                0
+            }
+            Some(_) => count - self.debts.remove(&node).unwrap_or(0),
+            None => count,
+        }
+    }
+
+    /// References that were received for this layer, not for a door.
+    pub(crate) fn received(&mut self, node: Node) {
+        self.make(node).balance += 1;
+    }
+
+    /// What is to be done without the lock: references to give back below, content to forget, notices for doors.
+    pub(crate) fn take_dues(&mut self) -> (Vec<(Node, u64)>, Vec<ContentId>, Vec<Notice>) {
+        let Table { returns, leftovers, notices, .. } = self;
+        (std::mem::take(returns), std::mem::take(leftovers), std::mem::take(notices))
+    }
+
+    /// Believes nothing any more, and drops everything that is not in use.
+    pub(crate) fn clear(&mut self) {
+        // What was asked before is not believed either.
+        self.last += 1;
+        self.last_unknown = self.last;
+        self.drop_idle();
+        for record in self.records.iter_mut() {
+            (record.attr, record.changed) = (None, self.last);
+            if let Some(file) = &record.file {
+                lock(&file.content).until = 0;
+            }
+            if let Body::Directory(directory) = &mut record.body {
+                directory.names = SharedNames::default();
+            }
+        }
+        self.distrust_fills();
+    }
+
+    /// Drops everything that is not in use.
+    pub(crate) fn drop_idle(&mut self) {
+        let places: Vec<u32> = self.places.values().copied().collect();
+        for at in places {
+            if self.records.get_mut(at).is_some_and(|record| !record.is_needed()) {
+                let returned = self.drop_record(at);
+                self.returns.extend(returned);
+            }
+        }
+    }
+
+    fn distrust_fills(&mut self) {
+        for record in self.records.iter_mut() {
+            if let Body::Directory(directory) = &mut record.body {
+                directory.fill = None;
+            }
+        }
+    }
+
+    /// The part of the tree `node` belongs to, when it is known.
+    pub(crate) fn part(&mut self, node: Node) -> Option<Part> {
+        if node == Node::ROOT || self.parts.are_one() {
+            return Some(Part::ROOT);
+        }
+        self.record(node)?.part
+    }
+
+    /// Learns the path of a node.
+    pub(crate) fn learn_path(&mut self, node: Node, path: &[u8]) {
+        let part = self.parts.of_path(path);
+        self.make(node).part = Some(part);
+    }
+
+    /// Learns that `node` is where `name` in `dir` leads to.
+    pub(crate) fn learn_place(&mut self, node: Node, dir: Node, name: &Name) {
+        let part = self.part(dir).map(|part| self.parts.below(part, name));
+        let record = self.make(node);
+        (record.parent, record.part) = (Some(dir), part);
+    }
+
+    /// A directory was moved: what is below it may belong to other parts now.
+    pub(crate) fn forget_parts(&mut self) {
+        if !self.parts.are_one() {
+            self.records.iter_mut().for_each(|record| record.part = None);
+        }
+    }
+
+    /// How long answers about `node` are believed.
+    pub(crate) fn belief(&mut self, node: Node) -> Belief {
+        self.policy(node).belief
+    }
+
+    /// How `node` is cached.
+    pub(crate) fn policy(&mut self, node: Node) -> Policy {
+        let part = self.part(node).unwrap_or(Part::ROOT);
+        self.parts.policy(part)
+    }
+
+    /// Learns attributes from an answer to a query; answers until when they are believed, which counts from when the query
+    /// set out.
+    pub(crate) fn learn_attr(&mut self, node: Node, attr: &Attr, asked: Asked) -> Moment {
+        let (belief, When { now, wall }) = (self.belief(node), asked.when);
+        let until = after(now, belief.period(attr, wall));
+        let record = self.make(node);
+        if record.pending > 0 || record.changed.max(record.attr_ticket) > asked.ticket {
+            return now;
+        }
+        record.learn_attr(attr, wall, until, asked.ticket);
+        let settled = record.attr_settled;
+        if let Some(file) = record.file.clone() {
+            self.learn_content(node, &file, attr, settled, (now, until));
+        }
+        self.weigh(node);
+        until
+    }
+
+    /// Learns about content from attributes of its file.
+    fn learn_content(
+        &mut self,
+        node: Node,
+        file: &File,
+        attr: &Attr,
+        settled: bool,
+        times: (Moment, Moment),
+    ) {
+        let mut content = lock(&file.content);
+        let verdict = content.learn(attr, settled, times);
+        if verdict == Verdict::Other {
+            if content.kernel.is_some() {
+                self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
+            }
+            self.leftovers.push(content.id);
+            content.replace(self.new_content());
+        }
+    }
+
+    /// A name for content.
+    fn new_content(&mut self) -> ContentId {
+        self.last_content += 1;
+        self.last_content
+    }
+
+    /// The content of `node` as a file to be read and written.
+    pub(crate) fn file(&mut self, node: Node, now: Moment) -> Arc<File> {
+        if let Some(file) = self.known_file(node) {
+            return file;
+        }
+        let file = Arc::new(File::new(self.new_content()));
+        let in_doubt = self.in_doubt;
+        let record = self.make(node);
+        record.file = Some(Arc::clone(&file));
+        if let Some(attr) = record.believed(now, in_doubt) {
+            lock(&file.content).learn(attr, record.attr_settled, (now, record.attr_until));
+        }
+        self.weigh(node);
+        file
+    }
+
+    /// The content of `node`, if any is known.
+    pub(crate) fn known_file(&mut self, node: Node) -> Option<Arc<File>> {
+        self.record(node)?.file.clone()
+    }
+
+    /// What is known of the content of `node` is of no use any more.
+    pub(crate) fn replace_content(&mut self, node: Node) {
+        let Some(file) = self.known_file(node) else { return };
+        let mut content = lock(&file.content);
+        self.leftovers.push(content.id);
+        content.replace(self.new_content());
+        (content.until, content.size) = (0, None);
+    }
+
+    /// We changed names or attributes of `node`: that is no change of its content.
+    pub(crate) fn touch_content(&mut self, node: Node) {
+        if let Some(file) = self.known_file(node) {
+            lock(&file.content).is_touched();
+        }
+    }
+
+    /// Something needs the record of `node` to stay.
+    pub(crate) fn pin(&mut self, node: Node) {
+        self.make(node).pins += 1;
+    }
+
+    /// It needs it no more.
+    pub(crate) fn unpin(&mut self, node: Node) {
+        let Some(&at) = self.places.get(&node) else { return };
+        let Some(record) = self.records.get_mut(at) else { return };
+        record.pins = record.pins.saturating_sub(1);
+        if record.dying && !record.is_needed() && record.balance > 0 {
+            let returned = self.drop_record(at);
+            self.returns.extend(returned);
+        }
+    }
+
+    /// Whether `node` may have other names than the one it was found under.
+    pub(crate) fn has_several_names(&mut self, node: Node) -> bool {
+        let attr = self.record(node).and_then(|record| record.attr.as_ref());
+        attr.is_none_or(|attr| attr.nlink > 1 && !attr.is_dir())
+    }
+}

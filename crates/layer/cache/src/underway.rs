@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of ours that are under way, and what answers are worth that come while there are any.
+//!
+//! A query that was on its way while a change happened may tell of the time before. So every change has a number, a query
+//! carries the number of the last change when it set out ([`Asked`]), and what it tells of a file that changed since is not
+//! believed. The same holds for what the reply to a change tells. Of two changes to one name that were under way at once it
+//! is not known which came last: then nothing is believed about that name.
+
+use crate::record::{Body, Record, Ticket, lock};
+use crate::table::{Table, When};
+use outrigger_core::{FileKind, Name, Node};
+
+/// When something was asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// The last change there was.
+    pub(crate) ticket: Ticket,
+    pub(crate) when: When,
+}
+
+/// A name in a directory.
+pub(crate) type Place = (Node, Name);
+
+/// A change that has set out.
+pub(crate) struct Begun {
+    number: Ticket,
+    asked: Asked,
+    nodes: Vec<Node>,
+}
+
+/// A change that has ended.
+pub(crate) struct Ended {
+    /// Another change to one of its names was under way at the same time.
+    pub(crate) crossed: bool,
+    begun: Asked,
+    /// The files it concerned that no other change concerned meanwhile.
+    alone: Vec<Node>,
+    last: Ticket,
+}
+
+/// The names a change alters.
+pub(crate) struct Altering {
+    number: Ticket,
+    places: Vec<Place>,
+    crossed: bool,
+}
+
+impl Ended {
+    /// When that counts as asked which its reply tells of `node`.
+    pub(crate) fn asked(&self, node: Node) -> Asked {
+        let ticket = if self.alone.contains(&node) { self.last } else { self.begun.ticket };
+        Asked { ticket, ..self.begun }
+    }
+}
+
+impl Table {
+    /// For a query that sets out now.
+    pub(crate) fn asked(&self, when: When) -> Asked {
+        Asked { ticket: self.last, when }
+    }
+
+    /// A change of ours sets out that concerns `nodes` and alters `places`.
+    pub(crate) fn begin(&mut self, nodes: Vec<Node>, places: Vec<Place>, when: When) -> Begun {
+        for &node in &nodes {
+            self.make(node).pending += 1;
+        }
+        self.last_begun += 1;
+        let (number, mut crossed) = (self.last_begun, false);
+        for other in &mut self.altering {
+            if other.places.iter().any(|place| places.contains(place)) {
+                (other.crossed, crossed) = (true, true);
+            }
+        }
+        if !places.is_empty() {
+            self.altering.push(Altering { number, places, crossed });
+        }
+        Begun { number, asked: self.asked(when), nodes }
+    }
+
+    /// It has ended: what set out before tells nothing any more about what it concerned.
+    pub(crate) fn end(&mut self, change: Begun) -> Ended {
+        let Begun { number, asked: begun, nodes } = change;
+        self.last += 1;
+        let (last, mut alone) = (self.last, Vec::new());
+        for node in nodes {
+            let record = self.make(node);
+            record.pending = record.pending.saturating_sub(1);
+            if record.pending == 0 && record.changed <= begun.ticket {
+                alone.push(node);
+            }
+            record.changed = last;
+        }
+        let at = self.altering.iter().position(|other| other.number == number);
+        let crossed = at.is_some_and(|at| self.altering.swap_remove(at).crossed);
+        Ended { crossed, begun, alone, last }
+    }
+
+    /// Somebody else changed `node`.
+    pub(crate) fn changed_elsewhere(&mut self, node: Node) {
+        self.last += 1;
+        let last = self.last;
+        match self.record(node) {
+            Some(record) => {
+                (record.attr_until, record.changed) = (0, last);
+                if let Some(file) = &record.file {
+                    lock(&file.content).until = 0;
+                }
+            }
+            None => self.last_unknown = last,
+        }
+    }
+
+    /// Anything may have happened to the names in `dir`.
+    pub(crate) fn distrust_names(&mut self, dir: Node) {
+        if let Some(Record { body: Body::Directory(directory), .. }) = self.record(dir) {
+            directory.fill = None;
+            lock(&directory.names).distrust();
+        }
+    }
+
+    /// The attributes of `node` are not what they were.
+    pub(crate) fn forget_attr(&mut self, node: Node) {
+        let Some(record) = self.record(node) else { return };
+        record.attr_until = 0;
+        if let Body::Directory(directory) = &record.body {
+            lock(&directory.names).restamp();
+            if let Some(fill) = &directory.fill {
+                lock(&fill.names).restamp();
+            }
+        }
+    }
+
+    /// A name of `node` was removed by us.
+    pub(crate) fn lost_a_name(&mut self, node: Node, is_dir: bool) {
+        self.touch_content(node);
+        let Some(record) = self.record(node) else { return };
+        record.attr_until = 0;
+        let is_dir = is_dir || record.kind() == Some(FileKind::Directory);
+        if let (Some(attr), false) = (&mut record.attr, is_dir)
+            && attr.nlink > 1
+        {
+            attr.nlink -= 1;
+            return;
+        }
+        record.dying = true;
+        if record.balance > 0 && node != Node::ROOT {
+            let balance = std::mem::take(&mut record.balance).unsigned_abs();
+            self.return_references(node, balance);
+        }
+    }
+
+    /// A name was removed by us, and it is not known of which file; `perhaps` of this one.
+    pub(crate) fn somebody_lost_a_name(&mut self, perhaps: Option<Node>) {
+        self.in_doubt = self.last;
+        if let Some(node) = perhaps {
+            // If it was another, nothing is lost but what is known.
+            self.lost_a_name(node, true);
+        }
+    }
+
+    /// `node` was given a name by us.
+    pub(crate) fn has_a_name(&mut self, node: Node) {
+        if let Some(record) = self.record(node) {
+            record.dying = false;
+        }
+    }
+}

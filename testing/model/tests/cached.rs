@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layer `cache` over a tree in memory: while it is the only client, nobody can tell that it is there.
+
+use outrigger_conformance::Direct;
+use outrigger_core::{
+    Abilities, Answer, Clock, Cx, Inline, Layer, Notify, Place, Request, Runtime, Service, Stack,
+};
+use outrigger_driver_mem::{Mem, Options};
+use outrigger_layer_cache::Cache;
+use outrigger_model::{Op, check, explore};
+use outrigger_sim::Sim;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Ways to cache a tree.
+const WAYS: &[&[(&str, &str)]] = &[
+    &[],
+    &[("cache", "always")],
+    &[("cache", "never")],
+    // So short that what is known grows old now and then between two requests.
+    &[("cache", "0.01")],
+    &[("cache_entries", "40")],
+    &[("cache:/a", "never"), ("cache:/b/c", "always")],
+];
+
+/// A cache as `way` says.
+fn cache(way: &[(&str, &str)], runtime: Arc<dyn Runtime>) -> Cache {
+    let mut chosen = outrigger_layer_cache::Options::default();
+    way.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
+    Cache::new(&chosen, runtime)
+}
+
+/// A line on which requests and replies take any time, now and then a very long one, and overtake each other.
+struct Line(Arc<Sim>);
+
+impl Line {
+    async fn pass(&self) {
+        let most = if self.0.below(8) == 0 { 500_000 } else { 5000 };
+        self.0.sleep_until(self.0.monotonic() + Duration::from_micros(self.0.below(most))).await;
+    }
+}
+
+impl Layer for Line {
+    fn place(&self) -> Place {
+        Place::anywhere("line")
+    }
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        // Listings come in small pieces.
+        if let Request::ReadDirPlus(op) = &mut request {
+            op.size = op.size.min(400);
+        }
+        Answer::later(async move {
+            self.pass().await;
+            let reply = next.call(cx, request).await;
+            self.pass().await;
+            reply
+        })
+    }
+}
+
+/// A stack that lives in a simulation, which goes on only while it is asked something.
+struct Simulated {
+    sim: Arc<Sim>,
+    top: Arc<dyn Service>,
+}
+
+impl Service for Simulated {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let (top, cx) = (Arc::clone(&self.top), cx.clone());
+        Answer::Ready(self.sim.block_on(async move { top.call(&cx, request).await }))
+    }
+    fn abilities(&self) -> Abilities {
+        self.top.abilities()
+    }
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.top.attach(notify);
+    }
+}
+
+/// A tree in memory at the other end of a line. All that happens in it, and when, follows from `list`: listings that are
+/// received ahead of their readers are in any stage when something is changed.
+fn simulated(way: &[(&str, &str)], list: &[Op]) -> Direct {
+    let mut hasher = DefaultHasher::new();
+    format!("{list:?}").hash(&mut hasher);
+    let sim = Sim::new(hasher.finish());
+    let mem = Arc::new(Inline::new(Mem::new(Options::default(), sim.clone()), sim.clone()));
+    let stack = Stack::new(mem).push(Line(sim.clone())).and_then(|stack| stack.push(cache(way, sim.clone())));
+    let top = stack.expect("any order is good").service();
+    Direct::new(Arc::new(Simulated { sim, top }))
+}
+
+#[test]
+fn random_operations_agree_with_the_model() {
+    for way in WAYS {
+        explore(100, 80, |list| check(&simulated(way, list), list));
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A client at the other end of a long line.
+
+use outrigger_core::ops::*;
+use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry};
+use outrigger_core::{
+    Answer, Clock, Credentials, Cx, Handle, Inline, Layer, LockOwner, Name, Node, Op, OpCode, Payload, Place,
+    Request, Result, Runtime, Service, Stack, ask,
+};
+use outrigger_driver_mem::{Mem, Options as MemOptions};
+use outrigger_layer_cache::{Cache, Control, Options};
+use outrigger_sim::Sim;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long a request takes to the tree and back.
+const ROUND_TRIP: Duration = Duration::from_millis(5);
+/// Small pieces of a listing, in bytes: a few names.
+const PIECE: u32 = 600;
+
+/// A long line: counts what passes, and takes its time.
+#[derive(Clone)]
+pub struct Line {
+    sim: Arc<Sim>,
+    passed: Arc<Mutex<BTreeMap<OpCode, u64>>>,
+    /// Whether requests overtake each other.
+    wanders: Arc<AtomicBool>,
+    /// Requests that are not let through for now, after so many more of them.
+    stalled: Arc<Mutex<Option<(OpCode, u64)>>>,
+    /// Whether listings come in small pieces.
+    trickles: Arc<AtomicBool>,
+}
+
+impl Layer for Line {
+    fn place(&self) -> Place {
+        Place::anywhere("line")
+    }
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        // Returning references is no matter of the line: drivers keep count of them on this side.
+        if matches!(request, Request::Forget(_) | Request::Locate(_)) {
+            return next.call(cx, request);
+        }
+        *self.passed.lock().expect("the count").entry(request.op()).or_default() += 1;
+        let way = || match self.wanders.load(Ordering::Relaxed) {
+            true => ROUND_TRIP * self.sim.below(10) as u32 / 10,
+            false => ROUND_TRIP / 2,
+        };
+        Answer::later(async move {
+            while !self.lets_through(request.op()) {
+                self.sim.sleep_until(self.sim.monotonic() + ROUND_TRIP).await;
+            }
+            if let (Request::ReadDirPlus(op), true) = (&mut request, self.trickles.load(Ordering::Relaxed)) {
+                op.size = op.size.min(PIECE);
+            }
+            self.sim.sleep_until(self.sim.monotonic() + way()).await;
+            let reply = next.call(cx, request).await;
+            self.sim.sleep_until(self.sim.monotonic() + way()).await;
+            reply
+        })
+    }
+}
+
+impl Line {
+    fn lets_through(&self, op: OpCode) -> bool {
+        match &mut *self.stalled.lock().expect("what is stalled") {
+            Some((stalled, 0)) => *stalled != op,
+            Some((stalled, left)) if *stalled == op => {
+                *left -= 1;
+                true
+            }
+            _ => true,
+        }
+    }
+}
+
+/// A tree that several clients use.
+pub fn shared_tree(sim: &Arc<Sim>) -> Arc<dyn Service> {
+    let options = MemOptions { size: 256 << 20, inodes: 100_000, ..MemOptions::default() };
+    Arc::new(Inline::new(Mem::new(options, sim.clone()), sim.clone()))
+}
+
+/// A client at the other end of a line.
+pub struct Client {
+    pub sim: Arc<Sim>,
+    pub top: Arc<dyn Service>,
+    pub control: Control,
+    line: Line,
+}
+
+impl Client {
+    pub fn new(sim: &Arc<Sim>, tree: &Arc<dyn Service>, options: &[(&str, &str)]) -> Self {
+        let line = Line {
+            sim: sim.clone(),
+            passed: Arc::default(),
+            wanders: Arc::default(),
+            stalled: Arc::default(),
+            trickles: Arc::default(),
+        };
+        let mut chosen = Options::default();
+        options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
+        let cache = Cache::new(&chosen, sim.clone());
+        let control = cache.control();
+        let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
+        Client { sim: sim.clone(), top: stack.expect("any order is good").service(), control, line }
+    }
+
+    pub fn ask<O: Op + Send + 'static>(&self, op: O) -> Result<O::Out>
+    where
+        O::Out: Send + 'static,
+    {
+        let top = self.top.clone();
+        self.sim.block_on(async move { ask(&*top, &Cx::new(1, Credentials::ROOT, "test"), op).await })
+    }
+
+    /// From now on requests overtake each other.
+    pub fn wander(&self) {
+        self.line.wanders.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on listings come in small pieces.
+    pub fn trickle(&self) {
+        self.line.trickles.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on requests of this kind do not arrive, after so many more of them.
+    pub fn stall(&self, op: OpCode, after: u64) {
+        *self.line.stalled.lock().expect("what is stalled") = Some((op, after));
+    }
+
+    /// Those that were held back go on.
+    pub fn go_on(&self) {
+        *self.line.stalled.lock().expect("what is stalled") = None;
+    }
+
+    /// How many requests passed the line since this was asked last.
+    pub fn passed(&self) -> u64 {
+        std::mem::take(&mut *self.line.passed.lock().expect("the count")).into_values().sum()
+    }
+
+    /// How many of them had this operation; they still count.
+    pub fn count(&self, op: OpCode) -> u64 {
+        self.line.passed.lock().expect("the count").get(&op).copied().unwrap_or(0)
+    }
+
+    /// The present moment.
+    pub fn elapsed(&self) -> Duration {
+        self.sim.monotonic()
+    }
+
+    pub fn lookup(&self, dir: Node, text: &str) -> Result<Entry> {
+        self.ask(Lookup { dir, name: name(text) })
+    }
+
+    pub fn make(&self, dir: Node, text: &str, content: &'static [u8]) -> Entry {
+        let flags = OpenFlags::READ_WRITE;
+        let made = self.ask(Create { dir, name: name(text), mode: 0o644, flags }).expect("a new file");
+        self.write(made.entry.node, made.opened.handle, content);
+        self.close(made.entry.node, made.opened.handle, flags);
+        made.entry
+    }
+
+    pub fn write(&self, node: Node, handle: Handle, content: &'static [u8]) {
+        let data = Payload::Bytes(content.into());
+        let write = Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+        assert_eq!(self.ask(write).expect("written").0, content.len() as u64);
+    }
+
+    pub fn close(&self, node: Node, handle: Handle, flags: OpenFlags) {
+        let owner = LockOwner(1);
+        self.ask(Flush { node, handle, owner }).expect("flushed");
+        self.ask(Release { node, handle, flags, owner, flock_release: false }).expect("released");
+    }
+
+    pub fn mkdir(&self, dir: Node, text: &str) -> Node {
+        self.ask(MkDir { dir, name: name(text), mode: 0o755 }).expect("a new directory").node
+    }
+
+    /// All of a directory with attributes, as a kernel lists it.
+    pub fn list(&self, node: Node) -> Result<Vec<DirentPlus>> {
+        let handle = self.ask(OpenDir { node })?.handle;
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let DirentsPlus { entries, eof } = self.ask(ReadDirPlus { node, handle, cookie, size: 4096 })?;
+            let Some(last) = entries.last() else { break };
+            cookie = last.cookie;
+            all.extend(entries);
+            if eof {
+                break;
+            }
+        }
+        self.ask(ReleaseDir { node, handle })?;
+        Ok(all)
+    }
+
+    /// `ls -lR`: path, size, permissions and links of every file.
+    fn list_all(&self, dir: Node, path: &str, all: &mut BTreeMap<String, (u64, u32, u32)>) {
+        for DirentPlus { name, entry, .. } in self.list(dir).unwrap_or_default() {
+            let path = format!("{path}/{name}");
+            let entry =
+                if entry.node == Node::default() { self.ask(Lookup { dir, name }) } else { Ok(entry) };
+            // Another client may have removed what was listed.
+            let Ok(entry) = entry else { continue };
+            let Ok(Attrs { attr, .. }) = self.ask(GetAttr { node: entry.node, handle: None }) else {
+                continue;
+            };
+            if attr.is_dir() {
+                self.list_all(entry.node, &path, all);
+            }
+            all.insert(path, (attr.size, attr.mode, attr.nlink));
+            self.ask(Forget { node: entry.node, count: 1 }).expect("forgotten");
+        }
+    }
+
+    pub fn everything(&self) -> BTreeMap<String, (u64, u32, u32)> {
+        let mut all = BTreeMap::new();
+        self.list_all(Node::ROOT, "", &mut all);
+        all
+    }
+}
+
+pub fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a name")
+}
+
+pub fn pass_time(sim: &Arc<Sim>, period: Duration) {
+    let own = sim.clone();
+    sim.block_on(async move { own.sleep_until(own.monotonic() + period).await });
+}
+
+/// A tree of `dirs` directories with `files` files each, made long ago.
+pub fn old_tree(sim: &Arc<Sim>, dirs: usize, files: usize) -> Arc<dyn Service> {
+    let tree = shared_tree(sim);
+    let maker = Client::new(sim, &tree, &[]);
+    for dir in 0..dirs {
+        let node = maker.mkdir(Node::ROOT, &format!("dir-{dir}"));
+        for file in 0..files {
+            maker.make(node, &format!("file-{file}"), b"content");
+        }
+    }
+    pass_time(sim, Duration::from_secs(3600));
+    tree
+}
