@@ -92,11 +92,27 @@ impl Mounted {
     /// # Errors
     /// What the program says.
     pub fn new(location: &str, dir: &Path, options: &str, limit: Duration) -> io::Result<Self> {
+        Mounted::layered(location, dir, options, &[], limit)
+    }
+
+    /// The same with layers, the first nearest to the driver, as `--layer` takes them.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn layered(
+        location: &str,
+        dir: &Path,
+        options: &str,
+        layers: &[&str],
+        limit: Duration,
+    ) -> io::Result<Self> {
         let program = program().ok_or_else(|| io::Error::other("there is no outrigger program"))?;
         let dir = dir.canonicalize()?;
         let target = dir.to_str().ok_or_else(|| io::Error::other("the mountpoint is not UTF-8"))?;
         let options = format!("allow_other,default_permissions{options}");
-        command(&program, &["mount", location, target, "-o", &options])?;
+        let mut arguments = vec!["mount", location, target, "-o", &options];
+        layers.iter().for_each(|layer| arguments.extend(["--layer", layer]));
+        command(&program, &arguments)?;
         let connection = connection_of(&dir).ok_or_else(|| io::Error::other("nothing was mounted"))?;
         let (watch, ended) = mpsc::channel::<()>();
         let watched = connection.clone();

@@ -11,12 +11,23 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the suite on a mount of `location`, which holds the sample tree when it only `reads`; `None`, saying why, where that is not possible.
 fn suite(location: &str, options: &str, reads: bool, exceptions: &[(&str, &str)]) -> Option<Report> {
+    layered_suite(location, options, &[], reads, exceptions)
+}
+
+/// The same with layers.
+fn layered_suite(
+    location: &str,
+    options: &str,
+    layers: &[&str],
+    reads: bool,
+    exceptions: &[(&str, &str)],
+) -> Option<Report> {
     if let Some(reason) = obstacle() {
         println!("SKIPPED: {reason}");
         return None;
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mounted = Mounted::new(location, dir.path(), options, LIMIT).expect("the mount");
+    let mounted = Mounted::layered(location, dir.path(), options, layers, LIMIT).expect("the mount");
     let subject = HostDir::new(mounted.dir(), Kind::Fuse).expect("the mount opens");
     let abilities = Abilities { read_only: reads, ..Abilities::new("fuse", location, OpSet::all()) };
     let report = run(&subject, &Target { abilities: &abilities, has_sample: reads, exceptions });
@@ -43,6 +54,19 @@ fn a_directory_holds() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     if let Some(report) = suite(dir.path().to_str().expect("UTF-8"), "", false, &[]) {
         report.must_hold(150);
+    }
+}
+
+#[test]
+fn a_cached_directory_holds() {
+    let slow =
+        ("limits/a_path_of_1000_directories", "each step of each path is a request: a million of them");
+    for (option, exceptions) in [("cache=20", &[][..]), ("cache=never", &[slow])] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let location = dir.path().to_str().expect("UTF-8");
+        if let Some(report) = layered_suite(location, "", &[option], false, exceptions) {
+            report.must_hold(150);
+        }
     }
 }
 

@@ -371,7 +371,11 @@ impl Table {
         for record in self.records.iter_mut() {
             (record.attr, record.changed) = (None, self.last);
             if let Some(file) = &record.file {
-                lock(&file.content).until = 0;
+                let mut content = lock(&file.content);
+                self.leftovers.push(content.id);
+                self.last_content += 1;
+                content.replace(self.last_content);
+                (content.until, content.size) = (0, None);
             }
             if let Body::Directory(directory) = &mut record.body {
                 directory.names = SharedNames::default();

@@ -197,6 +197,20 @@ fn never_asks_for_content_every_time_and_keeps_none() {
 }
 
 #[test]
+fn a_flush_drops_the_content_of_open_files_too() {
+    let sim = Sim::new(9);
+    let (client, node, data) = with_file(&sim, 100_000, &[("cache", "always")]);
+    let (handle, _) = open(&client, node, OpenFlags::empty());
+    for _ in 0..2 {
+        assert_eq!(read(&client, node, handle, 0, 100_000), data);
+    }
+    assert_eq!(client.count(OpCode::Read), 1);
+    client.control.flush();
+    assert_eq!(read(&client, node, handle, 0, 100_000), data);
+    assert_eq!(client.count(OpCode::Read), 2);
+}
+
+#[test]
 fn clients_see_what_others_have_written_when_the_time_has_passed() {
     explore(0..60, |sim| {
         let tree = old_tree(sim, 1, 3);
