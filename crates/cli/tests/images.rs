@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use support::{PROGRAM, Place, can_mount, has};
 
@@ -98,4 +99,58 @@ fn an_image_is_mounted_written_and_clean_afterwards() {
     support::within("the image is free again", || place.run(&["cat", "image::/moved"]).code == Some(0));
     place.run_as("e2fsck", &["-fn", "image"]).ok();
     assert_eq!(place.run(&["cat", "image::/moved"]).ok(), "content");
+}
+
+/// An image with ext4 and vfat in partitions made by sfdisk, of 32 MiB each.
+fn partitioned(place: &Place) {
+    let path = blank(place, 70);
+    fs::write(place.at("script"), "1M,32M,L\n,32M,c\n").unwrap();
+    place.run_as("sh", &["-c", "PATH=$PATH:/sbin:/usr/sbin sfdisk -q --label dos image <script"]).ok();
+    let disk = fs::File::options().write(true).open(path).unwrap();
+    for (tool, start) in [("mkfs.ext4", 1), ("mkfs.vfat", 33)] {
+        let part = place.file("part", "");
+        fs::File::options().write(true).open(&part).unwrap().set_len(32 << 20).unwrap();
+        place.run_as(tool, &["part"]).ok();
+        disk.write_all_at(&fs::read(&part).unwrap(), start << 20).unwrap();
+    }
+}
+
+#[test]
+fn partitions_are_copied_into_moved_between_and_listed() {
+    if !can_serve() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    sample(&place);
+    partitioned(&place);
+    assert_eq!(place.run(&["ls", "image::/"]).ok(), "p1\np2\n");
+    place.run(&["cp", "-a", "src", "image::/p1/"]).ok();
+    place.run(&["cp", "-r", "src/dir", "image::/p2/"]).ok();
+    place.run(&["mv", "image::/p2/dir/file", "image::/p1/moved"]).ok();
+    assert_eq!(place.run(&["find", "image::/p2"]).ok(), "image::/p2\nimage::/p2/dir\nimage::/p2/dir/empty\n");
+    assert_eq!(place.run(&["cat", "--opt", "partition=1", "image::/moved"]).ok().len(), 200_000);
+    assert_eq!(listing(&place, "src"), listing(&place, "image::/p1/src"));
+    let complaint = place.run(&["ls", "image::/p7"]).refused(2);
+    assert!(complaint.contains("No such file"), "{complaint}");
+    let complaint = place.run(&["ls", "--opt", "partition=7", "image::/"]).refused(2);
+    assert!(complaint.contains("no partition 7, but 1, 2"), "{complaint}");
+}
+
+#[test]
+fn partitions_are_mounted_together_and_alone() {
+    if !can_serve() || !can_mount() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    partitioned(&place);
+    place.run(&["mount", "image", "m"]).ok();
+    fs::write(place.at("m/p1/file"), "one").unwrap();
+    fs::write(place.at("m/p2/file"), "two").unwrap();
+    assert!(fs::hard_link(place.at("m/p1/file"), place.at("m/p2/link")).is_err());
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["cat", "image::/p2/file"]).code == Some(0));
+    place.run(&["mount", "-o", "partition=2", "image", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("m/file")).unwrap(), "two");
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["cat", "image::/p1/file"]).code == Some(0));
 }

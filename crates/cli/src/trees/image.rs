@@ -4,7 +4,7 @@
 use super::DriverOptions;
 use crate::status::Failure;
 use outrigger_core::Service;
-use outrigger_driver_kernel::{Kernel, Options, detect};
+use outrigger_driver_kernel::{Options, is_image};
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -20,15 +20,15 @@ pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Arc<dyn Se
     }
     let mut settings = Options::default();
     options.apply(|key, value| settings.set(key, value))?;
-    let kernel = Kernel::start(path, &settings)
-        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
-    Ok(Some(Arc::new(kernel)))
+    outrigger_driver_kernel::open(path, &settings)
+        .map(Some)
+        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))
 }
 
-/// Whether a file of the host holds a file system. What cannot be read is left to whoever can say why.
+/// Whether a file of the host holds a file system or partitions. What cannot be read is left to whoever can say why.
 pub fn is_one(path: &Path) -> bool {
     // Opening a pipe would wait.
     let Ok(metadata) = std::fs::metadata(path) else { return false };
     (metadata.is_file() || metadata.file_type().is_block_device())
-        && File::open(path).is_ok_and(|file| matches!(detect(&file), Ok(Some(_))))
+        && File::open(path).is_ok_and(|file| matches!(is_image(&file), Ok(true)))
 }

@@ -85,10 +85,15 @@ impl FsType {
 /// # Errors
 /// Those of reading it.
 pub fn detect(image: &File) -> Result<Option<&'static FsType>> {
-    let mut head = vec![0; HEAD];
+    detect_in(image, 0, None)
+}
+
+/// The same for the part of `image` that begins at `start` and has `size` bytes, or all that follow.
+pub(crate) fn detect_in(image: &File, start: u64, size: Option<u64>) -> Result<Option<&'static FsType>> {
+    let mut head = vec![0; size.map_or(HEAD, |size| size.min(HEAD as u64) as usize)];
     let mut length = 0;
-    while length < HEAD {
-        match image.read_at(&mut head[length..], length as u64)? {
+    while length < head.len() {
+        match image.read_at(&mut head[length..], start + length as u64)? {
             0 => break,
             count => length += count,
         }

@@ -14,6 +14,9 @@
 //! notes in its log that it was unmounted). Options this
 //! driver does not know are the file system's own, as mount(8) takes them.
 //!
+//! An image with a partition table is a tree with a directory for each partition whose content is known ([`open`]); each is
+//! served by a process of its own, which starts when somebody looks into the directory.
+//!
 //! # What it cannot
 //!
 //! * Locks, ioctl and poll: doors do without.
@@ -27,22 +30,25 @@
 
 mod connection;
 mod detect;
+mod image;
 mod options;
+mod partitions;
 mod worker;
 
 pub use detect::{FsType, TYPES, detect};
+pub use image::is_image;
 pub use options::Options;
+pub use partitions::Partitions;
 pub use worker::program;
 
 use connection::Connection;
+use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Notify, OpCode, OpSet, Reply, Request, Result, Service,
 };
-use rustix::fs::FlockOperation;
-use std::fs::File;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use worker::Worker;
 
 /// What the kernel's file systems are not asked for.
@@ -56,35 +62,83 @@ const NOT_SERVED: OpSet = OpSet::of(&[
     OpCode::SetLock,
 ]);
 
+/// Opens the image in the file `path`: the file system in it, or, where there is a partition table instead and the options
+/// name no partition, all partitions.
+///
+/// # Errors
+/// Those of [`Kernel::start`] and [`Partitions::start`].
+pub fn open(path: &Path, options: &Options) -> Result<Arc<dyn Service>> {
+    let image = Image::open(path, options)?;
+    let whole =
+        options.partition.is_some() || options.kind.is_some() || image.detect(&Part::whole())?.is_some();
+    match image.table()? {
+        Some(table) if !whole => Ok(Arc::new(Partitions::of(image, table, options))),
+        _ => Ok(Arc::new(Kernel::of(Arc::new(image), options)?)),
+    }
+}
+
 /// A mounted image.
 pub struct Kernel {
     connection: Arc<Connection>,
     abilities: Abilities,
+    /// Why what could be written is not.
+    read_only: Option<Arc<str>>,
+    /// Unlocked when the worker has ended.
+    image: Mutex<Option<Arc<Image>>>,
 }
 
 impl Kernel {
-    /// Mounts the image in the file `path`.
+    /// Mounts the image in the file `path`, or the partition of it that the options name.
     ///
     /// # Errors
-    /// When it cannot be opened or is in use (`EBUSY`), when nothing in it is known (`EINVAL`), when the program is
-    /// missing (`ENOENT`), and what the file system says about the image, with the kernel's messages as the reason.
+    /// When it cannot be opened or is in use (`EBUSY`), when nothing in it is known (`EINVAL`), when there is no such
+    /// partition (`ENXIO`), when the program is missing (`ENOENT`), and what the file system says about the image, with
+    /// the kernel's messages as the reason.
     pub fn start(path: &Path, options: &Options) -> Result<Self> {
-        let (image, writable) = open(path, options)?;
+        Self::of(Arc::new(Image::open(path, options)?), options)
+    }
+
+    fn of(image: Arc<Image>, options: &Options) -> Result<Self> {
+        let part = match options.partition {
+            Some(number) => image.part(number)?,
+            None => Part::whole(),
+        };
         let kind = match &options.kind {
             Some(name) => FsType::named(name)?,
-            None => detect(&image)?
+            None => image
+                .detect(&part)?
                 .ok_or_else(|| Errno::EINVAL.because("no file system is known that looks like this"))?,
         };
-        let writable = writable && kind.writable;
-        let (worker, socket) = Worker::start(&image, kind, writable, options)?;
+        Self::mount(image, &part, kind, options)
+    }
+
+    /// Mounts the file system of this type in a part of the image.
+    fn mount(image: Arc<Image>, part: &Part, kind: &FsType, options: &Options) -> Result<Self> {
+        let writable = image.writable() && kind.writable && part.read_only.is_none();
+        let (worker, socket) = Worker::start(image.file(), part, kind, writable, options)?;
         let connection = Connection::open(worker, socket, options.patience)?;
         let abilities = Abilities {
             class: DriverClass::Block,
             read_only: !writable,
             negative_ttl: Ttl::FOREVER,
-            ..Abilities::new("kernel", path.display().to_string(), OpSet::all().without(NOT_SERVED))
+            ..Abilities::new("kernel", image.name(), OpSet::all().without(NOT_SERVED))
         };
-        Ok(Kernel { connection, abilities })
+        Ok(Kernel {
+            connection,
+            abilities,
+            read_only: part.read_only.clone(),
+            image: Mutex::new(Some(image)),
+        })
+    }
+
+    /// The reply with the reason why this part of the image is not written.
+    fn explained(&self, reply: Reply) -> Reply {
+        match (&self.read_only, reply) {
+            (Some(why), Reply::Error(error)) if error.errno == Errno::EROFS => {
+                Reply::Error(Errno::EROFS.because(Arc::clone(why)))
+            }
+            (_, reply) => reply,
+        }
     }
 
     /// Unmounts, and waits until everything is in the image. Later requests are answered `EIO`. Dropping does the same.
@@ -92,31 +146,9 @@ impl Kernel {
     /// # Errors
     /// `EIO` when the worker did not end in good order, with its last words as the reason.
     pub fn unmount(&self) -> Result<()> {
-        self.connection.end()
-    }
-}
-
-/// Opens and locks the image; tells whether it may be changed.
-fn open(path: &Path, options: &Options) -> Result<(File, bool)> {
-    let both = || File::options().read(true).write(true).open(path);
-    let (file, writable) = if options.read_only {
-        (File::open(path)?, false)
-    } else {
-        match both() {
-            Ok(file) => (file, true),
-            Err(_) => (File::open(path)?, false),
-        }
-    };
-    let lock = if writable {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    match rustix::fs::flock(&file, lock) {
-        Ok(()) => Ok((file, writable)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Errno::EBUSY
-            .because("another process uses this image; several may only read it (--opt ro, mount: -o ro)")),
-        Err(errno) => Err(Errno(errno.raw_os_error()).into()),
+        let ended = self.connection.end();
+        drop(self.image.lock().unwrap_or_else(PoisonError::into_inner).take());
+        ended
     }
 }
 
@@ -130,11 +162,9 @@ impl Service for Kernel {
             return Answer::Ready(Reply::Done(()));
         }
         match self.connection.ask(cx.cred, request) {
-            Ok(reply) => {
-                Answer::later(
-                    async move { reply.await.unwrap_or_else(|_| Reply::Error(self.connection.lost())) },
-                )
-            }
+            Ok(reply) => Answer::later(async move {
+                self.explained(reply.await.unwrap_or_else(|_| Reply::Error(self.connection.lost())))
+            }),
             Err(error) => Answer::error(error),
         }
     }

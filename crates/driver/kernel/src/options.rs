@@ -11,6 +11,8 @@ pub struct Options {
     pub read_only: bool,
     /// `type=NAME`: the file system, instead of looking for it.
     pub kind: Option<String>,
+    /// `partition=N`: the partition that is the tree, of an image with a partition table.
+    pub partition: Option<u32>,
     /// `memory=BYTES`: how much memory the kernel code has, page cache included.
     pub memory: Option<u64>,
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
@@ -34,6 +36,7 @@ impl Options {
                 self.memory =
                     Some(bytes(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
             }
+            "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
             _ if value.is_empty() => self.passed.push(key.to_owned()),
             _ => self.passed.push(format!("{key}={value}")),
@@ -54,6 +57,13 @@ fn seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse().ok().filter(|&seconds| seconds > 0);
     seconds.map(Duration::from_secs).ok_or_else(|| {
         Errno::EINVAL.because(format!("option patience cannot be \"{text}\": a number of seconds"))
+    })
+}
+
+/// The number of a partition.
+fn numbered(text: &str) -> Result<u32> {
+    text.parse().ok().filter(|&number| number > 0).ok_or_else(|| {
+        Errno::EINVAL.because(format!("option partition cannot be \"{text}\": a number, from 1 on"))
     })
 }
 
@@ -82,6 +92,7 @@ mod tests {
             ("commit", "5"),
             ("type", "ext4"),
             ("patience", "9"),
+            ("partition", "2"),
         ] {
             options.set(key, value).expect("an option");
         }
@@ -89,6 +100,7 @@ mod tests {
         let expected = Options {
             read_only: true,
             kind: Some("ext4".into()),
+            partition: Some(2),
             memory: Some(64 << 20),
             patience: Some(Duration::from_secs(9)),
             passed,

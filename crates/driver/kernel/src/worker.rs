@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process `outrigger-kernel`: where it is, how it starts, what it last said.
 
+use crate::image::Part;
 use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result};
 use rustix::fs::MemfdFlags;
@@ -40,12 +41,13 @@ pub fn program() -> Option<PathBuf> {
 }
 
 impl Worker {
-    /// Starts the program for `image`, which it mounts. Gives it and this end of the connection.
+    /// Starts the program for a part of `image`, which it mounts. Gives it and this end of the connection.
     ///
     /// # Errors
     /// `ENOENT` when there is no such program here, and what starting it fails with.
     pub(crate) fn start(
         image: &File,
+        part: &Part,
         kind: &FsType,
         writable: bool,
         options: &Options,
@@ -61,6 +63,7 @@ impl Worker {
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
         command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
+        command.arg(format!("start={}", part.start)).args(part.size.map(|size| format!("size={size}")));
         // Where both name the same option, the user's counts: it comes last.
         let passed: Vec<&str> = (!kind.options.is_empty())
             .then_some(kind.options)

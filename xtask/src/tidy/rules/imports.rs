@@ -17,8 +17,12 @@ pub const RULE: Rule = Rule {
 };
 
 /// Users of a codec that is not named like them: (folder of the user, codec).
-const SHARED_CODECS: &[(&str, &str)] =
-    &[("crates/door/nfs", "nfs3"), ("crates/driver/nfs", "nfs3"), ("crates/driver/libfuse", "fuse")];
+const SHARED_CODECS: &[(&str, &str)] = &[
+    ("crates/door/nfs", "nfs3"),
+    ("crates/driver/kernel", "disk"),
+    ("crates/driver/libfuse", "fuse"),
+    ("crates/driver/nfs", "nfs3"),
+];
 
 fn check(tree: &Tree) -> Vec<Finding> {
     let all = manifests(tree);
