@@ -4,7 +4,7 @@
 use crate::cli::TreeOptions;
 use crate::location::{Base, Location, TreeName};
 use crate::status::{Failure, Status};
-use crate::trees::{self, DriverOptions};
+use crate::trees::{self, DriverOptions, Opened};
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::{Cancel, Credentials, Name, Result};
 use outrigger_runtime::Threads;
@@ -28,7 +28,7 @@ pub struct Context {
     pub umask: u32,
     options: TreeOptions,
     status: Cell<Status>,
-    opened: RefCell<Vec<(TreeName, Client)>>,
+    opened: RefCell<Vec<(TreeName, Opened)>>,
 }
 
 /// A place in a tree.
@@ -140,23 +140,24 @@ impl Context {
         }
         let (name, path) = Location::parse(text).expanded()?.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
-        let client = self.tree(name, &DriverOptions::parse(&self.options.opt))?;
-        Ok(Place { client, path, shown: text.to_owned() })
+        let opened = self.tree(name, &DriverOptions::parse(&self.options.opt))?;
+        let path = opened.path(self, path)?;
+        Ok(Place { client: opened.client, path, shown: text.to_owned() })
     }
 
     /// The tree with this name. Trees are opened once for a command, however often they are named.
     ///
     /// # Errors
     /// A sentence that names the part which cannot be opened, and why.
-    pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Client, Failure> {
+    pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
         let known =
-            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, client)| client.clone());
-        if let Some(client) = known {
-            return Ok(client);
+            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, opened)| opened.clone());
+        if let Some(opened) = known {
+            return Ok(opened);
         }
-        let client = trees::open(self, &name, options)?;
-        self.opened.borrow_mut().push((name, client.clone()));
-        Ok(client)
+        let opened = trees::open(self, &name, options)?;
+        self.opened.borrow_mut().push((name, opened.clone()));
+        Ok(opened)
     }
 
     /// Tells the user on standard error that something went wrong, and remembers how badly.

@@ -4,6 +4,7 @@
 //! ```text
 //! LOCATION = BASE [ "::" PATH ]...
 //! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | HOST-PATH
+//! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
 //! Each `::` opens the file before it as a tree. A host path whose name contains `::` is written with `./` in front
@@ -38,11 +39,13 @@ pub enum Base {
         /// What follows `://`, or `:` when there are no slashes.
         rest: String,
     },
-    /// `host:path`, as scp has it.
+    /// `host:path`, as scp has it, or `sftp://host:port/path`.
     Remote {
         /// `[user@]host`.
         host: String,
-        /// The path on the host.
+        /// The port, where one is named.
+        port: Option<u16>,
+        /// The path on the host: relative to the home of the user unless it begins with a slash.
         path: Vec<u8>,
     },
 }
@@ -106,7 +109,9 @@ impl Location {
         }
         match self.base {
             Base::Host(path) => (TreeName::Whole(Base::Host("/".into())), path.into_os_string().into_vec()),
-            Base::Remote { host, path } => (TreeName::Whole(Base::Remote { host, path: Vec::new() }), path),
+            Base::Remote { host, port, path } => {
+                (TreeName::Whole(Base::Remote { host, port, path: Vec::new() }), path)
+            }
             other @ (Base::Url { .. } | Base::Program(_)) => (TreeName::Whole(other), Vec::new()),
         }
     }
@@ -119,16 +124,30 @@ impl fmt::Display for Location {
             Base::Host(path) => write!(f, "{}", path.display())?,
             Base::Url { scheme, rest } => write!(f, "{scheme}://{rest}")?,
             Base::Program(command) => write!(f, "fuse:{command}")?,
-            Base::Remote { host, path } => write!(f, "{host}:{}", String::from_utf8_lossy(path))?,
+            Base::Remote { host, port: Some(port), path } => {
+                let path = String::from_utf8_lossy(path);
+                let home = if path.starts_with('/') { "" } else { "/~/" };
+                write!(f, "sftp://{host}:{port}{home}{path}")?;
+            }
+            Base::Remote { host, port: None, path } => write!(f, "{host}:{}", String::from_utf8_lossy(path))?,
         }
         self.nested.iter().try_for_each(|path| write!(f, "::{}", String::from_utf8_lossy(path)))
     }
 }
 
-/// Splits at `::`; `::::` stands for a literal `::`.
+/// The end of an address in brackets, as in `[::1]:/path` and `sftp://user@[::1]/path`; 0 where there is none.
+fn end_of_address(text: &[u8]) -> usize {
+    let Some(open) = text.iter().position(|&byte| byte == b'[') else { return 0 };
+    let user = text[..open].strip_prefix(b"sftp://").unwrap_or(&text[..open]);
+    let is_host = user.is_empty() || user.ends_with(b"@") && !user.contains(&b'/');
+    let close = text.iter().position(|&byte| byte == b']').filter(|_| is_host);
+    close.map_or(0, |close| close + 1)
+}
+
+/// Splits at `::`; `::::` stands for a literal `::`, and the colons of an address stay together.
 fn split(text: &[u8]) -> Vec<Vec<u8>> {
-    let mut parts = vec![Vec::new()];
-    let mut rest = text;
+    let (address, mut rest) = text.split_at(end_of_address(text));
+    let mut parts = vec![address.to_vec()];
     while let Some((&byte, tail)) = rest.split_first() {
         let last = parts.len() - 1;
         if let Some(tail) = rest.strip_prefix(b"::::") {
@@ -148,7 +167,12 @@ fn split(text: &[u8]) -> Vec<Vec<u8>> {
 impl Base {
     fn parse(text: &[u8]) -> Self {
         let host = || Base::Host(PathBuf::from(OsString::from_vec(text.to_vec())));
-        let Some(colon) = text.iter().position(|&byte| byte == b':') else { return host() };
+        let start = end_of_address(text);
+        let Some(colon) = text[start..].iter().position(|&byte| byte == b':') else { return host() };
+        let colon = start + colon;
+        if text.starts_with(b"sftp://") {
+            return Base::sftp(&text[b"sftp://".len()..]);
+        }
         let (before, after) = (&text[..colon], &text[colon + 1..]);
         // As scp has it: a slash before the colon makes it a host path.
         let Ok(before) = std::str::from_utf8(before) else { return host() };
@@ -160,15 +184,54 @@ impl Base {
         }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         match (scheme, after.strip_prefix(b"//"), after.is_empty()) {
+            (true, Some(rest), _) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
             (true, Some(rest), _) => Base::url(before, rest),
             (true, None, true) => Base::url(before, b""),
-            _ => Base::Remote { host: before.to_owned(), path: after.to_vec() },
+            _ => Base::Remote { host: without_brackets(before), port: None, path: after.to_vec() },
         }
+    }
+
+    /// What follows `sftp://`. An absolute path; below `/~/` one that starts at the home of the user.
+    fn sftp(rest: &[u8]) -> Self {
+        let slash = rest[end_of_address(rest)..].iter().position(|&byte| byte == b'/');
+        let (host, path) = rest.split_at(slash.map_or(rest.len(), |slash| end_of_address(rest) + slash));
+        let (host, path) = (String::from_utf8_lossy(&decoded(host)).into_owned(), decoded(path));
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host.to_owned(), port.parse().ok()),
+            _ => (host, None),
+        };
+        let path = path.strip_prefix(b"/~/").map_or_else(|| path.clone(), <[u8]>::to_vec);
+        Base::Remote { host: without_brackets(&host), port, path }
     }
 
     fn url(scheme: &str, rest: &[u8]) -> Self {
         Base::Url { scheme: scheme.to_ascii_lowercase(), rest: String::from_utf8_lossy(rest).into_owned() }
     }
+}
+
+/// The host without the brackets around an address, as ssh wants it.
+fn without_brackets(host: &str) -> String {
+    host.replace(['[', ']'], "")
+}
+
+/// With `%` and two hexadecimal digits replaced by the byte they mean.
+fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(meant) => {
+                out.push(meant);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -183,6 +246,10 @@ mod tests {
         Base::Url { scheme: scheme.into(), rest: rest.into() }
     }
 
+    fn remote(host: &str, port: Option<u16>, path: &[u8]) -> Base {
+        Base::Remote { host: host.into(), port, path: path.to_vec() }
+    }
+
     #[test]
     fn bases() {
         let cases = [
@@ -191,10 +258,16 @@ mod tests {
             ("./a:b", Base::Host("./a:b".into())),
             ("", Base::Host("".into())),
             ("mem:", url("mem", "")),
-            ("SFTP://u@h:22/p", url("sftp", "u@h:22/p")),
+            ("HTTP://u@h:22/p", url("http", "u@h:22/p")),
+            ("SFTP://u@h:22/p%20q", remote("u@h", Some(22), b"/p q")),
+            ("sftp://h", remote("h", None, b"")),
+            ("sftp://h/~/x", remote("h", None, b"x")),
+            ("sftp://u@[fe80::1%25eth0]:2022/p", remote("u@fe80::1%eth0", Some(2022), b"/p")),
+            ("[::1]:/p", remote("::1", None, b"/p")),
+            ("u@[::1]:", remote("u@::1", None, b"")),
             ("fuse:bindfs -r /usr", Base::Program("bindfs -r /usr".into())),
-            ("host:dir", Base::Remote { host: "host".into(), path: b"dir".to_vec() }),
-            ("u@host:/dir", Base::Remote { host: "u@host".into(), path: b"/dir".to_vec() }),
+            ("host:dir", remote("host", None, b"dir")),
+            ("u@host:/dir", remote("u@host", None, b"/dir")),
         ];
         for (text, base) in cases {
             assert_eq!(parse(text), Location { base, nested: vec![] }, "{text}");

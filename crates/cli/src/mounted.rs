@@ -76,6 +76,8 @@ impl Job {
         };
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
         let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
+        // What the permission bits allow to others only the server knows; with other users about, they are all there is.
+        options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
         options.lock_buffers |= seat.is_some();
         options.keep = keep.map(Kept);
         // Where the kernel reads and writes files by itself, the layers would not see it.
@@ -83,6 +85,11 @@ impl Job {
         let (source, proxy) = (mount.source.clone(), guarding == Guarding::Proxy);
         Ok(Job { source, mountpoint, tree, options, seat, proxy, inherited })
     }
+}
+
+/// Whether the user says that the kernel is to check permissions.
+fn wants_checks(mount: &Mount) -> bool {
+    mount.options.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
 }
 
 /// Serves a job until it is unmounted. Calls `ready` once the mount answers.

@@ -50,7 +50,7 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
         (&["src", "src/t"], 1, "cannot mount on 'src/t': it is not a directory"),
         (&["", "m"], 2, "an empty LOCATION names nothing"),
         (&["foo:", "m"], 2, "foo: no such kind of tree"),
-        (&["host:dir", "m"], 2, "not supported yet"),
+        (&["host:dir", "m", "-o", "command=false"], 2, "cannot open host: "),
         (&["mem:/x", "m"], 2, "mem: takes no path"),
         (&["null://x", "m"], 2, "null: takes no path"),
         (&["a.tar.gz::/nothing", "m"], 2, "cannot open 'a.tar.gz::/nothing'"),

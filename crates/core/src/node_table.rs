@@ -195,6 +195,19 @@ impl NodeTable {
         Ok(names)
     }
 
+    /// How many names of `node` are known; 0 when it is not known itself.
+    pub fn links(&self, node: Node) -> usize {
+        let inner = self.lock();
+        let Ok(slot) = inner.slot(node) else { return 0 };
+        let mut record = inner.store.record(slot);
+        let mut count = usize::from(record.parent != 0);
+        while record.parent != 0 && record.next != 0 {
+            record = inner.store.record(record.next);
+            count += 1;
+        }
+        count
+    }
+
     /// What the driver recognises `node` by.
     ///
     /// # Errors
@@ -203,6 +216,12 @@ impl NodeTable {
         let inner = self.lock();
         let slot = inner.slot(node)?;
         Ok(NonZeroU64::new(inner.store.record(slot).key))
+    }
+
+    /// The node that has this key, if one is known. Counts no reference.
+    pub fn keyed(&self, key: u64) -> Option<Node> {
+        let inner = self.lock();
+        inner.index.key(&inner.store, key).map(|slot| inner.node(slot))
     }
 
     /// `node` got a further name, and the caller a further reference (link(2)).

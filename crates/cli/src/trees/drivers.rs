@@ -51,6 +51,13 @@ pub const DRIVERS: &[DriverInfo] = &[
         options: "size=BYTES|% nr_inodes=N nr_blocks=N mode=OCTAL uid=N gid=N",
     },
     DriverInfo {
+        name: "sftp",
+        opens: "directories of SSH servers, with the user's ssh and its configuration",
+        location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
+        writable: true,
+        options: "port=N compression=yes|no idmap=none|user transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
+    },
+    DriverInfo {
         name: "fuse",
         opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",
         location: "fuse:COMMAND",

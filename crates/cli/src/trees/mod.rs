@@ -6,16 +6,18 @@ mod drivers;
 mod image;
 mod layers;
 mod program;
+mod remote;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
 pub use program::{named as program, replacement};
+pub use remote::Opened;
 
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use layers::Layered;
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Service, Stack};
+use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
@@ -39,6 +41,8 @@ pub struct Tree {
     pub caches: Vec<Control>,
     /// Its driver, when that is a FUSE program.
     pub program: Option<Arc<LibFuse>>,
+    /// Somebody else checks permissions, for the one user whom they let in.
+    pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,
 }
@@ -46,7 +50,7 @@ pub struct Tree {
 impl Tree {
     fn new(layered: Layered, program: Option<Arc<LibFuse>>, root: Option<Inode>) -> Self {
         let Layered { service, names, caches } = layered;
-        Tree { service, layers: names, caches, program, _root: root }
+        Tree { service, layers: names, caches, program, one_user: false, _root: root }
     }
 
     /// The tree of a program, with the layers the user asked for.
@@ -59,11 +63,11 @@ impl Tree {
     }
 }
 
-/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image
-/// does not.
+/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program, of a disk image or of
+/// a server does not.
 pub fn survives(text: &OsStr) -> bool {
     match Location::parse(text).base {
-        Base::Program(_) => false,
+        Base::Program(_) | Base::Remote { .. } => false,
         Base::Host(path) => !image::is_one(&path),
         _ => true,
     }
@@ -73,10 +77,17 @@ pub fn survives(text: &OsStr) -> bool {
 ///
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
-pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Client, Failure> {
-    let service = driver(context, name, options, None)?;
+pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
+    let (service, sftp) = match name {
+        TreeName::Whole(Base::Remote { host, port, .. }) if !takes_none(host) => {
+            let sftp = remote::whole(context, host, *port, options)?;
+            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
+        }
+        _ => (driver(context, name, options, None)?, None),
+    };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
-    Ok(Client::new(layered.service, context.runtime.clone(), context.settings()))
+    let client = Client::new(layered.service, context.runtime.clone(), context.settings());
+    Ok(Opened { client, sftp })
 }
 
 fn driver(
@@ -89,12 +100,9 @@ fn driver(
         TreeName::Whole(Base::Host(path)) => local(context, path, for_a_command(), options, None),
         TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(context, command, options)?)),
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options, keep),
-        TreeName::Whole(Base::Remote { host, .. }) if host == "mem" || host == "null" => {
-            Err(takes_no_path(host))
-        }
-        TreeName::Whole(Base::Remote { host, .. }) => {
-            let advice = format!("write ./{host}:... if a file of this machine is meant");
-            Err(Failure::serious(format!("{host}: remote trees are not supported yet; {advice}")))
+        TreeName::Whole(Base::Remote { host, .. }) if takes_none(host) => Err(takes_no_path(host)),
+        TreeName::Whole(Base::Remote { host, port, path }) => {
+            Ok(Arc::new(Serve(remote::at(context, host, *port, path, options)?)))
         }
         TreeName::Inside(location) => inside(context, location, options),
     }
@@ -149,6 +157,11 @@ fn url(
     }
 }
 
+/// Whether the word before a colon is no host but a tree that has no paths.
+fn takes_none(host: &str) -> bool {
+    matches!(host, "mem" | "null")
+}
+
 fn takes_no_path(scheme: &str) -> Failure {
     Failure::serious(format!("{scheme}: takes no path behind the colon"))
 }
@@ -177,9 +190,10 @@ fn inside(
         return archive::on_host(context, path, options);
     }
     let (outer, path) = location.clone().split();
-    let client = context.tree(outer, &DriverOptions::default())?;
+    let opened = context.tree(outer, &DriverOptions::default())?;
     let shown = location.to_string();
-    let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
+    let path = opened.path(context, path)?;
+    let inode = opened.client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
@@ -208,12 +222,13 @@ pub fn mountable(
     if let (Some(keep), Base::Host(path)) = (keep, &location.base) {
         same_as_before(path, &**keep)?;
     }
+    let one_user = matches!(location.base, Base::Remote { .. });
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options, keep)?,
     };
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
-    Ok(Tree::new(layered, None, root))
+    Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
 
 /// Nodes of an archive are places in it, so whoever goes on with a mount must have the very file it was made of: size
@@ -259,6 +274,9 @@ fn below(
 ) -> Result<(Arc<dyn Service>, Option<Inode>), Failure> {
     if matches!(&location.base, Base::Host(_)) && location.nested.is_empty() {
         return Ok((driver(context, &TreeName::Inside(Box::new(location)), options, keep)?, None));
+    }
+    if matches!(&location.base, Base::Remote { .. }) && location.nested.is_empty() {
+        return Ok((driver(context, &TreeName::Whole(location.base), options, keep)?, None));
     }
     let shown = location.to_string();
     let (name, path) = location.clone().split();

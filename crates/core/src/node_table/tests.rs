@@ -36,6 +36,25 @@ fn find(table: &NodeTable, path: &str) -> Node {
 }
 
 #[test]
+fn a_node_is_found_by_its_key_and_its_names_are_counted() {
+    let table = NodeTable::in_memory(1 << 16).expect("room");
+    let name = |text: &str| Name::try_from(text).expect("a name");
+    let key = FileKey::new(77);
+    let node = table.found(Node::ROOT, &name("a"), key).expect("found");
+    assert_eq!((table.keyed(77), table.keyed(78), table.keyed(0)), (Some(node), None, None));
+    assert_eq!((table.links(node), table.links(Node::ROOT), table.links(Node(99))), (1, 0, 0));
+    table.linked(node, Node::ROOT, &name("b")).expect("linked");
+    table.linked(node, Node::ROOT, &name("c")).expect("linked");
+    assert_eq!(table.links(node), 3);
+    for (gone, left) in [("b", 2), ("a", 1), ("c", 0)] {
+        table.removed(Node::ROOT, &name(gone));
+        assert_eq!(table.links(node), left);
+    }
+    table.forget(node, 3);
+    assert_eq!(table.keyed(77), None);
+}
+
+#[test]
 fn a_rename_moves_all_that_is_below() {
     let table = NodeTable::in_memory(1 << 16).expect("room");
     let leaf = find(&table, "a/b/c");

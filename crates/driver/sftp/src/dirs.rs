@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open directories.
+
+use crate::attr::kind;
+use crate::fault::Fault;
+use crate::inner::{Inner, lock};
+use crate::listing::{Item, Listing, Progress};
+use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
+use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Node, Result};
+use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What an entry counts beside its name when a listing is cut into pieces, in bytes.
+const DIRENT: usize = 24;
+const DIRENT_PLUS: usize = 152;
+
+/// All open directories.
+#[derive(Default)]
+pub(crate) struct Dirs {
+    next: AtomicU64,
+    open: Mutex<HashMap<Handle, Arc<OpenDir>>>,
+}
+
+/// An open directory. A cookie is the number of names before it in the listing.
+pub(crate) struct OpenDir {
+    node: Node,
+    listing: Mutex<Arc<Listing>>,
+    was_read: AtomicBool,
+}
+
+impl Drop for OpenDir {
+    fn drop(&mut self) {
+        lock(&self.listing).leave();
+    }
+}
+
+impl Dirs {
+    fn add(&self, dir: OpenDir) -> Handle {
+        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+        lock(&self.open).insert(handle, Arc::new(dir));
+        handle
+    }
+
+    fn get(&self, handle: Handle) -> Result<Arc<OpenDir>> {
+        let dir = lock(&self.open).get(&handle).cloned();
+        dir.ok_or_else(|| Errno::EBADF.because("the directory is not open"))
+    }
+
+    /// # Errors
+    /// `EBADF` when it is not open.
+    pub(crate) fn remove(&self, handle: Handle) -> Result<()> {
+        let dir = lock(&self.open).remove(&handle);
+        dir.map(drop).ok_or_else(|| Errno::EBADF.because("the directory is not open"))
+    }
+}
+
+impl Inner {
+    pub(crate) async fn open_dir(&self, node: Node) -> Result<Opened> {
+        if self.places.kind(node)? != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let path = self.places.path(node)?;
+        let parent = path.iter().rposition(|&byte| byte == b'/').filter(|_| node != Node::ROOT);
+        let parent = parent.map(|slash| if slash == 0 { &path[..1] } else { &path[..slash] });
+        let listing = self.ahead.list(&path, parent);
+        // It is left when this request is, whether it was answered or not.
+        let dir =
+            OpenDir { node, listing: Mutex::new(Arc::clone(&listing)), was_read: AtomicBool::new(false) };
+        if let Err(error) = listing.opened().await {
+            self.ahead.forget(&path);
+            return Err(error);
+        }
+        Ok(Opened { handle: self.dirs.add(dir), ..Opened::default() })
+    }
+
+    /// Names from `cookie` on, each with the cookie behind it, as many as fit into `size` when each counts `each` and its
+    /// name; and whether the directory ends with them.
+    async fn names(
+        &self,
+        dir: &OpenDir,
+        cookie: u64,
+        size: u32,
+        each: usize,
+    ) -> Result<(Vec<(u64, Item)>, bool)> {
+        if cookie == 0 && dir.was_read.swap(true, Ordering::Relaxed) {
+            // rewinddir(3): the directory as it is now.
+            let path = self.places.path(dir.node)?;
+            let again = Listing::begin(&self.link, path, false);
+            std::mem::replace(&mut *lock(&dir.listing), again).leave();
+        }
+        let listing = Arc::clone(&lock(&dir.listing));
+        let (mut at, mut left) = (cookie, size as usize);
+        let mut names = Vec::new();
+        loop {
+            let first = usize::try_from(at).map_err(|_| Errno::EINVAL)?;
+            let (items, is_all) = match listing.from(first, left / (each + 1) + 1).await {
+                Progress::Names(items, is_all) => (items, is_all),
+                Progress::Failed(error) => return Err(error),
+            };
+            for item in items {
+                let takes = each + item.name.len();
+                // At least one, or nobody would ever get further.
+                if takes > left && !names.is_empty() {
+                    return Ok((names, false));
+                }
+                at += 1;
+                if !self.is_hidden_name(dir.node, &item.name) {
+                    left = left.saturating_sub(takes);
+                    names.push((at, item));
+                }
+            }
+            if is_all || !names.is_empty() {
+                return Ok((names, is_all));
+            }
+        }
+    }
+
+    pub(crate) async fn read_dir(&self, handle: Handle, cookie: u64, size: u32) -> Result<Dirents> {
+        let dir = self.dirs.get(handle)?;
+        let (names, eof) = self.names(&dir, cookie, size, DIRENT).await?;
+        let mut entries = Vec::with_capacity(names.len());
+        for (cookie, Item { name, attrs }) in names {
+            let known = attrs.permissions.map(|_| kind(&attrs));
+            let ino = self.places.listed(dir.node, &name, known.unwrap_or(FileKind::Regular))?;
+            entries.push(Dirent { ino, cookie, kind: known, name });
+        }
+        Ok(Dirents { entries, eof })
+    }
+
+    pub(crate) async fn read_dir_plus(&self, handle: Handle, cookie: u64, size: u32) -> Result<DirentsPlus> {
+        let dir = self.dirs.get(handle)?;
+        let (names, eof) = self.names(&dir, cookie, size, DIRENT_PLUS).await?;
+        let mut entries = Vec::with_capacity(names.len());
+        for (cookie, Item { name, attrs }) in names {
+            let entry = match attrs.permissions {
+                Some(_) => self.entry(dir.node, &name, &attrs)?,
+                None => name_only(),
+            };
+            entries.push(DirentPlus { cookie, name, entry });
+        }
+        Ok(DirentsPlus { entries, eof })
+    }
+
+    /// Puts the names in a directory on stable storage. The protocol has nothing for that, but servers on Unix open directories
+    /// as files, and then fsync(2) does it.
+    pub(crate) async fn sync_dir(&self, handle: Handle) -> Result<()> {
+        let dir = self.dirs.get(handle)?;
+        self.require_fsync()?;
+        let path = self.places.path(dir.node)?;
+        let synced = self.link.run(true, |session| {
+            let path = &path;
+            async move {
+                let request = Request::Open { path, flags: OpenFlags::READ, attrs: Attrs::NONE };
+                let handle = session.begin(&request).await.handle().await?;
+                let synced = session.begin(&Request::FSync { handle: &handle }).await.done().await;
+                session.close(&handle);
+                synced
+            }
+        });
+        match synced.await {
+            Err(Fault::Refused(_)) => Err(Errno::EINVAL.because("the server cannot synchronise directories")),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// A name about which the server says nothing.
+fn name_only() -> Entry {
+    Entry {
+        node: Node(0),
+        generation: Generation(0),
+        attr: Attr::default(),
+        entry_ttl: Ttl::NEVER,
+        attr_ttl: Ttl::NEVER,
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operations share: the connection, the nodes, what is open.
+
+use crate::ahead::Ahead;
+use crate::attr::{self, People};
+use crate::dial::Dial;
+use crate::dirs::Dirs;
+use crate::fault::Fault;
+use crate::files::Files;
+use crate::link::Link;
+use crate::options::Options;
+use crate::places::Places;
+use crate::session::Session;
+use bytes::Bytes;
+use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
+use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
+use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
+use rustix::process::{getegid, geteuid};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many files are remembered as readable.
+const READABLE_MAX: usize = 1 << 16;
+
+/// A tree of a server.
+pub(crate) struct Inner {
+    pub(crate) link: Link,
+    pub(crate) places: Places,
+    pub(crate) people: People,
+    pub(crate) files: Files,
+    pub(crate) dirs: Dirs,
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) home: Vec<u8>,
+    /// What the user calls it.
+    pub(crate) tree: String,
+    /// What the server could do when it was asked first.
+    pub(crate) extensions: Extensions,
+    /// Attributes of files that were removed while somebody referred to them, and were not open.
+    pub(crate) removed: Mutex<HashMap<Node, Attr>>,
+    /// Files that the server probably lets us read.
+    readable: Mutex<HashSet<Node>>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is asked about a directory before it is served.
+struct Greeting {
+    home: Bytes,
+    owner: Option<Owner>,
+    base: Bytes,
+}
+
+impl Inner {
+    pub(crate) async fn connect(
+        dial: Box<dyn Dial>,
+        host: &str,
+        path: &[u8],
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        table: NodeTable,
+    ) -> Result<Self> {
+        let idmap = options.idmap;
+        let link = Link::new(dial, options, runtime);
+        let extensions = link.session().await?.extensions;
+        let shown = String::from_utf8_lossy(path).into_owned();
+        let greeting = link.run(true, |session| ask_about(session, path)).await;
+        let greeting = greeting.map_err(|fault| about(&shown, host, fault.into()))?;
+        let here = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        Ok(Inner {
+            places: Places::new(table, greeting.base),
+            people: People::new(idmap, greeting.owner, here),
+            files: Files::default(),
+            dirs: Dirs::default(),
+            ahead: Ahead::new(link.clone()),
+            home: greeting.home.to_vec(),
+            tree: format!("{host}:{shown}"),
+            extensions,
+            removed: Mutex::default(),
+            readable: Mutex::default(),
+            link,
+        })
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        self.link.options()
+    }
+
+    /// Attributes of what is at a path: of symbolic links themselves, unless the user wants to see what they lead to.
+    pub(crate) async fn look(&self, path: &[u8]) -> Result<Attrs, Fault> {
+        self.link.run(true, |session| self.look_at(session, path)).await
+    }
+
+    async fn look_at(&self, session: Session, path: &[u8]) -> Result<Attrs, Fault> {
+        session.begin(&self.looking(path)).await.attrs().await
+    }
+
+    pub(crate) fn looking<'a>(&self, path: &'a [u8]) -> Request<'a> {
+        if self.options().follow_symlinks { Request::Stat { path } } else { Request::LStat { path } }
+    }
+
+    /// The absolute path of one that is relative to the home of the user, or begins with `~`.
+    pub(crate) async fn absolute(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let Some(path) = path.strip_prefix(b"~") else { return join_home(&self.home, path) };
+        let end = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        let (user, rest) = path.split_at(end);
+        let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        if user.is_empty() {
+            return join_home(&self.home, rest);
+        }
+        let home = [b"~", user].concat();
+        let expand = Request::ExpandPath { path: &home };
+        let found = self.link.run(true, |session| {
+            let expand = &expand;
+            async move { session.begin(expand).await.name().await }
+        });
+        join_home(&found.await?, rest)
+    }
+
+    /// Asks for a change whose repetition may do harm.
+    pub(crate) async fn change(&self, request: &Request<'_>) -> Result<(), Fault> {
+        self.link.run(false, |session| async move { session.begin(request).await.done().await }).await
+    }
+
+    /// Asks for a change, and how the file at `path` looks then, in one round trip.
+    pub(crate) async fn change_and_look(&self, request: &Request<'_>, path: &[u8]) -> Result<Attrs, Fault> {
+        let made = self.link.run(false, |session| async move {
+            let change = session.begin(request).await;
+            let look = session.begin(&Request::LStat { path }).await;
+            change.done().await?;
+            Ok(look.attrs().await)
+        });
+        match made.await? {
+            Ok(attrs) => Ok(attrs),
+            // The connection was lost in between, or the server does not keep the order.
+            Err(_) => self.look(path).await,
+        }
+    }
+
+    /// The attributes that a node shows.
+    pub(crate) fn shown(&self, node: Node, ino: u64, attrs: &Attrs) -> Attr {
+        let mut attr = attr::attr(attrs, ino, &self.people);
+        match attr.kind() {
+            _ if self.files.is_hidden(node) => attr.nlink = 0,
+            FileKind::Directory => {}
+            // Links that were made or found here are known; of others nobody tells.
+            _ => attr.nlink = self.places.table().links(node).max(1) as u32,
+        }
+        if attr.kind() == FileKind::Regular {
+            self.note_readable(node, self.permits_reading(attrs));
+        }
+        attr
+    }
+
+    /// The entry of a name that the server says leads to a file with these attributes. Counts a reference.
+    pub(crate) fn entry(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
+        let (node, ino) = self.places.found(dir, name, attr::kind(attrs))?;
+        Ok(self.entry_of(node, ino, attrs))
+    }
+
+    /// The entry of a known node.
+    pub(crate) fn entry_of(&self, node: Node, ino: u64, attrs: &Attrs) -> Entry {
+        Entry {
+            node,
+            generation: NodeTable::generation(node),
+            attr: self.shown(node, ino, attrs),
+            entry_ttl: Ttl::SECOND,
+            attr_ttl: Ttl::SECOND,
+        }
+    }
+
+    /// What getattr answers for a node with these attributes.
+    pub(crate) fn attrs_of(&self, node: Node, attrs: &Attrs) -> Result<AttrsReply> {
+        let ino = self.places.ino(node)?;
+        Ok(AttrsReply { attr: self.shown(node, ino, attrs), ttl: Ttl::SECOND })
+    }
+
+    /// Remembers what `name` in `dir` leads to, though nobody may refer to it.
+    pub(crate) fn keep(&self, dir: Node, name: &Name) {
+        if let Some(oldest) = self.places.keep(dir, name) {
+            self.forget(oldest, 1);
+        }
+    }
+
+    /// Drops what was listed ahead of a directory in which something is changed.
+    pub(crate) fn dir_changes(&self, dir: Node) {
+        if let Ok(path) = self.places.path(dir) {
+            self.ahead.forget(&path);
+        }
+    }
+
+    /// Whether a file is known that the server will probably let us read.
+    pub(crate) fn is_readable(&self, node: Node) -> bool {
+        lock(&self.readable).contains(&node)
+    }
+
+    fn note_readable(&self, node: Node, readable: bool) {
+        let mut known = lock(&self.readable);
+        if !readable {
+            known.remove(&node);
+        } else if known.insert(node) && known.len() > READABLE_MAX {
+            known.clear();
+        }
+    }
+
+    /// Whether the user at the server may read a file with these attributes, as far as they tell.
+    fn permits_reading(&self, attrs: &Attrs) -> bool {
+        let (Some(us), Some(mode), Some(owner)) = (self.people.there(), attrs.permissions, attrs.owner)
+        else {
+            return false;
+        };
+        let class = match owner {
+            _ if us.uid == 0 => return true,
+            Owner { uid, .. } if uid == us.uid => 0o400,
+            // Of the other groups of the user nothing is known.
+            Owner { gid, .. } if gid == us.gid => 0o040,
+            _ => 0o044,
+        };
+        mode & class == class
+    }
+
+    /// Drops what is known of a node that nobody refers to any more.
+    pub(crate) fn forget(&self, node: Node, count: u64) {
+        self.places.table().forget(node, count);
+        if self.places.table().key(node).is_err() {
+            lock(&self.removed).remove(&node);
+            lock(&self.readable).remove(&node);
+        }
+    }
+}
+
+fn join_home(home: &[u8], path: &[u8]) -> Result<Vec<u8>> {
+    if path.is_empty() { Ok(home.to_vec()) } else { crate::places::join(home.to_vec(), path) }
+}
+
+/// Asks where the tree begins and who we are, at once.
+async fn ask_about(session: Session, path: &[u8]) -> Result<Greeting, Fault> {
+    let (home, owner) =
+        (session.begin(&Request::RealPath { path: b"." }), session.begin(&Request::Stat { path: b"." }));
+    let (home, owner) = (home.await, owner.await);
+    let base = match path.strip_prefix(b"~") {
+        Some(_) if session.has(Extensions::EXPAND_PATH) => session.begin(&Request::ExpandPath { path }).await,
+        Some(b"" | b"/") => session.begin(&Request::RealPath { path: b"." }).await,
+        Some([b'/', rest @ ..]) => session.begin(&Request::RealPath { path: rest }).await,
+        _ if path.is_empty() => session.begin(&Request::RealPath { path: b"." }).await,
+        _ => session.begin(&Request::RealPath { path }).await,
+    };
+    let (home, owner, base) = (home.name().await?, owner.attrs().await?.owner, base.name().await?);
+    let attrs = session.begin(&Request::Stat { path: &base }).await.attrs().await?;
+    if !base.starts_with(b"/") || base.contains(&0) {
+        return Err(Fault::Odd(format!("it calls a directory '{}'", base.escape_ascii())));
+    }
+    if attr::kind(&attrs) != FileKind::Directory {
+        return Err(Errno::ENOTDIR.into());
+    }
+    Ok(Greeting { home, owner, base })
+}
+
+fn about(path: &str, host: &str, error: Error) -> Error {
+    let what = match path {
+        "" => format!("the home directory at {host}"),
+        path => format!("{path} at {host}"),
+    };
+    match &error.reason {
+        Some(reason) => error.errno.because(format!("{what}: {reason}")),
+        None => error.errno.because(what),
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A directory of an SSH server as a tree, over version 3 of the SSH file transfer protocol.
+//!
+//! [`Sftp`] is an asynchronous [`Driver`](outrigger_core::Driver). It talks through a child process, `ssh -s -- HOST sftp`, so
+//! that whatever works with ssh works here: its configuration, agents, jump hosts, hardware keys, shared connections.
+//! [`Options`] are called as in sshfs(1) and ssh_config(5).
+//!
+//! # Round trips
+//!
+//! Requests go out side by side; what needs an answer first waits for it once.
+//!
+//! | operation | waits for |
+//! |---|---|
+//! | lookup, getattr, readlink, statfs | one answer |
+//! | walk of any length | one answer: all steps are asked at once |
+//! | listing a directory | two answers for up to 200 names with all their attributes; more are asked for while they come |
+//! | walking through a tree | a few answers for each level: directories are listed ahead (`ahead=SECONDS`) |
+//! | open for reading | none, when the attributes say that the server permits it; else one |
+//! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
+//! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
+//! | close | none |
+//!
+//! # Identity
+//!
+//! The protocol knows paths only. Nodes are places in a [`NodeTable`](outrigger_core::NodeTable); inode numbers are hashes of
+//! names (see `places`), the same in every mount. A file that others rename is another one; a file that others replace by one
+//! of the same kind is the same. Hard links are one file where they were made through this driver, and as long as it
+//! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
+//!
+//! A file that is open and loses its last name is renamed aside, to `.outrigger-removed-` and a number, and removed when it is
+//! closed: so it can be opened again when the connection was lost. This client does not show that name; others see it.
+//!
+//! # When the connection is lost
+//!
+//! The next request makes a new one, and files are opened again by their paths as they are needed. What only asks, and what
+//! can be repeated without harm (writes at a place, truncation, attributes), is repeated by itself. What cannot, such as mkdir
+//! or an append, fails with `EIO` when it was on its way, and a reason that says so.
+//!
+//! A server that answers nothing for `timeout=SECONDS` (30) costs each waiting request `ETIMEDOUT`; then the connection is
+//! given up and made anew.
+//!
+//! # What the protocol cannot do
+//!
+//! * Times have whole seconds from 1970 to 2106; others become the nearest. The time of change is that of modification.
+//! * The number of links is not told: a file shows as many as are known here, one at least; a directory shows one.
+//! * No devices, pipes or sockets are made, no extended attributes, locks, holes or preallocation.
+//! * Everything happens as the user who logged in. New files belong to that user, whoever asked here.
+//! * With OpenSSH's extensions: atomic rename, hard links, fsync, free space, attributes of symbolic links, copies within the
+//!   server, sizes above 32 KiB. Without: rename is not atomic where it replaces, fsync fails with `EINVAL`, the others with
+//!   `EOPNOTSUPP` or `EPERM`.
+//! * Names are those of the server, whatever their encoding.
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod attr;
+mod dial;
+mod dirs;
+mod fault;
+mod files;
+mod hidden;
+mod inner;
+mod link;
+mod listing;
+mod names;
+mod ops;
+mod options;
+mod places;
+mod read_ahead;
+mod session;
+mod setattr;
+mod slots;
+mod symlinks;
+mod trouble;
+
+pub use dial::{Carrier, Connected, Dial};
+pub use options::{IdMap, Options};
+
+use crate::dial::Ssh;
+use crate::inner::Inner;
+use outrigger_core::{NodeTable, Result, Runtime};
+use std::sync::Arc;
+
+/// Room for the nodes known, in bytes; taken as it fills.
+const TABLE: usize = 1 << 29;
+
+/// A directory of an SSH server, served as a tree.
+#[derive(Clone)]
+pub struct Sftp(Arc<Inner>);
+
+impl Sftp {
+    /// Connects to `host`, which may be `USER@HOST` or a name from ssh_config(5), and serves its directory `path`: relative to
+    /// the home of the user, and that itself when empty; `~` and `~USER` are homes. Tasks and processes run on `runtime`.
+    ///
+    /// # Errors
+    /// Why there is no connection, in ssh's own words; `ENOENT`, `ENOTDIR` or `EACCES` for the directory.
+    pub async fn connect(
+        host: &str,
+        path: &[u8],
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let ssh = Ssh { host: host.to_owned(), options: options.clone() };
+        Sftp::over(Box::new(ssh), host, path, options, runtime).await
+    }
+
+    /// As [`Sftp::connect`] over connections that `dial` makes, to what is called `host`.
+    ///
+    /// # Errors
+    /// As [`Sftp::connect`].
+    pub async fn over(
+        dial: Box<dyn Dial>,
+        host: &str,
+        path: &[u8],
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<Self> {
+        let table = NodeTable::in_memory(TABLE)?;
+        Ok(Sftp(Arc::new(Inner::connect(dial, host, path, options, runtime, table).await?)))
+    }
+
+    /// The absolute path at the server of one that is relative to the home of the user who logged in; `~` and `~USER` are
+    /// homes.
+    ///
+    /// # Errors
+    /// `ENOENT` for a user whom nobody knows there, `EOPNOTSUPP` where the server cannot tell.
+    pub async fn absolute(&self, path: &[u8]) -> Result<Vec<u8>> {
+        self.0.absolute(path).await
+    }
+
+    /// Drops what was asked for ahead.
+    pub fn forget_ahead(&self) {
+        self.0.ahead.forget_all();
+    }
+}

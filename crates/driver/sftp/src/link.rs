@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The connection there is now, made again when it is lost.
+//!
+//! Nobody dials ahead of need: a request that finds no connection has one made, and all that come meanwhile wait for the
+//! same. A server that owes an answer and has been silent for the whole patience is given up, so that the next request
+//! finds out whether it can be reached at all.
+
+use crate::dial::{Carrier, Connected, Dial};
+use crate::fault::Fault;
+use crate::options::Options;
+use crate::session::Session;
+use outrigger_core::{Errno, Error, Runtime};
+use outrigger_mux as mux;
+use outrigger_proto_sftp::{Extensions, Limits, Request};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often a request is made again when connections are lost in the middle of it.
+const REPEATS: u32 = 3;
+/// For how long a failure to connect is the answer, before it is tried again.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// The connection to a server. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Shared>);
+
+struct Shared {
+    dial: Box<dyn Dial>,
+    options: Options,
+    runtime: Arc<dyn Runtime>,
+    epochs: AtomicU64,
+    state: Mutex<State>,
+}
+
+type Outcome = Result<Session, Error>;
+
+enum State {
+    /// There is one, or was until a moment ago.
+    Up(Session),
+    /// One is being made.
+    Dialing(watch::Receiver<Option<Outcome>>),
+    /// There is none, and the last attempt, if any, failed at that time.
+    Down(Option<(Error, Duration)>),
+}
+
+impl Link {
+    pub(crate) fn new(dial: Box<dyn Dial>, options: Options, runtime: Arc<dyn Runtime>) -> Self {
+        let (epochs, state) = (AtomicU64::new(1), Mutex::new(State::Down(None)));
+        Link(Arc::new(Shared { dial, options, runtime, epochs, state }))
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.0.runtime
+    }
+
+    /// The connection; made when there is none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn session(&self) -> Outcome {
+        let mut dialing = {
+            let mut state = self.0.lock();
+            match &*state {
+                State::Up(session) if session.is_open() => return Ok(session.clone()),
+                State::Dialing(dialing) => dialing.clone(),
+                State::Down(Some((error, at)))
+                    if self.0.runtime.monotonic().saturating_sub(*at) < AFTER_FAILURE =>
+                {
+                    return Err(error.clone());
+                }
+                State::Up(_) | State::Down(_) => {
+                    let (sender, receiver) = watch::channel(None);
+                    *state = State::Dialing(receiver.clone());
+                    self.0.runtime.spawn(Box::pin(Arc::clone(&self.0).dial(sender)));
+                    receiver
+                }
+            }
+        };
+        match dialing.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or_else(|| Err(ended())),
+            Err(_) => Err(ended()),
+        }
+    }
+
+    /// Does `work` on the connection there is, and again on the next one when it is lost: if it does no harm to repeat, or
+    /// if the server cannot have seen it.
+    pub(crate) async fn run<T, F>(
+        &self,
+        repeatable: bool,
+        mut work: impl FnMut(Session) -> F,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let mut repeats = 0;
+        loop {
+            let session = self.session().await?;
+            let fault = match work(session.clone()).await {
+                Ok(done) => return Ok(done),
+                Err(fault) => fault,
+            };
+            self.look_after(&session, &fault);
+            let again = if repeatable { fault.is_lost_connection() } else { fault.is_unsent() };
+            repeats += 1;
+            if !again || repeats > REPEATS {
+                return Err(fault);
+            }
+        }
+    }
+
+    /// Gives up a connection on which nothing comes any more.
+    pub(crate) fn look_after(&self, session: &Session, fault: &Fault) {
+        let timed_out = matches!(fault, Fault::Lost(mux::Error::TimedOut { .. }));
+        if timed_out && session.silence() >= self.0.options.timeout {
+            session.give_up("the server does not answer");
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let State::Up(session) = &*self.lock() {
+            session.finish();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn dial(self: Arc<Self>, sender: watch::Sender<Option<Outcome>>) {
+        let outcome = self.connect().await;
+        let state = match &outcome {
+            Ok(session) => State::Up(session.clone()),
+            Err(error) => State::Down(Some((error.clone(), self.runtime.monotonic()))),
+        };
+        *self.lock() = state;
+        let _ = sender.send(Some(outcome));
+    }
+
+    async fn connect(&self) -> Outcome {
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let limit = self.options.connect_timeout;
+        let Connected { reader, writer, carrier } = self.dial.dial().await?;
+        let greeting = Session::greet(reader, writer, epoch, self.options.timeout);
+        let (mut session, connection) = match tokio::time::timeout(limit, greeting).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return Err(carrier.last_words(error).await),
+            Err(_) => {
+                let why = format!("no connection within {} s", limit.as_secs_f32());
+                return Err(carrier.cut_short(Errno::ETIMEDOUT.because(why)).await);
+            }
+        };
+        let served = session.clone();
+        self.runtime.spawn(Box::pin(async move {
+            connection.await;
+            see_off(&served, carrier).await;
+        }));
+        if session.has(Extensions::LIMITS) {
+            let limits = session.begin(&Request::Limits).await.extended().await?;
+            session.limit(Limits::decode(&limits).map_err(Fault::from)?);
+        }
+        Ok(session)
+    }
+}
+
+/// The connection has ended: what carried it may say why.
+async fn see_off(session: &Session, carrier: Box<dyn Carrier>) {
+    let why = Errno::ENOTCONN.because(session.ended().unwrap_or_default());
+    let error = carrier.last_words(why).await;
+    if !session.is_finishing() {
+        tracing::warn!(%error, "a connection was lost");
+    }
+}
+
+fn ended() -> Error {
+    Errno::ENOTCONN.because("the program is ending")
+}

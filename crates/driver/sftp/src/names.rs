@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names: finding, making, moving and removing them.
+
+use crate::attr::{attr, kind};
+use crate::fault::Fault;
+use crate::files::server_flags;
+use crate::inner::{Inner, lock};
+use crate::slots::{Held, Slot};
+use crate::trouble::Attempt;
+use outrigger_core::ops::{
+    Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
+};
+use outrigger_core::reply::{Created, Entries, Entry, Opened};
+use outrigger_core::{Errno, FileKind, Name, Node, Result};
+use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request};
+
+impl Inner {
+    pub(crate) async fn find(&self, op: Lookup) -> Result<Entry> {
+        let path = self.places.child(op.dir, &op.name)?;
+        if self.is_hidden_name(op.dir, &op.name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let attrs = self.look(&path).await?;
+        self.entry(op.dir, &op.name, &attrs)
+    }
+
+    /// All steps are asked for at once; those behind what is no directory do not count.
+    pub(crate) async fn walk_down(&self, op: Walk) -> Result<Entries> {
+        let mut path = self.places.path(op.dir)?;
+        let mut paths = Vec::with_capacity(op.names.len());
+        for name in &op.names {
+            path = crate::places::join(path, name)?;
+            paths.push(path.clone());
+        }
+        let found = self.link.run(true, |session| {
+            let paths = &paths;
+            async move {
+                let mut asked = Vec::with_capacity(paths.len());
+                for path in paths {
+                    asked.push(session.begin(&self.looking(path)).await);
+                }
+                let mut found = Vec::with_capacity(asked.len());
+                for pending in asked {
+                    match pending.attrs().await {
+                        Ok(attrs) => found.push(attrs),
+                        Err(fault @ Fault::Refused(_)) if found.is_empty() => return Err(fault),
+                        Err(Fault::Refused(_)) => break,
+                        Err(fault) => return Err(fault),
+                    }
+                }
+                Ok(found)
+            }
+        });
+        let mut entries = Entries::new();
+        let mut dir = op.dir;
+        for (name, attrs) in op.names.iter().zip(found.await?) {
+            if self.is_hidden_name(dir, name) {
+                break;
+            }
+            let entry = self.entry(dir, name, &attrs)?;
+            dir = entry.node;
+            entries.push(entry);
+            if kind(&attrs) != FileKind::Directory {
+                break;
+            }
+        }
+        if entries.is_empty() && !op.names.is_empty() { Err(Errno::ENOENT.into()) } else { Ok(entries) }
+    }
+
+    pub(crate) async fn make_dir(&self, op: MkDir) -> Result<Entry> {
+        let path = self.places.child(op.dir, &op.name)?;
+        let attrs = Attrs { permissions: Some(op.mode & 0o7777), ..Attrs::NONE };
+        let made = self.change_and_look(&Request::MkDir { path: &path, attrs }, &path).await;
+        let attrs = self.made(op.dir, &path, made).await?;
+        let attrs = self.complete_mode(&path, attrs, op.mode).await;
+        self.entry(op.dir, &op.name, &attrs)
+    }
+
+    pub(crate) async fn make_link(&self, op: SymLink) -> Result<Entry> {
+        let path = self.places.child(op.dir, &op.name)?;
+        let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
+        let attrs = self.made(op.dir, &path, made).await?;
+        self.entry(op.dir, &op.name, &attrs)
+    }
+
+    async fn made(&self, dir: Node, path: &[u8], made: Result<Attrs, Fault>) -> Result<Attrs> {
+        self.dir_changes(dir);
+        match made {
+            Ok(attrs) => Ok(attrs),
+            Err(fault) => Err(self.why(fault, Attempt::Make { path }).await),
+        }
+    }
+
+    /// Only regular files can be made.
+    pub(crate) async fn make_node(&self, op: MkNod) -> Result<Entry> {
+        let path = self.places.child(op.dir, &op.name)?;
+        match FileKind::of_mode(op.mode) {
+            None | Some(FileKind::Regular) => {}
+            Some(FileKind::Directory | FileKind::Symlink) => return Err(Errno::EINVAL.into()),
+            Some(_) if self.look(&path).await.is_ok() => return Err(Errno::EEXIST.into()),
+            // What mknod(2) says for file systems that have no such thing.
+            Some(_) => return Err(Errno::EPERM.because("the protocol makes neither devices nor pipes")),
+        }
+        let made = self.make_file(&path, Flags::WRITE, op.mode).await.map(|(_, attrs)| attrs);
+        let attrs = self.made(op.dir, &path, made).await?;
+        let attrs = self.complete_mode(&path, attrs, op.mode).await;
+        self.entry(op.dir, &op.name, &attrs)
+    }
+
+    /// Makes a file that does not exist yet, and looks at it.
+    async fn make_file(&self, path: &[u8], flags: Flags, mode: u32) -> Result<(Held, Attrs), Fault> {
+        let flags = flags | Flags::CREAT | Flags::EXCL;
+        let attrs = Attrs { permissions: Some(mode & 0o7777), ..Attrs::NONE };
+        self.link
+            .run(false, |session| async move {
+                let open = session.begin(&Request::Open { path, flags, attrs }).await;
+                let look = session.begin(&Request::LStat { path }).await;
+                let handle = open.handle().await?;
+                let held = Held { session, handle };
+                let attrs = match look.attrs().await {
+                    // The server does not keep the order.
+                    Err(Fault::Refused(_)) => {
+                        held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await?
+                    }
+                    looked => looked?,
+                };
+                Ok((held, attrs))
+            })
+            .await
+    }
+
+    pub(crate) async fn create_file(&self, op: Create) -> Result<Created> {
+        let path = self.places.child(op.dir, &op.name)?;
+        let theirs = server_flags(op.flags);
+        let fault = match self.make_file(&path, theirs, op.mode).await {
+            Ok((held, attrs)) => {
+                self.dir_changes(op.dir);
+                let attrs = self.complete_mode(&path, attrs, op.mode).await;
+                let entry = self.entry(op.dir, &op.name, &attrs)?;
+                let opened = self.files.add(entry.node, op.flags, Slot::open(theirs, held));
+                return Ok(Created { entry, opened });
+            }
+            Err(fault) => fault,
+        };
+        let error = self.why(fault, Attempt::Make { path: &path }).await;
+        if error.errno != Errno::EEXIST || op.flags.contains(OpenFlags::EXCL) {
+            return Err(error);
+        }
+        self.open_existing(op, &path).await
+    }
+
+    async fn open_existing(&self, op: Create, path: &[u8]) -> Result<Created> {
+        let attrs = self.look(path).await?;
+        let entry = self.entry(op.dir, &op.name, &attrs)?;
+        let opened: Result<Opened> = self.open_file(entry.node, op.flags).await;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.forget(entry.node, 1);
+                return Err(error);
+            }
+        };
+        self.dir_changes(op.dir);
+        let attrs =
+            if op.flags.contains(OpenFlags::TRUNC) { Attrs { size: Some(0), ..attrs } } else { attrs };
+        let ino = entry.attr.ino;
+        Ok(Created { entry: self.entry_of(entry.node, ino, &attrs), opened })
+    }
+
+    pub(crate) async fn link_file(&self, op: Link) -> Result<Entry> {
+        if self.places.kind(op.node)? == FileKind::Directory {
+            return Err(Errno::EPERM.because("directories have one name only"));
+        }
+        if !self.options().hard_links || !self.extensions.contains(Extensions::HARDLINK) {
+            return Err(Errno::EPERM.because("hard links are not made here"));
+        }
+        if self.files.is_hidden(op.node) {
+            return Err(Errno::ENOENT.because("the file was removed"));
+        }
+        let from = self.places.path(op.node).map_err(|_| Errno::ENOENT.because("the file was removed"))?;
+        let to = self.places.child(op.dir, &op.name)?;
+        let made = self.change_and_look(&Request::HardLink { from: &from, to: &to }, &to).await;
+        self.dir_changes(op.dir);
+        let attrs = match made {
+            Ok(attrs) => attrs,
+            Err(fault) => return Err(self.why(fault, Attempt::Link { from: &from, to: &to }).await),
+        };
+        self.places.table().linked(op.node, op.dir, &op.name)?;
+        self.keep(op.dir, &op.name);
+        Ok(self.entry_of(op.node, self.places.ino(op.node)?, &attrs))
+    }
+
+    pub(crate) async fn remove_name(&self, op: Unlink) -> Result<()> {
+        let path = self.places.child(op.dir, &op.name)?;
+        if self.is_hidden_name(op.dir, &op.name) {
+            return Err(Errno::ENOENT.into());
+        }
+        if let Some(node) = self.must_hide(op.dir, &op.name) {
+            match self.hide(op.dir, &op.name, node).await {
+                // The server may permit to remove what it does not permit to rename.
+                Err(Fault::Refused(_)) => {}
+                hidden => return Ok(hidden?),
+            }
+        }
+        let is_known = self.places.table().get(op.dir, &op.name).is_some();
+        let removed = self.link.run(false, |session| {
+            let path = &path;
+            async move {
+                let look = if is_known { Some(session.begin(&Request::LStat { path }).await) } else { None };
+                session.begin(&Request::Remove { path }).await.done().await?;
+                Ok(match look {
+                    Some(look) => look.attrs().await.ok(),
+                    None => None,
+                })
+            }
+        });
+        self.dir_changes(op.dir);
+        match removed.await {
+            Ok(attrs) => self.is_gone(op.dir, &op.name, attrs),
+            Err(fault) => return Err(self.why(fault, Attempt::Remove { path: &path }).await),
+        }
+        Ok(())
+    }
+
+    /// Notes that a name was removed or is another file's now. What somebody still refers to keeps its last attributes.
+    fn is_gone(&self, dir: Node, name: &Name, attrs: Option<Attrs>) {
+        let table = self.places.table();
+        let Some(node) = table.get(dir, name) else { return };
+        let ino = self.places.ino(node);
+        table.removed(dir, name);
+        let nameless = table.names(node).is_ok_and(|names| names.is_empty());
+        if let (Some(attrs), Ok(ino), true) = (attrs, ino, nameless) {
+            let mut attr = attr(&attrs, ino, &self.people);
+            attr.nlink = 0;
+            lock(&self.removed).insert(node, attr);
+        }
+    }
+
+    pub(crate) async fn remove_dir(&self, op: RmDir) -> Result<()> {
+        let path = self.places.child(op.dir, &op.name)?;
+        let request = Request::RmDir { path: &path };
+        let mut removed = self.change(&request).await;
+        if removed.as_ref().is_err_and(Fault::is_vague)
+            && let Some(node) = self.places.table().get(op.dir, &op.name)
+            && self.clear_hidden(node, op.dir).await
+        {
+            removed = self.change(&request).await;
+        }
+        self.dir_changes(op.dir);
+        self.ahead.forget(&path);
+        match removed {
+            Ok(()) => {
+                self.is_gone(op.dir, &op.name, None);
+                Ok(())
+            }
+            Err(fault) => Err(self.why(fault, Attempt::RmDir { path: &path }).await),
+        }
+    }
+
+    pub(crate) async fn rename_to(&self, op: Rename) -> Result<()> {
+        if !(op.flags - RenameFlags::NOREPLACE).is_empty() {
+            return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
+        }
+        let from = self.places.child(op.dir, &op.name)?;
+        let to = self.places.child(op.to_dir, &op.to_name)?;
+        if self.is_hidden_name(op.dir, &op.name) {
+            return Err(Errno::ENOENT.into());
+        }
+        let replaces = !op.flags.contains(RenameFlags::NOREPLACE);
+        self.know(op.dir, &op.name, &from).await?;
+        let renamed = match replaces {
+            true => self.replace(&op, &from, &to).await,
+            false => self.change(&Request::Rename { from: &from, to: &to }).await.map(|()| None),
+        };
+        self.dir_changes(op.dir);
+        self.dir_changes(op.to_dir);
+        let replaced = match renamed {
+            Ok(replaced) => replaced,
+            Err(fault) => {
+                return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces }).await);
+            }
+        };
+        let table = self.places.table();
+        let moved = table.get(op.dir, &op.name);
+        if moved.is_none_or(|node| self.places.kind(node) == Ok(FileKind::Directory)) {
+            // The paths of everything below it have changed.
+            self.ahead.forget_all();
+        }
+        if replaced.is_some() && moved != table.get(op.to_dir, &op.to_name) {
+            self.is_gone(op.to_dir, &op.to_name, replaced);
+        }
+        table.renamed((op.dir, &op.name), (op.to_dir, &op.to_name))?;
+        self.keep(op.to_dir, &op.to_name);
+        Ok(())
+    }
+
+    /// Enters what `name` in `dir` leads to, so that its node follows it to another name.
+    async fn know(&self, dir: Node, name: &Name, path: &[u8]) -> Result<()> {
+        if self.places.table().get(dir, name).is_some() {
+            return Ok(());
+        }
+        // What is not there the server refuses to rename, in its own words.
+        if let Ok(attrs) = self.look(path).await {
+            let (node, _) = self.places.found(dir, name, kind(&attrs))?;
+            self.keep(dir, name);
+            self.forget(node, 1);
+        }
+        Ok(())
+    }
+
+    /// Renames over what has the new name, and tells its attributes if it is known.
+    async fn replace(&self, op: &Rename, from: &[u8], to: &[u8]) -> Result<Option<Attrs>, Fault> {
+        let table = self.places.table();
+        let (moved, there) = (table.get(op.dir, &op.name), table.get(op.to_dir, &op.to_name));
+        let open = self.must_hide(op.to_dir, &op.to_name).filter(|&node| Some(node) != moved);
+        let is_atomic = self.extensions.contains(Extensions::POSIX_RENAME);
+        // Without an atomic rename whatever is there has to go out of the way.
+        let in_the_way = !is_atomic && (there.is_some() || self.look(to).await.is_ok()) && from != to;
+        if open.is_none() && !in_the_way {
+            let look_first = there.is_some() && there != moved;
+            return self.rename_and_look(from, to, look_first).await;
+        }
+        let aside = self.keep_aside(op.to_dir, &op.to_name).await?;
+        if !is_atomic {
+            // A second name may have been made, and the first one is still there.
+            let _ = self.change(&Request::Remove { path: to }).await;
+        }
+        if let Err(fault) = self.change(&self.renaming(from, to)).await {
+            self.put_back(op.to_dir, &op.to_name, &aside).await;
+            return Err(fault);
+        }
+        match open {
+            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, node)?,
+            None => {
+                let aside = self.places.child(op.to_dir, &aside)?;
+                self.change(&Request::Remove { path: &aside }).await?;
+                self.is_gone(op.to_dir, &op.to_name, None);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn rename_and_look(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        look_first: bool,
+    ) -> Result<Option<Attrs>, Fault> {
+        let rename = self.renaming(from, to);
+        self.link
+            .run(false, |session| {
+                let rename = &rename;
+                async move {
+                    let look = if look_first {
+                        Some(session.begin(&Request::LStat { path: to }).await)
+                    } else {
+                        None
+                    };
+                    session.begin(rename).await.done().await?;
+                    Ok(match look {
+                        Some(look) => look.attrs().await.ok(),
+                        None => None,
+                    })
+                }
+            })
+            .await
+    }
+}

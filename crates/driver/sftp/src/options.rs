@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
+
+use outrigger_core::{Errno, Result};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Options of an [`crate::Sftp`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What to run instead of ssh: a program that speaks SFTP on its standard input and output (`command=WORDS`).
+    pub command: Option<Vec<OsString>>,
+    /// The ssh to run, with options (`ssh_command=WORDS`).
+    pub ssh_command: Vec<OsString>,
+    /// Options passed on to ssh, by their names in ssh_config(5): every option that begins with a capital letter.
+    pub ssh: Vec<(String, String)>,
+    /// The configuration file of ssh (`F=FILE`).
+    pub config: Option<String>,
+    /// The port of the server (`port=N`).
+    pub port: Option<u16>,
+    /// Whether ssh compresses (`compression=yes|no`); as it is configured when absent.
+    pub compression: Option<bool>,
+    /// The subsystem to start at the server, or the path of a program (`sftp_server=NAME`).
+    pub server: String,
+    /// How long connecting may take (`connect_timeout=SECONDS`).
+    pub connect_timeout: Duration,
+    /// How long an answer may take (`timeout=SECONDS`).
+    pub timeout: Duration,
+    /// Whether the owner is translated (`idmap=none|user`).
+    pub idmap: IdMap,
+    /// Whether absolute targets of symbolic links that lie in the tree are shown as relative ones
+    /// (`transform_symlinks`).
+    pub transform_symlinks: bool,
+    /// Whether symbolic links are followed at the server, so that what they lead to is shown (`follow_symlinks`).
+    pub follow_symlinks: bool,
+    /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
+    pub contain_symlinks: bool,
+    /// Whether hard links can be made (`disable_hardlink` forbids them).
+    pub hard_links: bool,
+    /// For how long directories may be listed before they are asked for, when a program walks through the tree
+    /// (`ahead=SECONDS`); never when zero.
+    pub ahead: Duration,
+}
+
+/// How numbers of users and groups are translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdMap {
+    /// Not at all: they are those of the server.
+    None,
+    /// What belongs to the user at the server belongs to the user here.
+    User,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            command: None,
+            ssh_command: vec!["ssh".into()],
+            ssh: Vec::new(),
+            config: None,
+            port: None,
+            compression: None,
+            server: "sftp".into(),
+            connect_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
+            idmap: IdMap::None,
+            transform_symlinks: false,
+            follow_symlinks: false,
+            contain_symlinks: false,
+            hard_links: true,
+            ahead: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Options of sshfs(1) that ask for what happens anyway, or for what another part does better.
+const NOTHING_TO_DO: &[&str] = &[
+    "reconnect",
+    "sshfs_sync",
+    "no_readahead",
+    "sync_readdir",
+    "sync_read",
+    "no_check_root",
+    "workaround",
+    "max_conns",
+    "ssh_protocol",
+    "dir_cache",
+    "dcache_timeout",
+    "dcache_max_size",
+    "nomap",
+];
+
+impl Options {
+    /// Sets the option `key` as `-o key=value` names it.
+    ///
+    /// # Errors
+    /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "command" => self.command = Some(words(key, value)?),
+            "ssh_command" => self.ssh_command = words(key, value)?,
+            "F" => self.config = Some(value.into()),
+            "port" => self.port = Some(value.parse().map_err(|_| unfit(key, value, "a port number"))?),
+            "compression" | "C" => self.compression = Some(switch(key, value)?),
+            "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
+            "connect_timeout" => self.connect_timeout = seconds(key, value)?,
+            "timeout" => self.timeout = seconds(key, value)?,
+            "ahead" => self.ahead = seconds_or_none(key, value)?,
+            "idmap" => {
+                self.idmap = match value {
+                    "none" => IdMap::None,
+                    "user" => IdMap::User,
+                    _ => return Err(unfit(key, value, "none or user")),
+                }
+            }
+            "transform_symlinks" => self.transform_symlinks = switch(key, value)?,
+            "follow_symlinks" => self.follow_symlinks = switch(key, value)?,
+            "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
+            "disable_hardlink" => self.hard_links = !switch(key, value)?,
+            _ if NOTHING_TO_DO.contains(&key) => {}
+            _ if is_of_ssh(key) => self.ssh.push((key.into(), value.into())),
+            _ => {
+                let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, \
+                             idmap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, and those of \
+                             ssh_config(5), which begin with a capital letter";
+                return Err(Errno::EINVAL.because(format!("sftp has no option {key}; it has {known}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether ssh_config(5) may have an option of this name.
+fn is_of_ssh(key: &str) -> bool {
+    key.starts_with(|first: char| first.is_ascii_uppercase())
+        && key.len() > 1
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn unfit(key: &str, value: &str, needed: &str) -> outrigger_core::Error {
+    Errno::EINVAL.because(format!("{key}={value}: {needed} is needed"))
+}
+
+fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
+    match shell_words::split(value) {
+        Ok(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
+        _ => Err(unfit(key, value, "a command line, quoted as for a shell,")),
+    }
+}
+
+fn switch(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "" | "yes" | "on" | "true" => Ok(true),
+        "no" | "off" | "false" => Ok(false),
+        _ => Err(unfit(key, value, "yes or no")),
+    }
+}
+
+fn seconds_or_none(key: &str, value: &str) -> Result<Duration> {
+    let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| unfit(key, value, "a number of seconds"))
+}
+
+fn seconds(key: &str, value: &str) -> Result<Duration> {
+    match seconds_or_none(key, value)? {
+        Duration::ZERO => Err(unfit(key, value, "a number of seconds above 0")),
+        seconds => Ok(seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_sshfs_and_ssh_are_taken() {
+        let mut options = Options::default();
+        for (key, value) in [
+            ("reconnect", ""),
+            ("idmap", "user"),
+            ("compression", "no"),
+            ("port", "2022"),
+            ("IdentityFile", "~/.ssh/key"),
+            ("StrictHostKeyChecking", "no"),
+            ("transform_symlinks", ""),
+            ("disable_hardlink", ""),
+            ("timeout", "2.5"),
+            ("command", "sftp-server -e '-l x'"),
+        ] {
+            assert_eq!(options.set(key, value), Ok(()), "{key}={value}");
+        }
+        let ssh = [("IdentityFile", "~/.ssh/key"), ("StrictHostKeyChecking", "no")];
+        let expected = Options {
+            command: Some(["sftp-server", "-e", "-l x"].map(OsString::from).to_vec()),
+            ssh: ssh.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+            port: Some(2022),
+            compression: Some(false),
+            timeout: Duration::from_millis(2500),
+            idmap: IdMap::User,
+            transform_symlinks: true,
+            hard_links: false,
+            ..Options::default()
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_a_reason() {
+        let wrong = [
+            ("port", "70000"),
+            ("idmap", "file"),
+            ("command", ""),
+            ("command", "a 'b"),
+            ("timeout", "0"),
+            ("timeout", "-1"),
+            ("ahead", "x"),
+            ("follow_symlinks", "maybe"),
+            ("sftp_server", "-oProxyCommand=x"),
+            ("colour", "red"),
+            ("X", "1"),
+        ];
+        for (key, value) in wrong {
+            let error = Options::default().set(key, value).expect_err(key);
+            assert_eq!(error.errno, Errno::EINVAL);
+            assert!(error.reason.is_some_and(|reason| reason.contains(key)), "{key}");
+        }
+    }
+}

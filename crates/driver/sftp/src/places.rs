@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which file a node stands for, and the inode number it shows.
+//!
+//! The protocol knows files by their paths only. So a node is a place in a [`NodeTable`], and its inode number a hash of the
+//! name under which it was found first and the number of the directory it was found in: the same for every mount and after
+//! every pause, and kept while the file is known, also when it is renamed. The number is the table's key of the node, and
+//! holds the kind of the file in its last three bits, for a name that leads to another kind leads to another file.
+
+use bytes::Bytes;
+use outrigger_core::node_table::FileKey;
+use outrigger_core::{Errno, Error, FileKind, Name, Node, NodeTable, Result};
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The inode number of the root.
+const ROOT_INO: u64 = 1;
+/// The longest path a server on Linux takes, in bytes.
+const PATH_MAX: usize = 4095;
+/// The bits of an inode number that hold the kind.
+const KIND: u64 = 7;
+
+/// Nodes and where they are at the server.
+pub(crate) struct Places {
+    table: NodeTable,
+    /// The path of the root at the server.
+    base: Bytes,
+    /// Held from looking at a name to entering it, so that no two names get one number.
+    naming: Mutex<()>,
+    /// Nodes that are remembered for a while though nobody refers to them, because their numbers do not follow from their
+    /// names; the oldest first.
+    kept: Mutex<VecDeque<Node>>,
+}
+
+/// How many nodes are remembered.
+const KEPT_MAX: usize = 1 << 14;
+
+impl Places {
+    /// The tree below `base`, an absolute path, with what `table` knows of it.
+    pub(crate) fn new(table: NodeTable, base: Bytes) -> Self {
+        let base = if base.ends_with(b"/") { base.slice(..base.len() - 1) } else { base };
+        Places { table, base, naming: Mutex::new(()), kept: Mutex::default() }
+    }
+
+    pub(crate) fn table(&self) -> &NodeTable {
+        &self.table
+    }
+
+    /// The path of the root at the server, without a slash at its end: empty when it is the root there too.
+    pub(crate) fn base(&self) -> &[u8] {
+        &self.base
+    }
+
+    /// The path of a node at the server.
+    ///
+    /// # Errors
+    /// `ESTALE` when the node is not known or was removed, `ENAMETOOLONG` when the path is longer than servers take.
+    pub(crate) fn path(&self, node: Node) -> Result<Vec<u8>> {
+        let names = self.table.path(node)?;
+        let mut path = self.base.to_vec();
+        for name in &names {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        if path.is_empty() {
+            path.push(b'/');
+        }
+        checked(path)
+    }
+
+    /// The path of a name in a directory.
+    ///
+    /// # Errors
+    /// As [`Places::path`].
+    pub(crate) fn child(&self, dir: Node, name: &Name) -> Result<Vec<u8>> {
+        join(self.path(dir)?, name)
+    }
+
+    /// `name` in `dir` leads to a file of this kind: its node, with one more reference, and its inode number.
+    ///
+    /// # Errors
+    /// `ESTALE` when `dir` is not known, `ENFILE` when too many files are known.
+    pub(crate) fn found(&self, dir: Node, name: &Name, kind: FileKind) -> Result<(Node, u64)> {
+        let _naming = self.naming();
+        if let Some(node) = self.table.get(dir, name) {
+            let ino = self.ino(node)?;
+            if kind_of(ino) == Some(kind) {
+                return Ok((self.table.found(dir, name, FileKey::new(ino))?, ino));
+            }
+            self.table.removed(dir, name);
+        }
+        let mut ino = self.first_ino(dir, name, kind)?;
+        while self.table.keyed(ino).is_some() {
+            // A file that was moved away from here, or by chance another one, has this number.
+            ino = with_kind(hash((ino, "again")), kind);
+        }
+        Ok((self.table.found(dir, name, FileKey::new(ino))?, ino))
+    }
+
+    /// Remembers the node that `name` in `dir` leads to: it was renamed, or has several names. Gives a node that is to be
+    /// forgotten in its place.
+    pub(crate) fn keep(&self, dir: Node, name: &Name) -> Option<Node> {
+        let node = self.table.get(dir, name)?;
+        let key = self.table.key(node).ok()?;
+        self.table.found(dir, name, key).ok()?;
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(node);
+        if kept.len() > KEPT_MAX { kept.pop_front() } else { None }
+    }
+
+    /// The inode number that `name` in `dir` shows in a listing.
+    pub(crate) fn listed(&self, dir: Node, name: &Name, kind: FileKind) -> Result<u64> {
+        let known = self.table.get(dir, name).and_then(|node| self.ino(node).ok());
+        match known.filter(|&ino| kind_of(ino) == Some(kind)) {
+            Some(ino) => Ok(ino),
+            None => self.first_ino(dir, name, kind),
+        }
+    }
+
+    fn first_ino(&self, dir: Node, name: &Name, kind: FileKind) -> Result<u64> {
+        Ok(with_kind(hash((self.ino(dir)?, &name[..])), kind))
+    }
+
+    /// The inode number of a node.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is not known.
+    pub(crate) fn ino(&self, node: Node) -> Result<u64> {
+        if node == Node::ROOT {
+            return Ok(ROOT_INO);
+        }
+        self.table.key(node).map(|key| key.map_or(ROOT_INO, FileKey::get))
+    }
+
+    /// The kind of a node.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is not known.
+    pub(crate) fn kind(&self, node: Node) -> Result<FileKind> {
+        if node == Node::ROOT {
+            return Ok(FileKind::Directory);
+        }
+        self.ino(node).map(|ino| kind_of(ino).unwrap_or(FileKind::Regular))
+    }
+
+    fn naming(&self) -> MutexGuard<'_, ()> {
+        self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The path of `name` in the directory at `dir`.
+///
+/// # Errors
+/// `ENAMETOOLONG` when it is longer than servers take.
+pub(crate) fn join(mut dir: Vec<u8>, name: &[u8]) -> Result<Vec<u8>> {
+    if !dir.ends_with(b"/") {
+        dir.push(b'/');
+    }
+    dir.extend_from_slice(name);
+    checked(dir)
+}
+
+fn checked(path: Vec<u8>) -> Result<Vec<u8>> {
+    if path.len() > PATH_MAX {
+        return Err(too_long(path.len()));
+    }
+    Ok(path)
+}
+
+fn too_long(len: usize) -> Error {
+    Errno::ENAMETOOLONG.because(format!("the path is {len} bytes long; servers take {PATH_MAX}"))
+}
+
+fn hash(what: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn with_kind(hash: u64, kind: FileKind) -> u64 {
+    let number = FileKind::ALL.iter().position(|&known| known == kind).unwrap_or_default() as u64 + 1;
+    // Numbers above this do not fit into the signed integers that some programs keep them in.
+    let hash = hash & (i64::MAX as u64);
+    hash & !KIND | number
+}
+
+fn kind_of(ino: u64) -> Option<FileKind> {
+    let number = (ino & KIND).checked_sub(1)?;
+    FileKind::ALL.get(number as usize).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places() -> Places {
+        Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"))
+    }
+
+    fn name(text: &str) -> Name {
+        Name::try_from(text).expect("a name")
+    }
+
+    #[test]
+    fn paths_follow_renames() {
+        let places = places();
+        let (dir, _) = places.found(Node::ROOT, &name("d"), FileKind::Directory).expect("found");
+        let (file, ino) = places.found(dir, &name("f"), FileKind::Regular).expect("found");
+        assert_eq!(places.path(file).as_deref(), Ok(&b"/srv/d/f"[..]));
+        assert_eq!(places.path(Node::ROOT).as_deref(), Ok(&b"/srv"[..]));
+        places.table().renamed((Node::ROOT, &name("d")), (Node::ROOT, &name("e"))).expect("renamed");
+        assert_eq!(places.path(file).as_deref(), Ok(&b"/srv/e/f"[..]));
+        assert_eq!(places.ino(file), Ok(ino));
+        let whole = Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"));
+        assert_eq!(whole.path(Node::ROOT).as_deref(), Ok(&b"/"[..]));
+        assert_eq!(whole.child(Node::ROOT, &name("x")).as_deref(), Ok(&b"/x"[..]));
+    }
+
+    #[test]
+    fn a_file_has_one_number_however_often_it_is_forgotten() {
+        let places = places();
+        let (node, ino) = places.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
+        assert_eq!(places.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
+        places.table().forget(node, 1);
+        assert_eq!(places.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
+        let (_, again) = places.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
+        assert_eq!(again, ino);
+    }
+
+    #[test]
+    fn a_renamed_file_keeps_its_number_and_a_new_one_in_its_place_gets_another() {
+        let places = places();
+        let (node, ino) = places.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
+        places.table().renamed((Node::ROOT, &name("a")), (Node::ROOT, &name("b"))).expect("renamed");
+        let (new, other) = places.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
+        assert!(new != node && other != ino);
+        assert_eq!(places.found(Node::ROOT, &name("b"), FileKind::Regular), Ok((node, ino)));
+    }
+
+    #[test]
+    fn a_name_that_leads_to_another_kind_leads_to_another_file() {
+        let places = places();
+        for kind in FileKind::ALL {
+            let (node, ino) = places.found(Node::ROOT, &name("f"), kind).expect("found");
+            assert_eq!(places.kind(node), Ok(kind));
+            assert_eq!(places.found(Node::ROOT, &name("f"), kind), Ok((node, ino)));
+        }
+        assert_eq!(places.kind(Node::ROOT), Ok(FileKind::Directory));
+    }
+
+    #[test]
+    fn paths_that_no_server_takes_are_refused() {
+        let places = places();
+        let mut dir = Node::ROOT;
+        let long = name(&"x".repeat(255));
+        for _ in 0..15 {
+            dir = places.found(dir, &long, FileKind::Directory).expect("found").0;
+        }
+        assert_eq!(places.path(dir).map(|path| path.len()), Ok(4 + 15 * 256));
+        assert_eq!(places.child(dir, &long).unwrap_err().errno, Errno::ENAMETOOLONG);
+    }
+}

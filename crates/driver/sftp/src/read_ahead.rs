@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Content asked for before the program that reads a file front to back wants it.
+//!
+//! A read that begins where the one before it ended is taken as one of many. When its reader has had to wait, more is asked
+//! for ahead of the next one: twice as much each time, until the reader waits no more. So the connection is kept busy by a
+//! reader that is faster than it, and a slow reader has little waiting for it that may grow old.
+//!
+//! What was asked for ahead is dropped when the file is written to or truncated here, when the reader jumps, and when the
+//! connection is lost.
+
+use crate::fault::Fault;
+use crate::session::Pending;
+use crate::slots::Held;
+use bytes::{Bytes, BytesMut};
+use outrigger_proto_sftp::{Extensions, Request};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Mutex;
+
+/// The most that is asked for ahead of one reader, in bytes: more than ssh lets be on its way.
+const WINDOW_MAX: usize = 4 << 20;
+/// The most that is asked for ahead of all readers of a tree, in bytes.
+const ALL_MAX: usize = 16 << 20;
+
+/// How often a file was changed here: what was read before a change is not given out after it.
+pub(crate) type Version = Arc<AtomicU64>;
+
+/// How many bytes are asked for ahead, of all files.
+pub(crate) type Budget = Arc<AtomicUsize>;
+
+/// What is known of one reader.
+pub(crate) struct ReadAhead {
+    version: Version,
+    budget: Budget,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    epoch: u64,
+    /// Where the last read ended.
+    next: u64,
+    /// Where what was asked for ends.
+    asked: u64,
+    /// How much is to be asked for ahead.
+    window: usize,
+    /// The end of the file was seen: nothing more is asked for ahead.
+    ended: bool,
+    /// What was asked for ahead, in order.
+    pieces: VecDeque<Arc<Piece>>,
+}
+
+/// A piece of the file, asked for or received.
+struct Piece {
+    offset: u64,
+    len: usize,
+    content: Mutex<Content>,
+    /// What it counts, when it was asked for ahead.
+    _counted: Option<Counted>,
+}
+
+enum Content {
+    Asked(Pending),
+    Here(Result<Bytes, Fault>),
+}
+
+/// Bytes that count until they are dropped.
+struct Counted(Budget, usize);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
+}
+
+impl ReadAhead {
+    pub(crate) fn new(version: Version, budget: Budget) -> Self {
+        ReadAhead { version, budget, state: Mutex::default() }
+    }
+
+    /// Reads `len` bytes at `offset`, fewer at the end of the file.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) async fn read(&self, held: &Held, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
+        let pieces = self.ask_for(held, offset, len).await;
+        let (content, ended) = join(held, &pieces, offset, len).await?;
+        if ended {
+            let mut state = self.state.lock().await;
+            state.ended = true;
+            state.pieces.clear();
+        }
+        Ok(content)
+    }
+
+    /// The pieces that cover a range; asks for those that were not asked for ahead, and then for what may follow.
+    async fn ask_for(&self, held: &Held, offset: u64, len: usize) -> Vec<Arc<Piece>> {
+        let (version, epoch) = (self.version.load(Ordering::Acquire), held.session.epoch);
+        let mut state = self.state.lock().await;
+        let follows = offset == state.next && (state.version, state.epoch) == (version, epoch);
+        if !follows {
+            *state = State { version, epoch, next: offset, asked: offset, ..State::default() };
+        }
+        let end = offset + len as u64;
+        state.pieces.retain(|piece| piece.end() > offset);
+        let covering = state.pieces.iter().filter(|piece| piece.offset < end);
+        let mut pieces: Vec<Arc<Piece>> = covering.cloned().collect();
+        if follows && (state.asked < end || pieces.iter().any(|piece| !piece.is_here())) {
+            state.window = (2 * state.window).max(2 * len).min(WINDOW_MAX);
+        }
+        if state.asked < end {
+            pieces.extend(ask(held, state.asked, end, None).await);
+            state.asked = end;
+        }
+        state.next = end;
+        self.ask_ahead(&mut state, held).await;
+        pieces
+    }
+
+    async fn ask_ahead(&self, state: &mut State, held: &Held) {
+        let room = ALL_MAX.saturating_sub(self.budget.load(Ordering::Relaxed)) as u64;
+        let end = (state.next + state.window as u64).min(state.asked + room);
+        // In steps of a quarter of the window, so that not every small read asks for a little.
+        let step = (state.window / 4).max(1) as u64;
+        if !state.ended && end >= state.asked + step {
+            state.pieces.extend(ask(held, state.asked, end, Some(&self.budget)).await);
+            state.asked = end;
+        }
+    }
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// Whether nobody has to wait for it.
+    fn is_here(&self) -> bool {
+        let Ok(mut content) = self.content.try_lock() else { return false };
+        if let Content::Asked(pending) = &mut *content
+            && let Some(data) = pending.data_if_here()
+        {
+            *content = Content::Here(data);
+        }
+        matches!(*content, Content::Here(_))
+    }
+
+    async fn get(&self) -> Result<Bytes, Fault> {
+        let mut content = self.content.lock().await;
+        if let Content::Asked(pending) = &mut *content {
+            *content = Content::Here(pending.data().await);
+        }
+        match &*content {
+            Content::Here(Ok(data)) if data.len() <= self.len => Ok(data.clone()),
+            Content::Here(Ok(data)) => {
+                let (got, len) = (data.len(), self.len);
+                Err(Fault::Odd(format!("it answered {got} bytes where {len} were asked for")))
+            }
+            Content::Here(Err(fault)) => Err(fault.clone()),
+            Content::Asked(_) => Err(Fault::Odd("a reply got lost".into())),
+        }
+    }
+}
+
+/// Asks for a range in pieces that suit the connection.
+async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Budget>) -> Vec<Arc<Piece>> {
+    let Held { session, handle } = held;
+    let chunk = session.chunk(session.max_read) as u64;
+    let mut pieces = Vec::new();
+    let mut offset = start;
+    while offset < end {
+        let len = chunk.min(end - offset) as usize;
+        let counted = budget.map(|budget| {
+            budget.fetch_add(len, Ordering::Relaxed);
+            Counted(Arc::clone(budget), len)
+        });
+        let pending = session.begin(&Request::Read { handle, offset, len: len as u32 }).await;
+        let content = Mutex::new(Content::Asked(pending));
+        pieces.push(Arc::new(Piece { offset, len, content, _counted: counted }));
+        offset += len as u64;
+    }
+    pieces
+}
+
+/// The content of a range that pieces cover, and whether the file ends in it.
+async fn join(
+    held: &Held,
+    pieces: &[Arc<Piece>],
+    offset: u64,
+    len: usize,
+) -> Result<(Vec<Bytes>, bool), Fault> {
+    // A server that states its limits answers fewer bytes at the end of the file only; from others, nothing but an empty
+    // answer says that it ends there.
+    let short_is_the_end = held.session.has(Extensions::LIMITS);
+    let end = offset + len as u64;
+    let mut read = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        // All are waited for: when this fails, none of them is on its way any more.
+        read.push(piece.get().await);
+    }
+    let mut content = Vec::with_capacity(pieces.len());
+    let mut read = read.into_iter().peekable();
+    for piece in pieces {
+        let Some(data) = read.next() else { break };
+        let data = data?;
+        let got = data.len();
+        content.push(part(&data, piece.offset, offset, end));
+        if got == piece.len {
+            continue;
+        }
+        let follows = read.peek().is_some_and(|next| next.as_ref().is_ok_and(|next| !next.is_empty()));
+        if (short_is_the_end || got == 0) && !follows {
+            return Ok((content, true));
+        }
+        let missing = piece.end().min(end).saturating_sub(piece.offset + got as u64) as usize;
+        let rest = read_on(held, piece.offset + got as u64, missing).await?;
+        let is_all = rest.len() == missing;
+        content.push(rest);
+        if !is_all {
+            return Ok((content, true));
+        }
+    }
+    Ok((content, false))
+}
+
+/// The part of `data`, which is at `at`, between two positions.
+fn part(data: &Bytes, at: u64, start: u64, end: u64) -> Bytes {
+    let within = |position: u64| (position.saturating_sub(at) as usize).min(data.len());
+    data.slice(within(start)..within(end))
+}
+
+/// Reads until there is enough or nothing more.
+async fn read_on(held: &Held, offset: u64, len: usize) -> Result<Bytes, Fault> {
+    let mut content = BytesMut::new();
+    while content.len() < len {
+        let (offset, len) = (offset + content.len() as u64, len - content.len());
+        let request = Request::Read { handle: &held.handle, offset, len: len as u32 };
+        let data = held.session.begin(&request).await.data().await?;
+        if data.is_empty() {
+            break;
+        }
+        if data.len() > len {
+            return Err(Fault::Odd(format!("it answered {} bytes where {len} were asked for", data.len())));
+        }
+        content.extend_from_slice(&data);
+    }
+    Ok(content.freeze())
+}

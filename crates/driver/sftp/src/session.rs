@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection to a server: its greeting, what it can do, and asking it something.
+
+use crate::fault::Fault;
+use bytes::Bytes;
+use outrigger_core::{Errno, Error};
+use outrigger_mux::{Connection, Frame, Framed, Limits as MuxLimits, Mux, Protocol};
+use outrigger_proto_sftp::{
+    self as sftp, Attrs, Extensions, Limits, Named, Reply, Request, StatusCode, VERSION, Version,
+};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
+
+/// What every server takes in one read or write, in bytes (the draft's 34,000 byte packets).
+const CONTENT: u32 = 32 << 10;
+/// The most content in one read or write, whatever a server offers, in bytes.
+const CONTENT_MAX: u64 = 256 << 10;
+/// What a packet has beside its content at most, in bytes.
+const PACKET_HEAD: u64 = 1024;
+/// What a piece of a listing is thought to take before any was seen, in bytes; and over how many the average goes.
+const PIECE: usize = 4 << 10;
+const PIECES: usize = 8;
+
+/// The multiplexer's view of the protocol.
+pub(crate) struct Sftp3;
+
+impl Protocol for Sftp3 {
+    fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
+        sftp::packet_len(head).map_err(|error| format!("{error}{}", hint(head)))
+    }
+    fn tag(&self, frame: &[u8]) -> Option<u32> {
+        sftp::number(frame)
+    }
+    fn set_tag(&self, head: &mut [u8], tag: u32) {
+        sftp::set_number(head, tag);
+    }
+}
+
+/// What a login shell prints gets in the way of the protocol, and is by far the most common reason for nonsense.
+fn hint(head: &[u8]) -> String {
+    let text: Vec<u8> = head.iter().copied().take_while(|byte| (32..127).contains(byte)).take(60).collect();
+    if text.len() < 4 {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&text).into_owned();
+    format!("; it began with the text '{text}': does the login shell there print something?")
+}
+
+/// A connection and what its server can do.
+#[derive(Clone)]
+pub(crate) struct Session {
+    /// Tells connections apart: handles belong to one.
+    pub(crate) epoch: u64,
+    pub(crate) extensions: Extensions,
+    /// The most one read and one write may move, in bytes.
+    pub(crate) max_read: u32,
+    pub(crate) max_write: u32,
+    mux: Mux,
+    /// What pieces of listings have taken on average, in bytes.
+    piece: Arc<AtomicUsize>,
+}
+
+/// A reply that will come. Dropping it lets it go unread.
+pub(crate) struct Pending(oneshot::Receiver<Result<Reply, Fault>>);
+
+impl Pending {
+    /// Waits for it.
+    pub(crate) async fn reply(self) -> Result<Reply, Fault> {
+        self.0.await.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into())))
+    }
+
+    /// Waits for success.
+    pub(crate) async fn done(self) -> Result<(), Fault> {
+        match self.reply().await? {
+            Reply::Status(status) if status.code == StatusCode::Ok => Ok(()),
+            other => Err(Fault::unfit(other)),
+        }
+    }
+
+    /// Waits for attributes.
+    pub(crate) async fn attrs(self) -> Result<Attrs, Fault> {
+        match self.reply().await? {
+            Reply::Attrs(attrs) => Ok(attrs),
+            other => Err(Fault::unfit(other)),
+        }
+    }
+
+    /// Waits for a handle.
+    pub(crate) async fn handle(self) -> Result<Bytes, Fault> {
+        match self.reply().await? {
+            // The draft's limit; a copy, because the reply may be part of something larger.
+            Reply::Handle(handle) if handle.len() <= 256 => Ok(handle),
+            Reply::Handle(handle) => Err(Fault::Odd(format!("a handle of {} bytes", handle.len()))),
+            other => Err(Fault::unfit(other)),
+        }
+    }
+
+    /// Waits for names; none at the end of a directory.
+    pub(crate) async fn names(self) -> Result<Vec<Named>, Fault> {
+        match self.reply().await? {
+            Reply::Names(names) => Ok(names),
+            Reply::Status(status) if status.code == StatusCode::Eof => Ok(Vec::new()),
+            other => Err(Fault::unfit(other)),
+        }
+    }
+
+    /// Waits for one name.
+    pub(crate) async fn name(self) -> Result<Bytes, Fault> {
+        let names = self.names().await?;
+        let one = names.into_iter().next().ok_or_else(|| Fault::Odd("it answered with no name".into()))?;
+        Ok(one.name)
+    }
+
+    /// Waits for content; none at the end of the file.
+    pub(crate) async fn data(&mut self) -> Result<Bytes, Fault> {
+        let reply = (&mut self.0).await;
+        content(reply.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into()))))
+    }
+
+    /// The content, if it has come.
+    pub(crate) fn data_if_here(&mut self) -> Option<Result<Bytes, Fault>> {
+        self.0.try_recv().ok().map(content)
+    }
+
+    /// Waits for the answer to an extended request.
+    pub(crate) async fn extended(self) -> Result<Bytes, Fault> {
+        match self.reply().await? {
+            Reply::Extended(body) => Ok(body),
+            other => Err(Fault::unfit(other)),
+        }
+    }
+}
+
+impl Session {
+    /// Exchanges greetings. The connection has to be served from then on.
+    ///
+    /// # Errors
+    /// What is wrong with the other side.
+    pub(crate) async fn greet<R, W>(
+        reader: R,
+        writer: W,
+        epoch: u64,
+        patience: Duration,
+    ) -> Result<(Self, Connection), Error>
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
+        let mut framed = Framed::new(Sftp3, reader, writer);
+        framed.send(&Request::Init.encode(0)).await.map_err(broken)?;
+        let Some(greeting) = framed.receive().await.map_err(broken)? else {
+            return Err(Errno::ENOTCONN.because("the connection ended before the server said anything"));
+        };
+        let version = Version::decode(&greeting.slice(4..)).map_err(Fault::from)?;
+        if version.version != VERSION {
+            let theirs = version.version;
+            let why = format!("the server speaks version {theirs} of the protocol, not {VERSION}");
+            return Err(Errno::EPROTO.because(why));
+        }
+        let (mux, connection) = framed.start(MuxLimits { patience, ..MuxLimits::default() });
+        let extensions = version.promised();
+        let piece = Arc::new(AtomicUsize::new(PIECE));
+        let session = Session { epoch, extensions, max_read: CONTENT, max_write: CONTENT, mux, piece };
+        Ok((session, connection))
+    }
+
+    /// Takes over what the server says it accepts.
+    pub(crate) fn limit(&mut self, limits: Limits) {
+        // 0 is no statement.
+        let stated = |bytes: u64| if bytes == 0 { u64::from(CONTENT) } else { bytes };
+        let packet = stated(limits.packet).max(u64::from(CONTENT) + PACKET_HEAD) - PACKET_HEAD;
+        self.max_read = stated(limits.read).min(packet).min(CONTENT_MAX) as u32;
+        self.max_write = stated(limits.write).min(packet).min(CONTENT_MAX) as u32;
+    }
+
+    /// Whether the server has an extension.
+    pub(crate) fn has(&self, extension: Extensions) -> bool {
+        self.extensions.contains(extension)
+    }
+
+    /// Sends a request as soon as there is room for it; its reply is waited for separately, so that several can be on
+    /// their way.
+    pub(crate) async fn begin(&self, request: &Request<'_>) -> Pending {
+        if let Some(extension) = request.extension().filter(|&extension| !self.has(extension)) {
+            let name = extension.names().next().map_or("", |(name, _)| name);
+            return Pending::failed(Fault::Known(
+                Errno::EOPNOTSUPP.because(format!("the server does not have {name}")),
+            ));
+        }
+        let packet = request.encode(0);
+        self.begin_frame(match request {
+            Request::Read { len, .. } => Frame::bulk(packet, Bytes::new(), *len as usize),
+            _ => Frame::first(packet),
+        })
+        .await
+    }
+
+    /// As [`Session::begin`] for a piece of a listing that nobody waits for yet.
+    pub(crate) async fn begin_ahead(&self, request: &Request<'_>) -> Pending {
+        let expected = self.piece.load(Ordering::Relaxed);
+        self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), expected)).await
+    }
+
+    /// A piece of a listing took about this many bytes.
+    pub(crate) fn note_piece(&self, bytes: usize) {
+        let before = self.piece.load(Ordering::Relaxed);
+        self.piece.store((before * (PIECES - 1) + bytes) / PIECES + 1, Ordering::Relaxed);
+    }
+
+    /// As [`Session::begin`] for a write, whose content is not copied.
+    pub(crate) async fn begin_write(&self, handle: &[u8], offset: u64, data: Bytes) -> Pending {
+        let len = data.len();
+        let head = sftp::write_head(0, handle, offset, len as u32);
+        self.begin_frame(Frame::bulk(head, data, len)).await
+    }
+
+    async fn begin_frame(&self, frame: Frame) -> Pending {
+        let (sender, receiver) = oneshot::channel();
+        let mux = self.mux.clone();
+        let answered = move |packet: Result<Bytes, outrigger_mux::Error>| {
+            let reply = packet.map_err(Fault::from).and_then(|packet| {
+                Reply::decode(&packet.slice(4..)).map(|(_, reply)| reply).map_err(Fault::from)
+            });
+            // Whoever waited may be gone, and then nobody else would close what was opened.
+            if let Err(Ok(Reply::Handle(handle))) = sender.send(reply) {
+                close(&mux, &handle);
+            }
+        };
+        self.mux.call_then(frame, answered).await;
+        Pending(receiver)
+    }
+
+    /// Closes a handle without waiting.
+    pub(crate) fn close(&self, handle: &[u8]) {
+        close(&self.mux, handle);
+    }
+
+    /// How much one read or write of much content should move, in bytes, when at most `max` fit.
+    pub(crate) fn chunk(&self, max: u32) -> usize {
+        self.mux.chunk().min(max as usize).max(1)
+    }
+
+    /// Whether requests are taken.
+    pub(crate) fn is_open(&self) -> bool {
+        self.mux.is_open()
+    }
+
+    /// For how long the server has been silent although it owes something.
+    pub(crate) fn silence(&self) -> Duration {
+        self.mux.silence()
+    }
+
+    /// Gives the connection up.
+    pub(crate) fn give_up(&self, why: &str) {
+        self.mux.close(why);
+    }
+
+    /// Whether it is ending in order.
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.mux.is_finishing()
+    }
+
+    /// Why it ended.
+    pub(crate) fn ended(&self) -> Option<Arc<str>> {
+        self.mux.ended()
+    }
+
+    /// Ends the connection in order.
+    pub(crate) fn finish(&self) {
+        self.mux.finish();
+    }
+}
+
+impl Pending {
+    fn failed(fault: Fault) -> Self {
+        let (sender, receiver) = oneshot::channel();
+        drop(sender.send(Err(fault)));
+        Pending(receiver)
+    }
+}
+
+fn content(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
+    match reply? {
+        Reply::Data(data) => Ok(data),
+        Reply::Status(status) if status.code == StatusCode::Eof => Ok(Bytes::new()),
+        other => Err(Fault::unfit(other)),
+    }
+}
+
+fn close(mux: &Mux, handle: &[u8]) {
+    mux.send(Frame::first(Request::Close { handle }.encode(0)));
+}
+
+fn broken(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData => {
+            Errno::EPROTO.because(format!("the other side does not speak SFTP: {error}"))
+        }
+        _ => Errno::ENOTCONN.because(format!("the connection ended: {error}")),
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changing attributes, all or none as far as the protocol permits.
+//!
+//! A server applies what one request asks for piece by piece and goes on after a failure. So what may fail alone is asked
+//! first: the size, then the owner, then what the owner may always change.
+
+use crate::attr::{kind, seconds};
+use crate::fault::Fault;
+use crate::files::without_setid;
+use crate::inner::Inner;
+use crate::slots::Held;
+use crate::trouble::Attempt;
+use outrigger_core::ops::SetAttr;
+use outrigger_core::reply::Attrs as AttrsReply;
+use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
+use outrigger_proto_sftp::{Attrs, Owner, Request, Times};
+use std::sync::Arc;
+
+/// What attributes are set on.
+struct Subject {
+    /// Where it is; nowhere when it was removed.
+    path: Result<Vec<u8>>,
+    /// A handle of it that is open for writing.
+    held: Option<Arc<Held>>,
+    is_link: bool,
+}
+
+impl Inner {
+    pub(crate) async fn set_attr(&self, cx: &Cx, op: SetAttr) -> Result<AttrsReply> {
+        let file = op.handle.and_then(|handle| self.files.get(handle).ok());
+        let held = file.and_then(|file| file.present_for_writing());
+        let is_link = self.places.kind(op.node)? == FileKind::Symlink;
+        if is_link && (op.attrs.mode.is_some() || op.attrs.size.is_some()) {
+            return Err(
+                Errno::EOPNOTSUPP.because("symbolic links have neither permissions nor a size to set")
+            );
+        }
+        let subject = Subject { path: self.places.path(op.node), held, is_link };
+        let attrs = self.set_all(cx, op.node, &subject, &op.attrs).await;
+        if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
+            self.dir_changes(dir);
+        }
+        self.attrs_of(op.node, &attrs?)
+    }
+
+    async fn set_all(&self, cx: &Cx, node: Node, subject: &Subject, wanted: &SetAttrs) -> Result<Attrs> {
+        let mut now = None;
+        if let Some(size) = wanted.size {
+            let size = Attrs { size: Some(size), ..Attrs::NONE };
+            self.files.changes(node);
+            let set = self.set(subject, size).await;
+            self.files.changes(node);
+            now = Some(match set {
+                Ok(attrs) => attrs,
+                Err(fault) => {
+                    let path = subject.path.as_deref().unwrap_or_default();
+                    return Err(self.why(fault, Attempt::Resize { path }).await);
+                }
+            });
+        }
+        let rest = async {
+            now = self.set_owner(subject, wanted, now).await?;
+            now = self.set_mode_and_times(subject, wanted, now).await?;
+            let attrs = match now {
+                Some(attrs) => attrs,
+                None => self.look_at_subject(subject).await?,
+            };
+            let clears =
+                self.clears_setid(cx, wanted.kill_setid) && wanted.size.is_some() && wanted.mode.is_none();
+            match attrs.permissions.and_then(without_setid).filter(|_| clears) {
+                Some(cleared) => self.set(subject, Attrs { permissions: Some(cleared), ..Attrs::NONE }).await,
+                None => Ok(attrs),
+            }
+        };
+        let rest: Result<Attrs, Fault> = rest.await;
+        match rest {
+            Ok(attrs) => Ok(attrs),
+            Err(fault) => Err(self.why(fault, Attempt::SetAttr).await),
+        }
+    }
+
+    async fn set_owner(
+        &self,
+        subject: &Subject,
+        wanted: &SetAttrs,
+        now: Option<Attrs>,
+    ) -> Result<Option<Attrs>, Fault> {
+        let owner = match (wanted.uid, wanted.gid) {
+            (None, None) => return Ok(now),
+            (Some(uid), Some(gid)) => Owner { uid, gid },
+            (uid, gid) => {
+                let now = self.known_or_asked(subject, now).await?.owner.unwrap_or_default();
+                let now = self.people.shown(now);
+                Owner { uid: uid.unwrap_or(now.uid), gid: gid.unwrap_or(now.gid) }
+            }
+        };
+        let owner = Attrs { owner: Some(self.people.meant(owner)), ..Attrs::NONE };
+        self.set(subject, owner).await.map(Some)
+    }
+
+    async fn set_mode_and_times(
+        &self,
+        subject: &Subject,
+        wanted: &SetAttrs,
+        now: Option<Attrs>,
+    ) -> Result<Option<Attrs>, Fault> {
+        let clock = self.link.runtime().wall();
+        let times = match (wanted.atime, wanted.mtime) {
+            (None, None) => None,
+            (Some(atime), Some(mtime)) => {
+                Some(Times { atime: seconds(atime, clock), mtime: seconds(mtime, clock) })
+            }
+            (atime, mtime) => {
+                let now = self.known_or_asked(subject, now).await?.times.unwrap_or_default();
+                Some(Times {
+                    atime: atime.map_or(now.atime, |time| seconds(time, clock)),
+                    mtime: mtime.map_or(now.mtime, |time| seconds(time, clock)),
+                })
+            }
+        };
+        let permissions = wanted.mode.map(|mode| mode & 0o7777);
+        if times.is_none() && permissions.is_none() {
+            return Ok(now);
+        }
+        self.set(subject, Attrs { permissions, times, ..Attrs::NONE }).await.map(Some)
+    }
+
+    async fn known_or_asked(&self, subject: &Subject, now: Option<Attrs>) -> Result<Attrs, Fault> {
+        match now {
+            Some(now) => Ok(now),
+            None => self.look_at_subject(subject).await,
+        }
+    }
+
+    async fn look_at_subject(&self, subject: &Subject) -> Result<Attrs, Fault> {
+        match (&subject.held, &subject.path) {
+            (_, Ok(path)) => self.look(path).await,
+            (Some(held), _) => {
+                held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await
+            }
+            (None, Err(error)) => Err(error.clone().into()),
+        }
+    }
+
+    /// Sets attributes and looks at the result, in one round trip.
+    async fn set(&self, subject: &Subject, attrs: Attrs) -> Result<Attrs, Fault> {
+        if let Some(held) = &subject.held {
+            match set_by_handle(held, attrs).await {
+                Err(fault) if fault.is_lost_connection() => {}
+                done => return done,
+            }
+        }
+        let path = subject.path.as_ref().map_err(|error| Fault::Known(error.clone()))?;
+        let set = match subject.is_link {
+            true => Request::LSetStat { path, attrs },
+            false => Request::SetStat { path, attrs },
+        };
+        // Whatever is set is set once more when a connection is lost: that ends in the same state.
+        self.link
+            .run(true, |session| {
+                let set = &set;
+                async move {
+                    let set = session.begin(set).await;
+                    let look = session.begin(&Request::LStat { path }).await;
+                    set.done().await?;
+                    look.attrs().await
+                }
+            })
+            .await
+    }
+
+    /// Gives a new file the permissions it was to have, where the server's umask took some away.
+    pub(crate) async fn complete_mode(&self, path: &[u8], attrs: Attrs, mode: u32) -> Attrs {
+        let has = attrs.permissions.unwrap_or(mode) & 0o7777;
+        if mode & !has & 0o7777 == 0 || kind(&attrs) == FileKind::Symlink {
+            return attrs;
+        }
+        let subject = Subject { path: Ok(path.to_vec()), held: None, is_link: false };
+        let whole = Attrs { permissions: Some(has | mode & 0o7777), ..Attrs::NONE };
+        // The file is there; permissions that the server refuses are not worth an error.
+        self.set(&subject, whole).await.unwrap_or(attrs)
+    }
+}
+
+async fn set_by_handle(held: &Held, attrs: Attrs) -> Result<Attrs, Fault> {
+    let set = held.session.begin(&Request::FSetStat { handle: &held.handle, attrs }).await;
+    let look = held.session.begin(&Request::FStat { handle: &held.handle }).await;
+    set.done().await?;
+    look.attrs().await
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Handles of the server: opened when they are needed, again when the connection they belong to was lost, closed when the
+//! last user is done.
+
+use crate::fault::Fault;
+use crate::link::Link;
+use crate::session::{Pending, Session};
+use bytes::Bytes;
+use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// A handle of the server.
+pub(crate) struct Held {
+    pub(crate) session: Session,
+    pub(crate) handle: Bytes,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.session.close(&self.handle);
+    }
+}
+
+/// The place of a handle that is opened at some time.
+pub(crate) struct Slot {
+    flags: OpenFlags,
+    state: Mutex<State>,
+}
+
+enum State {
+    Closed,
+    /// Asked for on this connection; nobody has waited for it yet.
+    Opening(Session, Pending),
+    Open(Arc<Held>),
+}
+
+impl Slot {
+    /// A handle that will be opened with these flags.
+    pub(crate) fn new(flags: OpenFlags) -> Self {
+        Slot { flags, state: Mutex::new(State::Closed) }
+    }
+
+    /// One that is open.
+    pub(crate) fn open(flags: OpenFlags, held: Held) -> Self {
+        Slot { flags, state: Mutex::new(State::Open(Arc::new(held))) }
+    }
+
+    /// One that is being opened.
+    pub(crate) fn opening(flags: OpenFlags, session: Session, pending: Pending) -> Self {
+        Slot { flags, state: Mutex::new(State::Opening(session, pending)) }
+    }
+
+    pub(crate) fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// The handle; opened if it is not. `path` tells where the file is.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub(crate) async fn get(
+        &self,
+        link: &Link,
+        path: impl Fn() -> outrigger_core::Result<Vec<u8>>,
+    ) -> Result<Arc<Held>, Fault> {
+        let mut state = self.state.lock().await;
+        match std::mem::replace(&mut *state, State::Closed) {
+            State::Open(held) if held.session.is_open() => {
+                *state = State::Open(Arc::clone(&held));
+                return Ok(held);
+            }
+            State::Opening(session, pending) => match pending.handle().await {
+                Ok(handle) => {
+                    let held = Arc::new(Held { session, handle });
+                    *state = State::Open(Arc::clone(&held));
+                    return Ok(held);
+                }
+                Err(fault) if fault.is_lost_connection() => {}
+                Err(fault) => return Err(fault),
+            },
+            State::Open(_) | State::Closed => {}
+        }
+        let held = Arc::new(open(link, &path()?, self.flags, Attrs::NONE).await?);
+        *state = State::Open(Arc::clone(&held));
+        Ok(held)
+    }
+
+    /// The handle, if it is open at this moment.
+    pub(crate) fn present(&self) -> Option<Arc<Held>> {
+        match &*self.state.try_lock().ok()? {
+            State::Open(held) if held.session.is_open() => Some(Arc::clone(held)),
+            _ => None,
+        }
+    }
+}
+
+/// Opens a file with flags that make repetition harmless.
+pub(crate) async fn open(link: &Link, path: &[u8], flags: OpenFlags, attrs: Attrs) -> Result<Held, Fault> {
+    let repeatable = !flags.contains(OpenFlags::EXCL);
+    link.run(repeatable, |session| async move {
+        let request = Request::Open { path, flags, attrs };
+        let handle = session.begin(&request).await.handle().await?;
+        Ok(Held { session, handle })
+    })
+    .await
+}

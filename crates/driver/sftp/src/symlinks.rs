@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Targets of symbolic links as this side sees them.
+//!
+//! A server chooses the targets of its links, and whoever follows them does so on this machine: an absolute target leads to
+//! files of ours. The user may have such links shown as relative ones, where they lead into the tree, and all others refused.
+
+use crate::inner::Inner;
+use crate::options::Options;
+use bytes::Bytes;
+use outrigger_core::{Errno, Node, Result, Target};
+use outrigger_proto_sftp::Request;
+
+impl Inner {
+    pub(crate) async fn read_link(&self, node: Node) -> Result<Target> {
+        use outrigger_core::FileKind;
+        if self.places.kind(node)? != FileKind::Symlink {
+            return Err(Errno::EINVAL.because("only symbolic links have a target"));
+        }
+        let path = self.places.path(node)?;
+        let request = Request::ReadLink { path: &path };
+        let target = self.link.run(true, |session| {
+            let request = &request;
+            async move { session.begin(request).await.name().await }
+        });
+        let target = target.await?;
+        let depth = self.places.table().path(node)?.len();
+        let shown = shown(&target, self.places.base(), depth, self.options())?;
+        Target::new(shown)
+    }
+}
+
+/// The target that is shown for one told by the server, of a link `depth` levels below the root, which is at `base`.
+fn shown(target: &Bytes, base: &[u8], depth: usize, options: &Options) -> Result<Bytes> {
+    let changes = options.transform_symlinks || options.contain_symlinks;
+    let inside =
+        target.strip_prefix(base).filter(|rest| changes && rest.starts_with(b"/") || rest.is_empty());
+    let target = match inside {
+        Some(rest) if target.starts_with(b"/") && changes => Bytes::from(relative(rest, depth)),
+        _ => target.clone(),
+    };
+    if options.contain_symlinks && !stays_inside(&target, depth) {
+        return Err(Errno::EPERM.because(format!(
+            "the symbolic link leads out of the tree, to {}: contain_symlinks refuses that",
+            target.escape_ascii()
+        )));
+    }
+    Ok(target)
+}
+
+/// The way from a link `depth` levels below the root to a path from the root.
+fn relative(path: &[u8], depth: usize) -> Vec<u8> {
+    let path = path.iter().position(|&byte| byte != b'/').map_or(&b""[..], |start| &path[start..]);
+    let mut target = b"../".repeat(depth.saturating_sub(1));
+    target.extend_from_slice(path);
+    if target.ends_with(b"/") {
+        target.pop();
+    }
+    if target.is_empty() { b".".to_vec() } else { target }
+}
+
+/// Whether a target cannot lead out of the tree: it climbs at its beginning only, where each step is to the directory above,
+/// and not above the root. Further on a step up may follow another link, to wherever that leads.
+fn stays_inside(target: &[u8], depth: usize) -> bool {
+    if target.starts_with(b"/") {
+        return false;
+    }
+    let names = || target.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && name != b".");
+    let climbs = names().take_while(|name| name == b"..").count();
+    climbs < depth.max(1) && names().skip(climbs).all(|name| name != b"..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(transform: bool, contain: bool) -> Options {
+        Options { transform_symlinks: transform, contain_symlinks: contain, ..Options::default() }
+    }
+
+    fn target(text: &'static str, depth: usize, options: &Options) -> Option<String> {
+        let shown = shown(&Bytes::from_static(text.as_bytes()), b"/srv/tree", depth, options).ok()?;
+        Some(String::from_utf8(shown.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn targets_are_shown_as_they_are_unless_the_user_wants_otherwise() {
+        for text in ["/srv/tree/a", "/etc/passwd", "../../x", "a", "/srv/tree"] {
+            assert_eq!(target(text, 1, &options(false, false)).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn absolute_targets_in_the_tree_become_relative() {
+        for (text, depth, expected) in [
+            ("/srv/tree/a/b", 1, "a/b"),
+            ("/srv/tree/a/b", 3, "../../a/b"),
+            ("/srv/tree", 1, "."),
+            ("/srv/tree/", 2, ".."),
+            ("/srv/treehouse", 1, "/srv/treehouse"),
+            ("/etc", 2, "/etc"),
+            ("../x", 2, "../x"),
+        ] {
+            assert_eq!(target(text, depth, &options(true, false)).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_that_could_lead_out_are_refused() {
+        let refused = [
+            ("/etc/passwd", 1),
+            ("..", 1),
+            ("../..", 2),
+            ("a/..", 1),
+            ("a/../../b", 3),
+            ("./../x", 1),
+            ("../a/../../b", 2),
+            ("/srv/tree/a/../../..", 1),
+            ("/srv/treehouse", 1),
+        ];
+        for (text, depth) in refused {
+            assert_eq!(target(text, depth, &options(false, true)), None, "{text}");
+        }
+        let allowed = [
+            ("a/b", 1, "a/b"),
+            ("../x", 2, "../x"),
+            ("./a", 1, "./a"),
+            ("/srv/tree/a", 2, "../a"),
+            ("..", 2, ".."),
+        ];
+        for (text, depth, expected) in allowed {
+            assert_eq!(target(text, depth, &options(false, true)).as_deref(), Some(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many round trips and requests things take. Time is simulated, so that it counts round trips exactly.
+
+use crate::line::Line;
+use crate::server::{File, Store};
+use crate::user::User;
+use outrigger_core::Node;
+use outrigger_core::ops::OpenFlags;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const DELAY: Duration = Duration::from_millis(5);
+
+/// 4000 files in 211 directories: ten in the root, twenty in each of these.
+fn tree(store: &Arc<Store>) -> usize {
+    let mut state = store.state();
+    let mut dirs = vec![b"/home".to_vec()];
+    for upper in 0..10 {
+        let upper = format!("/home/d{upper}").into_bytes();
+        dirs.push(upper.clone());
+        dirs.extend((0..20).map(|lower| [&upper[..], format!("/e{lower}").as_bytes()].concat()));
+    }
+    for file in 0..4000 {
+        let dir = &dirs[file % dirs.len()];
+        let path = [&dir[..], format!("/file{file:04}").as_bytes()].concat();
+        state.files.insert(path, File::new(vec![b'x'; 4096]));
+    }
+    state.files.extend(dirs.iter().map(|dir| (dir.clone(), File::Dir)));
+    4000 + 210
+}
+
+async fn connected(line: &Line, options: &[(&str, &str)]) -> User {
+    let user = User::new(line.connect(options).await.expect("connected"));
+    let mut state = line.store.state();
+    state.counts.clear();
+    state.requests = 0;
+    drop(state);
+    user
+}
+
+/// How many round trips have passed.
+fn trips(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() / DELAY.as_secs_f64()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_is_walked_in_a_few_round_trips_for_each_level() {
+    let store = Store::new();
+    let names = tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let begin = Instant::now();
+    assert_eq!(user.list_all(Node::ROOT).await, Ok(names));
+    let (trips, state) = (trips(begin), store.state());
+    let asked = |kind| state.counts.get(kind).copied().unwrap_or(0);
+    println!("{trips:.1} round trips, {} requests: {:?}", state.requests, state.counts);
+    assert!(trips <= 30.0, "{trips} round trips for three levels");
+    assert_eq!((asked("lstat"), asked("other")), (0, 0), "nothing is asked for single files");
+    assert_eq!(asked("opendir"), 211);
+    assert_eq!(asked("readdir"), 2 * 211, "one for the names, one for the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_looking_ahead_each_directory_takes_its_time() {
+    let store = Store::new();
+    tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[("ahead", "0")]).await;
+    let begin = Instant::now();
+    user.list_all(Node::ROOT).await.expect("listed");
+    assert!(trips(begin) >= 400.0, "the test above would hold without any effort");
+}
+
+#[tokio::test(start_paused = true)]
+async fn listing_one_directory_asks_for_no_other() {
+    let store = Store::new();
+    tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let begin = Instant::now();
+    user.list(Node::ROOT).await.expect("listed");
+    assert!(trips(begin) <= 2.1, "{}", trips(begin));
+    tokio::time::sleep(100 * DELAY).await;
+    assert_eq!(store.state().counts["opendir"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_listed_ahead_is_forgotten_when_it_changes_or_grows_old() {
+    let store = Store::new();
+    tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let dirs = user.list(Node::ROOT).await.expect("listed");
+    let dirs: Vec<Node> =
+        dirs.iter().filter(|dir| dir.entry.attr.is_dir()).map(|dir| dir.entry.node).collect();
+    user.list(dirs[0]).await.expect("listed");
+    tokio::time::sleep(100 * DELAY).await;
+    let before = user.list(dirs[1]).await.expect("listed").len();
+    user.mkdir(dirs[2], "new").await.expect("made");
+    let with_new = user.list(dirs[2]).await.expect("listed");
+    assert!(with_new.iter().any(|entry| &entry.name[..] == b"new"), "made by us after it was listed ahead");
+    store.state().files.insert(b"/home/d3/others".to_vec(), File::Dir);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let with_others = user.list(dirs[3]).await.expect("listed");
+    assert!(with_others.iter().any(|entry| &entry.name[..] == b"others"), "made by others, long ago");
+    assert_eq!(user.list(dirs[1]).await.expect("listed").len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_listings_that_nobody_reads_come_to_an_end() {
+    let store = Store::new();
+    for dir in ["a", "b"] {
+        let dir = format!("/home/{dir}").into_bytes();
+        let names = (0..30_000).map(|file| [&dir[..], format!("/{file:05}").as_bytes()].concat());
+        let files: Vec<_> = names.map(|path| (path, File::new(Vec::new()))).collect();
+        store.state().files.extend(files);
+        store.state().files.insert(dir, File::Dir);
+    }
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let dirs = user.list(Node::ROOT).await.expect("listed");
+    // Of one only the beginning is read; the other one is listed ahead meanwhile.
+    assert_eq!(user.list_some(dirs[0].entry.node).await, Ok(false));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let counts = store.state().counts.clone();
+    assert_eq!((counts["opendir"], counts["close"]), (3, 3), "all were begun, and all have ended");
+    for dir in dirs {
+        assert_eq!(user.list(dir.entry.node).await.expect("listed").len(), 30_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_files_are_read_in_two_round_trips_and_written_in_two() {
+    let store = Store::new();
+    tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let entries = user.list(Node::ROOT).await.expect("listed");
+    let files: Vec<Node> =
+        entries.iter().filter(|file| !file.entry.attr.is_dir()).map(|file| file.entry.node).collect();
+    let begin = Instant::now();
+    for &file in &files {
+        assert_eq!(user.read_file(file, 8192).await.expect("read").len(), 4096);
+    }
+    assert!(trips(begin) <= 2.01 * files.len() as f64, "{} for {} files", trips(begin), files.len());
+    let begin = Instant::now();
+    for number in 0..100 {
+        user.write_file(Node::ROOT, &format!("new{number}"), &[7; 4096]).await.expect("written");
+    }
+    assert!(trips(begin) <= 2.01 * 100.0, "{} for 100 files", trips(begin));
+    tokio::time::sleep(DELAY).await;
+    let state = store.state();
+    assert_eq!(state.counts["open"] + state.counts["opendir"], state.counts["close"]);
+    drop(state);
+    assert_eq!(store.content("/home/new99"), Some(vec![7; 4096]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_file_that_can_be_read_waits_for_nothing() {
+    let store = Store::new();
+    store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let begin = Instant::now();
+    let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
+    user.close(file, handle).await.expect("closed");
+    assert!(trips(begin) < 0.1, "{}", trips(begin));
+    tokio::time::sleep(2 * DELAY).await;
+    assert_eq!(store.state().counts["close"], 1, "closed when the answer came");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_is_walked_in_one_round_trip() {
+    let store = Store::new();
+    tree(&store);
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let begin = Instant::now();
+    assert_eq!(user.walk(&["d0", "e0", "no", "more"]).await.expect("walked").len(), 2);
+    assert!(trips(begin) <= 1.1, "{}", trips(begin));
+}
+
+/// Reads a file front to back as a kernel does, 128 KiB at a time; the rate in bytes a second.
+async fn read_through(user: &User, node: Node, size: u64) -> f64 {
+    let handle = user.open(node, OpenFlags::empty()).await.expect("opened");
+    let (begin, mut at) = (Instant::now(), 0);
+    while at < size {
+        let data = user.read_at(node, handle, at, 128 << 10).await.expect("read");
+        assert!(data.iter().enumerate().all(|(index, &byte)| byte == pattern(at + index as u64)), "at {at}");
+        at += data.len() as u64;
+        assert!(!data.is_empty(), "the file ends at {at}");
+    }
+    let rate = size as f64 / begin.elapsed().as_secs_f64();
+    user.close(node, handle).await.expect("closed");
+    rate
+}
+
+fn pattern(at: u64) -> u8 {
+    (at ^ (at >> 8) ^ (at >> 16)) as u8
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_file_is_read_as_fast_as_the_line_carries_it() {
+    for (rate, delay) in [(1.25e6, 5), (100e6, 5), (20e6, 50)] {
+        let store = Store::new();
+        let size = (rate as u64 * 4).min(64 << 20);
+        store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
+        let line = Line::new(&store, Duration::from_millis(delay)).at(rate);
+        let user = connected(&line, &[]).await;
+        let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+        let reached = read_through(&user, file, size).await;
+        assert!(reached > rate / 1.15, "{reached:.0} of {rate} bytes a second");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listing_is_quick_during_a_transfer() {
+    let store = Store::new();
+    let size = 12 << 20;
+    store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
+    store.state().files.insert(b"/home/dir".to_vec(), File::Dir);
+    let rate = 1.25e6;
+    let line = Line::new(&store, DELAY).at(rate);
+    let user = connected(&line, &[("ahead", "0")]).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let other = user.clone();
+    let listing = tokio::spawn(async move {
+        let mut longest = Duration::ZERO;
+        for _ in 0..50 {
+            tokio::time::sleep(Duration::from_millis(111)).await;
+            let begin = Instant::now();
+            let dir = other.lookup(Node::ROOT, "dir").await.expect("found").node;
+            other.list(dir).await.expect("listed");
+            longest = longest.max(begin.elapsed());
+        }
+        longest
+    });
+    let reached = read_through(&user, file, size).await;
+    let longest = listing.await.expect("no panic");
+    assert!(reached > 0.9 * rate, "{reached:.0} of {rate} bytes a second");
+    assert!(longest <= 3 * DELAY + Duration::from_millis(100), "{longest:?} for lookup and listing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_ahead_is_not_given_out_after_a_write() {
+    let store = Store::new();
+    store.state().files.insert(b"/home/f".to_vec(), File::new(vec![b'a'; 4 << 20]));
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let reader = user.open(file, OpenFlags::empty()).await.expect("opened");
+    let writer = user.open(file, OpenFlags::WRITE_ONLY).await.expect("opened");
+    let step = 64 << 10;
+    for at in (0..16).map(|number| number * step) {
+        user.read_at(file, reader, at, step as u32).await.expect("read");
+    }
+    tokio::time::sleep(10 * DELAY).await;
+    user.write_at(file, writer, 16 * step, b"b").await.expect("written");
+    let data = user.read_at(file, reader, 16 * step, 10).await.expect("read");
+    assert_eq!(&data[..], b"baaaaaaaaa");
+    user.truncate(file, 17 * step).await.expect("truncated");
+    assert_eq!(
+        user.read_at(file, reader, 16 * step + 10, 1 << 20).await.expect("read").len(),
+        step as usize - 10
+    );
+}

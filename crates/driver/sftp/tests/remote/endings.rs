@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Lost connections, silent servers, files that go on all the same.
+
+use crate::line::{Fate, Line};
+use crate::server::{File, Store};
+use crate::user::User;
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, Node, Result};
+use outrigger_proto_sftp::Request;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DELAY: Duration = Duration::from_millis(5);
+/// Longer than anything may take: nobody waits for ever.
+const LONG: Duration = Duration::from_secs(300);
+
+async fn connected(store: &Arc<Store>) -> (Line, User) {
+    let line = Line::new(store, DELAY);
+    let user = User::new(line.connect(&[]).await.expect("connected"));
+    (line, user)
+}
+
+/// What programs do, step by step. Each step either says that it was done, and then it was, or fails with `EIO`.
+struct Work {
+    user: User,
+    store: Arc<Store>,
+    failures: Vec<&'static str>,
+}
+
+impl Work {
+    fn done<T>(&mut self, step: &'static str, result: Result<T>) -> Option<T> {
+        match result {
+            Ok(done) => Some(done),
+            Err(error) => {
+                assert_eq!(error.errno, Errno::EIO, "{step}: {error}");
+                assert!(error.reason.is_some_and(|reason| reason.contains("was lost")), "{step}");
+                self.failures.push(step);
+                None
+            }
+        }
+    }
+
+    async fn run(&mut self) {
+        let user = self.user.clone();
+        let dir = user.mkdir(Node::ROOT, "dir").await;
+        let Some(dir) = self.done("mkdir", dir) else { return };
+        let made = user.create(dir, "file").await;
+        let Some((file, handle)) = self.done("create", made) else { return };
+        // Writing and truncating can be repeated, so they always succeed.
+        let text = vec![b'x'; 300_000];
+        assert_eq!(user.write_at(file, handle, 0, &text).await, Ok(300_000));
+        assert_eq!(user.fsync(file, handle).await, Ok(()));
+        assert_eq!(self.store.content("/home/dir/file").map(|all| all.len()), Some(300_000));
+        assert_eq!(user.truncate(file, 250_000).await, Ok(()));
+        assert_eq!(user.read_at(file, handle, 249_990, 100).await.as_deref(), Ok(&text[..10]));
+        assert_eq!(user.size(file, Some(handle)).await, Ok(250_000));
+        assert_eq!(user.close(file, handle).await, Ok(()));
+        let names = user.list(dir).await.map(|names| names.len());
+        // A listing that has begun does not go on elsewhere.
+        self.done("list", names.clone()).inspect(|&names| assert_eq!(names, 1));
+        assert_eq!(user.read_file(file, 10).await.map(|data| data.len()), Ok(10));
+        let moved = user.rename(dir, "file", Node::ROOT, "moved").await;
+        if self.done("rename", moved).is_none() {
+            return;
+        }
+        assert_eq!(self.store.content("/home/moved").map(|all| all.len()), Some(250_000));
+        let removed = user.unlink(Node::ROOT, "moved").await;
+        if self.done("unlink", removed).is_some() {
+            assert_eq!(self.store.content("/home/moved"), None);
+        }
+        let removed = user.rmdir(Node::ROOT, "dir").await;
+        self.done("rmdir", removed);
+    }
+}
+
+/// Does the work while the connection is cut at request number `cut`; whether that request ever came.
+async fn work_with_cut(cut: usize, after: bool) -> bool {
+    let store = Store::new();
+    let (line, user) = connected(&store).await;
+    line.decide(move |number, _| match number == cut {
+        true if after => Fate::CutAfter,
+        true => Fate::Cut,
+        false => Fate::Answered,
+    });
+    let mut work = Work { user, store, failures: Vec::new() };
+    let done = tokio::time::timeout(LONG, work.run()).await;
+    assert!(done.is_ok(), "somebody waits for ever, cut at {cut}");
+    assert!(work.failures.len() <= 1, "one cut, {:?}", work.failures);
+    line.requests() > cut
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_cut_at_any_message_harms_at_most_the_request_it_hits() {
+    for after in [false, true] {
+        let mut cut = 0;
+        while work_with_cut(cut, after).await {
+            cut += 1;
+        }
+        assert!(cut > 30, "the work has more messages than {cut}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_cut_nothing_fails() {
+    let store = Store::new();
+    let (_, user) = connected(&store).await;
+    let mut work = Work { user, store: Arc::clone(&store), failures: Vec::new() };
+    work.run().await;
+    assert!(work.failures.is_empty(), "{:?}", work.failures);
+    let left: Vec<_> = store.state().files.keys().cloned().collect();
+    assert_eq!(left, [b"/".to_vec(), b"/home".to_vec()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_may_have_happened_is_not_repeated() {
+    let store = Store::new();
+    store.state().files.insert(b"/home/log".to_vec(), File::new(b"one ".to_vec()));
+    let (line, user) = connected(&store).await;
+    let file = user.lookup(Node::ROOT, "log").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::WRITE_ONLY | OpenFlags::APPEND).await.expect("opened");
+    line.decide(|number, _| if number == 0 { Fate::CutAfter } else { Fate::Answered });
+    let error = user.write_at(file, handle, 0, b"two ").await.expect_err("nobody knows");
+    assert_eq!(error.errno, Errno::EIO);
+    assert_eq!(user.write_at(file, handle, 0, b"three").await, Ok(5));
+    assert_eq!(store.content("/home/log").as_deref(), Some(&b"one two three"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_costs_its_patience_and_is_called_again() {
+    let store = Store::new();
+    let (line, user) = connected(&store).await;
+    let calls = |line: &Line| line.calls.lock().expect("a lock").0;
+    line.decide(|_, _| Fate::Ignored);
+    let begin = tokio::time::Instant::now();
+    let error = user.lookup(Node::ROOT, "x").await.expect_err("no answer");
+    assert_eq!((error.errno, begin.elapsed().as_secs()), (Errno::ETIMEDOUT, 30));
+    line.decide(|_, _| Fate::Answered);
+    assert_eq!(user.lookup(Node::ROOT, "x").await.expect_err("answered").errno, Errno::ENOENT);
+    assert_eq!(calls(&line), 2, "the silent connection was given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_server_cannot_be_reached_requests_fail_and_afterwards_they_do_not() {
+    let store = Store::new();
+    store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
+    let (line, user) = connected(&store).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
+    line.calls.lock().expect("a lock").1 = false;
+    line.decide(|_, _| Fate::Cut);
+    for _ in 0..3 {
+        let error = user.read_at(file, handle, 0, 100).await.expect_err("no connection");
+        assert_eq!(error.errno, Errno::EHOSTUNREACH, "{error}");
+        tokio::time::sleep(Duration::from_millis(700)).await;
+    }
+    assert!(line.calls.lock().expect("a lock").0 <= 4, "it is not called for each request");
+    line.calls.lock().expect("a lock").1 = true;
+    line.decide(|_, _| Fate::Answered);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(user.read_at(file, handle, 0, 100).await.as_deref(), Ok(&b"content"[..]), "opened again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_removed_while_open_lives_on_across_connections_and_leaves_nothing() {
+    let store = Store::new();
+    let (line, user) = connected(&store).await;
+    let (file, handle) = user.create(Node::ROOT, "f").await.expect("made");
+    user.write_at(file, handle, 0, b"content").await.expect("written");
+    user.unlink(Node::ROOT, "f").await.expect("removed");
+    assert_eq!(user.lookup(Node::ROOT, "f").await.expect_err("gone").errno, Errno::ENOENT);
+    assert_eq!(user.list(Node::ROOT).await.map(|names| names.len()), Ok(0), "its new name is not shown");
+    line.decide(|number, _| if number == 0 { Fate::Cut } else { Fate::Answered });
+    assert_eq!(user.read_at(file, handle, 0, 100).await.as_deref(), Ok(&b"content"[..]));
+    user.close(file, handle).await.expect("closed");
+    tokio::time::sleep(10 * DELAY).await;
+    assert_eq!(store.state().files.len(), 2, "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_replaced_while_open_lives_on_with_every_kind_of_server() {
+    use outrigger_proto_sftp::Extensions;
+    let all = Extensions::all();
+    let kinds = [all, all - Extensions::HARDLINK, all - Extensions::POSIX_RENAME, Extensions::empty()];
+    for extensions in kinds {
+        let store = Store::new();
+        store.state().extensions = extensions;
+        let (_, user) = connected(&store).await;
+        let (old, handle) = user.create(Node::ROOT, "f").await.expect("made");
+        user.write_at(old, handle, 0, b"old").await.expect("written");
+        user.write_file(Node::ROOT, "g", b"new").await.expect("written");
+        user.rename(Node::ROOT, "g", Node::ROOT, "f").await.expect("renamed");
+        assert_eq!(user.read_at(old, handle, 0, 10).await.as_deref(), Ok(&b"old"[..]), "{extensions:?}");
+        let new = user.lookup(Node::ROOT, "f").await.expect("found").node;
+        assert_ne!(new, old);
+        assert_eq!(user.read_file(new, 10).await.as_deref(), Ok(&b"new"[..]), "{extensions:?}");
+        user.close(old, handle).await.expect("closed");
+        tokio::time::sleep(10 * DELAY).await;
+        assert_eq!(store.state().files.len(), 3, "{extensions:?} {:?}", store.state().files.keys());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listings_are_taken_up_by_nobody_else_and_many_names_come_as_they_are() {
+    let store = Store::new();
+    for number in 0..100_000 {
+        store.state().files.insert(format!("/home/{number}").into_bytes(), File::Link(b"x".to_vec()));
+    }
+    let odd: &[u8] = b"/home/\xff\xfe \n\x1b[31m";
+    store.state().files.insert(odd.to_vec(), File::Dir);
+    let (line, user) = connected(&store).await;
+    let names = user.list(Node::ROOT).await.expect("listed");
+    assert_eq!(names.len(), 100_001);
+    assert!(names.iter().any(|entry| entry.name[..] == odd[6..] && entry.entry.attr.is_dir()));
+    line.decide(|_, request| match request {
+        Request::ReadDir { .. } => Fate::Cut,
+        _ => Fate::Answered,
+    });
+    assert_eq!(user.list(Node::ROOT).await.expect_err("cut").errno, Errno::EIO);
+}

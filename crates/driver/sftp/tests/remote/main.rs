@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The driver and a server in simulated time: how many round trips things take, and what happens when things go wrong.
+
+mod counts;
+mod endings;
+mod line;
+mod nonsense;
+mod server;
+mod user;

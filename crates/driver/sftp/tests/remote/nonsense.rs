@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Servers that answer nonsense, lack extensions, or refuse.
+
+use crate::line::{Fate, Line};
+use crate::server::{File, Store};
+use crate::user::User;
+use bytes::Bytes;
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, Node};
+use outrigger_proto_sftp::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DELAY: Duration = Duration::from_millis(5);
+
+async fn connected(store: &Arc<Store>, options: &[(&str, &str)]) -> (Line, User) {
+    let line = Line::new(store, DELAY);
+    let user = User::new(line.connect(options).await.expect("connected"));
+    (line, user)
+}
+
+/// Uses everything, whatever comes of it.
+async fn use_everything(user: &User) {
+    let _ = user.list_all(Node::ROOT).await;
+    let _ = user.walk(&["dir", "file"]).await;
+    if let Ok((file, handle)) = user.create(Node::ROOT, "new").await {
+        let _ = user.write_at(file, handle, 0, &[1; 100_000]).await;
+        let _ = user.read_at(file, handle, 0, 200_000).await;
+        let _ = user.fsync(file, handle).await;
+        let _ = user.size(file, Some(handle)).await;
+        let _ = user.unlink(Node::ROOT, "new").await;
+        let _ = user.close(file, handle).await;
+    }
+    if let Ok(file) = user.lookup(Node::ROOT, "file").await {
+        let _ = user.read_file(file.node, 1000).await;
+        let _ = user.truncate(file.node, 10).await;
+        let _ = user.rename(Node::ROOT, "file", Node::ROOT, "moved").await;
+    }
+    let _ = user.mkdir(Node::ROOT, "made").await;
+    let _ = user.rmdir(Node::ROOT, "made").await;
+}
+
+fn store_with_files() -> Arc<Store> {
+    let store = Store::new();
+    store.state().files.insert(b"/home/dir".to_vec(), File::Dir);
+    store.state().files.insert(b"/home/file".to_vec(), File::new(vec![5; 50_000]));
+    store
+}
+
+fn odd_reply(random: &mut fastrand::Rng) -> Reply {
+    let bytes = |random: &mut fastrand::Rng| {
+        Bytes::from((0..random.usize(0..600)).map(|_| random.u8(..)).collect::<Vec<_>>())
+    };
+    let attrs = |random: &mut fastrand::Rng| Attrs {
+        size: random.bool().then(|| random.u64(..)),
+        permissions: random.bool().then(|| random.u32(..)),
+        owner: None,
+        times: random.bool().then(|| Times { atime: random.u32(..), mtime: random.u32(..) }),
+    };
+    match random.u8(0..6) {
+        0 => Reply::status(StatusCode::of(random.u32(0..12))),
+        1 => Reply::Handle(bytes(random)),
+        2 => Reply::Data(bytes(random)),
+        3 => Reply::Names(
+            (0..random.usize(0..5))
+                .map(|_| Named { name: bytes(random), line: bytes(random), attrs: attrs(random) })
+                .collect(),
+        ),
+        4 => Reply::Attrs(attrs(random)),
+        _ => Reply::Extended(bytes(random)),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_server_answers_nothing_panics_and_nobody_waits_for_ever() {
+    for seed in 0..300 {
+        let store = store_with_files();
+        let (line, user) = connected(&store, &[]).await;
+        let mut random = fastrand::Rng::with_seed(seed);
+        line.decide(move |_, request| {
+            let packet = request.encode(0);
+            match random.u8(0..8) {
+                0 => Fate::Instead(odd_reply(&mut random)),
+                1 => {
+                    let mut bytes = odd_reply(&mut random).encode(random.u32(0..50)).to_vec();
+                    let at = random.usize(..bytes.len());
+                    bytes[at] = random.u8(..);
+                    Fate::Misunderstood(bytes)
+                }
+                2 => Fate::Misunderstood(packet.to_vec()),
+                3 => Fate::Ignored,
+                _ => Fate::Answered,
+            }
+        });
+        let limit = Duration::from_secs(100_000);
+        assert!(tokio::time::timeout(limit, use_everything(&user)).await.is_ok(), "seed {seed}");
+        // And afterwards everything is well again.
+        line.decide(|_, _| Fate::Answered);
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        let _ = user.lookup(Node::ROOT, "dir").await;
+        assert_eq!(
+            user.lookup(Node::ROOT, "dir").await.map(|dir| dir.attr.is_dir()),
+            Ok(true),
+            "seed {seed}"
+        );
+    }
+}
+
+/// Answers requests of one kind with something else.
+fn instead(kind: &'static str, reply: Reply) -> impl FnMut(usize, &Request<'_>) -> Fate + Send + 'static {
+    move |_, request| match crate::server::name(request) == kind {
+        true => Fate::Instead(reply.clone()),
+        false => Fate::Answered,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_do_not_fit_are_errors() {
+    let long = Reply::Data(Bytes::from(vec![1; 5000]));
+    let empty = Reply::Names(vec![]);
+    let huge = Reply::Handle(Bytes::from(vec![1; 300]));
+    for (kind, reply) in [("read", long), ("read", empty.clone()), ("open", huge), ("open", empty)] {
+        let store = store_with_files();
+        let (line, user) = connected(&store, &[]).await;
+        let file = user.lookup(Node::ROOT, "file").await.expect("found").node;
+        line.decide(instead(kind, reply));
+        let error = user.read_file(file, 1000).await.expect_err("nonsense");
+        assert!(matches!(error.errno, Errno::EPROTO | Errno::EIO), "{kind}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_that_are_none_are_not_listed() {
+    let store = store_with_files();
+    let named = |name: &'static [u8]| Named {
+        name: Bytes::from_static(name),
+        line: Bytes::new(),
+        attrs: Attrs { permissions: Some(0o100_644), ..Attrs::NONE },
+    };
+    let long: &'static [u8] = Vec::leak(vec![b'x'; 256]);
+    let names = [&b"../escape"[..], b"a/b", b"", b"nul\0", b"..", b".", long, b"good"].map(named).to_vec();
+    let (line, user) = connected(&store, &[]).await;
+    let mut listed = false;
+    line.decide(move |_, request| match request {
+        Request::ReadDir { .. } if !std::mem::replace(&mut listed, true) => {
+            Fate::Instead(Reply::Names(names.clone()))
+        }
+        Request::ReadDir { .. } => Fate::Instead(Reply::status(StatusCode::Eof)),
+        _ => Fate::Answered,
+    });
+    let shown = user.list(Node::ROOT).await.expect("listed");
+    let shown: Vec<_> = shown.iter().map(|entry| entry.name.to_vec()).collect();
+    assert_eq!(shown, [b"good".to_vec()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_without_extensions_do_what_they_can() {
+    for missing in Extensions::all().iter().chain([Extensions::all()]) {
+        let store = store_with_files();
+        store.state().extensions = Extensions::all() - missing;
+        let (_, user) = connected(&store, &[]).await;
+        let file = user.write_file(Node::ROOT, "new", &[3; 100_000]).await.expect("written");
+        let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
+        let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
+        let honest = if missing.contains(Extensions::FSYNC) { Err(Errno::EINVAL) } else { Ok(()) };
+        assert_eq!(synced, honest, "{missing:?}");
+        assert_eq!(
+            user.read_at(file, handle, 0, 200_000).await.map(|data| data.len()),
+            Ok(100_000),
+            "{missing:?}"
+        );
+        user.close(file, handle).await.expect("closed");
+        user.rename(Node::ROOT, "new", Node::ROOT, "file").await.expect("replaced");
+        assert_eq!(user.size(file, None).await, Ok(100_000), "{missing:?}");
+        assert_eq!(user.list(Node::ROOT).await.map(|names| names.len()), Ok(2), "{missing:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attributes_that_a_listing_leaves_out_are_asked_for_at_once() {
+    let store = store_with_files();
+    store.state().bare = true;
+    let (_, user) = connected(&store, &[]).await;
+    let begin = tokio::time::Instant::now();
+    let names = user.list(Node::ROOT).await.expect("listed");
+    assert!(begin.elapsed() <= 3 * DELAY + Duration::from_millis(1), "{:?}", begin.elapsed());
+    let sizes: Vec<u64> = names.iter().map(|entry| entry.entry.attr.size).collect();
+    assert_eq!(sizes, [4096, 50_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_apart() {
+    let store = store_with_files();
+    let (_, user) = connected(&store, &[]).await;
+    let errno = |result: outrigger_core::Result<()>| result.expect_err("refused").errno;
+    assert_eq!(errno(user.mkdir(Node::ROOT, "dir").await.map(drop)), Errno::EEXIST);
+    assert_eq!(errno(user.create(Node::ROOT, "file").await.map(drop)), Errno::EEXIST);
+    assert_eq!(errno(user.rmdir(Node::ROOT, "file").await), Errno::ENOTDIR);
+    assert_eq!(errno(user.unlink(Node::ROOT, "dir").await), Errno::EISDIR);
+    assert_eq!(errno(user.unlink(Node::ROOT, "nothing").await), Errno::ENOENT);
+    let dir = user.lookup(Node::ROOT, "dir").await.expect("found").node;
+    user.write_file(dir, "inside", b"x").await.expect("written");
+    assert_eq!(errno(user.rmdir(Node::ROOT, "dir").await), Errno::ENOTEMPTY);
+    let file = user.lookup(Node::ROOT, "file").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
+    store.state().full = true;
+    assert_eq!(errno(user.write_at(file, handle, 0, b"x").await.map(drop)), Errno::ENOSPC);
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_that_lead_out_are_refused_if_wanted() {
+    use outrigger_core::ops::ReadLink;
+    use outrigger_core::{Credentials, Cx, Driver};
+    let store = store_with_files();
+    for (name, target) in [("in", "/home/dir"), ("out", "/etc/passwd"), ("up", "../../x")] {
+        store
+            .state()
+            .files
+            .insert(format!("/home/{name}").into_bytes(), File::Link(target.as_bytes().to_vec()));
+    }
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    let read = async |user: &User, name: &str| {
+        let node = user.lookup(Node::ROOT, name).await.expect("found").node;
+        let target = user.sftp.readlink(&cx, ReadLink { node }).await;
+        target.map(|target| target.to_string()).map_err(|error| error.errno)
+    };
+    let (_, plain) = connected(&store, &[]).await;
+    assert_eq!(read(&plain, "out").await.as_deref(), Ok("/etc/passwd"));
+    let (_, contained) = connected(&store, &[("contain_symlinks", "")]).await;
+    assert_eq!(read(&contained, "in").await.as_deref(), Ok("dir"));
+    assert_eq!(read(&contained, "out").await, Err(Errno::EPERM));
+    assert_eq!(read(&contained, "up").await, Err(Errno::EPERM));
+    let (_, followed) = connected(&store, &[("follow_symlinks", "")]).await;
+    assert_eq!(followed.list(Node::ROOT).await.map(|names| names.len()), Ok(5));
+}

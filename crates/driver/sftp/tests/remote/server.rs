@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server that keeps its files in memory and does what a test wants.
+
+use bytes::Bytes;
+use outrigger_proto_sftp::*;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A file of the server.
+#[derive(Debug, Clone)]
+pub enum File {
+    Dir,
+    Regular(Content),
+    Link(Vec<u8>),
+}
+
+/// What is in a regular file, whatever names it has.
+type Content = Arc<Mutex<Vec<u8>>>;
+
+impl File {
+    pub fn new(content: Vec<u8>) -> Self {
+        File::Regular(Arc::new(Mutex::new(content)))
+    }
+
+    fn is_dir(&self) -> bool {
+        matches!(self, File::Dir)
+    }
+}
+
+fn locked(content: &Content) -> MutexGuard<'_, Vec<u8>> {
+    content.lock().expect("no test panics with it")
+}
+
+/// Everything a server has, on any connection.
+#[derive(Default)]
+pub struct Store {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub struct State {
+    /// Content by path.
+    pub files: BTreeMap<Vec<u8>, File>,
+    /// What it promises.
+    pub extensions: Extensions,
+    /// How often each kind of request came.
+    pub counts: HashMap<&'static str, usize>,
+    /// Requests that came at all.
+    pub requests: usize,
+    /// Names per piece of a listing.
+    pub piece: usize,
+    /// Leaves attributes out of listings.
+    pub bare: bool,
+    /// Fails every write.
+    pub full: bool,
+}
+
+/// The handles of one connection.
+#[derive(Default)]
+pub struct Handles {
+    next: u32,
+    open: HashMap<Vec<u8>, Open>,
+}
+
+enum Open {
+    File { content: Content, append: bool },
+    Dir { names: Vec<Named>, at: usize },
+}
+
+impl Store {
+    /// A server with the extensions of OpenSSH and an empty directory `/home`.
+    pub fn new() -> Arc<Self> {
+        let store = Store::default();
+        {
+            let mut state = store.state();
+            state.extensions = Extensions::all();
+            state.piece = 100;
+            state.files.insert(b"/".to_vec(), File::Dir);
+            state.files.insert(b"/home".to_vec(), File::Dir);
+        }
+        Arc::new(store)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics with it")
+    }
+
+    /// What is in a file.
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        match self.state().files.get(path.as_bytes()) {
+            Some(File::Regular(content)) => Some(locked(content).clone()),
+            _ => None,
+        }
+    }
+
+    /// The first packet.
+    pub fn version(&self) -> Vec<u8> {
+        let names = self.state().extensions.names().collect::<Vec<_>>();
+        let pair = |(name, revision): (&'static str, &'static str)| {
+            (Bytes::from_static(name.as_bytes()), Bytes::from_static(revision.as_bytes()))
+        };
+        Version { version: 3, extensions: names.into_iter().map(pair).collect() }.encode().to_vec()
+    }
+
+    /// Does a request.
+    pub fn serve(&self, handles: &mut Handles, request: &Request<'_>) -> Reply {
+        let mut state = self.state();
+        state.requests += 1;
+        *state.counts.entry(name(request)).or_default() += 1;
+        if request.extension().is_some_and(|extension| !state.extensions.contains(extension)) {
+            return Reply::status(StatusCode::OpUnsupported);
+        }
+        match state.answer(handles, request) {
+            Ok(reply) => reply,
+            Err(code) => Reply::status(code),
+        }
+    }
+}
+
+/// The name of a request, for counting.
+pub fn name(request: &Request<'_>) -> &'static str {
+    match request {
+        Request::Open { .. } => "open",
+        Request::Close { .. } => "close",
+        Request::Read { .. } => "read",
+        Request::Write { .. } => "write",
+        Request::LStat { .. } => "lstat",
+        Request::FStat { .. } => "fstat",
+        Request::OpenDir { .. } => "opendir",
+        Request::ReadDir { .. } => "readdir",
+        _ => "other",
+    }
+}
+
+fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) | None => b"/",
+        Some(slash) => &path[..slash],
+    }
+}
+
+type Answer = Result<Reply, StatusCode>;
+
+const DONE: Answer = Ok(Reply::Status(Status { code: StatusCode::Ok, message: Bytes::new() }));
+
+fn read(handles: &Handles, handle: &[u8], offset: u64, len: u32) -> Answer {
+    let (content, _) = handles.file(handle)?;
+    let content = locked(&content);
+    let start = (offset as usize).min(content.len());
+    let end = (start + len as usize).min(content.len());
+    match start == end {
+        true => Err(StatusCode::Eof),
+        false => Ok(Reply::Data(Bytes::copy_from_slice(&content[start..end]))),
+    }
+}
+
+impl State {
+    fn attrs(&self, path: &[u8]) -> Result<Attrs, StatusCode> {
+        let (mode, size) = match self.files.get(path).ok_or(StatusCode::NoSuchFile)? {
+            File::Dir => (0o040_755, 4096),
+            File::Regular(content) => (0o100_644, locked(content).len()),
+            File::Link(target) => (0o120_777, target.len()),
+        };
+        Ok(Attrs {
+            size: Some(size as u64),
+            owner: Some(Owner { uid: 1000, gid: 1000 }),
+            permissions: Some(mode),
+            times: Some(Times { atime: 1, mtime: 2 }),
+        })
+    }
+
+    fn must_be_free(&self, path: &[u8]) -> Result<(), StatusCode> {
+        match self.files.get(parent(path)) {
+            Some(File::Dir) if !self.files.contains_key(path) => Ok(()),
+            Some(File::Dir) => Err(StatusCode::Failure),
+            _ => Err(StatusCode::NoSuchFile),
+        }
+    }
+
+    fn has_children(&self, path: &[u8]) -> bool {
+        let below = [path, b"/"].concat();
+        self.files.range(below.clone()..).next().is_some_and(|(name, _)| name.starts_with(&below))
+    }
+
+    fn answer(&mut self, handles: &mut Handles, request: &Request<'_>) -> Answer {
+        match *request {
+            Request::LStat { path } | Request::Stat { path } => {
+                let path = if path == b"." { &b"/home"[..] } else { path };
+                self.attrs(path).map(Reply::Attrs)
+            }
+            Request::FStat { handle } => {
+                let size = locked(&handles.file(handle)?.0).len() as u64;
+                let permissions = Some(0o100_644);
+                Ok(Reply::Attrs(Attrs { size: Some(size), permissions, ..Attrs::NONE }))
+            }
+            Request::RealPath { path } | Request::ExpandPath { path } => {
+                let path = if path == b"." { &b"/home"[..] } else { path };
+                self.attrs(path)?;
+                let (name, line) = (Bytes::copy_from_slice(path), Bytes::new());
+                Ok(Reply::Names(vec![Named { name, line, attrs: Attrs::NONE }]))
+            }
+            Request::Limits => {
+                let limits = Limits { packet: 1 << 18, read: 261_120, write: 261_120, handles: 100 };
+                Ok(Reply::Extended(limits.encode()))
+            }
+            Request::StatVfs { .. } => {
+                let bavail = if self.full { 0 } else { 50 };
+                let space = StatVfs { frsize: 4096, blocks: 100, bavail, namemax: 255, ..StatVfs::default() };
+                Ok(Reply::Extended(space.encode()))
+            }
+            Request::Open { path, flags, .. } => self.open(handles, path, flags),
+            Request::OpenDir { path } => self.open_dir(handles, path),
+            Request::Close { handle } => {
+                handles.open.remove(handle).map(|_| ()).ok_or(StatusCode::Failure)?;
+                DONE
+            }
+            Request::ReadDir { handle } => self.read_dir(handles, handle),
+            Request::Read { handle, offset, len } => read(handles, handle, offset, len),
+            Request::Write { handle, offset, data } => {
+                if self.full {
+                    return Err(StatusCode::Failure);
+                }
+                let (content, append) = handles.file(handle)?;
+                let mut content = locked(&content);
+                let start = if append { content.len() } else { offset as usize };
+                let end = content.len().max(start + data.len());
+                content.resize(end, 0);
+                content[start..start + data.len()].copy_from_slice(data);
+                DONE
+            }
+            Request::SetStat { path, attrs } | Request::LSetStat { path, attrs } => {
+                if let (Some(size), Some(File::Regular(content))) = (attrs.size, self.files.get(path)) {
+                    locked(content).resize(size as usize, 0);
+                }
+                self.attrs(path)?;
+                DONE
+            }
+            Request::FSetStat { handle, attrs } => {
+                if let Some(size) = attrs.size {
+                    locked(&handles.file(handle)?.0).resize(size as usize, 0);
+                }
+                DONE
+            }
+            Request::FSync { handle } => handles.file(handle).and(DONE),
+            _ => self.change_names(request),
+        }
+    }
+
+    fn change_names(&mut self, request: &Request<'_>) -> Answer {
+        match *request {
+            Request::MkDir { path, .. } => {
+                self.must_be_free(path)?;
+                self.files.insert(path.to_vec(), File::Dir);
+            }
+            Request::SymLink { target, path } => {
+                self.must_be_free(path)?;
+                self.files.insert(path.to_vec(), File::Link(target.to_vec()));
+            }
+            Request::HardLink { from, to } => {
+                self.must_be_free(to)?;
+                let file = self.files.get(from).cloned().ok_or(StatusCode::NoSuchFile)?;
+                self.files.insert(to.to_vec(), file);
+            }
+            Request::ReadLink { path } => match self.files.get(path) {
+                Some(File::Link(target)) => {
+                    let (name, line) = (Bytes::copy_from_slice(target), Bytes::new());
+                    return Ok(Reply::Names(vec![Named { name, line, attrs: Attrs::NONE }]));
+                }
+                _ => return Err(StatusCode::NoSuchFile),
+            },
+            Request::Remove { path } => match self.files.get(path) {
+                Some(File::Dir) => return Err(StatusCode::Failure),
+                Some(_) => drop(self.files.remove(path)),
+                None => return Err(StatusCode::NoSuchFile),
+            },
+            Request::RmDir { path } => {
+                let is_dir = self.files.get(path).is_some_and(File::is_dir);
+                if !is_dir || self.has_children(path) {
+                    return Err(StatusCode::Failure);
+                }
+                self.files.remove(path);
+            }
+            Request::Rename { from, to } => {
+                self.must_be_free(to)?;
+                self.rename(from, to)?;
+            }
+            Request::PosixRename { from, to } => self.rename(from, to)?,
+            _ => return Err(StatusCode::OpUnsupported),
+        }
+        DONE
+    }
+
+    fn rename(&mut self, from: &[u8], to: &[u8]) -> Result<(), StatusCode> {
+        let file = self.files.remove(from).ok_or(StatusCode::NoSuchFile)?;
+        self.files.insert(to.to_vec(), file);
+        let below = [from, b"/"].concat();
+        let moved: Vec<_> = self
+            .files
+            .range(below.clone()..)
+            .map(|(path, _)| path.clone())
+            .take_while(|path| path.starts_with(&below))
+            .collect();
+        for path in moved {
+            if let Some(file) = self.files.remove(&path) {
+                self.files.insert([to, b"/", &path[below.len()..]].concat(), file);
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, handles: &mut Handles, path: &[u8], flags: OpenFlags) -> Answer {
+        let content = match self.files.get(path) {
+            Some(_) if flags.contains(OpenFlags::EXCL) => return Err(StatusCode::Failure),
+            Some(File::Regular(content)) => Arc::clone(content),
+            Some(_) => return Err(StatusCode::Failure),
+            None if flags.contains(OpenFlags::CREAT) => {
+                self.must_be_free(path)?;
+                let content = Content::default();
+                self.files.insert(path.to_vec(), File::Regular(Arc::clone(&content)));
+                content
+            }
+            None => return Err(StatusCode::NoSuchFile),
+        };
+        if flags.contains(OpenFlags::TRUNC) {
+            locked(&content).clear();
+        }
+        Ok(handles.add(Open::File { content, append: flags.contains(OpenFlags::APPEND) }))
+    }
+
+    fn open_dir(&mut self, handles: &mut Handles, path: &[u8]) -> Answer {
+        if !self.files.get(path).is_some_and(File::is_dir) {
+            return Err(StatusCode::NoSuchFile);
+        }
+        let below = if path == b"/" { b"/".to_vec() } else { [path, b"/"].concat() };
+        let mut names = Vec::new();
+        for dots in [&b"."[..], b".."] {
+            names.push((dots.to_vec(), path.to_vec()));
+        }
+        for name in self
+            .files
+            .range(below.clone()..)
+            .map(|(name, _)| name)
+            .take_while(|name| name.starts_with(&below))
+        {
+            let rest = &name[below.len()..];
+            if !rest.is_empty() && !rest.contains(&b'/') {
+                names.push((rest.to_vec(), name.clone()));
+            }
+        }
+        let named = |(name, path): (Vec<u8>, Vec<u8>)| {
+            let attrs = if self.bare { Attrs::NONE } else { self.attrs(&path).unwrap_or(Attrs::NONE) };
+            // As long as what OpenSSH sends.
+            Named { name: name.into(), line: Bytes::from(vec![b'-'; 60]), attrs }
+        };
+        let names = names.into_iter().map(named).collect();
+        Ok(handles.add(Open::Dir { names, at: 0 }))
+    }
+
+    fn read_dir(&self, handles: &mut Handles, handle: &[u8]) -> Answer {
+        let Some(Open::Dir { names, at }) = handles.open.get_mut(handle) else {
+            return Err(StatusCode::Failure);
+        };
+        let end = (*at + self.piece).min(names.len());
+        let piece = names[*at..end].to_vec();
+        *at = end;
+        if piece.is_empty() { Err(StatusCode::Eof) } else { Ok(Reply::Names(piece)) }
+    }
+}
+
+impl Handles {
+    fn file(&self, handle: &[u8]) -> Result<(Content, bool), StatusCode> {
+        match self.open.get(handle) {
+            Some(Open::File { content, append }) => Ok((Arc::clone(content), *append)),
+            _ => Err(StatusCode::NoSuchFile),
+        }
+    }
+
+    fn add(&mut self, open: Open) -> Reply {
+        self.next += 1;
+        let handle = self.next.to_be_bytes().to_vec();
+        self.open.insert(handle.clone(), open);
+        Reply::Handle(handle.into())
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A program that uses a tree, as a kernel would pass on what it does.
+
+use bytes::Bytes;
+use outrigger_core::ops::*;
+use outrigger_core::reply::{DirentPlus, Entry};
+use outrigger_core::{
+    Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
+};
+use outrigger_driver_sftp::Sftp;
+
+/// Asks a driver.
+#[derive(Clone)]
+pub struct User {
+    pub sftp: Sftp,
+    cx: Cx,
+}
+
+pub fn name(text: &[u8]) -> Name {
+    Name::new(Bytes::copy_from_slice(text)).expect("a name")
+}
+
+impl User {
+    pub fn new(sftp: Sftp) -> Self {
+        User { sftp, cx: Cx::new(1, Credentials { uid: 1000, gid: 1000 }, "test") }
+    }
+
+    pub async fn lookup(&self, dir: Node, file: &str) -> Result<Entry> {
+        self.sftp.lookup(&self.cx, Lookup { dir, name: name(file.as_bytes()) }).await
+    }
+
+    pub async fn list(&self, node: Node) -> Result<Vec<DirentPlus>> {
+        let handle = self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle;
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        let listed = loop {
+            let read = ReadDirPlus { node, handle, cookie, size: 64 << 10 };
+            match self.sftp.readdirplus(&self.cx, read).await {
+                Ok(piece) => {
+                    cookie = piece.entries.last().map_or(cookie, |last| last.cookie);
+                    all.extend(piece.entries);
+                    if piece.eof {
+                        break Ok(all);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        self.sftp.releasedir(&self.cx, ReleaseDir { node, handle }).await?;
+        listed
+    }
+
+    /// Opens a directory, reads its beginning and closes it; whether that was all.
+    pub async fn list_some(&self, node: Node) -> Result<bool> {
+        let handle = self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle;
+        let read = ReadDirPlus { node, handle, cookie: 0, size: 4096 };
+        let read = self.sftp.readdirplus(&self.cx, read).await;
+        self.sftp.releasedir(&self.cx, ReleaseDir { node, handle }).await?;
+        Ok(read?.eof)
+    }
+
+    /// What `ls -lR` does: every directory after the one before it. How many names there are.
+    pub async fn list_all(&self, root: Node) -> Result<usize> {
+        let (mut todo, mut names) = (vec![root], 0);
+        while let Some(dir) = todo.pop() {
+            let entries = self.list(dir).await?;
+            names += entries.len();
+            let dirs = entries.iter().filter(|entry| entry.entry.attr.kind() == FileKind::Directory);
+            todo.extend(dirs.map(|dir| dir.entry.node).collect::<Vec<_>>().into_iter().rev());
+        }
+        Ok(names)
+    }
+
+    pub async fn open(&self, node: Node, flags: OpenFlags) -> Result<Handle> {
+        Ok(self.sftp.open(&self.cx, Open { node, flags }).await?.handle)
+    }
+
+    pub async fn close(&self, node: Node, handle: Handle) -> Result<()> {
+        let (flags, owner) = (OpenFlags::empty(), LockOwner(0));
+        self.sftp.release(&self.cx, Release { node, handle, flags, owner, flock_release: false }).await
+    }
+
+    pub async fn read_at(&self, node: Node, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
+        self.sftp.read(&self.cx, Read { node, handle, offset, len }).await?.into_bytes()
+    }
+
+    pub async fn read_file(&self, node: Node, len: u32) -> Result<Bytes> {
+        let handle = self.open(node, OpenFlags::empty()).await?;
+        let read = self.read_at(node, handle, 0, len).await;
+        self.close(node, handle).await?;
+        read
+    }
+
+    pub async fn create(&self, dir: Node, file: &str) -> Result<(Node, Handle)> {
+        let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, flags };
+        let made = self.sftp.create(&self.cx, create).await?;
+        Ok((made.entry.node, made.opened.handle))
+    }
+
+    pub async fn write_at(&self, node: Node, handle: Handle, offset: u64, data: &[u8]) -> Result<u64> {
+        let data = Payload::from(data.to_vec());
+        let write = Write { node, handle, offset, data, cached: false, kill_setid: false };
+        Ok(self.sftp.write(&self.cx, write).await?.0)
+    }
+
+    pub async fn write_file(&self, dir: Node, file: &str, content: &[u8]) -> Result<Node> {
+        let (node, handle) = self.create(dir, file).await?;
+        let written = self.write_at(node, handle, 0, content).await;
+        self.close(node, handle).await?;
+        match written? {
+            count if count == content.len() as u64 => Ok(node),
+            _ => Err(Errno::EIO.because("a short write")),
+        }
+    }
+
+    pub async fn fsync(&self, node: Node, handle: Handle) -> Result<()> {
+        self.sftp.fsync(&self.cx, FSync { node, handle, data_only: false }).await
+    }
+
+    pub async fn truncate(&self, node: Node, size: u64) -> Result<()> {
+        let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
+        self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await.map(drop)
+    }
+
+    pub async fn size(&self, node: Node, handle: Option<Handle>) -> Result<u64> {
+        Ok(self.sftp.getattr(&self.cx, GetAttr { node, handle }).await?.attr.size)
+    }
+
+    pub async fn mkdir(&self, dir: Node, file: &str) -> Result<Node> {
+        let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755 };
+        Ok(self.sftp.mkdir(&self.cx, make).await?.node)
+    }
+
+    pub async fn unlink(&self, dir: Node, file: &str) -> Result<()> {
+        self.sftp.unlink(&self.cx, Unlink { dir, name: name(file.as_bytes()) }).await
+    }
+
+    pub async fn rmdir(&self, dir: Node, file: &str) -> Result<()> {
+        self.sftp.rmdir(&self.cx, RmDir { dir, name: name(file.as_bytes()) }).await
+    }
+
+    pub async fn rename(&self, dir: Node, from: &str, to_dir: Node, to: &str) -> Result<()> {
+        let (name, to_name) = (name(from.as_bytes()), name(to.as_bytes()));
+        let flags = RenameFlags::empty();
+        self.sftp.rename(&self.cx, Rename { dir, name, to_dir, to_name, flags }).await
+    }
+
+    pub async fn walk(&self, names: &[&str]) -> Result<Vec<Entry>> {
+        let names = names.iter().map(|text| name(text.as_bytes())).collect();
+        self.sftp.walk(&self.cx, Walk { dir: Node::ROOT, names }).await
+    }
+}
