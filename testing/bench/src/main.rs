@@ -44,6 +44,8 @@ enum Group {
     Guard,
     /// A compressed archive of 100,000 files.
     Archive,
+    /// A directory of an SSH server that is far away.
+    Sftp,
     /// Resident memory.
     Memory,
     /// The commands beside those of the system.
@@ -135,6 +137,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Local => groups::local::measure(bench),
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
+        Group::Sftp => groups::sftp::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),
     }?;

@@ -19,6 +19,10 @@ pub struct Peers {
     pub passthrough_ll: Option<PathBuf>,
     /// bindfs(1).
     pub bindfs: Option<PathBuf>,
+    /// sshfs(1).
+    pub sshfs: Option<PathBuf>,
+    /// rclone(1).
+    pub rclone: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
     /// ratarmount, in the virtual environment `make bench-deps` makes.
@@ -42,6 +46,8 @@ impl Peers {
             null_libfuse: compile(Path::new(NULL_LIBFUSE), &built),
             passthrough_ll: compile(Path::new(PASSTHROUGH_LL), &built),
             bindfs: find_peer("bindfs"),
+            sshfs: find_peer("sshfs"),
+            rclone: find_peer("rclone"),
             archivemount: find_peer("archivemount"),
             ratarmount: Some(ratarmount).filter(|path| path.is_file()),
             strace: find_peer("strace"),
@@ -55,9 +61,13 @@ impl Peers {
             versions.push(format!("libfuse {version}"));
         }
         versions.push("fuser 0.18".to_owned());
-        for (name, program) in
-            [("bindfs", &self.bindfs), ("archivemount", &self.archivemount), ("ratarmount", &self.ratarmount)]
-        {
+        for (name, program) in [
+            ("bindfs", &self.bindfs),
+            ("sshfs", &self.sshfs),
+            ("rclone", &self.rclone),
+            ("archivemount", &self.archivemount),
+            ("ratarmount", &self.ratarmount),
+        ] {
             let line = program.as_ref().and_then(|path| first_line(&path.to_string_lossy(), &["--version"]));
             let version =
                 line.as_deref().and_then(|line| line.split_whitespace().find(|word| is_version(word)));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nothing stays, however the program ends.
 
-use crate::sshd;
 use anyhow::Result;
 use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -46,7 +45,6 @@ pub fn on_signals(dir: PathBuf) -> Result<()> {
         if let Some(signal) = signals.forever().next() {
             release(&dir);
             let _ = fs::remove_dir_all(&dir);
-            sshd::remove_privsep();
             process::exit(128 + signal);
         }
     });

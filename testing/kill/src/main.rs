@@ -24,7 +24,6 @@ mod recovery;
 mod sizes;
 mod snapshot;
 mod soak;
-mod sshd;
 mod table4;
 mod table5;
 

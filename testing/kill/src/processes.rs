@@ -2,6 +2,7 @@
 //! Other processes, as /proc shows them.
 
 use anyhow::{Context, Result};
+pub use outrigger_remote::processes::{children, descendants};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::fs;
@@ -11,25 +12,6 @@ use std::time::Duration;
 
 /// How often a process is stopped to see whether it waits.
 const MOST_STOPS: u32 = 10_000;
-
-/// The children of a process, whichever of its threads made them.
-pub fn children(pid: i32) -> Vec<Pid> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    let numbers = lists.flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>());
-    numbers.flatten().filter_map(Pid::from_raw).collect()
-}
-
-/// Its children, their children and so on.
-pub fn descendants(pid: i32) -> Vec<Pid> {
-    let mut found = children(pid);
-    let mut next = 0;
-    while let Some(one) = found.get(next) {
-        found.extend(children(one.as_raw_nonzero().get()));
-        next += 1;
-    }
-    found
-}
 
 /// The processes that were given this argument.
 pub fn with_argument(argument: &str) -> Vec<Pid> {

@@ -3,11 +3,10 @@
 
 use crate::mounted::Place;
 use crate::operations::Operation;
-use anyhow::{Result, ensure};
-use std::env;
+use anyhow::Result;
+pub use outrigger_remote::programs::{find, tool};
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 /// A program and what it serves.
 #[derive(Debug)]
@@ -60,7 +59,7 @@ pub static SSHFS: Program = Program {
     is_read_only: false,
     torn: None,
     unasked: &[("setxattr", "sshfs has no extended attributes, and says so when it is mounted")],
-    store: |place, store| place.sshd()?.sshfs(store),
+    store: |place, store| Ok(place.sshd()?.sshfs(store)),
 };
 
 /// A file system of Windows in an image.
@@ -148,23 +147,6 @@ impl Program {
     pub fn missing(&self) -> Option<&'static str> {
         self.needs.iter().copied().find(|name| find(name).is_none())
     }
-}
-
-/// Where a command is, also among those of the administrator.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .chain(["/usr/sbin", "/sbin"])
-        .map(|dir| Path::new(dir).join(name))
-        .find(|file| file.is_file())
-}
-
-/// Runs a command to its end.
-pub fn tool(name: &str, arguments: &[&str]) -> Result<()> {
-    let command = find(name).unwrap_or_else(|| name.into());
-    let output = Command::new(command).args(arguments).stdin(Stdio::null()).output()?;
-    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 fn directories<const N: usize>(store: &Path, names: [&str; N]) -> Result<[String; N]> {

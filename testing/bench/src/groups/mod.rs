@@ -7,6 +7,7 @@ pub mod guard;
 pub mod local;
 pub mod memory;
 pub mod null;
+pub mod sftp;
 
 use crate::compare::Effort;
 use crate::peers::Peers;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Another host for tests and benchmarks, which is this one: an SSH server of our own.
+//!
+//! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
+//! when it is dropped. [`Line`] puts it far away. Limits: whoever runs it is the only user who can log in.
+#![forbid(unsafe_code)]
+
+mod line;
+pub mod processes;
+pub mod programs;
+mod sshd;
+
+pub use line::Line;
+pub use sshd::{HOST, NEEDS, Sshd};

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A line to a port of this host on which everything takes a while.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How much is read at once, in bytes, and how many such pieces are on their way in one direction at most.
+const PIECE: usize = 64 << 10;
+const PIECES: usize = 1024;
+
+/// A proxy that passes connections on to a port of the loopback device. Dropping it cuts them.
+#[derive(Debug)]
+pub struct Line {
+    port: u16,
+    ends: Arc<AtomicBool>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Line {
+    /// One to `target` that takes `delay` there and back.
+    ///
+    /// # Errors
+    /// When there is no port for it.
+    pub fn new(target: u16, delay: Duration) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let line =
+            Line { port: listener.local_addr()?.port(), ends: Arc::default(), streams: Arc::default() };
+        let (ends, streams) = (Arc::clone(&line.ends), Arc::clone(&line.streams));
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                if ends.load(Ordering::Acquire) {
+                    return;
+                }
+                // A server that is not there ends the connection at once.
+                let _ = connect(near, target, delay / 2, &streams);
+            }
+        });
+        Ok(line)
+    }
+
+    /// Where to connect to instead.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        // Wakes the listener.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+        for stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn connect(near: TcpStream, target: u16, delay: Duration, streams: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
+    let far = TcpStream::connect(("127.0.0.1", target))?;
+    for stream in [&near, &far] {
+        stream.set_nodelay(true)?;
+        streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
+    }
+    for (mut from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+        let (sender, receiver) = sync_channel(PIECES);
+        thread::spawn(move || deliver(&receiver, to, delay));
+        thread::spawn(move || {
+            let mut piece = vec![0; PIECE];
+            while let Ok(count @ 1..) = from.read(&mut piece) {
+                if sender.send((Instant::now(), piece[..count].to_vec())).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Writes what comes, each piece when its time has passed.
+fn deliver(pieces: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, delay: Duration) {
+    for (at, piece) in pieces {
+        thread::sleep((at + delay).saturating_duration_since(Instant::now()));
+        if to.write_all(&piece).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
