@@ -152,7 +152,7 @@ fn a_host_that_cannot_be_reached_is_an_error_that_says_why() {
 fn a_frozen_host_costs_the_deadline_and_is_called_again() {
     let Some(far) = Far::new() else { return };
     far.place.file("far/file", "far\n");
-    far.mount(&["--timeout", "2"]);
+    far.mount(&["--timeout", "2", "-o", "connect_timeout=60"]);
     far.sshd.signal_sessions(Signal::STOP);
     let mut text = String::new();
     let frozen = File::open(far.place.at("m/file")).and_then(|mut file| file.read_to_string(&mut text));

@@ -89,8 +89,12 @@ impl ReadAhead {
         let (content, ended) = join(held, &pieces, offset, len).await?;
         if ended {
             let mut state = self.state.lock().await;
-            state.ended = true;
-            state.pieces.clear();
+            // Another read may have begun elsewhere meanwhile: it is none of its business that this one met the end.
+            if state.next == offset + len as u64 {
+                state.ended = true;
+                state.asked = state.next;
+                state.pieces.clear();
+            }
         }
         Ok(content)
     }

@@ -266,3 +266,26 @@ async fn what_was_read_ahead_is_not_given_out_after_a_write() {
         step as usize - 10
     );
 }
+
+/// As kernels do that read ahead themselves: several reads at once, the last one of them at the end of the file.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_meets_the_end_takes_nothing_from_readers_elsewhere() {
+    const LEN: u32 = 64 << 10;
+    let content: Vec<u8> = (0..4_000_000_u32).map(|number| (number / 1000) as u8).collect();
+    let store = Store::new();
+    store.state().files.insert(b"/home/large".to_vec(), File::new(content.clone()));
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let file = user.lookup(Node::ROOT, "large").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
+    let read = |offset: u64| user.read_at(file, handle, offset, LEN);
+    let (last, first, second) = tokio::join!(read(3_990_000), read(0), read(LEN.into()));
+    assert!(last.expect("read") == content[3_990_000..]);
+    assert!(first.expect("read") == content[..LEN as usize]);
+    assert!(second.expect("read") == content[LEN as usize..2 * LEN as usize]);
+    for number in 2..10 {
+        let start = number * LEN as usize;
+        let got = read(start as u64).await.expect("read");
+        assert!(got == content[start..start + LEN as usize], "{} bytes at {start}", got.len());
+    }
+}
