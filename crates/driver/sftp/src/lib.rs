@@ -22,7 +22,7 @@
 //!
 //! # Identity
 //!
-//! The protocol knows paths only. Nodes are places in a [`NodeTable`](outrigger_core::NodeTable); inode numbers are hashes of
+//! The protocol knows paths only. Nodes are places in a [`NodeTable`]; inode numbers are hashes of
 //! names (see `places`), the same in every mount. A file that others rename is another one; a file that others replace by one
 //! of the same kind is the same. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.

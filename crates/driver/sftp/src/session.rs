@@ -151,10 +151,12 @@ impl Session {
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let mut framed = Framed::new(Sftp3, reader, writer);
-        framed.send(&Request::Init.encode(0)).await.map_err(broken)?;
+        let sent = framed.send(&Request::Init.encode(0)).await;
+        // Whoever does not listen may have said why.
         let Some(greeting) = framed.receive().await.map_err(broken)? else {
             return Err(Errno::ENOTCONN.because("the connection ended before the server said anything"));
         };
+        sent.map_err(broken)?;
         let version = Version::decode(&greeting.slice(4..)).map_err(Fault::from)?;
         if version.version != VERSION {
             let theirs = version.version;
@@ -300,6 +302,6 @@ fn broken(error: io::Error) -> Error {
         io::ErrorKind::InvalidData => {
             Errno::EPROTO.because(format!("the other side does not speak SFTP: {error}"))
         }
-        _ => Errno::ENOTCONN.because(format!("the connection ended: {error}")),
+        _ => Errno::ENOTCONN.because(format!("the connection ended: {}", Error::from(error))),
     }
 }
