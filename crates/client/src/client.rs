@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A user of one tree. Cloning is cheap and shares everything.
@@ -48,6 +48,25 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings { cred: Credentials::ROOT, timeout: None, cancel: Cancel::default() }
+    }
+}
+
+/// A request that was handed to the service.
+struct Started<'a> {
+    cx: &'a Cx,
+    op: OpCode,
+    class: Class,
+    answer: Answer<'a>,
+}
+
+impl Started<'_> {
+    /// Lets a service that does nothing before it is waited for begin.
+    fn begin(&mut self) {
+        if let Answer::Later(future) = &mut self.answer
+            && let Poll::Ready(reply) = future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        {
+            self.answer = Answer::Ready(reply);
+        }
     }
 }
 
@@ -112,6 +131,23 @@ impl Client {
         O::result(self.answer(op.into()))
     }
 
+    /// Does several operations at once, in any order, and waits for all their results, which are in the order of `ops`.
+    /// What a tree that is asked through a connection needs for each of them is needed once.
+    pub fn call_all<O: Op>(&self, ops: impl IntoIterator<Item = O>) -> Vec<Result<O::Out>> {
+        let requests: Vec<Request> = ops.into_iter().map(Into::into).collect();
+        let mut contexts = vec![self.cx(self.settings.cancel.clone()); requests.len()];
+        for cx in &mut contexts {
+            (cx.id, cx.more) = (self.next_id(), true);
+        }
+        if let Some(last) = contexts.last_mut() {
+            last.more = false;
+        }
+        let ask = |(cx, request)| self.start(cx, request);
+        let mut started: Vec<Started<'_>> = contexts.iter().zip(requests).map(ask).collect();
+        started.iter_mut().for_each(Started::begin);
+        started.into_iter().map(|one| O::result(self.outcome(one))).collect()
+    }
+
     /// Returns a reference to a node.
     pub(crate) fn forget(&self, node: Node) {
         if node != Node::ROOT && self.has(OpCode::Forget) {
@@ -128,9 +164,12 @@ impl Client {
         }
     }
 
+    fn next_id(&self) -> u64 {
+        self.shared.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn cx(&self, cancel: Cancel) -> Cx {
-        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut cx = Cx::new(id, self.settings.cred, "client");
+        let mut cx = Cx::new(self.next_id(), self.settings.cred, "client");
         cx.deadline =
             self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;
@@ -138,16 +177,26 @@ impl Client {
     }
 
     fn answer(&self, request: Request) -> Reply {
-        if self.settings.cancel.is_raised() {
-            return Reply::Error(Errno::EINTR.into());
-        }
-        let (op, class) = (request.op(), request.class());
         let cx = self.cx(self.settings.cancel.clone());
-        match self.shared.service.call(&cx, request) {
+        self.outcome(self.start(&cx, request))
+    }
+
+    fn start<'a>(&'a self, cx: &'a Cx, request: Request) -> Started<'a> {
+        let (op, class) = (request.op(), request.class());
+        let answer = match cx.cancel.is_raised() {
+            true => Answer::error(Errno::EINTR),
+            false => self.shared.service.call(cx, request),
+        };
+        Started { cx, op, class, answer }
+    }
+
+    fn outcome(&self, started: Started<'_>) -> Reply {
+        let Started { cx, op, class, answer } = started;
+        match answer {
             Answer::Ready(reply) => reply,
             // A change that has started is waited for: giving up would leave nobody to say what became of it.
             Answer::Later(future) if class == Class::Change && cx.deadline.is_none() => block_on(future),
-            Answer::Later(future) => self.wait(&cx, op, class, future),
+            Answer::Later(future) => self.wait(cx, op, class, future),
         }
     }
 

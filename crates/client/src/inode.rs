@@ -256,6 +256,16 @@ impl Inode {
         self.client.call(ListXattr { node: self.node() })
     }
 
+    /// As [`Inode::xattrs`], for several files of one tree at once.
+    pub fn xattrs_of(inodes: &[&Inode]) -> Vec<Result<Names>> {
+        match inodes.first() {
+            Some(one) if one.client.has(OpCode::ListXattr) => {
+                one.client.call_all(inodes.iter().map(|inode| ListXattr { node: inode.node() }))
+            }
+            _ => inodes.iter().map(|_| Ok(Names::new())).collect(),
+        }
+    }
+
     /// The value of an extended attribute.
     ///
     /// # Errors

@@ -14,18 +14,24 @@ impl Wake for Unpark {
     }
 }
 
+thread_local! {
+    /// One for all waits of a thread: who keeps wakers sees that it is the same one again.
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
 /// Waits on this thread until `future` is ready. Must not be called from a thread that runs tasks.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return value;
     }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
-            return value;
+    WAKER.with(|waker| {
+        let mut context = Context::from_waker(waker);
+        loop {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
+                return value;
+            }
+            thread::park();
         }
-        thread::park();
-    }
+    })
 }

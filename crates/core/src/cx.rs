@@ -24,6 +24,9 @@ pub struct Cx {
     pub deadline: Option<Duration>,
     /// Raised when the program no longer wants the answer.
     pub cancel: Cancel,
+    /// Whether requests of the same caller follow before this one is waited for. A driver that sends requests somewhere
+    /// may send them together; it must when one of the answers is polled.
+    pub more: bool,
 }
 
 /// User and group a request acts as.
@@ -52,7 +55,8 @@ pub struct Origin {
 impl Cx {
     /// A context without deadline for request `id` of `door`.
     pub fn new(id: u64, cred: Credentials, door: &'static str) -> Self {
-        Cx { id, slot: 0, cred, origin: Origin { door, pid: 0 }, deadline: None, cancel: Cancel::default() }
+        let origin = Origin { door, pid: 0 };
+        Cx { id, slot: 0, cred, origin, deadline: None, cancel: Cancel::default(), more: false }
     }
 }
 

@@ -58,6 +58,7 @@ pub mod payload;
 pub mod reply;
 pub mod runtime;
 pub mod service;
+pub mod spin;
 pub mod traverse;
 pub mod wire;
 
@@ -79,5 +80,6 @@ pub use payload::{Backing, FileSlice, Payload, ReadAt};
 pub use reply::Reply;
 pub use runtime::{BoxFuture, Clock, Runtime};
 pub use service::{Abilities, Answer, DriverClass, Identity, Service, Wait, ask};
+pub use spin::Spin;
 pub use traverse::{Traverse, Visit};
 pub use wire::Wire;

@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Error, Reply};
+use outrigger_core::{Credentials, Error, Reply, Spin};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -25,6 +25,7 @@ const IN_FLIGHT: usize = 256;
 pub struct Connection {
     socket: UnixStream,
     input: BytesMut,
+    spin: Spin,
     shared: Rc<Shared>,
 }
 
@@ -54,7 +55,7 @@ impl Connection {
         let mut greeting = [0; Hello::LEN];
         socket.read_exact(&mut greeting)?;
         Hello::check(Bytes::copy_from_slice(&greeting))?;
-        Ok(Connection { socket, input: BytesMut::new(), shared: Rc::default() })
+        Ok(Connection { socket, input: BytesMut::new(), spin: Spin::default(), shared: Rc::default() })
     }
 
     /// Tells how the start went: the reply number 0.
@@ -82,16 +83,29 @@ impl Connection {
     }
 
     /// Waits until there is something to read, at most for `wait`. Tells whether there is.
-    fn ready(&self, wait: Option<Duration>) -> io::Result<bool> {
-        let events = if self.shared.in_flight.get() < IN_FLIGHT { libc::POLLIN } else { 0 };
-        let mut socket = libc::pollfd { fd: self.socket.as_raw_fd(), events, revents: 0 };
+    fn ready(&mut self, wait: Option<Duration>) -> io::Result<bool> {
+        let room = self.shared.in_flight.get() < IN_FLIGHT;
+        let mut socket = libc::pollfd {
+            fd: self.socket.as_raw_fd(),
+            events: if room { libc::POLLIN } else { 0 },
+            revents: 0,
+        };
+        let mut poll = |milliseconds| {
+            // SAFETY: one complete structure.
+            match unsafe { libc::poll(&mut socket, 1, milliseconds) } {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(socket.revents != 0),
+            }
+        };
         // Rounded up: to come back too early is to come back for nothing.
         let milliseconds = wait.map_or(-1, |wait| wait.as_micros().div_ceil(1000).min(60_000) as i32);
-        // SAFETY: one complete structure.
-        match unsafe { libc::poll(&mut socket, 1, milliseconds) } {
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
-            -1 => Err(io::Error::last_os_error()),
-            _ => Ok(socket.revents != 0),
+        if milliseconds == 0 {
+            return poll(0);
+        }
+        match self.spin.until(|| poll(0).map(|ready| ready.then_some(())).transpose()) {
+            Some(found) => found.map(|()| true),
+            None => poll(milliseconds),
         }
     }
 

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests in flight to a worker. Whoever asks writes; one thread reads the replies and wakes who waits for them.
+//! Requests in flight to a worker. Whoever asks writes, and reads for a moment: most replies come at once, and nobody has
+//! to be woken for them. What takes longer is read by one thread that wakes who waits.
 
 use crate::worker::Worker;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result};
+use outrigger_core::{Credentials, Cx, Errno, Error, Reply, Request, Result, Spin};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
 const PORTION: usize = 16 << 10;
@@ -21,11 +24,19 @@ const PORTION: usize = 16 << 10;
 /// With so many bytes of frames held back, they leave without a further one.
 const HELD_BACK: usize = 4 << 10;
 
+/// How long who asks reads, at most.
+const MOMENT: Duration = Duration::from_millis(2);
+
 /// The connection to a worker.
 pub(crate) struct Connection {
     worker: Worker,
     socket: UnixStream,
+    output: Mutex<Output>,
     asked: Mutex<Asked>,
+    /// Something is left for the thread that reads.
+    left: Condvar,
+    /// Whoever has set [`Asked::reading`] takes it.
+    input: Mutex<Input>,
     lost: OnceLock<Error>,
     reader: Mutex<Option<Reader>>,
     patience: Duration,
@@ -41,17 +52,15 @@ struct Reader {
     ended: mpsc::Receiver<()>,
 }
 
-/// Who waits for what.
-#[derive(Default)]
-struct Asked {
+/// Requests on their way out.
+struct Output {
+    socket: UnixStream,
     next: u64,
     /// Frames that leave with the next one.
     held_back: Vec<u8>,
-    waiting: HashMap<u64, Sender<Reply>>,
-    ended: bool,
 }
 
-impl Asked {
+impl Output {
     /// Encodes a request, to leave with the others; gives its number.
     fn hold_back(&mut self, cred: Credentials, request: Request) -> Result<u64> {
         let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
@@ -61,12 +70,29 @@ impl Asked {
         Ok(self.next)
     }
 
-    /// Sends what was held back. The caller's lock keeps frames apart; the reader empties the other direction
-    /// meanwhile, so this ends.
-    fn send(&mut self, mut socket: &UnixStream) -> io::Result<()> {
-        let sent = socket.write_all(&self.held_back);
+    /// Sends what was held back. The other direction is emptied meanwhile, for that takes another lock.
+    fn send(&mut self) -> io::Result<()> {
+        let sent = self.socket.write_all(&self.held_back);
         self.held_back.clear();
         sent
+    }
+}
+
+/// Who waits for what. Its lock is never held while the worker is waited for.
+#[derive(Default)]
+struct Asked {
+    waiting: HashMap<u64, Sender<Reply>>,
+    /// Somebody reads.
+    reading: bool,
+    /// We have hung up: what is read next is the end.
+    hung_up: bool,
+    ended: bool,
+}
+
+impl Asked {
+    /// Whether there is something to read for.
+    fn has_work(&self) -> bool {
+        self.hung_up || !self.waiting.is_empty()
     }
 }
 
@@ -86,7 +112,7 @@ impl Connection {
     ) -> Result<Arc<Self>> {
         let patience = patience.unwrap_or(PATIENCE);
         socket.set_read_timeout(Some(patience))?;
-        let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new() };
+        let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new(), spin: Spin::default() };
         match greet(&mut socket, &mut input) {
             Ok(Reply::Error(error)) => {
                 let words = worker.last_words();
@@ -111,13 +137,22 @@ impl Connection {
             }
         }
         socket.set_read_timeout(None)?;
-        let (asked, reader) = (Mutex::default(), Mutex::default());
-        let connection =
-            Arc::new(Connection { worker, socket, asked, lost: OnceLock::new(), reader, patience });
+        let output = Output { socket: socket.try_clone()?, next: 0, held_back: Vec::new() };
+        let connection = Arc::new(Connection {
+            output: Mutex::new(output),
+            worker,
+            socket,
+            asked: Mutex::default(),
+            left: Condvar::new(),
+            input: Mutex::new(input),
+            lost: OnceLock::new(),
+            reader: Mutex::default(),
+            patience,
+        });
         let shared = Arc::clone(&connection);
         let (alive, ended) = mpsc::channel();
         let read = move || {
-            shared.read(input);
+            shared.read();
             drop(alive);
         };
         let thread = std::thread::Builder::new().name("outrigger-kernel".into()).spawn(read)?;
@@ -125,30 +160,102 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends a request; its reply arrives where the receiver waits.
+    /// Sends a request; its reply arrives where the receiver waits, and is there already if the worker was quick.
     ///
     /// # Errors
     /// When the worker has ended, or the request fits no frame.
-    pub(crate) fn ask(&self, cred: Credentials, request: Request) -> Result<Receiver<Reply>> {
+    pub(crate) fn ask(&self, cx: &Cx, request: Request) -> Result<Receiver<Reply>> {
         let (sender, receiver) = oneshot::channel();
+        let mut output = locked(&self.output);
+        let id = output.hold_back(cx.cred, request)?;
         let mut asked = locked(&self.asked);
-        let id = asked.hold_back(cred, request)?;
-        asked.waiting.insert(id, sender);
-        if asked.ended || asked.send(&self.socket).is_err() {
+        let ended = asked.ended;
+        if !ended {
+            asked.waiting.insert(id, sender);
+        }
+        drop(asked);
+        if !ended && cx.more && output.held_back.len() < HELD_BACK {
+            return Ok(receiver);
+        }
+        let sent = output.send();
+        drop(output);
+        let mut asked = locked(&self.asked);
+        if ended || sent.is_err() {
             asked.waiting.remove(&id);
             drop(asked);
             return Err(self.lost());
         }
+        match (asked.reading, cx.more) {
+            (true, _) => {}
+            (false, true) => self.left.notify_one(),
+            (false, false) => {
+                asked.reading = true;
+                drop(asked);
+                self.read_until_answered(id);
+            }
+        }
         Ok(receiver)
+    }
+
+    /// Waits for the reply to a request.
+    pub(crate) async fn reply(&self, receiver: Receiver<Reply>) -> Reply {
+        self.send_rest();
+        receiver.await.unwrap_or_else(|_| Reply::Error(self.lost()))
+    }
+
+    /// Sends what was held back, and sees to it that somebody reads.
+    fn send_rest(&self) {
+        let mut output = locked(&self.output);
+        let sent = if output.held_back.is_empty() { Ok(()) } else { output.send() };
+        drop(output);
+        let mut asked = locked(&self.asked);
+        if sent.is_err() {
+            asked.waiting.clear();
+        }
+        if !asked.reading {
+            self.left.notify_one();
+        }
+    }
+
+    /// Reads until request `id` is answered, but not for long.
+    fn read_until_answered(&self, id: u64) {
+        let mut input = locked(&self.input);
+        let end = Instant::now() + MOMENT;
+        let outcome = loop {
+            match input.frame_before(end).map(|frame| frame.map(|frame| self.deliver(frame))) {
+                Ok(Some(Ok(delivered))) if delivered == id => break Ok(()),
+                Ok(Some(Ok(_))) => {}
+                Ok(None) => break Ok(()),
+                Ok(Some(Err(error))) | Err(error) => break Err(error),
+            }
+        };
+        drop(input);
+        self.stop_reading(outcome);
+    }
+
+    /// Leaves the rest to the thread that reads, or to who asks next.
+    fn stop_reading(&self, outcome: Result<()>) {
+        let mut asked = locked(&self.asked);
+        asked.reading = false;
+        if let Err(error) = outcome {
+            tracing::debug!(%error, "the worker's connection has ended");
+            asked.ended = true;
+            // Who waits finds out why by asking for it.
+            asked.waiting.clear();
+            drop(self.socket.shutdown(Shutdown::Both));
+        }
+        if asked.has_work() || asked.ended {
+            self.left.notify_one();
+        }
     }
 
     /// Sends a request whose reply nobody waits for, at the latest with the next one.
     pub(crate) fn tell(&self, cred: Credentials, request: Request) {
-        let mut asked = locked(&self.asked);
+        let mut output = locked(&self.output);
         // A worker that has ended needs not be told anything.
-        let sent = asked.hold_back(cred, request).map(drop);
-        if sent.is_ok() && asked.held_back.len() >= HELD_BACK {
-            drop(asked.send(&self.socket));
+        let held_back = output.hold_back(cred, request).map(drop);
+        if held_back.is_ok() && output.held_back.len() >= HELD_BACK {
+            drop(output.send());
         }
     }
 
@@ -159,27 +266,38 @@ impl Connection {
         self.lost.get_or_init(why).clone()
     }
 
-    /// Delivers replies until the worker hangs up.
-    fn read(&self, mut input: Input) {
-        let ended = loop {
-            match input.frame() {
-                Ok(Frame { id, body: Body::Reply(reply) }) => {
-                    if let Some(sender) = locked(&self.asked).waiting.remove(&id) {
-                        // Nobody may be waiting any more; then the reply has no taker.
-                        drop(sender.send(reply));
-                    }
-                }
-                Ok(_) => break Errno::EPROTO.because("the worker sends what is no reply"),
-                Err(error) => break error,
-            }
+    /// Gives a reply to who waits for it; tells which it was.
+    fn deliver(&self, frame: Frame) -> Result<u64> {
+        let Body::Reply(reply) = frame.body else {
+            return Err(Errno::EPROTO.because("the worker sends what is no reply"));
         };
-        tracing::debug!(%ended, "the worker's connection has ended");
-        let mut asked = locked(&self.asked);
-        asked.ended = true;
-        // Who waits finds out why by asking for it.
-        asked.waiting.clear();
-        drop(asked);
-        drop(self.socket.shutdown(Shutdown::Both));
+        let waiting = locked(&self.asked).waiting.remove(&frame.id);
+        if let Some(sender) = waiting {
+            // Nobody may be waiting any more; then the reply has no taker.
+            drop(sender.send(reply));
+        }
+        Ok(frame.id)
+    }
+
+    /// Delivers what takes longer than a moment, until the worker hangs up.
+    fn read(&self) {
+        loop {
+            let asked = locked(&self.asked);
+            let idle = |asked: &mut Asked| !asked.ended && (asked.reading || !asked.has_work());
+            let mut asked = self.left.wait_while(asked, idle).unwrap_or_else(PoisonError::into_inner);
+            if asked.ended {
+                return;
+            }
+            asked.reading = true;
+            drop(asked);
+            let mut input = locked(&self.input);
+            let mut outcome = Ok(());
+            while outcome.is_ok() && locked(&self.asked).has_work() {
+                outcome = input.frame().and_then(|frame| self.deliver(frame).map(drop));
+            }
+            drop(input);
+            self.stop_reading(outcome);
+        }
     }
 
     /// Hangs up, and waits until the worker has unmounted the image; kills it when that takes too long.
@@ -189,6 +307,8 @@ impl Connection {
     pub(crate) fn end(&self) -> Result<()> {
         // It may have hung up first.
         drop(self.socket.shutdown(Shutdown::Write));
+        locked(&self.asked).hung_up = true;
+        self.left.notify_one();
         let mut late = "";
         if let Some(Reader { thread, ended }) = locked(&self.reader).take() {
             if ended.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
@@ -227,6 +347,7 @@ fn explained(error: Error, words: &str) -> Error {
 struct Input {
     socket: UnixStream,
     bytes: BytesMut,
+    spin: Spin,
 }
 
 impl Input {
@@ -236,27 +357,78 @@ impl Input {
     /// At the end of the stream, and when what arrives is no frame.
     fn frame(&mut self) -> Result<Frame> {
         loop {
-            let mut wanted = PORTION;
-            if let Some(length) = self.bytes.first_chunk::<4>() {
-                let length = u32::from_le_bytes(*length) as usize;
-                if length > FRAME_MAX {
-                    return Err(Errno::EPROTO.because("a frame that is too long"));
-                }
-                if self.bytes.len() >= 4 + length {
-                    let frame = self.bytes.split_to(4 + length).freeze().slice(4..);
-                    return Ok(Frame::decode(frame)?);
-                }
-                wanted = wanted.max(4 + length - self.bytes.len());
+            if let Some(frame) = self.take_frame()? {
+                return Ok(frame);
             }
-            let known = self.bytes.len();
-            self.bytes.resize(known + wanted, 0);
-            let count = self.socket.read(&mut self.bytes[known..]);
-            self.bytes.truncate(known + *count.as_ref().unwrap_or(&0));
-            match count {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
-                _ => {}
+            self.receive(RecvFlags::empty())?;
+        }
+    }
+
+    /// The next frame, if it comes before `end`.
+    ///
+    /// # Errors
+    /// As [`Input::frame`].
+    fn frame_before(&mut self, end: Instant) -> Result<Option<Frame>> {
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(Some(frame));
             }
+            let mut spin = std::mem::take(&mut self.spin);
+            let received = spin.until(|| self.receive(RecvFlags::DONTWAIT).transpose());
+            self.spin = spin;
+            match received.transpose()? {
+                Some(()) => {}
+                None if !self.is_ready_before(end)? => return Ok(None),
+                None => {}
+            }
+        }
+    }
+
+    fn is_ready_before(&self, end: Instant) -> Result<bool> {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: 0, tv_nsec: left.min(MOMENT).as_nanos() as i64 };
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(errno) => Err(io::Error::from(errno).into()),
+        }
+    }
+
+    /// Takes a frame of what was received.
+    fn take_frame(&mut self) -> Result<Option<Frame>> {
+        let Some(length) = self.frame_length()? else { return Ok(None) };
+        if self.bytes.len() < length {
+            return Ok(None);
+        }
+        let frame = self.bytes.split_to(length).freeze().slice(4..);
+        Frame::decode(frame).map(Some).map_err(Into::into)
+    }
+
+    /// How long the frame that has begun is.
+    fn frame_length(&self) -> Result<Option<usize>> {
+        let Some(length) = self.bytes.first_chunk::<4>() else { return Ok(None) };
+        match u32::from_le_bytes(*length) as usize {
+            length if length > FRAME_MAX => Err(Errno::EPROTO.because("a frame that is too long")),
+            length => Ok(Some(4 + length)),
+        }
+    }
+
+    /// Receives once; nothing when that would mean waiting and `flags` forbid it.
+    ///
+    /// # Errors
+    /// At the end of the stream, and when the connection breaks.
+    fn receive(&mut self, flags: RecvFlags) -> Result<Option<()>> {
+        let known = self.bytes.len();
+        let wanted = self.frame_length()?.map_or(0, |length| length - known);
+        self.bytes.resize(known + wanted.max(PORTION), 0);
+        let received = recv(&self.socket, &mut self.bytes[known..], flags);
+        self.bytes.truncate(known + received.map_or(0, |(count, _)| count));
+        match received {
+            Ok((0, _)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(_) => Ok(Some(())),
+            Err(rustix::io::Errno::INTR) => Ok(Some(())),
+            Err(rustix::io::Errno::AGAIN) if flags.contains(RecvFlags::DONTWAIT) => Ok(None),
+            Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
 }

@@ -161,10 +161,12 @@ impl Service for Kernel {
             self.connection.tell(cx.cred, request);
             return Answer::Ready(Reply::Done(()));
         }
-        match self.connection.ask(cx.cred, request) {
-            Ok(reply) => Answer::later(async move {
-                self.explained(reply.await.unwrap_or_else(|_| Reply::Error(self.connection.lost())))
-            }),
+        match self.connection.ask(cx, request) {
+            Ok(mut reply) => match reply.try_recv() {
+                Ok(Some(reply)) => Answer::Ready(self.explained(reply)),
+                Ok(None) => Answer::later(async move { self.explained(self.connection.reply(reply).await) }),
+                Err(_) => Answer::error(self.connection.lost()),
+            },
             Err(error) => Answer::error(error),
         }
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use outrigger_conformance::{Direct, block_on};
-use outrigger_core::ops::{GetAttr, MkDir, OpenDir, ReadDirPlus};
+use outrigger_core::ops::{Create, GetAttr, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, Write};
 use outrigger_core::{Credentials, Cx, Errno, Name, Node, Op, Result, Service, ask};
 use outrigger_driver_kernel::{Kernel, Options};
 use std::sync::Arc;
@@ -98,6 +98,41 @@ fn a_damaged_image_is_an_error_that_says_why() {
     let error = Kernel::start(&image.path(), &Options::default()).map(drop).expect_err("a damaged image");
     let reason = error.reason.expect("a reason");
     assert!(reason.contains("EXT4-fs"), "{reason}");
+}
+
+/// More than fits into the connection is on its way in both directions.
+#[test]
+fn large_requests_and_replies_pass_each_other() {
+    const SIZE: u32 = 1 << 20;
+    let Some(kind) = kind("ext4") else { return };
+    let image = Image::new(kind);
+    let kernel = image.open();
+    let flags = OpenFlags::READ_WRITE;
+    let create = Create { dir: Node::ROOT, name: name("file"), mode: 0o644, flags };
+    let made = call(&kernel, create).expect("create");
+    let (node, handle) = (made.entry.node, made.opened.handle);
+    let piece = |number: u64| u64::from(SIZE) * (number % 4);
+    let write = |number: u64| {
+        let data = bytes::Bytes::from(vec![number as u8; SIZE as usize]).into();
+        call(&kernel, Write { node, handle, offset: piece(number), data, cached: false, kill_setid: false })
+            .expect("write");
+    };
+    (0..4).for_each(write);
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            scope.spawn(move || (0..20).for_each(|round| write(first + 4 * round)));
+            scope.spawn({
+                let kernel = &kernel;
+                move || {
+                    for _ in 0..20 {
+                        let read = Read { node, handle, offset: piece(first), len: SIZE };
+                        let data = call(kernel, read).expect("read");
+                        assert_eq!(data.len(), SIZE as usize);
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -8,7 +8,8 @@ use crate::format::colour::Part;
 
 use bytes::Bytes;
 use outrigger_client::{Follow, Inode};
-use outrigger_core::{Attr, Errno, FileKind, Result, Time, XattrName};
+use outrigger_core::reply::Names;
+use outrigger_core::{Attr, Errno, FileKind, Name, Result, Time, XattrName};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -67,28 +68,43 @@ impl Lister<'_> {
         }
     }
 
-    /// What a name in the directory at `directory` leads to.
-    pub fn child(&mut self, directory: &Place, name: Vec<u8>, inode: Inode) -> Entry {
-        if inode.kind() != FileKind::Symlink {
-            return self.known(name, &inode);
+    /// What names in the directory at `directory` lead to.
+    pub fn children(&mut self, directory: &Place, found: Vec<(Name, Inode)>) -> Vec<Entry> {
+        let of = |(name, inode): &(Name, Inode)| self.child(directory, name.to_vec(), inode);
+        let mut entries: Vec<Entry> = found.iter().map(of).collect();
+        let asked = entries.iter_mut().zip(&found).map(|(entry, (_, inode))| (entry, inode));
+        let asked = asked.filter(|(_, inode)| self.wants_acl(inode));
+        let (asked, inodes): (Vec<&mut Entry>, Vec<&Inode>) = asked.unzip();
+        for ((entry, names), inode) in asked.into_iter().zip(Inode::xattrs_of(&inodes)).zip(inodes) {
+            entry.acl = names.is_ok_and(|names| has_acl(inode, &names));
         }
+        entries
+    }
+
+    /// Whether it is shown if a file has an access control list. Symbolic links have none.
+    fn wants_acl(&self, inode: &Inode) -> bool {
+        self.options.layout == Layout::Long && inode.kind() != FileKind::Symlink
+    }
+
+    /// What a name in the directory at `directory` leads to, but for access control lists of what is no link.
+    fn child(&mut self, directory: &Place, name: Vec<u8>, inode: &Inode) -> Entry {
         let follows = self.options.links == Links::Follow;
-        if !follows && !self.wants_targets() {
-            return self.known(name, &inode);
+        if inode.kind() != FileKind::Symlink || !(follows || self.wants_targets()) {
+            return self.known(name, inode);
         }
         let mut place = directory.child(&name);
         if directory.shown == "." {
             place.shown = OsStr::from_bytes(&name).into();
         }
         if !follows {
-            return self.examine(name, &place, &inode);
+            return self.examine(name, &place, inode);
         }
         match place.find(Follow::Yes) {
             Ok(target) => self.examine(name, &place, &target),
-            Err(_) if !self.options.needs_more_than_names() => plain(name, &inode),
+            Err(_) if !self.options.needs_more_than_names() => plain(name, inode),
             Err(error) => {
                 self.complain_about("cannot access", &place, false, &error);
-                Entry { attr: None, ..plain(name, &inode) }
+                Entry { attr: None, ..plain(name, inode) }
             }
         }
     }
@@ -97,15 +113,12 @@ impl Lister<'_> {
         self.options.layout == Layout::Long || self.options.needs_targets() || self.context.json
     }
 
-    /// What is found out about `inode` without asking where it leads.
+    /// What is found out about `inode` without asking where it leads, but for access control lists.
     fn known(&self, name: Vec<u8>, inode: &Inode) -> Entry {
         let mut entry = plain(name, inode);
         let colours = self.options.colours.as_ref();
         if inode.kind() == FileKind::Regular && colours.is_some_and(|colours| colours.has(Part::Capability)) {
             entry.capability = has_xattr(inode, b"security.capability");
-        }
-        if self.options.layout == Layout::Long && inode.kind() != FileKind::Symlink {
-            entry.acl = has_acl(inode);
         }
         entry
     }
@@ -113,6 +126,7 @@ impl Lister<'_> {
     /// What `inode`, found as `name` at `place`, is.
     pub fn examine(&mut self, name: Vec<u8>, place: &Place, inode: &Inode) -> Entry {
         let mut entry = self.known(name, inode);
+        entry.acl = self.wants_acl(inode) && inode.xattrs().is_ok_and(|names| has_acl(inode, &names));
         if inode.kind() == FileKind::Symlink && self.wants_targets() {
             match inode.readlink() {
                 Ok(target) => entry.target = Some(target.to_vec()),
@@ -156,8 +170,7 @@ fn has_xattr(inode: &Inode, name: &'static [u8]) -> bool {
 }
 
 /// A list that says no more than the permissions is not stored, so that having one means having more.
-fn has_acl(inode: &Inode) -> bool {
-    let names = inode.xattrs().unwrap_or_default();
+fn has_acl(inode: &Inode, names: &Names) -> bool {
     names.iter().any(|name| match name.as_bytes() {
         b"system.posix_acl_access" | b"system.nfs4_acl" => true,
         b"system.posix_acl_default" => inode.is_dir(),

@@ -76,6 +76,9 @@ impl Run for Ls {
     }
 }
 
+/// So many files of a directory are asked about at once.
+const TOGETHER: usize = 128;
+
 /// A listing under way.
 struct Lister<'c> {
     context: &'c Context,
@@ -227,21 +230,21 @@ impl Lister<'_> {
         let streams = single && !options.blocks && !options.recursive;
         let mut batch = Batch::default();
         self.add_self(&mut batch, place, inode);
-        for item in entries {
-            self.output.proceed()?;
-            let (name, inode) = match item {
-                Ok(item) => item,
-                Err(error) => {
-                    self.complain_about("reading directory", place, operand, &error);
-                    break;
+        let mut entries = entries.peekable();
+        while entries.peek().is_some() {
+            let mut found = Vec::new();
+            for item in entries.by_ref().take(if streams { 1 } else { TOGETHER }) {
+                self.output.proceed()?;
+                match item {
+                    Ok((name, _)) if options.leaves_out(&name) => {}
+                    Ok(item) => found.push(item),
+                    Err(error) => self.complain_about("reading directory", place, operand, &error),
                 }
-            };
-            if options.leaves_out(&name) {
-                continue;
             }
-            let entry = self.child(place, name.to_vec(), inode);
-            self.printer.measure(&mut batch.widths, &entry);
-            batch.entries.push(entry);
+            for entry in self.children(place, found) {
+                self.printer.measure(&mut batch.widths, &entry);
+                batch.entries.push(entry);
+            }
             if streams {
                 self.print(&batch, Some(place))?;
                 batch = Batch::default();
