@@ -28,7 +28,7 @@ fn repair(medium: &mut [u8]) {
 fuzz_target!(|bytes: &[u8]| {
     let mut medium = bytes.to_vec();
     repair(&mut medium);
-    let Ok(Some(table)) = table(&medium[..]) else { return };
+    let Ok(Some(table)) = table(&&medium[..]) else { return };
     let mut ranges = Vec::new();
     for partition in &table.partitions {
         let end = partition.start.saturating_add(partition.size);

@@ -14,6 +14,7 @@ pub mod find;
 pub mod flush;
 pub mod generate;
 pub mod guard;
+pub mod inspect;
 pub mod ln;
 pub mod ls;
 pub mod mkdir;
@@ -80,6 +81,7 @@ commands! {
     #[doc = "Find files"] find::Find;
     #[doc = "Count how much space files take"] du::Du;
     #[doc = "Show size and free space of trees"] df::Df;
+    #[doc = "Show what is in disk images: partitions, file systems"] inspect::Inspect;
     #[doc = "Show targets of symbolic links, or canonical paths"] readlink::Readlink;
     #[doc = "Print files"] cat::Cat;
     #[doc = "Show what differs between two files or trees"] diff::Diff;

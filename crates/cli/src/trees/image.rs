@@ -3,8 +3,9 @@
 
 use super::DriverOptions;
 use crate::status::Failure;
-use outrigger_core::Service;
-use outrigger_driver_kernel::{Options, is_image};
+use outrigger_core::{Error, Service};
+use outrigger_driver_kernel::{Inspection, Options, is_image};
+use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -23,6 +24,20 @@ pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Arc<dyn Se
     outrigger_driver_kernel::open(path, &settings)
         .map(Some)
         .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))
+}
+
+/// Looks at the disk image in a file of the host.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn inspect(path: &Path) -> Result<Inspection, Failure> {
+    let refuse = |why: &dyn Display| Failure::new(format!("cannot inspect '{}': {why}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| refuse(&Error::from(error)))?;
+    // Opening a pipe would wait.
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return Err(refuse(&"neither a regular file nor a block device"));
+    }
+    outrigger_driver_kernel::inspect(path).map_err(|error| refuse(&error))
 }
 
 /// Whether a file of the host holds a file system or partitions. What cannot be read is left to whoever can say why.

@@ -9,6 +9,8 @@ mod program;
 mod remote;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
+pub use image::inspect;
+pub use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;
 

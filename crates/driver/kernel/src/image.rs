@@ -117,10 +117,7 @@ impl Image {
     /// # Errors
     /// `EINVAL` when that is damaged, and those of reading it.
     pub(crate) fn table(&self) -> Result<Option<Table>> {
-        partition::table(&self.medium).map_err(|error| match error {
-            DiskError::Io(error) => error.into(),
-            damaged => Errno::EINVAL.because(damaged.to_string()),
-        })
+        table_of(&self.medium)
     }
 
     /// The partition with this number.
@@ -138,6 +135,17 @@ impl Image {
             }
         }
     }
+}
+
+/// The partition table of a medium.
+///
+/// # Errors
+/// `EINVAL` when it is damaged, and those of reading it.
+pub(crate) fn table_of(medium: &ImageFile) -> Result<Option<Table>> {
+    partition::table(medium).map_err(|error| match error {
+        DiskError::Io(error) => error.into(),
+        damaged => Errno::EINVAL.because(damaged.to_string()),
+    })
 }
 
 impl Drop for Image {
@@ -167,13 +175,14 @@ pub fn is_image(file: &File) -> Result<bool> {
 }
 
 /// A file, or a block device, as a medium.
-struct ImageFile {
-    file: File,
-    size: u64,
+pub(crate) struct ImageFile {
+    pub file: File,
+    /// In bytes.
+    pub size: u64,
 }
 
 impl ImageFile {
-    fn new(mut file: File) -> io::Result<Self> {
+    pub(crate) fn new(mut file: File) -> io::Result<Self> {
         // Of a block device the metadata says nothing.
         let size = file.seek(SeekFrom::End(0))?;
         Ok(ImageFile { file, size })

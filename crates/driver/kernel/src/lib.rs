@@ -31,13 +31,17 @@
 mod connection;
 mod detect;
 mod image;
+mod inspect;
 mod options;
 mod partitions;
 mod worker;
 
 pub use detect::{FsType, TYPES, detect};
 pub use image::is_image;
+pub use inspect::{Inspection, Piece, inspect};
 pub use options::Options;
+pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
+pub use outrigger_proto_disk::volume::Volume;
 pub use partitions::Partitions;
 pub use worker::program;
 

@@ -21,6 +21,38 @@ pub(crate) fn le64(bytes: &[u8], place: usize) -> u64 {
     u64::from_le_bytes(at(bytes, place))
 }
 
+/// 16 bits, big-endian.
+pub(crate) fn be16(bytes: &[u8], place: usize) -> u16 {
+    u16::from_be_bytes(at(bytes, place))
+}
+
+/// 32 bits, big-endian.
+pub(crate) fn be32(bytes: &[u8], place: usize) -> u32 {
+    u32::from_be_bytes(at(bytes, place))
+}
+
+/// 64 bits, big-endian.
+pub(crate) fn be64(bytes: &[u8], place: usize) -> u64 {
+    u64::from_be_bytes(at(bytes, place))
+}
+
+/// A UUID in the order of its bytes (RFC 9562); none when there is none.
+pub(crate) fn uuid(bytes: &[u8], place: usize) -> Option<String> {
+    let bytes: [u8; 16] = at(bytes, place);
+    let digits = |range: std::ops::Range<usize>| -> String {
+        bytes[range].iter().map(|byte| format!("{byte:02x}")).collect()
+    };
+    let groups = [0..4, 4..6, 6..8, 8..10, 10..16].map(digits);
+    (bytes != [0; 16]).then(|| groups.join("-"))
+}
+
+/// A text of at most `length` bytes that ends at the first zero, without blanks around it; none when it is empty.
+pub(crate) fn text(bytes: &[u8], place: usize, length: usize) -> Option<String> {
+    let end = bytes.len().min(place.saturating_add(length));
+    let field = bytes.get(place..end)?.split(|&byte| byte == 0).next()?;
+    Some(String::from_utf8_lossy(field).trim().to_owned()).filter(|text| !text.is_empty())
+}
+
 /// A GUID as it is written: the first three numbers are little-endian (UEFI, appendix A).
 pub(crate) fn guid(bytes: &[u8], place: usize) -> String {
     let rest: [u8; 8] = at(bytes, place + 8);

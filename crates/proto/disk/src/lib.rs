@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the bytes of disks say: partition tables ([`partition`]).
+//! What the bytes of disks say: partition tables ([`partition`]) and superblocks ([`volume`]).
 //!
 //! Whatever is decoded here comes from nobody that vouches for it. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
@@ -10,6 +10,7 @@ mod bytes;
 mod gpt;
 mod mbr;
 pub mod partition;
+pub mod volume;
 
 use std::io;
 
@@ -25,7 +26,7 @@ pub trait Medium {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
-impl Medium for [u8] {
+impl Medium for &[u8] {
     fn size(&self) -> u64 {
         self.len() as u64
     }
@@ -35,6 +36,28 @@ impl Medium for [u8] {
         let bytes = start.and_then(|start| self.get(start..)?.get(..buffer.len()));
         buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+/// A range of a medium as one of its own.
+pub struct Window<'a, M: ?Sized> {
+    /// The whole.
+    pub medium: &'a M,
+    /// Where it starts, in bytes.
+    pub start: u64,
+    /// How long it is, in bytes.
+    pub size: u64,
+}
+
+impl<M: Medium + ?Sized> Medium for Window<'_, M> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buffer.len() as u64).filter(|&end| end <= self.size);
+        let start = end.and_then(|_| self.start.checked_add(offset)).ok_or(io::ErrorKind::UnexpectedEof)?;
+        self.medium.read(buffer, start)
     }
 }
 

@@ -30,7 +30,7 @@ fn mbr(sectors: usize, entries: &[(u8, u32, u32)]) -> Vec<u8> {
 }
 
 fn read(disk: &[u8]) -> Table {
-    table(disk).expect("it can be read").expect("a table")
+    table(&disk).expect("it can be read").expect("a table")
 }
 
 /// Number, first sector, sectors and fault of each partition.
@@ -106,12 +106,12 @@ fn chains_without_end_or_that_lead_away_are_left() {
 #[test]
 fn a_boot_sector_is_no_table() {
     let mut disk = mbr(10, &[]);
-    assert_eq!(table(&disk[..]).expect("it can be read"), None);
+    assert_eq!(table(&&disk[..]).expect("it can be read"), None);
     // Code where entries would be.
     disk[446..510].fill(0x33);
-    assert_eq!(table(&disk[..]).expect("it can be read"), None);
+    assert_eq!(table(&&disk[..]).expect("it can be read"), None);
     for disk in [&[0; 1024][..], &[][..], b"\x55\xaa"] {
-        assert_eq!(table(disk).expect("it can be read"), None);
+        assert_eq!(table(&disk).expect("it can be read"), None);
     }
 }
 
@@ -174,7 +174,7 @@ fn the_backup_is_used_when_the_first_copy_is_damaged() {
         let end = disk.len() - 512;
         disk[end..].fill(0);
         let error =
-            outrigger_proto_disk::partition::table(&disk[..]).expect_err("both are damaged").to_string();
+            outrigger_proto_disk::partition::table(&&disk[..]).expect_err("both are damaged").to_string();
         assert!(error.contains(what), "{error}");
     }
 }
@@ -208,7 +208,7 @@ proptest! {
         if !with_gpt && let Some(extended) = entries.iter().find(|entry| entry.0 == EXTENDED && entry.1 < 199) {
             record(&mut disk, extended.1 as usize, &second);
         }
-        if let Ok(Some(table)) = table(&disk[..]) {
+        if let Ok(Some(table)) = table(&&disk[..]) {
             let mut ranges = Vec::new();
             for partition in &table.partitions {
                 prop_assert!(partition.fault == Some(Fault::Outside) || partition.start + partition.size <= disk.len() as u64);
@@ -228,6 +228,6 @@ proptest! {
         if bits == 1 {
             bytes[450] = 0xee;
         }
-        let _ = table(&bytes[..]);
+        let _ = table(&&bytes[..]);
     }
 }

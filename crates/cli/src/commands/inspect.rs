@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `outrigger inspect`: what is in disk images, without mounting or changing anything.
+
+use super::Run;
+use crate::context::Context;
+use crate::format::human::Unit;
+use crate::format::quote::before_colon;
+use crate::output::Output;
+use crate::status::Failure;
+use crate::status::Status;
+use crate::trees::{self, Inspection, Piece, Table, Volume};
+use clap::Args;
+use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Arguments of `inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Disk images and block devices of the host.
+    #[arg(value_name = "IMAGE", required = true)]
+    images: Vec<OsString>,
+}
+
+impl Run for Inspect {
+    const NAME: &'static str = "inspect";
+    const INTERRUPTIBLE: bool = true;
+
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let mut output = Output::new(context);
+        for image in &self.images {
+            match trees::inspect(image.as_ref()) {
+                Ok(found) if context.json => {
+                    output.write(format!("{}\n", object(image, &found)).as_bytes())?;
+                }
+                Ok(found) => output.write(text(image, &found).as_bytes())?,
+                Err(failure) => output.complain(Status::Minor, failure),
+            }
+        }
+        output.flush()
+    }
+}
+
+/// A number of bytes, also for people.
+fn size(bytes: u64) -> String {
+    format!("{bytes} bytes ({})", Unit::HUMAN.show(bytes, 1))
+}
+
+/// Text out of the image, which may hold anything.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.escape_debug())
+}
+
+fn text(image: &OsStr, found: &Inspection) -> String {
+    let mut out = format!("{}: {}\n", before_colon(image.as_bytes()), size(found.size));
+    if let Some(table) = &found.table {
+        out += &table_text(table);
+    }
+    for Piece { partition, volume } in &found.pieces {
+        let purpose = partition.purpose().unwrap_or(&partition.kind);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            out,
+            "p{}: {} from {}, {purpose}",
+            partition.number,
+            size(partition.size),
+            partition.start
+        );
+        if !partition.name.is_empty() {
+            let _ = write!(out, ", {}", quoted(&partition.name));
+        }
+        let _ = writeln!(out, ", id {}", partition.id);
+        if let Some(fault) = &partition.fault {
+            let _ = writeln!(out, "  {fault}");
+        }
+        out += &volume.as_ref().map(volume_text).unwrap_or_default();
+    }
+    match (&found.volume, &found.table) {
+        (Some(volume), _) => out += &volume_text(volume),
+        (None, None) => out += "  no file system and no partition table that is known\n",
+        _ => {}
+    }
+    out
+}
+
+fn table_text(table: &Table) -> String {
+    let Table { scheme, sector, id, remarks, .. } = table;
+    let mut out = format!("  partition table {}, id {id}, sectors of {sector} bytes\n", scheme.name());
+    remarks.iter().for_each(|remark| out += &format!("  {remark}\n"));
+    out
+}
+
+fn volume_text(volume: &Volume) -> String {
+    let words = [
+        Some(volume.kind.to_owned()),
+        volume.label.as_deref().map(|label| format!("label {}", quoted(label))),
+        volume.uuid.as_deref().map(|uuid| format!("UUID {uuid}")),
+        volume.size.map(size),
+        volume.free.map(|free| format!("{} free", size(free))),
+        volume.block_size.map(|bytes| format!("blocks of {bytes} bytes")),
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    let mut out = format!("  {}\n", words.join(", "));
+    if !volume.features.is_empty() {
+        out += &format!("  features: {}\n", volume.features.join(" "));
+    }
+    out
+}
+
+fn object(image: &OsStr, found: &Inspection) -> Value {
+    let partition = |Piece { partition, volume }: &Piece| {
+        json!({
+            "number": partition.number,
+            "start": partition.start,
+            "size": partition.size,
+            "type": partition.kind,
+            "purpose": partition.purpose(),
+            "id": partition.id,
+            "name": partition.name,
+            "fault": partition.fault.as_ref().map(ToString::to_string),
+            "volume": volume.as_ref().map(volume_object),
+        })
+    };
+    let table = found.table.as_ref().map(|table| {
+        json!({
+            "scheme": table.scheme.name(),
+            "id": table.id,
+            "sector": table.sector,
+            "remarks": table.remarks,
+            "partitions": found.pieces.iter().map(partition).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "path": image.to_string_lossy(),
+        "size": found.size,
+        "volume": found.volume.as_ref().map(volume_object),
+        "table": table,
+    })
+}
+
+fn volume_object(volume: &Volume) -> Value {
+    json!({
+        "type": volume.kind,
+        "label": volume.label,
+        "uuid": volume.uuid,
+        "block_size": volume.block_size,
+        "size": volume.size,
+        "free": volume.free,
+        "features": volume.features,
+    })
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is in an image, found out by reading a few of its bytes: nothing is mounted, locked or changed.
+
+use crate::detect::detect_in;
+use crate::image::{ImageFile, table_of};
+use outrigger_core::Result;
+use outrigger_proto_disk::Window;
+use outrigger_proto_disk::partition::{Partition, Table};
+use outrigger_proto_disk::volume::{Volume, describe};
+use std::fs::File;
+use std::path::Path;
+
+/// What is in an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// Its size, in bytes.
+    pub size: u64,
+    /// The file system that all of it is.
+    pub volume: Option<Volume>,
+    /// Its partition table, without the partitions.
+    pub table: Option<Table>,
+    /// The partitions.
+    pub pieces: Vec<Piece>,
+}
+
+/// A partition and what is in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// What the table says.
+    pub partition: Partition,
+    /// The file system, where it is known.
+    pub volume: Option<Volume>,
+}
+
+/// Looks at the image in the file `path`. As when it is opened, a file system that begins where the image does counts for
+/// more than a partition table.
+///
+/// # Errors
+/// Those of opening and reading it, and `EINVAL` when its partition table is damaged.
+pub fn inspect(path: &Path) -> Result<Inspection> {
+    let medium = ImageFile::new(File::open(path)?)?;
+    let size = medium.size;
+    let whole = volume(&medium, 0, size)?;
+    let mut table = if whole.is_some() { None } else { table_of(&medium)? };
+    let partitions = table.as_mut().map(|table| std::mem::take(&mut table.partitions)).unwrap_or_default();
+    let piece = |partition: Partition| {
+        let volume = match partition.range() {
+            Some((start, size)) => volume(&medium, start, size)?,
+            None => None,
+        };
+        Ok(Piece { partition, volume })
+    };
+    let pieces = partitions.into_iter().map(piece).collect::<Result<_>>()?;
+    Ok(Inspection { size, volume: whole, table, pieces })
+}
+
+fn volume(medium: &ImageFile, start: u64, size: u64) -> Result<Option<Volume>> {
+    match detect_in(&medium.file, start, Some(size))? {
+        Some(kind) => Ok(describe(kind.name, &Window { medium, start, size })?),
+        None => Ok(None),
+    }
+}
