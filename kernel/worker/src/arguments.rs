@@ -27,6 +27,8 @@ pub struct Arguments {
     pub options: CString,
     /// `memory=BYTES`: how much the kernel has, page cache included.
     pub memory: u64,
+    /// `io=NAME`: how the bytes of the image are moved.
+    pub io: String,
 }
 
 /// Enough for the metadata of large images, and to keep a disk busy.
@@ -74,6 +76,7 @@ impl Arguments {
             kind: string("type")?,
             options: string("options")?,
             memory: number("memory")?.unwrap_or(MEMORY),
+            io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
         })
     }
 }

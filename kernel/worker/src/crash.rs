@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The last words of a process whose kernel code touches what is not there.
 
-use crate::{host, log};
+use crate::{host, log, mapped};
 use libc::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -44,6 +44,9 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, _: *mut c_void)
         *place = b"0123456789abcdef"[address >> (4 * digit) & 15];
     }
     log::append(&line);
+    if signal == libc::SIGBUS && mapped::has(address) {
+        log::append(b"Kernel panic - the image has become shorter, or the disk it is on fails (io=mmap)\n");
+    }
     // SAFETY: ends the process without running anything more in it.
     unsafe { libc::_exit(host::STOPPED) }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The disks: ranges of files that this process was started with.
 
+use crate::transfer::{self, Buffered, Transfer};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, OnceLock};
 
 /// How many disks there can be.
@@ -21,6 +21,8 @@ pub struct Disk {
     /// Its size in bytes.
     size: u64,
     writable: bool,
+    /// How its bytes are moved.
+    transfer: Box<dyn Transfer>,
     /// Whether it is a block device, where a hole cannot be punched.
     device: bool,
 }
@@ -61,7 +63,16 @@ impl Disk {
             .ok_or_else(|| io::Error::other("the image ends before its partition"))?;
         // A partition may be cut off: what is there can be read.
         let size = size.unwrap_or(rest).min(rest);
-        Ok(Disk { file, start, size, writable, device })
+        Ok(Disk { file, start, size, writable, transfer: Box::new(Buffered), device })
+    }
+
+    /// The same disk, whose bytes are moved as `io=` says.
+    ///
+    /// # Errors
+    /// Those of [`transfer::named`].
+    pub fn moved_by(mut self, io: &str) -> io::Result<Self> {
+        self.transfer = transfer::named(io, &self.file, self.writable)?;
+        Ok(self)
     }
 
     /// Bytes.
@@ -91,7 +102,7 @@ impl Disk {
     /// # Errors
     /// Those of pread(2); `EIO` beyond the end.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, self.place(buffer.len() as u64, offset)?)
+        self.transfer.read(&self.file, buffer, self.place(buffer.len() as u64, offset)?)
     }
 
     /// Writes all of `buffer` at `offset`.
@@ -102,7 +113,7 @@ impl Disk {
         if !self.writable {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
-        self.file.write_all_at(buffer, self.place(buffer.len() as u64, offset)?)
+        self.transfer.write(&self.file, buffer, self.place(buffer.len() as u64, offset)?)
     }
 
     /// Returns when all that was written is on the medium.

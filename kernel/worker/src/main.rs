@@ -14,10 +14,12 @@ mod host;
 mod kernel;
 mod listing;
 mod log;
+mod mapped;
 mod nodes;
 mod sandbox;
 mod serve;
 mod task;
+mod transfer;
 mod tree;
 mod xattr;
 
@@ -50,14 +52,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> io::Result<()> {
-    let Arguments { socket, log, image, start, size, write, kind, options, memory } = arguments;
+    let Arguments { socket, log, image, start, size, write, kind, options, memory, io } = arguments;
     if let Some(log) = log {
         log::keep_in(log);
     }
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let number = disk::add(Disk::new(image, start, size, write)?)?;
+    let number = disk::add(Disk::new(image, start, size, write)?.moved_by(&io)?)?;
     sandbox::enter()?;
 
     let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));

@@ -18,6 +18,8 @@ pub struct Options {
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
     /// minutes if not given.
     pub patience: Option<Duration>,
+    /// `io=buffered|direct|mmap`: how the bytes of the image are moved; `buffered` if not given.
+    pub io: Option<String>,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
 }
@@ -35,6 +37,12 @@ impl Options {
             "memory" => {
                 self.memory =
                     Some(bytes(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
+            }
+            "io" if ["buffered", "direct", "mmap"].contains(&value) => self.io = Some(value.to_owned()),
+            "io" => {
+                return Err(Errno::EINVAL.because(format!(
+                    "option io cannot be \"{value}\": there are buffered, direct and mmap"
+                )));
             }
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
@@ -93,6 +101,7 @@ mod tests {
             ("type", "ext4"),
             ("patience", "9"),
             ("partition", "2"),
+            ("io", "mmap"),
         ] {
             options.set(key, value).expect("an option");
         }
@@ -103,6 +112,7 @@ mod tests {
             partition: Some(2),
             memory: Some(64 << 20),
             patience: Some(Duration::from_secs(9)),
+            io: Some("mmap".into()),
             passed,
         };
         assert_eq!(options, expected);

@@ -71,6 +71,7 @@ impl Worker {
             .chain(options.passed.iter().map(String::as_str))
             .collect();
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
+        command.args(options.io.as_ref().map(|io| format!("io={io}")));
         command.args(options.memory.map(|bytes| format!("memory={bytes}")));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.env_clear().current_dir("/").process_group(0);
