@@ -5,7 +5,7 @@ use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
     self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, ProgramStatus,
-    ReplacementStatus, RequestStatus, Server,
+    ReplacementStatus, RequestStatus, Server, Unwritten,
 };
 use crate::guarded;
 use crate::status::Failure;
@@ -136,6 +136,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     // Staying where we were started would only keep that file system busy.
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
+    mounted.write_out();
     Ok(())
 }
 
@@ -341,6 +342,27 @@ impl Mounted {
         }
     }
 
+    /// Nothing that programs have written ends with this process, if it can be helped.
+    fn write_out(&self) {
+        for cache in &self.tree.caches {
+            self.runtime.handle().block_on(cache.written());
+        }
+        if let Err(what) = control::what_was_lost(&self.lost()) {
+            tracing::error!("{}: {what}", self.mountpoint.display());
+        }
+    }
+
+    /// The files of which something was lost and no program was told, and why.
+    fn lost(&self) -> Vec<(String, String)> {
+        let lost = self.tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
+        lost.map(|(node, error)| (self.name(node), error.to_string())).collect()
+    }
+
+    /// A path, or a number where that is not known.
+    fn name(&self, node: Node) -> String {
+        self.path(node).unwrap_or_else(|| format!("#{}", node.0))
+    }
+
     fn request(&self, request: InFlight) -> RequestStatus {
         RequestStatus {
             id: request.id,
@@ -403,6 +425,18 @@ impl Controlled for Mounted {
     fn flush(&self) {
         self.tree.caches.iter().for_each(outrigger_layer_cache::Control::flush);
         self.session.invalidate_all();
+    }
+
+    fn written(&self, patience: Duration) -> Unwritten {
+        let caches = &self.tree.caches;
+        for cache in caches {
+            self.runtime.handle().block_on(cache.written_within(patience));
+        }
+        Unwritten {
+            bytes: caches.iter().map(|cache| cache.usage().behind as u64).sum(),
+            files: caches.iter().map(|cache| cache.unwritten() as u64).sum(),
+            lost: self.lost(),
+        }
     }
 
     fn may_upgrade(&self, version: u64) -> Result<(), String> {

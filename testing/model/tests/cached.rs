@@ -23,6 +23,8 @@ const WAYS: &[&[(&str, &str)]] = &[
     // So short that what is known grows old now and then between two requests.
     &[("cache", "0.01")],
     &[("cache_entries", "40")],
+    &[("write", "close")],
+    &[("write", "behind"), ("write_memory", "20k"), ("cache_memory", "100k")],
     &[("cache:/a", "never"), ("cache:/b/c", "always")],
 ];
 

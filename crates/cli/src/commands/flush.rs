@@ -22,6 +22,9 @@ pub struct Flush {
     /// The mounts.
     #[arg(value_name = "DIR", required = true)]
     mounts: Vec<PathBuf>,
+    /// Wait until what programs have written is written at the other end, too (`write=behind`).
+    #[arg(short, long)]
+    wait: bool,
 }
 
 impl Run for Flush {
@@ -33,6 +36,9 @@ impl Run for Flush {
             let failed = |what: String| Failure::new(format!("cannot flush '{}': {what}", mount.display()));
             write_and_drop(mount).map_err(|error| failed(Error::from(error).to_string()))?;
             peer.order(&Ask::Flush).map_err(failed)?;
+            if self.wait {
+                control::wait_written(&peer).map_err(failed)?;
+            }
         }
         Ok(())
     }

@@ -30,7 +30,7 @@ impl Run for Trace {
         match control::first_answer(&mut messages).map_err(failed)? {
             Answer::Done => {}
             Answer::Failed(why) => return Err(cannot(why)),
-            Answer::Status(_) => return Err(cannot("an unexpected answer".into())),
+            Answer::Status(_) | Answer::Unwritten(_) => return Err(cannot("an unexpected answer".into())),
         }
         // From here on silence means that nothing happens.
         messages.get_ref().set_read_timeout(None).map_err(failed)?;

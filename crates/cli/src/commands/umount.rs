@@ -3,6 +3,7 @@
 
 use super::Run;
 use crate::context::Context;
+use crate::control;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::{Force, unmount};
@@ -13,6 +14,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Arguments of `umount`.
+///
+/// What programs have written is written first, and what could not be is named.
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The mounts.
@@ -36,6 +39,11 @@ impl Run for Umount {
             (false, false) => Force::No,
         };
         for mount in &self.mounts {
+            if let (Force::No, Ok((peer, _))) = (force, control::find(mount))
+                && let Err(what) = control::wait_written(&peer)
+            {
+                context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
+            }
             if let Err(error) = unmount(mount, force, PATIENCE) {
                 context.complain(Status::Minor, error);
             }

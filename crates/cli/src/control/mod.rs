@@ -8,11 +8,13 @@ mod directory;
 mod peer;
 mod place;
 mod server;
+mod written;
 
 pub use directory::directory;
-pub use peer::{find, first_answer, peers, statuses};
+pub use peer::{Peer, find, first_answer, peers, statuses};
 pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
+pub use written::{wait_written, what_was_lost};
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -27,6 +29,11 @@ pub enum Ask {
     Status,
     /// Drop what the kernel and the layers have cached.
     Flush,
+    /// Wait for at most this time until what programs have written is written.
+    Written {
+        /// In milliseconds, 1000 at most.
+        patience: u64,
+    },
     /// Go on as another program.
     Upgrade {
         /// Its path.
@@ -64,10 +71,23 @@ impl Ask {
 pub enum Answer {
     /// To [`Ask::Status`].
     Status(Box<MountStatus>),
+    /// To [`Ask::Written`].
+    Unwritten(Unwritten),
     /// Done.
     Done,
     /// It could not be done.
     Failed(String),
+}
+
+/// What programs have written and is not written yet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Unwritten {
+    /// In bytes.
+    pub bytes: u64,
+    /// Of so many files.
+    pub files: u64,
+    /// Files of which something was lost, and why.
+    pub lost: Vec<(String, String)>,
 }
 
 /// A mount and what goes on in it.

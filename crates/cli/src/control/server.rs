@@ -2,7 +2,7 @@
 //! The mount's side of its control socket.
 
 use super::directory::{directory, hash};
-use super::{Answer, Ask, MountStatus};
+use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
 use std::ffi::OsString;
 use std::fs;
@@ -22,6 +22,9 @@ pub trait Controlled: Send + Sync {
 
     /// Stops believing what was cached.
     fn flush(&self);
+
+    /// Waits until what programs have written is written, for at most `patience`.
+    fn written(&self, patience: Duration) -> Unwritten;
 
     /// Whether another program, with its version of what outlives a process, may go on with it.
     ///
@@ -155,6 +158,9 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         Ok(Ask::Flush) => {
             mount.flush();
             Answer::Done
+        }
+        Ok(Ask::Written { patience }) => {
+            Answer::Unwritten(mount.written(Duration::from_millis(patience.min(1000))))
         }
         Ok(Ask::Upgrade { program, version }) => match mount.may_upgrade(version) {
             Ok(()) => {

@@ -42,7 +42,14 @@ pub fn stack(
             "readonly" => stack.push(ReadOnly),
             "simulate" => stack.push(Simulate::new()),
             "cache" => {
-                let cache = Cache::new(&cache_options(argument)?, runtime.clone());
+                let options = cache_options(argument)?;
+                if keep.is_some() && options.delays() {
+                    return Err(Failure::serious(format!(
+                        "--layer {spec}: writes are delayed only with --no-guard: \
+                         what is not written yet would die with the process that serves"
+                    )));
+                }
+                let cache = Cache::new(&options, runtime.clone());
                 caches.push(cache.control());
                 stack.push(cache)
             }

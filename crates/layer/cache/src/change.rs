@@ -84,10 +84,7 @@ impl Led {
     }
 
     fn nodes(self) -> impl Iterator<Item = Node> {
-        [self.to, self.perhaps].into_iter().filter_map(|what| match what {
-            What::File(file) => Some(file.node),
-            _ => None,
-        })
+        [self.to, self.perhaps].into_iter().filter_map(What::node)
     }
 }
 
@@ -213,12 +210,12 @@ impl Underway<'_> {
         }
         match (reply, &self.subjects[..]) {
             (Reply::Attrs(attrs), [subject]) => {
-                let until = table.learn_attr(subject.node, &attrs.attr, ended.asked(subject.node));
+                let until = table.learn_attr(subject.node, &mut attrs.attr, ended.asked(subject.node));
                 attrs.ttl = ttl(self.inner.now(), until);
             }
             // A file without a name.
             (Reply::Created(created), _) => {
-                let Entry { node, generation, attr, .. } = &created.entry;
+                let Entry { node, generation, attr, .. } = &mut created.entry;
                 table.identify(*node, *generation);
                 table.learn_attr(*node, attr, ended.asked(*node));
             }
@@ -297,6 +294,9 @@ impl Inner {
 
     /// Makes a change, and learns from it.
     pub(crate) async fn make_change(self: &Arc<Self>, cx: &Cx, mut request: Request) -> Reply {
+        if let Err(error) = self.write_first(&mut request).await {
+            return Reply::Error(error);
+        }
         if let Err(error) = self.translate(cx, &mut request).await {
             return Reply::Error(error);
         }

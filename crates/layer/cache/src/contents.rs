@@ -103,7 +103,7 @@ impl Inner {
     }
 
     /// `bytes` were written at `offset`, by a change that set out after so many others.
-    fn overlay(&self, file: &File, offset: u64, bytes: Bytes, changes: u64) {
+    pub(crate) fn overlay(&self, file: &File, offset: u64, bytes: Bytes, changes: u64) {
         let mut content = lock(&file.content);
         let end = offset + bytes.len() as u64;
         content.size = content.size.map(|size| size.max(end));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The content of one file: which version of it is in memory, how long that is believed, and what is on its way.
 
+use crate::delayed::Delayed;
 use crate::gate::Gate;
 use crate::moment::Moment;
 use crate::pool::ContentId;
@@ -26,7 +27,9 @@ impl Version {
 /// A file of which content is known.
 pub(crate) struct File {
     pub(crate) content: Mutex<Content>,
-    /// Opens when content comes, and when it is known whether it is still right.
+    /// Writes that were answered and have not been made yet.
+    pub(crate) delayed: Mutex<Delayed>,
+    /// Opens when content comes, when it is known whether it is still right, and when writes have been made.
     pub(crate) gate: Gate,
 }
 
@@ -89,7 +92,7 @@ impl File {
             flights: Vec::new(),
             asking: false,
         };
-        File { content: Mutex::new(content), gate: Gate::default() }
+        File { content: Mutex::new(content), delayed: Mutex::default(), gate: Gate::default() }
     }
 }
 

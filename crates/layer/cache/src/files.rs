@@ -6,7 +6,7 @@ use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::Belief;
 use crate::record::lock;
-use outrigger_core::ops::{Create, Flush, GetAttr, Open, OpenFlags, Release, TmpFile};
+use outrigger_core::ops::{Create, GetAttr, Open, OpenFlags, Release, TmpFile};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
 use std::sync::Arc;
@@ -102,7 +102,8 @@ impl Inner {
         reply
     }
 
-    pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
+    /// Closes a file.
+    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
         let Some(open) = self.handles.close_file(op.node, op.handle) else {
             return self.end_of_file(cx, op);
         };
@@ -132,18 +133,8 @@ impl Inner {
         })
     }
 
-    pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
-        match self.below_handle(op.node, op.handle) {
-            Some(real) if self.has(OpCode::Flush) => {
-                op.handle = real;
-                self.below().service.call(cx, op.into())
-            }
-            _ => Answer::Ready(Reply::Done(())),
-        }
-    }
-
     /// The handle below that stands for a handle; `None` when that is ours and nothing was opened below.
-    fn below_handle(&self, node: Node, handle: Handle) -> Option<Handle> {
+    pub(crate) fn below_handle(&self, node: Node, handle: Handle) -> Option<Handle> {
         match is_own(handle) {
             true => self.handles.file(node, handle)?.real(),
             false => Some(handle),

@@ -174,8 +174,8 @@ impl Inner {
     ) -> bool {
         let mut table = lock(&self.table);
         let follows = table.follows(dir, &fill.names);
-        for DirentPlus { cookie, name, entry } in entries {
-            let Entry { node, generation, attr, .. } = &entry;
+        for DirentPlus { cookie, name, mut entry } in entries {
+            let Entry { node, generation, attr, .. } = &mut entry;
             let kind = FileKind::of_mode(attr.mode);
             let file = File { node: *node, generation: *generation, ino: attr.ino, kind };
             let slot = Slot { name: Some(name.clone()), cookie, file };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all parts of the layer share.
 
+use crate::behind::Behind;
 use crate::moment::{self, Moment};
 use crate::open::Handles;
 use crate::options::Options;
@@ -9,7 +10,7 @@ use crate::record::lock;
 use crate::table::{Table, When};
 use crate::underway::Asked;
 use outrigger_core::ops::{Forget, Locate};
-use outrigger_core::{Abilities, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
+use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -25,6 +26,8 @@ pub(crate) struct Inner {
     pub(crate) handles: Handles,
     /// Content in memory.
     pub(crate) pool: Mutex<Pool>,
+    /// Writes that were answered and have not been made yet.
+    pub(crate) behind: Behind,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
     /// Where notices go.
@@ -45,6 +48,7 @@ impl Inner {
             table: Mutex::new(Table::new(options)),
             handles: Handles::new(runtime.wall()),
             pool: Mutex::new(Pool::new(options.memory)),
+            behind: Behind::new(options.write_memory),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),
             below: OnceLock::new(),
@@ -90,9 +94,15 @@ impl Inner {
     /// The context of a request of our own on behalf of the one that `cx` belongs to. It outlives that one, and its
     /// cancellation.
     pub(crate) fn cx(&self, cx: &Cx) -> Cx {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut own = Cx::new(id, cx.cred, "cache");
-        (own.slot, own.origin.pid) = (OWN_SLOT, cx.origin.pid);
+        let mut own = self.own_cx(cx.cred);
+        own.origin.pid = cx.origin.pid;
+        own
+    }
+
+    /// The context of a request of our own on behalf of a user.
+    pub(crate) fn own_cx(&self, cred: Credentials) -> Cx {
+        let mut own = Cx::new(self.next_id.fetch_add(1, Ordering::Relaxed), cred, "cache");
+        own.slot = OWN_SLOT;
         own
     }
 

@@ -31,8 +31,10 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod behind;
 mod change;
 mod contents;
+mod delayed;
 mod file;
 mod files;
 mod fill;
@@ -53,17 +55,21 @@ mod record;
 mod table;
 mod underway;
 
-pub use options::{Belief, Different, Options, Policy};
+pub use options::{Belief, Different, Options, Policy, Writes};
 
 use inner::Inner;
 use notices::Ear;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Class, Cx, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request, Runtime,
-    Service,
+    Abilities, Answer, Class, Cx, Error, Layer, Node, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
+    Runtime, Service,
 };
 use record::lock;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 /// The layer.
 pub struct Cache(Arc<Inner>);
@@ -81,6 +87,8 @@ pub struct Usage {
     pub bytes: usize,
     /// Bytes of content.
     pub content: usize,
+    /// Bytes of writes that were answered and have not been made yet.
+    pub behind: usize,
 }
 
 impl Cache {
@@ -104,10 +112,37 @@ impl Control {
         }
     }
 
+    /// Waits until all writes have been made that were answered so far, or have failed.
+    pub async fn written(&self) {
+        self.0.all_written().await;
+    }
+
+    /// As [`Control::written`], for a while; answers whether there are none left.
+    pub async fn written_within(&self, patience: Duration) -> bool {
+        let runtime = &self.0.runtime;
+        let mut end = runtime.sleep_until(runtime.monotonic() + patience);
+        let mut written = pin!(self.written());
+        poll_fn(|context| match written.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => end.as_mut().poll(context).map(|()| false),
+        })
+        .await
+    }
+
+    /// How many files there are with writes that were answered and have not been made yet.
+    pub fn unwritten(&self) -> usize {
+        self.0.behind.files().len()
+    }
+
+    /// The files of which writes failed that had been answered, and why, as far as no program was told.
+    pub fn lost(&self) -> Vec<(Node, Error)> {
+        self.0.behind.lost()
+    }
+
     /// How much is remembered.
     pub fn usage(&self) -> Usage {
         let (files, bytes) = lock(&self.0.table).size();
-        Usage { files, bytes, content: lock(&self.0.pool).size() }
+        Usage { files, bytes, content: lock(&self.0.pool).size(), behind: self.0.behind.bytes() }
     }
 }
 
@@ -137,6 +172,8 @@ impl Layer for Cache {
             Request::TmpFile(op) => inner.tmpfile(cx, op),
             Request::Release(op) => inner.release(cx, op),
             Request::Flush(op) => inner.flush(cx, op),
+            Request::FSync(op) => inner.fsync(cx, op),
+            Request::Write(op) => inner.write(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
             other if other.class() == Class::Change => inner.change(cx, other),
             other => inner.pass(cx, other),

@@ -96,7 +96,7 @@ impl Inner {
     ) -> u64 {
         table.identify(entry.node, entry.generation);
         table.learn_place(entry.node, dir, name);
-        let until = table.learn_attr(entry.node, &entry.attr, asked);
+        let until = table.learn_attr(entry.node, &mut entry.attr, asked);
         entry.attr_ttl = ttl(self.now(), until);
         until
     }
@@ -159,7 +159,7 @@ impl Inner {
         let asked = self.asked();
         let mut reply = self.below().service.call(cx, request).await;
         if let Reply::Attrs(attrs) = &mut reply {
-            let until = lock(&self.table).learn_attr(node, &attrs.attr, asked);
+            let until = lock(&self.table).learn_attr(node, &mut attrs.attr, asked);
             attrs.ttl = ttl(self.now(), until);
         }
         self.settle(cx).await;
@@ -188,10 +188,14 @@ impl Inner {
 
     /// Passes on what nothing is known about here.
     pub(crate) fn pass<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        if !mentions_own(&mut request) {
+        let first = self.written_first(&mut request);
+        if first.is_empty() && !mentions_own(&mut request) {
             return self.below().service.call(cx, request);
         }
         Answer::later(async move {
+            for (node, file) in first {
+                self.written(node, &file).await;
+            }
             match self.translate(cx, &mut request).await {
                 Ok(()) => self.below().service.call(cx, request).await,
                 Err(error) => Reply::Error(error),

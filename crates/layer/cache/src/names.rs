@@ -30,6 +30,16 @@ pub(crate) enum What {
     Unknown,
 }
 
+impl What {
+    /// The node of the file, if there is one.
+    pub(crate) fn node(self) -> Option<Node> {
+        match self {
+            What::File(file) => Some(file.node),
+            What::Absent | What::Unknown => None,
+        }
+    }
+}
+
 /// One name of a listing.
 pub(crate) struct Slot {
     /// The name; `None` when it was removed meanwhile.

@@ -55,6 +55,8 @@ pub(crate) struct OpenFile {
     /// Its content is not kept: a pipe, a device, or whatever its user wants to read past all caches.
     pub(crate) direct: bool,
     pub(crate) ahead: Mutex<Ahead>,
+    /// Up to where its user was told what went wrong with delayed writes.
+    pub(crate) told: Mutex<u64>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
     real: Mutex<Option<Handle>>,
 }
@@ -86,7 +88,13 @@ impl OpenFile {
         flags: Option<OpenFlags>,
         direct: bool,
     ) -> Self {
-        OpenFile { node, handle, file, flags, direct, ahead: Mutex::default(), real: Mutex::default() }
+        let (ahead, real, told) = (Mutex::default(), Mutex::default(), lock(&file.delayed).told());
+        OpenFile { node, handle, file, flags, direct, ahead, told: Mutex::new(told), real }
+    }
+
+    /// Whether it was opened for writing, as far as is known: then writes may be delayed, and errors be told.
+    pub(crate) fn delays(&self) -> bool {
+        self.flags.is_none_or(OpenFlags::writes)
     }
 
     /// Whether it was opened for reading, as far as is known.

@@ -16,11 +16,24 @@ pub enum Belief {
     For(Duration),
 }
 
+/// When a write has been made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// Before it is answered.
+    Through,
+    /// Before the file is closed.
+    Close,
+    /// Soon: before anything that depends on it, such as fsync(2), a change of attributes, or giving the file another name.
+    Behind,
+}
+
 /// How a part of the tree is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// How long answers are believed.
     pub belief: Belief,
+    /// When writes have been made.
+    pub writes: Writes,
 }
 
 /// How a tree is cached.
@@ -36,6 +49,8 @@ pub struct Options {
     pub names: usize,
     /// The most memory for content, in bytes.
     pub memory: usize,
+    /// The most memory for writes that were answered and have not been made yet, in bytes.
+    pub write_memory: usize,
     /// The most content to read ahead of one reader, in bytes.
     pub read_ahead: u64,
 }
@@ -45,6 +60,8 @@ pub struct Options {
 pub struct Different {
     /// How long answers are believed there.
     pub belief: Option<Belief>,
+    /// When writes have been made there.
+    pub writes: Option<Writes>,
 }
 
 /// Ages are believed in parts of this.
@@ -52,16 +69,17 @@ const AGE_PARTS: u32 = 10;
 /// The shortest time something is believed, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
 /// What there is, for messages.
-const KNOWN: &str = "cache, cache_entries, cache_names, cache_memory, read_ahead";
+const KNOWN: &str = "cache, write, cache_entries, cache_names, cache_memory, write_memory, read_ahead";
 
 impl Default for Options {
     fn default() -> Self {
         Options {
-            policy: Policy { belief: Belief::For(Duration::from_secs(20)) },
+            policy: Policy { belief: Belief::For(Duration::from_secs(20)), writes: Writes::Through },
             places: Vec::new(),
             entries: 200_000,
             names: 64 << 20,
             memory: 128 << 20,
+            write_memory: 32 << 20,
             read_ahead: 8 << 20,
         }
     }
@@ -103,21 +121,42 @@ impl Belief {
     }
 }
 
+impl Writes {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "through" => Some(Writes::Through),
+            "close" => Some(Writes::Close),
+            "behind" => Some(Writes::Behind),
+            _ => None,
+        }
+    }
+}
+
 impl Policy {
     fn with(self, different: Different) -> Self {
-        Policy { belief: different.belief.unwrap_or(self.belief) }
+        Policy {
+            belief: different.belief.unwrap_or(self.belief),
+            writes: different.writes.unwrap_or(self.writes),
+        }
     }
 }
 
 impl Options {
+    /// Whether writes are delayed anywhere.
+    pub fn delays(&self) -> bool {
+        let places = self.places.iter().filter_map(|(_, different)| different.writes);
+        places.chain([self.policy.writes]).any(|writes| writes != Writes::Through)
+    }
+
     /// Whether `key` is an option of this layer.
     pub fn knows(key: &str) -> bool {
         let base = key.split_once(':').map_or(key, |(base, _)| base);
         KNOWN.split(", ").any(|known| known == base)
     }
 
-    /// Sets one option: `cache` (`never`, `always` or seconds), for a place and all below it as `cache:/PATH`;
-    /// `cache_entries` (a number), `cache_names`, `cache_memory` and `read_ahead` (bytes; `k`, `m` and `g` are understood).
+    /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
+    /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`,
+    /// `write_memory` and `read_ahead` (bytes; `k`, `m` and `g` are understood).
     ///
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
@@ -128,9 +167,14 @@ impl Options {
                 let belief = Belief::parse(value).ok_or_else(wrong)?;
                 self.at(place, |policy| policy.belief = belief, |place| place.belief = Some(belief))
             }
+            ("write", place) => {
+                let writes = Writes::parse(value).ok_or_else(wrong)?;
+                self.at(place, |policy| policy.writes = writes, |place| place.writes = Some(writes))
+            }
             ("cache_entries", "") => self.entries = value.parse().map_err(|_| wrong())?,
             ("cache_names", "") => self.names = bytes(value).ok_or_else(wrong)?,
             ("cache_memory", "") => self.memory = bytes(value).ok_or_else(wrong)?,
+            ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
             ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
             _ => {
                 return Err(Errno::EINVAL.because(format!("cache: no option \"{key}\"; there are {KNOWN}")));
@@ -299,7 +343,7 @@ mod tests {
             ("/c", Belief::Never),
             ("/c/a/b", Belief::Never),
         ] {
-            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { belief }, "{path}");
+            assert_eq!(parts.policy(parts.of_path(path.as_bytes())).belief, belief, "{path}");
         }
         assert!(!parts.are_one() && Parts::new(&Options::default()).are_one());
     }
@@ -310,6 +354,7 @@ mod tests {
             ("cache", "soon"),
             ("cache", "-1"),
             ("cache", "inf"),
+            ("write", "later"),
             ("cache_entries", "many"),
             ("cache_names", "1e9"),
             ("colour", "red"),
@@ -320,5 +365,18 @@ mod tests {
         }
         assert!(Options::knows("cache:/x") && Options::knows("cache") && !Options::knows("size"));
         assert_eq!(options(&[("cache_names", "3m")]).names, 3 << 20);
+    }
+
+    #[test]
+    fn places_differ_in_one_thing_and_inherit_the_other() {
+        let parts =
+            Parts::new(&options(&[("cache", "always"), ("write:/a", "behind"), ("cache:/a/b", "never")]));
+        for (path, belief, writes) in [
+            ("/", Belief::Always, Writes::Through),
+            ("/a", Belief::Always, Writes::Behind),
+            ("/a/b/c", Belief::Never, Writes::Behind),
+        ] {
+            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { belief, writes }, "{path}");
+        }
     }
 }

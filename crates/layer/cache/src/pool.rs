@@ -9,6 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 /// with time.
 pub(crate) type ContentId = u64;
 
+/// Bytes of their own: small ones may be a slice of all of a message.
+pub(crate) fn own(bytes: Bytes) -> Bytes {
+    if bytes.len() < COPIED { Bytes::copy_from_slice(&bytes) } else { bytes }
+}
+
 /// A piece of content.
 struct Extent {
     content: ContentId,
@@ -47,7 +52,7 @@ impl Pool {
         if bytes.is_empty() || bytes.len() > self.bytes_max {
             return;
         }
-        let bytes = if bytes.len() < COPIED { Bytes::copy_from_slice(&bytes) } else { bytes };
+        let bytes = own(bytes);
         self.add(Extent { content, offset, bytes });
         while self.bytes > self.bytes_max {
             let Some(at) = self.extents.oldest() else { break };

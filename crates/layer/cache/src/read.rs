@@ -173,7 +173,8 @@ impl Inner {
         flight
     }
 
-    async fn fly(&self, cx: &Cx, open: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
+    async fn fly(self: &Arc<Self>, cx: &Cx, open: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
+        self.written(open.node, &open.file).await;
         let handle = self.really_open(cx, open).await?;
         let data = ask(&*self.below().service, cx, Read { node: open.node, handle, offset, len }).await?;
         let mut bytes = data.into_bytes()?;

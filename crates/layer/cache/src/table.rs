@@ -443,8 +443,14 @@ impl Table {
     }
 
     /// Learns attributes from an answer to a query; answers until when they are believed, which counts from when the query
-    /// set out.
-    pub(crate) fn learn_attr(&mut self, node: Node, attr: &Attr, asked: Asked) -> Moment {
+    /// set out. Delayed writes count as made.
+    pub(crate) fn learn_attr(&mut self, node: Node, attr: &mut Attr, asked: Asked) -> Moment {
+        if let Some(file) = self.known_file(node) {
+            // Nobody believes for longer than now what is made up.
+            if lock(&file.delayed).correct(attr, asked.ticket) {
+                return asked.when.now;
+            }
+        }
         let (belief, When { now, wall }) = (self.belief(node), asked.when);
         let until = after(now, belief.period(attr, wall));
         let record = self.make(node);

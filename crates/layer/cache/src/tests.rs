@@ -218,8 +218,11 @@ fn a_directory_with_a_million_names_is_listed_without_being_kept() {
 
 #[test]
 fn names_that_are_made_up_do_not_fill_the_memory() {
-    let bench =
-        Bench::new(&Sim::new(3), &[10], Options { policy: Policy { belief: Belief::Always }, ..small() });
+    let bench = Bench::new(
+        &Sim::new(3),
+        &[10],
+        Options { policy: Policy { belief: Belief::Always, writes: Writes::Through }, ..small() },
+    );
     for number in 0..50_000 {
         let name = Name::new(format!("made-up-{number}")).expect("a name");
         bench.ask(Lookup { dir: Node::ROOT, name }).expect_err("no such name");

@@ -95,6 +95,15 @@ impl Table {
         Ended { crossed, begun, alone, last }
     }
 
+    /// A delayed write to `node` was answered, or has been made; answers the number of that change.
+    pub(crate) fn was_written(&mut self, node: Node) -> Ticket {
+        self.last += 1;
+        let last = self.last;
+        let record = self.make(node);
+        (record.changed, record.attr_until) = (last, 0);
+        last
+    }
+
     /// Somebody else changed `node`.
     pub(crate) fn changed_elsewhere(&mut self, node: Node) {
         self.last += 1;

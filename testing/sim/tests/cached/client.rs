@@ -4,14 +4,14 @@
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry};
 use outrigger_core::{
-    Answer, Clock, Credentials, Cx, Handle, Inline, Layer, LockOwner, Name, Node, Op, OpCode, Payload, Place,
-    Request, Result, Runtime, Service, Stack, ask,
+    Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op, OpCode, Payload,
+    Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
 };
 use outrigger_driver_mem::{Mem, Options as MemOptions};
 use outrigger_layer_cache::{Cache, Control, Options};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,12 @@ pub struct Line {
     stalled: Arc<Mutex<Option<(OpCode, u64)>>>,
     /// Whether listings come in small pieces.
     trickles: Arc<AtomicBool>,
+    /// What numbers for handles are counted with.
+    opened: Arc<AtomicU64>,
+    /// One of so many writes fails at the other end, if any.
+    fails: Arc<AtomicU64>,
+    /// What arrived at the other end, in this order.
+    arrived: Arc<Mutex<Vec<OpCode>>>,
 }
 
 impl Layer for Line {
@@ -55,14 +61,42 @@ impl Layer for Line {
                 op.size = op.size.min(PIECE);
             }
             self.sim.sleep_until(self.sim.monotonic() + way()).await;
-            let reply = next.call(cx, request).await;
+            self.arrived.lock().expect("the list").push(request.op());
+            request.traverse(&mut Unnumbered);
+            let odds = self.fails.load(Ordering::Relaxed);
+            let mut reply = match request {
+                Request::Write(_) if odds > 0 && self.sim.below(odds) == 0 => {
+                    Reply::Error(Errno::ENOSPC.into())
+                }
+                request => next.call(cx, request).await,
+            };
+            self.number(&mut reply);
             self.sim.sleep_until(self.sim.monotonic() + way()).await;
             reply
         })
     }
 }
 
+/// Handles as they were before they were given numbers.
+struct Unnumbered;
+
+impl Visit for Unnumbered {
+    fn handle(&mut self, handle: &mut Handle) {
+        handle.0 &= (1 << 40) - 1;
+    }
+}
+
 impl Line {
+    /// Gives each open file a handle of its own, as servers do.
+    fn number(&self, reply: &mut Reply) {
+        let handle = match reply {
+            Reply::Opened(opened) => &mut opened.handle,
+            Reply::Created(created) => &mut created.opened.handle,
+            _ => return,
+        };
+        handle.0 |= self.opened.fetch_add(1 << 40, Ordering::Relaxed);
+    }
+
     fn lets_through(&self, op: OpCode) -> bool {
         match &mut *self.stalled.lock().expect("what is stalled") {
             Some((stalled, 0)) => *stalled != op,
@@ -86,6 +120,8 @@ pub struct Client {
     pub sim: Arc<Sim>,
     pub top: Arc<dyn Service>,
     pub control: Control,
+    /// The other end of the line.
+    pub tree: Arc<dyn Service>,
     line: Line,
 }
 
@@ -97,13 +133,17 @@ impl Client {
             wanders: Arc::default(),
             stalled: Arc::default(),
             trickles: Arc::default(),
+            opened: Arc::default(),
+            fails: Arc::default(),
+            arrived: Arc::default(),
         };
         let mut chosen = Options::default();
         options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
         let cache = Cache::new(&chosen, sim.clone());
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
-        Client { sim: sim.clone(), top: stack.expect("any order is good").service(), control, line }
+        let top = stack.expect("any order is good").service();
+        Client { sim: sim.clone(), top, control, tree: tree.clone(), line }
     }
 
     pub fn ask<O: Op + Send + 'static>(&self, op: O) -> Result<O::Out>
@@ -122,6 +162,16 @@ impl Client {
     /// From now on listings come in small pieces.
     pub fn trickle(&self) {
         self.line.trickles.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on one of so many writes fails, all with 1, none with 0.
+    pub fn fail_writes(&self, odds: u64) {
+        self.line.fails.store(odds, Ordering::Relaxed);
+    }
+
+    /// What arrived at the other end since this was asked last, in this order.
+    pub fn arrived(&self) -> Vec<OpCode> {
+        std::mem::take(&mut *self.line.arrived.lock().expect("the list"))
     }
 
     /// From now on requests of this kind do not arrive, after so many more of them.

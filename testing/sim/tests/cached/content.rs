@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that differ from those at any other place nearby.
-fn pattern(len: usize, seed: u8) -> Bytes {
+pub fn pattern(len: usize, seed: u8) -> Bytes {
     (0..len).map(|at| (at as u8) ^ ((at >> 8) as u8).wrapping_mul(31) ^ ((at >> 16) as u8) ^ seed).collect()
 }
 
-fn open(client: &Client, node: Node, flags: OpenFlags) -> (Handle, OpenHow) {
+pub fn open(client: &Client, node: Node, flags: OpenFlags) -> (Handle, OpenHow) {
     let opened = client.ask(Open { node, flags }).expect("an open file");
     (opened.handle, opened.how)
 }
 
-fn read(client: &Client, node: Node, handle: Handle, offset: u64, len: u32) -> Bytes {
+pub fn read(client: &Client, node: Node, handle: Handle, offset: u64, len: u32) -> Bytes {
     let data = client.ask(Read { node, handle, offset, len }).expect("content");
     data.into_bytes().expect("bytes")
 }
@@ -42,7 +42,7 @@ fn read_all(client: &Client, node: Node, step: u32) -> (Bytes, bool) {
     (all.into(), how.contains(OpenHow::KEEP_CACHE))
 }
 
-fn write(client: &Client, node: Node, handle: Handle, offset: u64, data: Bytes) {
+pub fn write(client: &Client, node: Node, handle: Handle, offset: u64, data: Bytes) {
     for (number, piece) in data.chunks(1 << 20).enumerate() {
         let (offset, data) =
             (offset + ((number as u64) << 20), Payload::Bytes(Bytes::copy_from_slice(piece)));
@@ -52,7 +52,7 @@ fn write(client: &Client, node: Node, handle: Handle, offset: u64, data: Bytes) 
 }
 
 /// Writes a whole file anew.
-fn rewrite(client: &Client, node: Node, data: &Bytes) {
+pub fn rewrite(client: &Client, node: Node, data: &Bytes) {
     let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC;
     let (handle, _) = open(client, node, flags);
     write(client, node, handle, 0, data.clone());
@@ -60,7 +60,7 @@ fn rewrite(client: &Client, node: Node, data: &Bytes) {
 }
 
 /// A client, and a file of `len` bytes that was made long ago.
-fn with_file(sim: &Arc<Sim>, len: usize, options: &[(&str, &str)]) -> (Client, Node, Bytes) {
+pub fn with_file(sim: &Arc<Sim>, len: usize, options: &[(&str, &str)]) -> (Client, Node, Bytes) {
     let tree = shared_tree(sim);
     let (maker, data) = (Client::new(sim, &tree, &[]), pattern(len, 0));
     let node = maker.make(Node::ROOT, "file", b"").node;
@@ -288,7 +288,9 @@ async fn use_own_part(sim: Arc<Sim>, top: Arc<dyn Service>, node: Node, part: u6
 #[test]
 fn a_read_sees_every_write_that_was_answered_before() {
     explore(0..100, |sim| {
-        let (client, node, _) = with_file(sim, 50_000, &[]);
+        let mode = ["through", "close", "behind"][sim.below(3) as usize];
+        let options = [("write", mode), ("write_memory", "30k"), ("cache_memory", "40k")];
+        let (client, node, _) = with_file(sim, 50_000, &options);
         let rewritten = SetAttrs { size: Some(0), ..SetAttrs::default() };
         client.ask(SetAttr { node, handle: None, attrs: rewritten }).expect("emptied");
         let extended = SetAttrs { size: Some(50_000), ..SetAttrs::default() };

@@ -2,6 +2,7 @@
 //! The layer `cache` over a tree in memory that is 5 ms away: how many requests come by, and what two clients see of each
 //! other.
 
+mod behind;
 mod client;
 mod content;
 mod names;

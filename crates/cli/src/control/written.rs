@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting until a mount has written what programs wrote to it.
+
+use super::{Answer, Ask, Peer, Unwritten};
+use indicatif::HumanBytes;
+use std::io::{self, IsTerminal, Write};
+
+/// How long the mount waits before it says how far it is, in milliseconds.
+const STEP: u64 = 500;
+
+/// Waits until all is written that programs have written so far, and shows on a terminal how much is left.
+///
+/// # Errors
+/// A sentence about what was lost, or what may be because the mount does not answer.
+pub fn wait_written(peer: &Peer) -> Result<(), String> {
+    let shows = io::stderr().is_terminal();
+    let mut shown = false;
+    let left = loop {
+        match peer.ask(&Ask::Written { patience: STEP }) {
+            Ok(Answer::Unwritten(left)) if left.files == 0 => break left,
+            Ok(Answer::Unwritten(left)) if shows => {
+                // A terminal that has gone away need not be told.
+                let _ = write!(io::stderr(), "\r\x1b[K{}", left_to_write(&left));
+                shown = true;
+            }
+            Ok(Answer::Unwritten(_)) => {}
+            Ok(other) => return Err(format!("an unexpected answer: {other:?}")),
+            Err(error) => return Err(outrigger_core::Error::from(error).to_string()),
+        }
+    };
+    if shown {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    what_was_lost(&left.lost)
+}
+
+fn left_to_write(left: &Unwritten) -> String {
+    let files = if left.files == 1 { "file" } else { "files" };
+    format!("{} of {} {files} left to write", HumanBytes(left.bytes), left.files)
+}
+
+/// Fails when anything was lost.
+///
+/// # Errors
+/// A sentence that names each file and why it is not complete.
+pub fn what_was_lost(lost: &[(String, String)]) -> Result<(), String> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let each: Vec<String> = lost.iter().map(|(path, why)| format!("{path} ({why})")).collect();
+    Err(format!("not everything could be written; these files are not complete: {}", each.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_and_what_was_lost_are_named() {
+        let left = Unwritten { bytes: 3 << 20, files: 2, lost: Vec::new() };
+        assert_eq!(left_to_write(&left), "3.00 MiB of 2 files left to write");
+        assert_eq!(what_was_lost(&[]), Ok(()));
+        let lost = [("/a b".to_owned(), "ENOSPC".to_owned())];
+        assert!(what_was_lost(&lost).is_err_and(|text| text.ends_with("not complete: /a b (ENOSPC)")));
+    }
+}

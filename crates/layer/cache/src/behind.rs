@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing behind: writes are answered at once and made in the background, and whatever must come after them waits for them.
+
+use crate::delayed::{Manner, Number, Piece};
+use crate::file::File;
+use crate::gate::Gate;
+use crate::inner::Inner;
+use crate::open::{OpenFile, is_own};
+use crate::options::Writes;
+use crate::pool;
+use crate::record::lock;
+use bytes::Bytes;
+use outrigger_core::ops::{FSync, Flush, OpenFlags, Release, Write};
+use outrigger_core::paths::subjects;
+use outrigger_core::reply::Count;
+use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// Of so many files it is noted that writes failed and nobody was told.
+const LOST: usize = 1000;
+
+/// All writes that were answered and have not been made yet.
+pub(crate) struct Behind {
+    /// Files with such writes.
+    files: Mutex<HashMap<Node, Arc<File>>>,
+    /// Files of which such writes failed and nobody was told.
+    lost: Mutex<HashMap<Node, Error>>,
+    bytes: Mutex<usize>,
+    bytes_max: usize,
+    /// Opens when there is more room, and when a file has no such writes any more.
+    pub(crate) gate: Gate,
+}
+
+impl Behind {
+    /// No writes, and never more than so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Behind { files, lost, bytes, bytes_max, gate: Gate::default() }
+    }
+
+    /// Memory they take, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        *lock(&self.bytes)
+    }
+
+    /// The files they belong to.
+    pub(crate) fn files(&self) -> Vec<(Node, Arc<File>)> {
+        lock(&self.files).iter().map(|(&node, file)| (node, Arc::clone(file))).collect()
+    }
+
+    /// The files of which some failed, and why, as far as nobody was told.
+    pub(crate) fn lost(&self) -> Vec<(Node, Error)> {
+        lock(&self.lost).iter().map(|(&node, error)| (node, error.clone())).collect()
+    }
+
+    fn lose(&self, node: Node, error: &Error) {
+        let mut lost = lock(&self.lost);
+        if lost.len() < LOST {
+            lost.insert(node, error.clone());
+        }
+    }
+
+    /// Takes room for a write, if there is any; one of any size has it when it is the only one.
+    fn take(&self, weight: usize) -> bool {
+        let mut bytes = lock(&self.bytes);
+        let fits = *bytes == 0 || *bytes + weight <= self.bytes_max;
+        if fits {
+            *bytes += weight;
+        }
+        fits
+    }
+
+    fn give_back(&self, weight: usize) {
+        *lock(&self.bytes) -= weight;
+        self.gate.open();
+    }
+
+    /// The file of a node with such writes.
+    fn file(&self, node: Node) -> Option<Arc<File>> {
+        lock(&self.files).get(&node).cloned()
+    }
+}
+
+/// A write under way: however it ends, it is known to have ended.
+struct UnderWay {
+    inner: Arc<Inner>,
+    node: Node,
+    file: Arc<File>,
+    number: Number,
+    weight: usize,
+    outcome: Result<()>,
+}
+
+impl UnderWay {
+    fn ends(mut self, outcome: Result<()>) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let failed = self.outcome.clone().err();
+        let mut table = lock(&self.inner.table);
+        let last = table.was_written(self.node);
+        if let Some(error) = &failed {
+            self.inner.behind.lose(self.node, error);
+            // What was believed to be written is not there.
+            table.replace_content(self.node);
+        }
+        let mut files = lock(&self.inner.behind.files);
+        let mut delayed = lock(&self.file.delayed);
+        delayed.landed(self.number, failed, last);
+        if delayed.is_empty() {
+            files.remove(&self.node);
+        }
+        drop((delayed, files, table));
+        self.inner.behind.give_back(self.weight);
+        self.inner.send_next(self.node, &self.file);
+        self.file.gate.open();
+    }
+}
+
+impl Inner {
+    pub(crate) fn write<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Write) -> Answer<'a> {
+        let Some((open, data)) = self.may_delay(&op) else { return self.change(cx, op.into()) };
+        let weight = Piece::weight_of(data.len());
+        if self.behind.take(weight) {
+            return Answer::Ready(self.delay(cx, &op, &open, data));
+        }
+        Answer::later(async move {
+            self.behind.gate.wait(|| self.behind.take(weight).then_some(())).await;
+            self.delay(cx, &op, &open, data)
+        })
+    }
+
+    /// The file and the bytes of a write that need not be made before it is answered.
+    fn may_delay(&self, op: &Write) -> Option<(Arc<OpenFile>, Bytes)> {
+        let open = self.handles.file(op.node, op.handle)?;
+        let flags = open.flags?;
+        let appends = flags.contains(OpenFlags::APPEND) && !op.cached;
+        let at_once = appends || flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
+        let too_far = op.offset.checked_add(op.data.len() as u64).is_none_or(|end| end > i64::MAX as u64);
+        if at_once || too_far || is_own(op.handle) || !flags.writes() || op.data.is_empty() {
+            return None;
+        }
+        if lock(&self.table).policy(op.node).writes == Writes::Through {
+            return None;
+        }
+        match &op.data {
+            Payload::File(_) => None,
+            data => Some((open, pool::own(data.clone().into_bytes().ok()?))),
+        }
+    }
+
+    /// Notes a write, for which room was taken, and answers it.
+    fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Reply {
+        let manner = Manner {
+            handle: op.handle,
+            cred: cx.cred,
+            pid: cx.origin.pid,
+            cached: op.cached,
+            kill_setid: op.kill_setid,
+        };
+        let count = data.len() as u64;
+        let file = &open.file;
+        let most = u64::from(self.below().abilities.max_io);
+        let mut files = lock(&self.behind.files);
+        files.entry(op.node).or_insert_with(|| Arc::clone(file));
+        // Before anybody can read it: whoever finds it missing among what is known waits for it.
+        lock(&file.delayed).add(Piece::new(manner, op.offset, data.clone()), self.runtime.wall(), most);
+        drop(files);
+        let changes = {
+            let mut content = lock(&file.content);
+            content.is_ours();
+            content.changes
+        };
+        lock(&self.table).was_written(op.node);
+        self.overlay(file, op.offset, data, changes);
+        self.send_next(op.node, file);
+        Reply::Count(Count(count))
+    }
+
+    /// Makes what can be made now of the writes to a file.
+    fn send_next(self: &Arc<Self>, node: Node, file: &Arc<File>) {
+        let most = u64::from(self.below().abilities.max_io);
+        loop {
+            let Some((number, piece)) = lock(&file.delayed).next(most) else { return };
+            let (inner, file, weight) = (Arc::clone(self), Arc::clone(file), piece.weight);
+            let outcome = Err(Errno::EIO.because("a delayed write was given up"));
+            let under_way = UnderWay { inner, node, file, number, weight, outcome };
+            self.runtime.spawn(Box::pin(async move {
+                let outcome = under_way.inner.write_out(node, &piece).await;
+                under_way.ends(outcome);
+            }));
+        }
+    }
+
+    async fn write_out(&self, node: Node, piece: &Piece) -> Result<()> {
+        let Manner { handle, cred, pid, cached, kill_setid } = piece.manner;
+        let mut done = 0;
+        while done < piece.len {
+            let mut cx = self.own_cx(cred);
+            cx.origin.pid = pid;
+            let (offset, data) = (piece.offset + done, Payload::Chunks(piece.rest(done)));
+            let write = Write { node, handle, offset, data, cached, kill_setid };
+            match ask(&*self.below().service, &cx, write).await?.0 {
+                0 => return Err(Errno::EIO.because("nothing of a delayed write was written")),
+                count => done += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all writes to a file have been made that were answered so far.
+    pub(crate) async fn written(self: &Arc<Self>, node: Node, file: &Arc<File>) {
+        let Some(number) = lock(&file.delayed).hurry() else { return };
+        self.send_next(node, file);
+        file.gate.wait(|| lock(&file.delayed).made(number).then_some(())).await;
+    }
+
+    /// Waits until all writes have been made that were answered so far.
+    pub(crate) async fn all_written(self: &Arc<Self>) {
+        for (node, file) in self.behind.files() {
+            self.written(node, &file).await;
+        }
+    }
+
+    /// The files of a request with writes that must be made before it.
+    pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
+        if self.behind.bytes() == 0 {
+            return Vec::new();
+        }
+        if let Request::SyncFs(_) = request {
+            return self.behind.files();
+        }
+        let named = match request {
+            // What does not depend on content, or is corrected.
+            Request::Forget(_) | Request::Lookup(_) | Request::Walk(_) | Request::GetAttr(_) => {
+                return Vec::new();
+            }
+            Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => return Vec::new(),
+            Request::Rename(op) => self.leads_to(op.dir, &op.name),
+            Request::Create(op) => self.leads_to(op.dir, &op.name),
+            _ => None,
+        };
+        let subjects = subjects(request).into_iter().map(|subject| subject.node);
+        let nodes = subjects.chain(named);
+        nodes.filter_map(|node| Some((node, self.behind.file(node)?))).collect()
+    }
+
+    /// Waits for the writes that must be made before a request.
+    ///
+    /// # Errors
+    /// Of a file that is to be renamed: what went wrong with them, if nobody was told. It might replace one that is well.
+    pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
+        for (node, file) in self.written_first(request) {
+            self.written(node, &file).await;
+        }
+        if let Request::Rename(op) = request {
+            let node = self.leads_to(op.dir, &op.name);
+            let file = node.and_then(|node| lock(&self.table).known_file(node));
+            if let (Some(node), Some(error)) = (node, file.and_then(|file| lock(&file.delayed).untold())) {
+                lock(&self.behind.lost).remove(&node);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The file under a name, as far as that is known.
+    fn leads_to(&self, dir: Node, name: &Name) -> Option<Node> {
+        let names = lock(&self.table).names_of(dir)?;
+        let what = lock(&names).last_known(name);
+        what.node()
+    }
+
+    /// A descriptor was closed.
+    pub(crate) fn flush<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Flush) -> Answer<'a> {
+        let Some(open) = self.handles.file(op.node, op.handle).filter(|open| open.delays()) else {
+            return self.flush_below(cx, op);
+        };
+        Answer::later(async move {
+            if lock(&self.table).policy(op.node).writes == Writes::Close {
+                self.written(op.node, &open.file).await;
+            } else if lock(&open.file.delayed).hurry().is_some() {
+                self.send_next(op.node, &open.file);
+            }
+            let reply = self.flush_below(cx, op).await;
+            self.with_trouble(&open, reply)
+        })
+    }
+
+    pub(crate) fn fsync<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: FSync) -> Answer<'a> {
+        let Some(open) = self.handles.file(op.node, op.handle).filter(|open| open.delays()) else {
+            return self.pass(cx, op.into());
+        };
+        Answer::later(async move {
+            self.written(op.node, &open.file).await;
+            let reply = self.pass(cx, op.into()).await;
+            self.with_trouble(&open, reply)
+        })
+    }
+
+    /// A reply, or what went wrong with writes that were answered before.
+    fn with_trouble(&self, open: &OpenFile, reply: Reply) -> Reply {
+        let trouble = lock(&open.file.delayed).tell(&mut lock(&open.told));
+        let Some(error) = trouble else { return reply };
+        lock(&self.behind.lost).remove(&open.node);
+        Reply::Error(error)
+    }
+
+    /// Closes a file, after what was written through it has been.
+    pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+        let Some(file) = self.behind.file(op.node) else { return self.close(cx, op) };
+        Answer::later(async move {
+            self.written(op.node, &file).await;
+            self.close(cx, op).await
+        })
+    }
+
+    fn flush_below<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Flush) -> Answer<'a> {
+        match self.below_handle(op.node, op.handle) {
+            Some(real) if self.has(OpCode::Flush) => {
+                op.handle = real;
+                self.below().service.call(cx, op.into())
+            }
+            _ => Answer::Ready(Reply::Done(())),
+        }
+    }
+}

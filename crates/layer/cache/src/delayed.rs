@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes to one file that were answered and have not been made yet.
+//!
+//! They set out in the order in which they came, several at once; one that overlaps another waits until that has been made.
+//! While some are under way, small ones that follow each other become one.
+
+use crate::record::Ticket;
+use bytes::Bytes;
+use outrigger_core::{Attr, Credentials, Error, Handle, Time};
+use std::collections::VecDeque;
+
+/// So many are under way at once.
+const UNDER_WAY: usize = 16;
+
+/// What a write costs beside its bytes.
+const COST: usize = 256;
+
+/// The number of a write, in the order in which they came.
+pub(crate) type Number = u64;
+
+/// How a write is to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub(crate) handle: Handle,
+    pub(crate) cred: Credentials,
+    pub(crate) pid: u32,
+    pub(crate) cached: bool,
+    pub(crate) kill_setid: bool,
+}
+
+/// Bytes to be written at one place.
+#[derive(Debug, Clone)]
+pub(crate) struct Piece {
+    pub(crate) manner: Manner,
+    pub(crate) offset: u64,
+    pub(crate) data: Vec<Bytes>,
+    pub(crate) len: u64,
+    /// Memory in bytes.
+    pub(crate) weight: usize,
+}
+
+impl Piece {
+    pub(crate) fn new(manner: Manner, offset: u64, data: Bytes) -> Self {
+        let (len, weight) = (data.len() as u64, Piece::weight_of(data.len()));
+        Piece { manner, offset, data: vec![data], len, weight }
+    }
+
+    /// Memory that a write of `len` bytes takes.
+    pub(crate) fn weight_of(len: usize) -> usize {
+        len + COST
+    }
+
+    /// What is left when the first `done` bytes have been written.
+    pub(crate) fn rest(&self, done: u64) -> Vec<Bytes> {
+        let mut skip = done as usize;
+        let mut rest = Vec::with_capacity(self.data.len());
+        for bytes in &self.data {
+            let from = skip.min(bytes.len());
+            skip -= from;
+            if from < bytes.len() {
+                rest.push(bytes.slice(from..));
+            }
+        }
+        rest
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+
+    fn goes_on_with(&self, next: &Piece, most: u64) -> bool {
+        self.manner == next.manner && self.end() == next.offset && self.len + next.len <= most
+    }
+}
+
+/// The writes to one file.
+#[derive(Debug, Default)]
+pub(crate) struct Delayed {
+    waiting: VecDeque<(Number, Piece)>,
+    /// Number, place and end of those under way.
+    under_way: Vec<(Number, u64, u64)>,
+    last: Number,
+    /// Up to this one nothing waits for more to follow.
+    hurried: Number,
+    /// How far the file reaches by those that came since there were none.
+    reach: u64,
+    /// When the last one came.
+    came: Time,
+    /// The last change when there came to be none.
+    done: Ticket,
+    trouble: Trouble,
+}
+
+/// What went wrong, to be told to everybody who has the file open, once each; or else to who opens it next.
+#[derive(Debug, Default)]
+struct Trouble {
+    count: u64,
+    last: Option<Error>,
+    told: bool,
+}
+
+impl Delayed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_empty()
+    }
+
+    /// A write came at a time of day; those that follow each other become one of at most `most` bytes.
+    pub(crate) fn add(&mut self, piece: Piece, came: Time, most: u64) {
+        if self.is_empty() {
+            self.reach = 0;
+        }
+        self.came = came;
+        self.reach = self.reach.max(piece.end());
+        if let Some((_, back)) = self.waiting.back_mut()
+            && back.goes_on_with(&piece, most)
+        {
+            back.len += piece.len;
+            back.weight += piece.weight;
+            back.data.extend(piece.data);
+            return;
+        }
+        self.last += 1;
+        self.waiting.push_back((self.last, piece));
+    }
+
+    /// The next one that can set out now. The last one waits for others to follow while any is under way, up to `most` bytes.
+    pub(crate) fn next(&mut self, most: u64) -> Option<(Number, Piece)> {
+        let (number, front) = self.waiting.front()?;
+        let waits = self.waiting.len() == 1 && front.len < most && *number > self.hurried;
+        let overlaps = |&(_, start, end): &(Number, u64, u64)| start < front.end() && front.offset < end;
+        if self.under_way.len() >= UNDER_WAY
+            || (waits && !self.under_way.is_empty())
+            || self.under_way.iter().any(overlaps)
+        {
+            return None;
+        }
+        let (number, piece) = self.waiting.pop_front()?;
+        self.under_way.push((number, piece.offset, piece.end()));
+        Some((number, piece))
+    }
+
+    /// One has been made, or has failed, when `last` was the last change.
+    pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Ticket) {
+        self.under_way.retain(|&(other, ..)| other != number);
+        if let Some(error) = failed {
+            self.trouble.count += 1;
+            (self.trouble.last, self.trouble.told) = (Some(error), false);
+        }
+        if self.is_empty() {
+            self.done = last;
+        }
+    }
+
+    /// Somebody waits for all that came so far; answers the number of the last one, if any has not been made.
+    pub(crate) fn hurry(&mut self) -> Option<Number> {
+        self.hurried = self.last;
+        (!self.is_empty()).then_some(self.last)
+    }
+
+    /// Whether all up to `number` have been made.
+    pub(crate) fn made(&self, number: Number) -> bool {
+        let waiting = self.waiting.front().is_some_and(|&(first, _)| first <= number);
+        !waiting && self.under_way.iter().all(|&(other, ..)| other > number)
+    }
+
+    /// Attributes that were asked for when `asked` was the last change may tell of the time before these writes; answers
+    /// whether that is so, and they were corrected.
+    pub(crate) fn correct(&self, attr: &mut Attr, asked: Ticket) -> bool {
+        let early = !self.is_empty() || asked < self.done;
+        if early {
+            attr.size = attr.size.max(self.reach);
+            (attr.mtime, attr.ctime) = (attr.mtime.max(self.came), attr.ctime.max(self.came));
+        }
+        early
+    }
+
+    /// What somebody who opens the file now has been told of.
+    pub(crate) fn told(&self) -> u64 {
+        self.trouble.count - u64::from(self.trouble.last.is_some() && !self.trouble.told)
+    }
+
+    /// What went wrong since somebody was told last, who now is.
+    pub(crate) fn tell(&mut self, told: &mut u64) -> Option<Error> {
+        if std::mem::replace(told, self.trouble.count) == self.trouble.count {
+            return None;
+        }
+        self.trouble.told = true;
+        self.trouble.last.clone()
+    }
+
+    /// What went wrong and nobody was told of.
+    pub(crate) fn untold(&mut self) -> Option<Error> {
+        let mut told = self.told();
+        self.tell(&mut told)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Errno;
+
+    const MOST: u64 = 100;
+
+    fn manner(handle: u64) -> Manner {
+        let (handle, cred) = (Handle(handle), Credentials::ROOT);
+        Manner { handle, cred, pid: 1, cached: false, kill_setid: false }
+    }
+
+    fn add(delayed: &mut Delayed, offset: u64, len: usize) {
+        delayed.add(Piece::new(manner(1), offset, vec![1; len].into()), Time::new(9, 0), MOST);
+    }
+
+    fn sent(delayed: &mut Delayed) -> Vec<(u64, u64)> {
+        std::iter::from_fn(|| delayed.next(MOST)).map(|(_, piece)| (piece.offset, piece.len)).collect()
+    }
+
+    #[test]
+    fn small_ones_that_follow_each_other_become_one_while_another_is_under_way() {
+        let mut delayed = Delayed::default();
+        add(&mut delayed, 0, 10);
+        assert_eq!(sent(&mut delayed), [(0, 10)]);
+        for at in 1..=12 {
+            add(&mut delayed, at * 10, 10);
+        }
+        assert_eq!(sent(&mut delayed), [(10, 100)], "as large as may be; the rest waits");
+        delayed.landed(1, None, 1);
+        assert_eq!(sent(&mut delayed), []);
+        delayed.landed(2, None, 2);
+        assert_eq!(sent(&mut delayed), [(110, 20)]);
+        delayed.landed(3, None, 3);
+        assert!(delayed.is_empty());
+        assert_eq!(delayed.next(MOST).map(|_| ()), None);
+    }
+
+    #[test]
+    fn who_waits_for_them_need_not_wait_for_others_to_follow() {
+        let mut delayed = Delayed::default();
+        add(&mut delayed, 0, 10);
+        sent(&mut delayed);
+        add(&mut delayed, 50, 10);
+        assert_eq!(sent(&mut delayed), []);
+        let number = delayed.hurry().expect("some wait");
+        assert_eq!(sent(&mut delayed), [(50, 10)]);
+        assert!(!delayed.made(number));
+        add(&mut delayed, 90, 10);
+        delayed.landed(2, None, 1);
+        assert!(!delayed.made(number));
+        delayed.landed(1, None, 1);
+        assert!(delayed.made(number) && !delayed.is_empty());
+    }
+
+    #[test]
+    fn what_overlaps_sets_out_when_the_other_has_been_made() {
+        let mut delayed = Delayed::default();
+        for (offset, len) in [(0, 60), (200, 60), (30, 60), (400, 60)] {
+            add(&mut delayed, offset, len);
+        }
+        delayed.hurry();
+        assert_eq!(sent(&mut delayed), [(0, 60), (200, 60)]);
+        delayed.landed(2, None, 1);
+        assert_eq!(sent(&mut delayed), []);
+        delayed.landed(1, None, 1);
+        assert_eq!(sent(&mut delayed), [(30, 60), (400, 60)]);
+    }
+
+    #[test]
+    fn others_ways_of_writing_are_kept_apart() {
+        let mut delayed = Delayed::default();
+        add(&mut delayed, 0, 10);
+        delayed.add(Piece::new(manner(2), 10, vec![1; 10].into()), Time::new(9, 0), MOST);
+        delayed.hurry();
+        assert_eq!(sent(&mut delayed), [(0, 10), (10, 10)]);
+    }
+
+    #[test]
+    fn a_failure_is_told_to_each_once_and_kept_for_who_comes_later() {
+        let mut delayed = Delayed::default();
+        let (mut one, mut two) = (delayed.told(), delayed.told());
+        add(&mut delayed, 0, 10);
+        sent(&mut delayed);
+        delayed.landed(1, Some(Errno::ENOSPC.into()), 1);
+        let mut later = delayed.told();
+        for told in [&mut one, &mut two, &mut later] {
+            assert_eq!(delayed.tell(told).map(|error| error.errno), Some(Errno::ENOSPC));
+            assert!(delayed.tell(told).is_none());
+        }
+        let mut last = delayed.told();
+        assert!(delayed.tell(&mut last).is_none() && delayed.untold().is_none(), "everybody knows");
+    }
+
+    #[test]
+    fn attributes_from_before_a_write_are_corrected() {
+        let mut delayed = Delayed::default();
+        let size = |delayed: &Delayed, size, asked| {
+            let mut attr = Attr { size, mtime: Time::new(5, 0), ..Attr::default() };
+            let seconds = if delayed.correct(&mut attr, asked) { 9 } else { 5 };
+            assert_eq!(attr.mtime.secs, seconds);
+            attr.size
+        };
+        add(&mut delayed, 10, 10);
+        sent(&mut delayed);
+        assert_eq!((size(&delayed, 5, 0), size(&delayed, 50, 0)), (20, 50));
+        delayed.landed(1, None, 7);
+        assert_eq!((size(&delayed, 5, 6), size(&delayed, 5, 7)), (20, 5));
+    }
+
+    #[test]
+    fn a_write_that_was_made_in_part_goes_on_behind_it() {
+        let mut piece = Piece::new(manner(1), 0, Bytes::from_static(b"abc"));
+        piece.data.push(Bytes::from_static(b"def"));
+        piece.len = 6;
+        for (done, rest) in [(0, "abcdef"), (2, "cdef"), (3, "def"), (5, "f"), (6, "")] {
+            assert_eq!(piece.rest(done).concat(), rest.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes that are answered before they have been made.
+
+use crate::client::{Client, name, pass_time, shared_tree};
+use crate::content::{open, pattern, read, with_file, write};
+use bytes::Bytes;
+use outrigger_core::ops::*;
+use outrigger_core::{
+    Credentials, Cx, Errno, Handle, LockOwner, Node, OpCode, Payload, Result, Runtime, Service, SetAttrs, ask,
+};
+use outrigger_sim::{Sim, explore};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CLOSE: &[(&str, &str)] = &[("write", "close")];
+const BEHIND: &[(&str, &str)] = &[("write", "behind")];
+
+fn flush(client: &Client, node: Node, handle: Handle) -> Result<(), Errno> {
+    client.ask(Flush { node, handle, owner: LockOwner(1) }).map_err(|error| error.errno)
+}
+
+fn fsync(client: &Client, node: Node, handle: Handle) -> Result<(), Errno> {
+    client.ask(FSync { node, handle, data_only: false }).map_err(|error| error.errno)
+}
+
+/// What is at the other end.
+async fn at_other_end(tree: &Arc<dyn Service>, node: Node, offset: u64, len: u32) -> Bytes {
+    let (cx, flags) = (Cx::new(99, Credentials::ROOT, "test"), OpenFlags::empty());
+    let handle = ask(&**tree, &cx, Open { node, flags }).await.expect("an open file").handle;
+    let data = ask(&**tree, &cx, Read { node, handle, offset, len }).await.expect("content");
+    let (owner, flock_release) = (LockOwner(99), false);
+    ask(&**tree, &cx, Release { node, handle, flags, owner, flock_release }).await.expect("closed");
+    data.into_bytes().expect("bytes")
+}
+
+/// The start of a file at the other end.
+fn truth(client: &Client, node: Node, len: u32) -> Bytes {
+    let tree = client.tree.clone();
+    client.sim.block_on(async move { at_other_end(&tree, node, 0, len).await })
+}
+
+#[test]
+fn writing_a_file_waits_for_no_more_than_its_close() {
+    let sim = Sim::new(1);
+    let (client, node, _) = with_file(&sim, 100, CLOSE);
+    let data = pattern(16 << 20, 3);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    let before = client.elapsed();
+    write(&client, node, handle, 0, data.clone());
+    assert!((client.elapsed() - before).as_millis() < 1, "no write waits");
+    flush(&client, node, handle).expect("flushed");
+    assert!((client.elapsed() - before).as_millis() <= 15, "the last of them, and the close");
+    assert_eq!(client.count(OpCode::Write), 16);
+    assert!(truth(&client, node, 16 << 20) == data);
+}
+
+#[test]
+fn small_writes_become_large_ones() {
+    let sim = Sim::new(2);
+    let (client, node, _) = with_file(&sim, 100, CLOSE);
+    let data = pattern(2 << 20, 3);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    for (number, piece) in data.chunks(4096).enumerate() {
+        write(&client, node, handle, number as u64 * 4096, Bytes::copy_from_slice(piece));
+    }
+    flush(&client, node, handle).expect("flushed");
+    assert!(client.count(OpCode::Write) <= 4, "{}", client.count(OpCode::Write));
+    assert!(truth(&client, node, 2 << 20) == data);
+}
+
+#[test]
+fn behind_a_close_waits_for_nothing_and_fsync_for_all() {
+    let sim = Sim::new(3);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.arrived();
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    flush(&client, node, handle).expect("flushed");
+    assert!(!client.arrived().contains(&OpCode::Write));
+    assert_eq!(client.ask(GetAttr { node, handle: None }).expect("attributes").attr.size, 1000);
+    client.go_on();
+    fsync(&client, node, handle).expect("on stable storage");
+    assert_eq!(client.arrived().last(), Some(&OpCode::FSync));
+    assert!(truth(&client, node, 1000) == pattern(1000, 1));
+}
+
+#[test]
+fn what_failed_is_told_once_to_who_closes_or_syncs() {
+    for mode in [CLOSE, BEHIND] {
+        let sim = Sim::new(4);
+        let (client, node, data) = with_file(&sim, 1000, mode);
+        let (one, _) = open(&client, node, OpenFlags::READ_WRITE);
+        let (two, _) = open(&client, node, OpenFlags::READ_WRITE);
+        client.fail_writes(1);
+        write(&client, node, one, 0, pattern(1000, 1));
+        for handle in [one, two] {
+            assert_eq!(fsync(&client, node, handle), Err(Errno::ENOSPC));
+            assert_eq!(fsync(&client, node, handle), Ok(()));
+        }
+        write(&client, node, one, 0, pattern(1000, 1));
+        let control = client.control.clone();
+        sim.block_on(async move { control.written().await });
+        assert_eq!(flush(&client, node, one), Err(Errno::ENOSPC));
+        assert_eq!(flush(&client, node, one), Ok(()));
+        assert!(read(&client, node, two, 0, 1000) == data, "nobody is shown what is not there");
+    }
+}
+
+#[test]
+fn a_file_is_complete_when_it_takes_the_name_of_another() {
+    explore(0..30, |sim| {
+        let (client, node, data) = with_file(sim, 5000, BEHIND);
+        client.wander();
+        let new = client.make(Node::ROOT, "new", b"").node;
+        let fails = sim.below(2) == 0;
+        client.fail_writes(u64::from(fails));
+        let (handle, _) = open(&client, new, OpenFlags::WRITE_ONLY);
+        write(&client, new, handle, 0, pattern(300_000, 9));
+        let (to_dir, to_name, flags) = (Node::ROOT, name("file"), RenameFlags::empty());
+        client.arrived();
+        let renamed = client.ask(Rename { dir: Node::ROOT, name: name("new"), to_dir, to_name, flags });
+        let arrived = client.arrived();
+        match fails {
+            true => {
+                assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
+                assert!(truth(&client, node, 5000) == data, "what was well stays");
+            }
+            false => {
+                renamed.expect("renamed");
+                assert!(truth(&client, new, 300_000) == pattern(300_000, 9));
+                let after = arrived.iter().skip_while(|&&op| op != OpCode::Rename);
+                assert!(after.filter(|&&op| op == OpCode::Write).count() == 0, "{arrived:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn attributes_are_set_after_what_was_written() {
+    explore(0..30, |sim| {
+        let (client, node, _) = with_file(sim, 0, BEHIND);
+        client.wander();
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        write(&client, node, handle, 0, pattern(200_000, 1));
+        let cut = SetAttrs { size: Some(1000), ..SetAttrs::default() };
+        let attrs = client.ask(SetAttr { node, handle: None, attrs: cut }).expect("cut");
+        assert_eq!(attrs.attr.size, 1000);
+        write(&client, node, handle, 2000, pattern(100, 1));
+        assert_eq!(client.ask(GetAttr { node, handle: None }).expect("attributes").attr.size, 2100);
+        client.close(node, handle, OpenFlags::WRITE_ONLY);
+        pass_time(sim, Duration::from_secs(1));
+        assert_eq!(truth(&client, node, 1 << 20).len(), 2100);
+    });
+}
+
+/// Writes to a part of a file that nobody else writes, and looks at the other end whenever that was told to be there.
+async fn use_own_part(sim: Arc<Sim>, client: Arc<Client>, node: Node, part: u64) {
+    const PART: u64 = 10_000;
+    let (top, cx) = (client.top.clone(), Cx::new(part, Credentials::ROOT, "test"));
+    let flags = OpenFlags::READ_WRITE;
+    let handle = ask(&*top, &cx, Open { node, flags }).await.expect("an open file").handle;
+    let mut own = vec![0; PART as usize];
+    let mut sure = false;
+    for round in 0..30_u8 {
+        let (mut at, mut len) = (sim.below(PART) as usize, sim.below(PART) as usize);
+        if !sure {
+            (at, len) = (0, PART as usize);
+        }
+        let data = pattern(len.min(own.len() - at), round);
+        own[at..at + data.len()].copy_from_slice(&data);
+        let (offset, data) = (part * PART + at as u64, Payload::Bytes(data));
+        let write = Write { node, handle, offset, data, cached: false, kill_setid: false };
+        sure = ask(&*top, &cx, write).await.is_ok() && (sure || len == PART as usize);
+        assert!(client.control.usage().behind <= 40_000, "memory is bounded");
+        if sim.below(3) > 0 {
+            continue;
+        }
+        if ask(&*top, &cx, FSync { node, handle, data_only: true }).await.is_err() {
+            sure = false;
+            continue;
+        }
+        let found = at_other_end(&client.tree, node, part * PART, PART as u32).await;
+        assert!(!sure || found[..] == own[..], "part {part}, round {round}");
+    }
+    let owner = LockOwner(part);
+    let _ = ask(&*top, &cx, Flush { node, handle, owner }).await;
+    ask(&*top, &cx, Release { node, handle, flags, owner, flock_release: false }).await.expect("released");
+}
+
+#[test]
+fn what_fsync_has_acknowledged_is_at_the_other_end_whatever_fails() {
+    explore(0..150, |sim| {
+        let mode = ["close", "behind"][sim.below(2) as usize];
+        let (client, node, _) = with_file(sim, 50_000, &[("write", mode), ("write_memory", "30k")]);
+        let client = Arc::new(client);
+        client.wander();
+        client.fail_writes(sim.below(3) * 10);
+        for part in 0..5 {
+            sim.spawn(Box::pin(use_own_part(sim.clone(), client.clone(), node, part)));
+        }
+        assert_eq!(sim.run(), 0, "everything ends");
+        assert_eq!(client.control.usage().behind, 0);
+    });
+}
+
+#[test]
+fn modes_hold_where_they_were_chosen() {
+    let sim = Sim::new(9);
+    let tree = shared_tree(&sim);
+    let client = Client::new(&sim, &tree, &[("write", "close"), ("write:/careful", "through")]);
+    let dir = client.mkdir(Node::ROOT, "careful");
+    for (dir, waits) in [(Node::ROOT, false), (dir, true)] {
+        let node = client.make(dir, "file", b"").node;
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        let before = client.elapsed();
+        write(&client, node, handle, 0, pattern(10, 1));
+        assert_eq!((client.elapsed() - before).as_millis() >= 5, waits);
+        client.close(node, handle, OpenFlags::WRITE_ONLY);
+    }
+}
