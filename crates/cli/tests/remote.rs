@@ -11,6 +11,8 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
 use support::{Place, can_mount, within};
 
 /// A piece of a large file, in bytes, and how many there are.
@@ -159,4 +161,73 @@ fn a_frozen_host_costs_the_deadline_and_is_called_again() {
     assert_eq!(frozen.unwrap_err().raw_os_error(), Some(Errno::TIMEDOUT.raw_os_error()));
     within("the host is called again", || fs::read_to_string(far.place.at("m/file")).is_ok());
     assert_eq!(fs::read_to_string(far.place.at("m/file")).unwrap(), "far\n");
+}
+
+/// What is under a directory, with sizes and times.
+fn listed(dir: &Path) -> String {
+    let mut list = Command::new("ls");
+    let output = list.args(["-lR", "--time-style=full-iso"]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_is_known_needs_no_host_until_it_is_flushed() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    for dir in 0..20 {
+        for file in 0..20 {
+            place.file(&format!("far/d{dir}/file{file}"), format!("{dir} {file}\n"));
+        }
+    }
+    far.mount(&["-o", "cache=always"]);
+    let first = listed(&place.at("m"));
+    assert_eq!(fs::read_to_string(place.at("m/d3/file4")).unwrap(), "3 4\n");
+    far.sshd.signal_sessions(Signal::STOP);
+    assert!(listed(&place.at("m")) == first);
+    assert_eq!(fs::read_to_string(place.at("m/d3/file4")).unwrap(), "3 4\n");
+    let missing = fs::read(place.at("m/d3/missing")).unwrap_err();
+    assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+    far.sshd.signal_sessions(Signal::CONT);
+    place.file("far/d3/file4", "changed behind our back\n");
+    place.file("far/d3/missing", "");
+    assert!(listed(&place.at("m")) == first);
+    place.run(&["flush", "m"]).ok();
+    assert!(listed(&place.at("m/d3")).contains("missing"));
+    assert_eq!(fs::read_to_string(place.at("m/d3/file4")).unwrap(), "changed behind our back\n");
+}
+
+#[test]
+fn nothing_that_was_written_is_lost_by_unmounting() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&["-o", "write=behind"]);
+    let mut file = File::create(place.at("m/file")).unwrap();
+    far.sshd.signal_sessions(Signal::STOP);
+    file.write_all(&large()).unwrap();
+    drop(file);
+    far.sshd.signal_sessions(Signal::CONT);
+    place.run(&["umount", "m"]).ok();
+    assert!(fs::read(place.at("far/file")).unwrap() == large());
+}
+
+#[test]
+fn files_are_complete_when_they_are_closed_and_after_a_flush_that_waits() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&["-o", "write:/behind=behind"]);
+    fs::create_dir(place.at("m/behind")).unwrap();
+    fs::write(place.at("m/file"), large()).unwrap();
+    assert!(fs::read(place.at("far/file")).unwrap() == large());
+    fs::write(place.at("m/behind/file"), large()).unwrap();
+    place.run(&["flush", "--wait", "m"]).ok();
+    assert!(fs::read(place.at("far/behind/file")).unwrap() == large());
+}
+
+#[test]
+fn programs_run_from_a_mount_that_believes_nothing() {
+    let Some(far) = Far::new() else { return };
+    fs::copy("/bin/true", far.place.at("far/true")).unwrap();
+    far.mount(&["-o", "cache=never"]);
+    assert!(Command::new(far.place.at("m/true")).status().unwrap().success());
 }

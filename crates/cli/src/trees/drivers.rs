@@ -55,7 +55,7 @@ pub const DRIVERS: &[DriverInfo] = &[
         opens: "directories of SSH servers, with the user's ssh and its configuration",
         location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
         writable: true,
-        options: "port=N compression=yes|no idmap=none|user transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
+        options: "cache=SECONDS|always|never write=through|close|behind cache:/PATH= write:/PATH= cache_memory=BYTES write_memory=BYTES port=N compression=yes|no idmap=none|user transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
     },
     DriverInfo {
         name: "fuse",
@@ -91,6 +91,11 @@ impl DriverOptions {
             None => (item.to_owned(), String::new()),
         };
         DriverOptions(items.map(pair).collect())
+    }
+
+    /// Takes out those whose keys are `known`.
+    pub fn take(&mut self, known: impl Fn(&str) -> bool) -> Self {
+        DriverOptions(self.0.extract_if(.., |(key, _)| known(key)).collect())
     }
 
     /// Gives each option to `set`.

@@ -31,8 +31,15 @@ pub fn stack(
     specs: &[String],
     runtime: &Arc<Threads>,
     keep: Option<&Arc<dyn Keep>>,
+    cached: Option<CacheOptions>,
 ) -> Result<Layered, Failure> {
     let (mut stack, mut caches) = (Stack::new(service), Vec::new());
+    let own = |spec: &String| spec.split_once('=').map_or(&**spec, |(name, _)| name) == "cache";
+    if let Some(options) = cached.filter(|_| !specs.iter().any(own)) {
+        let cache = Cache::new(&options, runtime.clone());
+        caches.push(cache.control());
+        stack = stack.push(cache).map_err(|error| Failure::serious(error.to_string()))?;
+    }
     for spec in specs {
         let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
         if matches!(name, "readonly" | "simulate") && spec.contains('=') {

@@ -60,7 +60,7 @@ impl Tree {
     /// # Errors
     /// A sentence naming the layer that cannot be there.
     pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
-        let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None)?;
+        let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None, None)?;
         Ok(Tree::new(layered, Some(program), None))
     }
 }
@@ -87,7 +87,7 @@ pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Resu
         }
         _ => (driver(context, name, options, None)?, None),
     };
-    let layered = layers::stack(service, &context.options().layer, &context.runtime, None)?;
+    let layered = layers::stack(service, &context.options().layer, &context.runtime, None, None)?;
     let client = Client::new(layered.service, context.runtime.clone(), context.settings());
     Ok(Opened { client, sftp })
 }
@@ -213,7 +213,8 @@ pub fn mountable(
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Tree, Failure> {
     let given = others.iter().chain(&context.options().opt);
-    let options = DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
+    let mut options =
+        DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
     if text.is_empty() {
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
@@ -225,11 +226,12 @@ pub fn mountable(
         same_as_before(path, &**keep)?;
     }
     let one_user = matches!(location.base, Base::Remote { .. });
+    let cache = if one_user { Some(remote::cached(&mut options)?) } else { None };
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options, keep)?,
     };
-    let layered = layers::stack(service, &context.options().layer, &context.runtime, keep)?;
+    let layered = layers::stack(service, &context.options().layer, &context.runtime, keep, cache)?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
 

@@ -7,6 +7,7 @@ use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::Runtime;
 use outrigger_driver_sftp::{Options, Sftp};
+use outrigger_layer_cache::{Options as CacheOptions, Writes};
 use std::sync::Arc;
 
 /// A tree that a command has opened.
@@ -28,6 +29,19 @@ impl Opened {
         let absolute = context.runtime.handle().block_on(sftp.absolute(&path));
         absolute.map_err(|error| Failure::serious(format!("{}: {error}", String::from_utf8_lossy(&path))))
     }
+}
+
+/// How a mount of a host is cached, as the options among `options` say that are about that; they are taken out.
+///
+/// # Errors
+/// A sentence about a value that makes no sense.
+pub(super) fn cached(options: &mut DriverOptions) -> Result<CacheOptions, Failure> {
+    let mut cache = CacheOptions::default();
+    cache.policy.writes = Writes::Close;
+    // The driver does that by itself, and knows what its connection carries.
+    cache.read_ahead = 0;
+    options.take(CacheOptions::knows).apply(|key, value| cache.set(key, value))?;
+    Ok(cache)
 }
 
 /// All of a host.

@@ -202,7 +202,11 @@ impl Inner {
         while done < piece.len {
             let mut cx = self.own_cx(cred);
             cx.origin.pid = pid;
-            let (offset, data) = (piece.offset + done, Payload::Chunks(piece.rest(done)));
+            let data = match &piece.rest(done)[..] {
+                [one] => Payload::Bytes(one.clone()),
+                several => Payload::Chunks(several.to_vec()),
+            };
+            let offset = piece.offset + done;
             let write = Write { node, handle, offset, data, cached, kill_setid };
             match ask(&*self.below().service, &cx, write).await?.0 {
                 0 => return Err(Errno::EIO.because("nothing of a delayed write was written")),

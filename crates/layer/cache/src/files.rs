@@ -4,7 +4,7 @@
 use crate::file::Content;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
-use crate::options::Belief;
+use crate::options::{Belief, Policy, Writes};
 use crate::record::lock;
 use outrigger_core::ops::{Create, GetAttr, Open, OpenFlags, Release, TmpFile};
 use outrigger_core::reply::{OpenHow, Opened};
@@ -71,11 +71,16 @@ impl Inner {
         let now = self.now();
         let mut table = lock(&self.table);
         let past = OpenHow::DIRECT_IO | OpenHow::NONSEEKABLE;
-        let never = table.belief(node) == Belief::Never;
+        let Policy { belief, writes } = table.policy(node);
+        let never = belief == Belief::Never;
         let direct = never || opened.how.intersects(past) || flags.contains(OpenFlags::DIRECT);
         let file = table.file(node, now);
         table.pin(node);
         drop(table);
+        if flags.writes() && writes != Writes::Through {
+            // Whoever closes it waits for what was written, and is told what went wrong.
+            opened.how -= OpenHow::NO_FLUSH;
+        }
         // What is read and written past this layer would not be seen.
         opened.backing = Backing::NONE;
         let mut content = lock(&file.content);

@@ -23,10 +23,16 @@
 //! What is known is corrected at once by a change that passes through, to exactly what it changes; by a notice from below;
 //! and all of it is dropped when told so ([`Control::flush`]).
 //!
+//! # Writes
+//! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
+//! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
+//! told as with a local disk: once to everybody who has the file open, by fsync(2) or close(2).
+//!
 //! # What it cannot do
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
 //! * The time of the last access lags behind when reading changes it.
 //! * A tree whose clock is more than five seconds behind that of this machine may be changed by others, and look the same.
+//! * What is not written yet is lost with the process; what was lost can be asked for only while it lives ([`Control::lost`]).
 //! * It takes handles whose 16 highest bits are all set for its own.
 #![forbid(unsafe_code)]
 

@@ -5,6 +5,7 @@ use crate::client::{Client, name, pass_time, shared_tree};
 use crate::content::{open, pattern, read, with_file, write};
 use bytes::Bytes;
 use outrigger_core::ops::*;
+use outrigger_core::reply::OpenHow;
 use outrigger_core::{
     Credentials, Cx, Errno, Handle, LockOwner, Node, OpCode, Payload, Result, Runtime, Service, SetAttrs, ask,
 };
@@ -212,7 +213,12 @@ fn modes_hold_where_they_were_chosen() {
     let dir = client.mkdir(Node::ROOT, "careful");
     for (dir, waits) in [(Node::ROOT, false), (dir, true)] {
         let node = client.make(dir, "file", b"").node;
-        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        let (handle, how) = open(&client, node, OpenFlags::WRITE_ONLY);
+        assert_eq!(
+            how.contains(OpenHow::NO_FLUSH),
+            waits,
+            "closing waits for writes, or they for themselves"
+        );
         let before = client.elapsed();
         write(&client, node, handle, 0, pattern(10, 1));
         assert_eq!((client.elapsed() - before).as_millis() >= 5, waits);

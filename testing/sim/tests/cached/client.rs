@@ -2,7 +2,7 @@
 //! A client at the other end of a long line.
 
 use outrigger_core::ops::*;
-use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry};
+use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry, OpenHow};
 use outrigger_core::{
     Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op, OpCode, Payload,
     Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
@@ -89,12 +89,13 @@ impl Visit for Unnumbered {
 impl Line {
     /// Gives each open file a handle of its own, as servers do.
     fn number(&self, reply: &mut Reply) {
-        let handle = match reply {
-            Reply::Opened(opened) => &mut opened.handle,
-            Reply::Created(created) => &mut created.opened.handle,
+        let opened = match reply {
+            Reply::Opened(opened) => opened,
+            Reply::Created(created) => &mut created.opened,
             _ => return,
         };
-        handle.0 |= self.opened.fetch_add(1 << 40, Ordering::Relaxed);
+        opened.handle.0 |= self.opened.fetch_add(1 << 40, Ordering::Relaxed);
+        opened.how |= OpenHow::NO_FLUSH;
     }
 
     fn lets_through(&self, op: OpCode) -> bool {
