@@ -37,7 +37,8 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
             Some("-o") => options.push(arguments.next().ok_or("-o needs options behind it")?),
-            Some("-t" | "-N") => drop(arguments.next()),
+            Some("-t") => options.extend(arguments.next().as_deref().and_then(subtype)),
+            Some("-N") => drop(arguments.next()),
             Some("-f") => return Ok(Wanted::Nothing),
             Some("-s" | "-n" | "-v" | "-r" | "-w") => {
                 if argument == "-r" {
@@ -60,6 +61,12 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
     Ok(Wanted::Mount(command))
 }
 
+/// What the second part of a type asks for: in `outrigger.ext4` the file system of a disk image.
+fn subtype(kind: &OsStr) -> Option<OsString> {
+    let subtype = kind.to_str()?.strip_prefix("outrigger.")?;
+    Some(format!("type={subtype}").into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +80,7 @@ mod tests {
         let cases = [
             ("/a.tar /mnt -o ro,_netdev", "outrigger mount -o ro,_netdev -- /a.tar /mnt"),
             ("mem: /mnt -s -n -v -t fuse.outrigger -o rw", "outrigger mount -o rw -- mem: /mnt"),
+            ("/i /mnt -o noatime -t outrigger.ext4", "outrigger mount -o noatime -o type=ext4 -- /i /mnt"),
             ("/a.tar /mnt -r", "outrigger mount -o ro -- /a.tar /mnt"),
         ];
         for (given, expected) in cases {

@@ -154,3 +154,37 @@ fn partitions_are_mounted_together_and_alone() {
     place.run(&["umount", "m"]).ok();
     support::within("the image is free again", || place.run(&["cat", "image::/p1/file"]).code == Some(0));
 }
+
+/// What fstab needs is one word: the type `outrigger.ext4` instead of `ext4`.
+#[test]
+fn mount_8_mounts_images_by_their_type() {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 16);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    let helper = place.at("mount.outrigger").display().to_string();
+    std::os::unix::fs::symlink(PROGRAM, &helper).unwrap();
+    let [image, dir] = ["image", "m"].map(|name| place.at(name).display().to_string());
+    place.run_as(&helper, &[&image, &dir, "-o", "rw,noatime", "-t", "outrigger.ext4"]).ok();
+    assert!(place.at("m/lost+found").exists());
+    place.run(&["umount", "m"]).ok();
+    let free = || place.run(&["ls", "image::/"]).code == Some(0);
+    support::within("the image is free again", free);
+    let complaint = place.run_as(&helper, &[&image, &dir, "-t", "outrigger.nothing"]).refused(32);
+    assert!(complaint.contains("no file system \"nothing\""), "{complaint}");
+}
+
+#[test]
+fn standard_input_is_written_into_an_image() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 16);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run_as("sh", &["-c", &format!("printf content | {PROGRAM} write image::/file")]).ok();
+    assert_eq!(place.run(&["cat", "image::/file"]).ok(), "content");
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+}

@@ -27,6 +27,8 @@ pub struct Arguments {
     pub options: CString,
     /// `memory=BYTES`: how much the kernel has, page cache included.
     pub memory: u64,
+    /// `sandbox=off`: keep all rights, for tools that work inside this process (docs/KERNEL-DEBUGGING.md).
+    pub sandbox: bool,
     /// `io=NAME`: how the bytes of the image are moved.
     pub io: String,
 }
@@ -76,6 +78,7 @@ impl Arguments {
             kind: string("type")?,
             options: string("options")?,
             memory: number("memory")?.unwrap_or(MEMORY),
+            sandbox: text("sandbox").as_deref() != Some(b"off"),
             io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
         })
     }

@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> io::Result<()> {
-    let Arguments { socket, log, image, start, size, write, kind, options, memory, io } = arguments;
+    let Arguments { socket, log, image, start, size, write, kind, options, memory, sandbox, io } = arguments;
     if let Some(log) = log {
         log::keep_in(log);
     }
@@ -60,7 +60,9 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
     let number = disk::add(Disk::new(image, start, size, write)?.moved_by(&io)?)?;
-    sandbox::enter()?;
+    if sandbox {
+        sandbox::enter()?;
+    }
 
     let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
