@@ -188,3 +188,17 @@ fn standard_input_is_written_into_an_image() {
     assert_eq!(place.run(&["cat", "image::/file"]).ok(), "content");
     place.run_as("e2fsck", &["-fn", "image"]).ok();
 }
+
+#[test]
+fn images_of_other_forms_are_refused_by_name() {
+    let place = Place::new();
+    for (name, mark) in [("qcow2", &b"QFI\xfb\0\0\0\x03"[..]), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile")] {
+        place.file("disk", [mark, &[0; 4096]].concat());
+        for (words, status) in
+            [(&["ls", "disk::/"][..], 2), (&["inspect", "disk"], 1), (&["mount", "disk", "m"], 2)]
+        {
+            let complaint = place.run(words).refused(status);
+            assert!(complaint.contains(name) && complaint.contains("qemu-img convert"), "{complaint}");
+        }
+    }
+}

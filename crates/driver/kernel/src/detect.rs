@@ -102,6 +102,24 @@ pub(crate) fn detect_in(image: &File, start: u64, size: Option<u64>) -> Result<O
     Ok(TYPES.iter().find(|kind| kind.fits(&head)))
 }
 
+/// Forms of disk images in which blocks are not where they are on the disk: a mark, its place, the name.
+const CONTAINERS: &[(&[u8], u64, &str)] = &[
+    (b"QFI\xfb", 0, "qcow2"),
+    (b"KDMV", 0, "VMDK"),
+    (b"vhdxfile", 0, "VHDX"),
+    (b"\x7f\x10\xda\xbe", 0x40, "VDI"),
+];
+
+/// The name of the form that an image has instead of being plain bytes, if it is one of those that are known.
+pub(crate) fn container(image: &File) -> Option<&'static str> {
+    let has = |&&(mark, place, _): &&(&[u8], u64, &str)| {
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..mark.len()];
+        image.read_exact_at(bytes, place).is_ok() && bytes == mark
+    };
+    CONTAINERS.iter().find(has).map(|&(_, _, name)| name)
+}
+
 fn number(head: &[u8], place: usize, length: usize) -> u32 {
     head.get(place..place + length)
         .unwrap_or_default()

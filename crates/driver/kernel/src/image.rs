@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file an image is in, and the parts of it.
 
-use crate::detect::{FsType, detect, detect_in};
+use crate::detect::{FsType, container, detect, detect_in};
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
@@ -58,7 +58,7 @@ impl Image {
     /// Opens and locks the image in the file `path`; for writing where that is asked for and allowed.
     ///
     /// # Errors
-    /// Those of opening it, and `EBUSY` when somebody else uses it.
+    /// Those of opening it, `EBUSY` when somebody else uses it, and those of [`must_be_plain`].
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
         let both = || File::options().read(true).write(true).open(path);
         let (file, writable) = if options.read_only {
@@ -83,6 +83,7 @@ impl Image {
             }
             Err(errno) => return Err(Errno(errno.raw_os_error()).into()),
         }
+        must_be_plain(&file)?;
         Ok(Image { medium: ImageFile::new(file)?, name: path.display().to_string(), writable })
     }
 
@@ -159,12 +160,26 @@ fn no_partition(reason: &str) -> Error {
     Errno::ENXIO.because(reason)
 }
 
-/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged.
+/// Refuses images in which the disk's bytes have to be searched for.
+///
+/// # Errors
+/// `EOPNOTSUPP` with the name of the form.
+pub(crate) fn must_be_plain(file: &File) -> Result<()> {
+    match container(file) {
+        None => Ok(()),
+        Some(name) => Err(Errno::EOPNOTSUPP.because(format!(
+            "{name} images are not served: `qemu-img convert -O raw` makes a plain one, with holes where nothing is"
+        ))),
+    }
+}
+
+/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged; or it is one of
+/// those that are refused by name.
 ///
 /// # Errors
 /// Those of reading it.
 pub fn is_image(file: &File) -> Result<bool> {
-    if detect(file)?.is_some() {
+    if container(file).is_some() || detect(file)?.is_some() {
         return Ok(true);
     }
     match partition::table(&ImageFile::new(file.try_clone()?)?) {

@@ -2,7 +2,7 @@
 //! What is in an image, found out by reading a few of its bytes: nothing is mounted, locked or changed.
 
 use crate::detect::detect_in;
-use crate::image::{ImageFile, table_of};
+use crate::image::{ImageFile, must_be_plain, table_of};
 use outrigger_core::Result;
 use outrigger_proto_disk::Window;
 use outrigger_proto_disk::partition::{Partition, Table};
@@ -36,9 +36,11 @@ pub struct Piece {
 /// more than a partition table.
 ///
 /// # Errors
-/// Those of opening and reading it, and `EINVAL` when its partition table is damaged.
+/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and `EOPNOTSUPP` for a form of image in which
+/// the disk's bytes have to be searched for.
 pub fn inspect(path: &Path) -> Result<Inspection> {
     let medium = ImageFile::new(File::open(path)?)?;
+    must_be_plain(&medium.file)?;
     let size = medium.size;
     let whole = volume(&medium, 0, size)?;
     let mut table = if whole.is_some() { None } else { table_of(&medium)? };
