@@ -25,7 +25,7 @@ test_packages=(
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
     archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4
-    sshfs=sshfs rclone=rclone openssh-server=sshd
+    sshfs=sshfs rclone=rclone openssh-server=sshd fuse2fs=fuse2fs
 )
 ratarmount_version=1.3.0
 

@@ -85,12 +85,15 @@ OUTRIGGER_EXPORT s64 outrigger_get_xattr(u32 fd, const char *name, void *value, 
 	CLASS(fd_raw, known)(fd);
 	struct xattr_name copy;
 	struct xattr_ctx ctx = { .value = value, .size = size, .kname = &copy };
+	s64 result;
 
 	if (fd_empty(known))
 		return -EBADF;
 	if (strscpy(copy.name, name) <= 0)
 		return -ERANGE;
-	return do_getxattr(file_mnt_idmap(fd_file(known)), fd_file(known)->f_path.dentry, &ctx);
+	result = do_getxattr(file_mnt_idmap(fd_file(known)), fd_file(known)->f_path.dentry, &ctx);
+	kvfree(ctx.kvalue);
+	return result;
 }
 
 OUTRIGGER_EXPORT s64 outrigger_set_xattr(u32 fd, const char *name, const void *value, u64 size, u32 flags)

@@ -10,13 +10,14 @@ use outrigger_core::{Credentials, Errno, Result, XattrName};
 
 /// The most a value of an extended attribute, or all names together, may have (`XATTR_SIZE_MAX`).
 const XATTR_MAX: usize = 64 << 10;
+/// What most of them fit into.
+const USUAL: usize = 1 << 10;
 
 impl Tree {
     pub(crate) fn getxattr(&self, task: &Task, cred: Credentials, op: &GetXattr) -> Result<Bytes> {
         require_visible(cred, &op.name, Errno::ENODATA)?;
-        let mut value = vec![0; XATTR_MAX];
-        let length = task.get_xattr(self.node(op.node)?, &c_string(&op.name)?, &mut value)?;
-        Ok(Bytes::copy_from_slice(&value[..length]))
+        let (fd, name) = (self.node(op.node)?, c_string(&op.name)?);
+        with_buffer(|buffer| task.get_xattr(fd, &name, buffer)).map(Bytes::from)
     }
 
     pub(crate) fn setxattr(&self, task: &Task, cred: Credentials, op: &SetXattr) -> Result<()> {
@@ -25,11 +26,9 @@ impl Tree {
     }
 
     pub(crate) fn listxattr(&self, task: &Task, cred: Credentials, op: &ListXattr) -> Result<Names> {
-        let mut buffer = vec![0; XATTR_MAX];
-        let length = task.list_xattr(self.node(op.node)?, &mut buffer)?;
-        let names = buffer[..length]
-            .split(|&byte| byte == 0)
-            .filter(|name| !name.is_empty() && is_visible(cred, name));
+        let fd = self.node(op.node)?;
+        let list = with_buffer(|buffer| task.list_xattr(fd, buffer))?;
+        let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && is_visible(cred, name));
         names.map(|name| XattrName::new(Bytes::copy_from_slice(name))).collect()
     }
 
@@ -37,6 +36,20 @@ impl Tree {
         require_visible(cred, &op.name, Errno::EPERM)?;
         task.remove_xattr(self.node(op.node)?, &c_string(&op.name)?)
     }
+}
+
+/// What `fill` puts into a buffer: into a small one first, for nearly everything fits there.
+fn with_buffer(fill: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    let mut buffer = vec![0; USUAL];
+    let filled = match fill(&mut buffer) {
+        Err(error) if error.errno == Errno::ERANGE => {
+            buffer.resize(XATTR_MAX, 0);
+            fill(&mut buffer)
+        }
+        filled => filled,
+    };
+    buffer.truncate(filled?);
+    Ok(buffer)
 }
 
 /// Whether `cred` may know of an attribute: those of `trusted` are for root, see xattr(7).

@@ -46,6 +46,8 @@ enum Group {
     Archive,
     /// A directory of an SSH server that is far away.
     Sftp,
+    /// A disk image.
+    Image,
     /// Resident memory.
     Memory,
     /// The commands beside those of the system.
@@ -138,6 +140,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
         Group::Sftp => groups::sftp::measure(bench),
+        Group::Image => groups::image::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),
     }?;

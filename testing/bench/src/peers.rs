@@ -25,6 +25,8 @@ pub struct Peers {
     pub rclone: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
+    /// fuse2fs(1).
+    pub fuse2fs: Option<PathBuf>,
     /// ratarmount, in the virtual environment `make bench-deps` makes.
     pub ratarmount: Option<PathBuf>,
     /// strace(1), which counts system calls.
@@ -49,6 +51,7 @@ impl Peers {
             sshfs: find_peer("sshfs"),
             rclone: find_peer("rclone"),
             archivemount: find_peer("archivemount"),
+            fuse2fs: find_peer("fuse2fs"),
             ratarmount: Some(ratarmount).filter(|path| path.is_file()),
             strace: find_peer("strace"),
         }

@@ -19,7 +19,7 @@ const NETWORK_THREADS: usize = 8;
 /// Threads that copy files. They start with the first file.
 pub(super) struct Pool {
     shared: Arc<Shared>,
-    threads: usize,
+    processors: usize,
     running: Option<Running>,
 }
 
@@ -30,21 +30,28 @@ struct Running {
 
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        // The walker is busy too, so the machine is full with one thread fewer than it has processors.
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        Pool { shared, threads: processors.saturating_sub(1).max(1), running: None }
+        Pool { shared, processors, running: None }
     }
 
     /// Copies `file` on some thread, perhaps on this one.
     pub(super) fn copy(&mut self, file: FileCopy) {
-        let slow = file.trees().into_iter().any(|class| class == DriverClass::Network);
-        let wanted = if slow { NETWORK_THREADS } else { self.threads };
+        let wanted = self.threads(file.trees());
         let shared = &self.shared;
         let running = self.running.get_or_insert_with(|| Running::start(shared, wanted));
         match running.queue.try_send(file) {
             Ok(()) => {}
             Err(TrySendError::Full(file) | TrySendError::Disconnected(file)) => drop(file.run(shared)),
         }
+    }
+
+    /// How many threads help the walker, which is busy too, as is the process that serves an image.
+    fn threads(&self, trees: [DriverClass; 2]) -> usize {
+        if trees.contains(&DriverClass::Network) {
+            return NETWORK_THREADS;
+        }
+        let servers = trees.iter().filter(|class| **class == DriverClass::Block).count();
+        self.processors.saturating_sub(1 + servers).max(usize::from(servers == 0))
     }
 
     /// Waits until every file is done.

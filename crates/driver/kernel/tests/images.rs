@@ -4,8 +4,10 @@
 mod support;
 
 use outrigger_conformance::{Direct, block_on};
-use outrigger_core::ops::{Create, GetAttr, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, Write};
-use outrigger_core::{Credentials, Cx, Errno, Name, Node, Op, Result, Service, ask};
+use outrigger_core::ops::{
+    Create, GetAttr, GetXattr, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write, XattrFlags,
+};
+use outrigger_core::{Credentials, Cx, Errno, Name, Node, Op, Result, Service, XattrName, ask};
 use outrigger_driver_kernel::{Kernel, Options};
 use std::sync::Arc;
 use support::{Image, Tree, WRITTEN, content, kind};
@@ -133,6 +135,23 @@ fn large_requests_and_replies_pass_each_other() {
             });
         }
     });
+}
+
+/// What the kernel code needs to read an attribute it gives back.
+#[test]
+fn reading_attributes_again_and_again_takes_no_memory() {
+    let Some(kind) = kind("ext4") else { return };
+    let image = Image::new(kind);
+    let options = Options { memory: Some(64 << 20), ..Options::default() };
+    let kernel = Kernel::start(&image.path(), &options).expect("it opens");
+    let (node, name) = (Node::ROOT, XattrName::new("user.large").expect("a name"));
+    let value = bytes::Bytes::from(vec![7; 40_000]);
+    let flags = XattrFlags::empty();
+    call(&kernel, SetXattr { node, name: name.clone(), value: value.clone(), flags }).expect("setxattr");
+    for _ in 0..2_000 {
+        let read = call(&kernel, GetXattr { node, name: name.clone() }).expect("getxattr");
+        assert_eq!(read.len(), value.len());
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@
 pub mod archive;
 pub mod commands;
 pub mod guard;
+pub mod image;
 pub mod local;
 pub mod memory;
 pub mod null;
