@@ -22,6 +22,9 @@
 //! * Locks, ioctl and poll: doors do without.
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.
 //! * One user at a time: the image is locked (flock(2)), shared by those who only read.
+//! * A file that somebody refers to stays in the memory of the kernel code, with nearly 2 KB. A mount refers to all files
+//!   its users have seen, so beyond some 60,000 of them it needs more memory (`memory=`): without, the kernel code looks
+//!   for memory for ever longer, and panics in the end.
 //! * Changes are on the medium after `FSync`, `SyncFs` or when the driver is dropped, which unmounts; as in the kernel.
 //! * A worker that never answers is killed while it mounts or unmounts (`patience=`); requests end when their caller has
 //!   waited long enough.
