@@ -4,6 +4,7 @@
 use crate::attr::kind;
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
+use crate::link::Again;
 use crate::listing::{Item, Listing, Progress};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Node, Result};
@@ -149,7 +150,7 @@ impl Inner {
         let dir = self.dirs.get(handle)?;
         self.require_fsync()?;
         let path = self.places.path(dir.node)?;
-        let synced = self.link.run(true, |session| {
+        let synced = self.link.run(Again::Always, |session| {
             let path = &path;
             async move {
                 let request = Request::Open { path, flags: OpenFlags::READ, attrs: Attrs::NONE };

@@ -3,6 +3,8 @@
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
+use crate::link::Again;
+use crate::origin::Unsynced;
 use crate::read_ahead::{Budget, ReadAhead, Version};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
@@ -36,10 +38,20 @@ pub(crate) struct Files {
 #[derive(Default)]
 struct Table {
     files: HashMap<Handle, Arc<OpenFile>>,
-    /// How often each node is open, and how often it was changed.
-    uses: HashMap<Node, (usize, Version)>,
+    /// What the open files of each node share.
+    uses: HashMap<Node, Use>,
     /// Open nodes whose last name was taken.
     hidden: HashSet<Node>,
+}
+
+/// What is known of a node while it is open.
+#[derive(Default)]
+struct Use {
+    /// How often it is open.
+    count: usize,
+    /// How often it was changed.
+    version: Version,
+    unsynced: Arc<Unsynced>,
 }
 
 /// An open file.
@@ -54,6 +66,7 @@ pub(crate) struct OpenFile {
     ahead: ReadAhead,
     /// Raised when the file is changed here.
     version: Version,
+    unsynced: Arc<Unsynced>,
 }
 
 /// What a handle is needed for.
@@ -66,14 +79,15 @@ enum For {
 }
 
 impl OpenFile {
-    fn new(node: Node, flags: OpenFlags, main: Slot, version: Version, budget: &Budget) -> Self {
+    fn new(node: Node, flags: OpenFlags, main: Slot, usage: &Use, budget: &Budget) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
             Flags::READ
         } else {
             Flags::READ | Flags::WRITE
         };
+        let (version, unsynced) = (Arc::clone(&usage.version), Arc::clone(&usage.unsynced));
         let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
-        OpenFile { node, flags, main, other: Slot::new(other), ahead, version }
+        OpenFile { node, flags, main, other: Slot::new(other), ahead, version, unsynced }
     }
 
     fn slot(&self, purpose: For) -> &Slot {
@@ -112,9 +126,9 @@ impl Files {
     pub(crate) fn add(&self, node: Node, flags: OpenFlags, slot: Slot) -> Opened {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let mut table = lock(&self.open);
-        let (uses, version) = table.uses.entry(node).or_default();
-        *uses += 1;
-        let file = OpenFile::new(node, flags, slot, Arc::clone(version), &self.budget);
+        let usage = table.uses.entry(node).or_default();
+        usage.count += 1;
+        let file = OpenFile::new(node, flags, slot, usage, &self.budget);
         table.files.insert(handle, Arc::new(file));
         // Writes are answered when they were made, so that closing has nothing to tell.
         Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() }
@@ -131,9 +145,9 @@ impl Files {
     pub(crate) fn remove(&self, handle: Handle) -> Option<(Arc<OpenFile>, bool)> {
         let mut table = lock(&self.open);
         let file = table.files.remove(&handle)?;
-        let (uses, _) = table.uses.get_mut(&file.node)?;
-        *uses -= 1;
-        let last = *uses == 0;
+        let usage = table.uses.get_mut(&file.node)?;
+        usage.count -= 1;
+        let last = usage.count == 0;
         if last {
             table.uses.remove(&file.node);
         }
@@ -143,8 +157,8 @@ impl Files {
 
     /// Notes that the content of a file is being changed, or was a moment ago: what was read before is out of date.
     pub(crate) fn changes(&self, node: Node) {
-        if let Some((_, version)) = lock(&self.open).uses.get(&node) {
-            version.fetch_add(1, Ordering::AcqRel);
+        if let Some(usage) = lock(&self.open).uses.get(&node) {
+            usage.version.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -207,7 +221,7 @@ impl Inner {
         &self,
         file: &OpenFile,
         purpose: For,
-        repeatable: bool,
+        again: Again,
         mut work: impl FnMut(Arc<Held>) -> F,
     ) -> Result<T, Fault>
     where
@@ -216,14 +230,13 @@ impl Inner {
         let mut repeats = 0;
         loop {
             let held = file.slot(purpose).get(&self.link, || self.places.path(file.node)).await?;
+            again.prepare(&held.session).await;
             let fault = match work(Arc::clone(&held)).await {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
-            self.link.look_after(&held.session, &fault);
-            let again = if repeatable { fault.is_lost_connection() } else { fault.is_unsent() };
             repeats += 1;
-            if !again || repeats > REPEATS {
+            if repeats > REPEATS || !self.link.may_repeat(again, &held.session, &fault).await {
                 return Err(fault);
             }
         }
@@ -236,7 +249,7 @@ impl Inner {
             let ahead = &file.ahead;
             async move { ahead.read(&held, op.offset, len).await }
         };
-        match self.with_handle(&file, For::Reading, true, read).await {
+        match self.with_handle(&file, For::Reading, Again::Always, read).await {
             Ok(pieces) => Ok(Payload::Chunks(pieces)),
             Err(fault) => {
                 let path = self.places.path(file.node)?;
@@ -264,9 +277,19 @@ impl Inner {
             sync: file.flags.contains(OpenFlags::DSYNC),
             clear: self.clears_setid(cx, op.kill_setid),
         };
-        let write = |held| write_range(held, op.offset, data.clone(), then);
+        let write = |held: Arc<Held>| {
+            let (data, unsynced) = (data.clone(), &file.unsynced);
+            async move {
+                let written = write_range(Arc::clone(&held), op.offset, data, then).await?;
+                if !then.sync {
+                    unsynced.note(&held.session);
+                }
+                Ok(written)
+            }
+        };
         file.version.fetch_add(1, Ordering::AcqRel);
-        let written = self.with_handle(&file, purpose, !appends, write).await;
+        let again = if appends { Again::Never } else { Again::WhenGone };
+        let written = self.with_handle(&file, purpose, again, write).await;
         // What was asked for while it was being written may be either.
         file.version.fetch_add(1, Ordering::AcqRel);
         match written {
@@ -287,10 +310,24 @@ impl Inner {
     pub(crate) async fn sync_file(&self, handle: Handle) -> Result<()> {
         let file = self.files.get(handle)?;
         self.require_fsync()?;
+        let written = file.unsynced.take();
         let sync = |held: Arc<Held>| async move {
-            held.session.begin(&Request::FSync { handle: &held.handle }).await.done().await
+            held.session.begin(&Request::FSync { handle: &held.handle }).await.done().await?;
+            Ok(held)
         };
-        Ok(self.with_handle(&file, For::Anything, true, sync).await?)
+        let synced = self.with_handle(&file, For::Anything, Again::Always, sync).await;
+        match (written, synced) {
+            (Some(written), Ok(held)) if !held.session.has_what_came_by(&written).await => Err(Errno::EIO
+                .because(
+                    "the connection was lost since the file was written to, and whether the server still has \
+                     what was written is not known",
+                )),
+            (_, Ok(_)) => Ok(()),
+            (written, Err(fault)) => {
+                written.iter().for_each(|session| file.unsynced.note(session));
+                Err(fault.into())
+            }
+        }
     }
 
     /// As sync(2) says it of a file, `EINVAL`: it does not support synchronisation.
@@ -312,11 +349,13 @@ impl Inner {
         if from.node == to.node {
             return self.copy_within(&from, &to, &op).await;
         }
-        let copied = self.with_handle(&to, For::Writing, true, |target| {
-            let from = &from;
+        let copied = self.with_handle(&to, For::Writing, Again::WhenGone, |target| {
+            let (from, to) = (&from, &to);
             async move {
                 let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
-                copy_range(&source, op.offset, &target, op.to_offset, len).await
+                let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
+                to.unsynced.note(&target.session);
+                Ok(copied)
             }
         });
         let copied = copied.await;
@@ -340,14 +379,14 @@ impl Inner {
             let ahead = &from.ahead;
             async move { ahead.read(&held, op.offset, len).await }
         };
-        let content = self.with_handle(from, For::Reading, true, read).await?;
+        let content = self.with_handle(from, For::Reading, Again::Always, read).await?;
         let content = Payload::Chunks(content).into_bytes()?;
         if content.is_empty() {
             return Ok(Count(0));
         }
         let nothing = After { sync: false, clear: false };
         let write = |held| write_range(held, op.to_offset, content.clone(), nothing);
-        let written = self.with_handle(to, For::Writing, true, write).await;
+        let written = self.with_handle(to, For::Writing, Again::WhenGone, write).await;
         self.files.changes(to.node);
         Ok(Count(written?))
     }

@@ -6,6 +6,7 @@
 
 use crate::fault::Fault;
 use crate::inner::Inner;
+use crate::link::Again;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request};
 
@@ -94,7 +95,7 @@ impl Inner {
             let link = self.link.clone();
             self.link.runtime().spawn(Box::pin(async move {
                 let request = Request::Remove { path: &path };
-                let removed = link.run(true, |session| {
+                let removed = link.run(Again::Always, |session| {
                     let request = &request;
                     async move { session.begin(request).await.done().await }
                 });

@@ -7,7 +7,7 @@ use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
 use crate::files::Files;
-use crate::link::Link;
+use crate::link::{Again, Link};
 use crate::options::Options;
 use crate::places::Places;
 use crate::session::Session;
@@ -65,7 +65,7 @@ impl Inner {
         let link = Link::new(dial, options, runtime);
         let extensions = link.session().await?.extensions;
         let shown = String::from_utf8_lossy(path).into_owned();
-        let greeting = link.run(true, |session| ask_about(session, path)).await;
+        let greeting = link.run(Again::Always, |session| ask_about(session, path)).await;
         let greeting = greeting.map_err(|fault| about(&shown, host, fault.into()))?;
         let here = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
         Ok(Inner {
@@ -89,7 +89,7 @@ impl Inner {
 
     /// Attributes of what is at a path: of symbolic links themselves, unless the user wants to see what they lead to.
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Attrs, Fault> {
-        self.link.run(true, |session| self.look_at(session, path)).await
+        self.link.run(Again::Always, |session| self.look_at(session, path)).await
     }
 
     async fn look_at(&self, session: Session, path: &[u8]) -> Result<Attrs, Fault> {
@@ -111,7 +111,7 @@ impl Inner {
         }
         let home = [b"~", user].concat();
         let expand = Request::ExpandPath { path: &home };
-        let found = self.link.run(true, |session| {
+        let found = self.link.run(Again::Always, |session| {
             let expand = &expand;
             async move { session.begin(expand).await.name().await }
         });
@@ -120,12 +120,12 @@ impl Inner {
 
     /// Asks for a change whose repetition may do harm.
     pub(crate) async fn change(&self, request: &Request<'_>) -> Result<(), Fault> {
-        self.link.run(false, |session| async move { session.begin(request).await.done().await }).await
+        self.link.run(Again::Never, |session| async move { session.begin(request).await.done().await }).await
     }
 
     /// Asks for a change, and how the file at `path` looks then, in one round trip.
     pub(crate) async fn change_and_look(&self, request: &Request<'_>, path: &[u8]) -> Result<Attrs, Fault> {
-        let made = self.link.run(false, |session| async move {
+        let made = self.link.run(Again::Never, |session| async move {
             let change = session.begin(request).await;
             let look = session.begin(&Request::LStat { path }).await;
             change.done().await?;

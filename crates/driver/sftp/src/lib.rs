@@ -32,9 +32,20 @@
 //!
 //! # When the connection is lost
 //!
-//! The next request makes a new one, and files are opened again by their paths as they are needed. What only asks, and what
-//! can be repeated without harm (writes at a place, truncation, attributes), is repeated by itself. What cannot, such as mkdir
-//! or an append, fails with `EIO` when it was on its way, and a reason that says so.
+//! The next request makes a new one, and files are opened again by their paths as they are needed. What was on its way is done
+//! again if that does no harm; otherwise it fails with `EIO`, and a reason that says so.
+//!
+//! | on its way | done again |
+//! |---|---|
+//! | what only asks | always |
+//! | writes at a place, truncation, attributes | when the process that served the lost connection is gone: it may still be at work on what it had received, and would undo what is written after the repetition (see `origin`) |
+//! | mkdir, rename, unlink and the like, appends | never |
+//!
+//! Whether a process is gone is seen under `/proc` of the server, so only where that is a Linux that shows it: not inside a
+//! chroot, not on another machine of the same name. It is waited for at most 5 s.
+//!
+//! fsync on the next connection speaks for what was written on the lost one only if the machine was not started anew in
+//! between; where that is not known it fails with `EIO` once, as after an error of a disk.
 //!
 //! A server that answers nothing for `timeout=SECONDS` (30) costs each waiting request `ETIMEDOUT`; then the connection is
 //! given up and made anew.
@@ -64,6 +75,7 @@ mod listing;
 mod names;
 mod ops;
 mod options;
+mod origin;
 mod places;
 mod read_ahead;
 mod session;

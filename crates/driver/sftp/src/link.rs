@@ -10,7 +10,6 @@ use crate::fault::Fault;
 use crate::options::Options;
 use crate::session::Session;
 use outrigger_core::{Errno, Error, Runtime};
-use outrigger_mux as mux;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +20,26 @@ use tokio::sync::watch;
 const REPEATS: u32 = 3;
 /// For how long a failure to connect is the answer, before it is tried again.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Whether something may be done once more when the connection was lost while it was on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// It only asks.
+    Always,
+    /// However often it is done, the outcome is one; but not when it is done late, after other things.
+    WhenGone,
+    /// Its repetition has another outcome.
+    Never,
+}
+
+impl Again {
+    /// Finds out what has to be known before the connection is lost.
+    pub(crate) async fn prepare(self, session: &Session) {
+        if self == Again::WhenGone {
+            session.origin().await;
+        }
+    }
+}
 
 /// The connection to a server. Clones share it.
 #[derive(Clone)]
@@ -88,37 +107,35 @@ impl Link {
         }
     }
 
-    /// Does `work` on the connection there is, and again on the next one when it is lost: if it does no harm to repeat, or
-    /// if the server cannot have seen it.
-    pub(crate) async fn run<T, F>(
-        &self,
-        repeatable: bool,
-        mut work: impl FnMut(Session) -> F,
-    ) -> Result<T, Fault>
+    /// Does `work` on the connection there is, and again on the next one when it is lost: if that does no harm, or if the
+    /// server cannot have seen it.
+    pub(crate) async fn run<T, F>(&self, again: Again, mut work: impl FnMut(Session) -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Fault>>,
     {
         let mut repeats = 0;
         loop {
             let session = self.session().await?;
+            again.prepare(&session).await;
             let fault = match work(session.clone()).await {
                 Ok(done) => return Ok(done),
                 Err(fault) => fault,
             };
-            self.look_after(&session, &fault);
-            let again = if repeatable { fault.is_lost_connection() } else { fault.is_unsent() };
             repeats += 1;
-            if !again || repeats > REPEATS {
+            if repeats > REPEATS || !self.may_repeat(again, &session, &fault).await {
                 return Err(fault);
             }
         }
     }
 
-    /// Gives up a connection on which nothing comes any more.
-    pub(crate) fn look_after(&self, session: &Session, fault: &Fault) {
-        let timed_out = matches!(fault, Fault::Lost(mux::Error::TimedOut { .. }));
-        if timed_out && session.silence() >= self.0.options.timeout {
-            session.give_up("the server does not answer");
+    /// Whether what failed with `fault` on the connection `lost` may be done once more.
+    pub(crate) async fn may_repeat(&self, again: Again, lost: &Session, fault: &Fault) -> bool {
+        match again {
+            _ if fault.is_unsent() => true,
+            _ if !fault.is_lost_connection() => false,
+            Again::Always => true,
+            Again::WhenGone => self.is_gone(lost).await,
+            Again::Never => false,
         }
     }
 }
@@ -168,6 +185,11 @@ impl Shared {
             let limits = session.begin(&Request::Limits).await.extended().await?;
             session.limit(Limits::decode(&limits).map_err(Fault::from)?);
         }
+        let asking = session.clone();
+        // Nobody has to wait for it later on.
+        self.runtime.spawn(Box::pin(async move {
+            asking.origin().await;
+        }));
         Ok(session)
     }
 }

@@ -5,7 +5,7 @@
 //! tells names with their attributes, so nothing is asked for single files, unless a server leaves attributes out.
 
 use crate::fault::Fault;
-use crate::link::Link;
+use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
 use outrigger_core::{Errno, Error, Name, Result};
@@ -165,7 +165,7 @@ impl Listing {
 
     async fn receive(&self, link: &Link, path: &[u8], ahead: bool) -> Result<(), Fault> {
         let open = Request::OpenDir { path };
-        let opened = link.run(true, async |session: Session| {
+        let opened = link.run(Again::Always, async |session: Session| {
             let handle = session.begin(&open).await.handle().await?;
             Ok((session, handle))
         });
@@ -173,9 +173,6 @@ impl Listing {
         self.update(|state| state.opened = true);
         let received = self.receive_pieces(&session, &handle, path, ahead).await;
         session.close(&handle);
-        if let Err(fault) = &received {
-            link.look_after(&session, fault);
-        }
         received
     }
 

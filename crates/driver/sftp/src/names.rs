@@ -5,6 +5,7 @@ use crate::attr::{attr, kind};
 use crate::fault::Fault;
 use crate::files::server_flags;
 use crate::inner::{Inner, lock};
+use crate::link::Again;
 use crate::slots::{Held, Slot};
 use crate::trouble::Attempt;
 use outrigger_core::ops::{
@@ -32,7 +33,7 @@ impl Inner {
             path = crate::places::join(path, name)?;
             paths.push(path.clone());
         }
-        let found = self.link.run(true, |session| {
+        let found = self.link.run(Again::Always, |session| {
             let paths = &paths;
             async move {
                 let mut asked = Vec::with_capacity(paths.len());
@@ -112,7 +113,7 @@ impl Inner {
         let flags = flags | Flags::CREAT | Flags::EXCL;
         let attrs = Attrs { permissions: Some(mode & 0o7777), ..Attrs::NONE };
         self.link
-            .run(false, |session| async move {
+            .run(Again::Never, |session| async move {
                 let open = session.begin(&Request::Open { path, flags, attrs }).await;
                 let look = session.begin(&Request::LStat { path }).await;
                 let handle = open.handle().await?;
@@ -203,7 +204,7 @@ impl Inner {
             }
         }
         let is_known = self.places.table().get(op.dir, &op.name).is_some();
-        let removed = self.link.run(false, |session| {
+        let removed = self.link.run(Again::Never, |session| {
             let path = &path;
             async move {
                 let look = if is_known { Some(session.begin(&Request::LStat { path }).await) } else { None };
@@ -348,7 +349,7 @@ impl Inner {
     ) -> Result<Option<Attrs>, Fault> {
         let rename = self.renaming(from, to);
         self.link
-            .run(false, |session| {
+            .run(Again::Never, |session| {
                 let rename = &rename;
                 async move {
                     let look = if look_first {

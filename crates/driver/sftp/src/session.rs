@@ -2,6 +2,7 @@
 //! One connection to a server: its greeting, what it can do, and asking it something.
 
 use crate::fault::Fault;
+use crate::origin::Origin;
 use bytes::Bytes;
 use outrigger_core::{Errno, Error};
 use outrigger_mux::{Connection, Frame, Framed, Limits as MuxLimits, Mux, Protocol};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::oneshot;
+use tokio::sync::{OnceCell, oneshot};
 
 /// What every server takes in one read or write, in bytes (the draft's 34,000 byte packets).
 const CONTENT: u32 = 32 << 10;
@@ -60,8 +61,11 @@ pub(crate) struct Session {
     pub(crate) max_read: u32,
     pub(crate) max_write: u32,
     mux: Mux,
+    /// How long the server may be silent when it owes something.
+    patience: Duration,
     /// What pieces of listings have taken on average, in bytes.
     piece: Arc<AtomicUsize>,
+    origin: Arc<OnceCell<Option<Origin>>>,
 }
 
 /// A reply that will come. Dropping it lets it go unread.
@@ -165,8 +169,9 @@ impl Session {
         }
         let (mux, connection) = framed.start(MuxLimits { patience, ..MuxLimits::default() });
         let extensions = version.promised();
-        let piece = Arc::new(AtomicUsize::new(PIECE));
-        let session = Session { epoch, extensions, max_read: CONTENT, max_write: CONTENT, mux, piece };
+        let (max_read, max_write) = (CONTENT, CONTENT);
+        let (piece, origin) = (Arc::new(AtomicUsize::new(PIECE)), Arc::default());
+        let session = Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin };
         Ok((session, connection))
     }
 
@@ -222,8 +227,12 @@ impl Session {
 
     async fn begin_frame(&self, frame: Frame) -> Pending {
         let (sender, receiver) = oneshot::channel();
-        let mux = self.mux.clone();
+        let (mux, patience) = (self.mux.clone(), self.patience);
         let answered = move |packet: Result<Bytes, outrigger_mux::Error>| {
+            if matches!(packet, Err(outrigger_mux::Error::TimedOut { .. })) && mux.silence() >= patience {
+                // Whether the server can be reached at all, the next connection tells.
+                mux.close("the server does not answer");
+            }
             let reply = packet.map_err(Fault::from).and_then(|packet| {
                 Reply::decode(&packet.slice(4..)).map(|(_, reply)| reply).map_err(Fault::from)
             });
@@ -251,14 +260,14 @@ impl Session {
         self.mux.is_open()
     }
 
-    /// For how long the server has been silent although it owes something.
-    pub(crate) fn silence(&self) -> Duration {
-        self.mux.silence()
+    /// The process that serves it, where the server shows that. Whoever asks first waits for the answer.
+    pub(crate) async fn origin(&self) -> Option<&Origin> {
+        self.origin.get_or_init(|| Origin::of(self)).await.as_ref()
     }
 
-    /// Gives the connection up.
-    pub(crate) fn give_up(&self, why: &str) {
-        self.mux.close(why);
+    /// The same, as far as it was asked for while there was a connection.
+    pub(crate) fn known_origin(&self) -> Option<&Origin> {
+        self.origin.get().and_then(Option::as_ref)
     }
 
     /// Whether it is ending in order.

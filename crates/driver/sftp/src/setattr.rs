@@ -8,6 +8,7 @@ use crate::attr::{kind, seconds};
 use crate::fault::Fault;
 use crate::files::without_setid;
 use crate::inner::Inner;
+use crate::link::Again;
 use crate::slots::Held;
 use crate::trouble::Attempt;
 use outrigger_core::ops::SetAttr;
@@ -145,8 +146,9 @@ impl Inner {
     /// Sets attributes and looks at the result, in one round trip.
     async fn set(&self, subject: &Subject, attrs: Attrs) -> Result<Attrs, Fault> {
         if let Some(held) = &subject.held {
+            Again::WhenGone.prepare(&held.session).await;
             match set_by_handle(held, attrs).await {
-                Err(fault) if fault.is_lost_connection() => {}
+                Err(fault) if self.link.may_repeat(Again::WhenGone, &held.session, &fault).await => {}
                 done => return done,
             }
         }
@@ -155,9 +157,8 @@ impl Inner {
             true => Request::LSetStat { path, attrs },
             false => Request::SetStat { path, attrs },
         };
-        // Whatever is set is set once more when a connection is lost: that ends in the same state.
         self.link
-            .run(true, |session| {
+            .run(Again::WhenGone, |session| {
                 let set = &set;
                 async move {
                     let set = session.begin(set).await;

@@ -3,7 +3,7 @@
 //! last user is done.
 
 use crate::fault::Fault;
-use crate::link::Link;
+use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
@@ -95,10 +95,14 @@ impl Slot {
     }
 }
 
-/// Opens a file with flags that make repetition harmless.
+/// Opens a file.
 pub(crate) async fn open(link: &Link, path: &[u8], flags: OpenFlags, attrs: Attrs) -> Result<Held, Fault> {
-    let repeatable = !flags.contains(OpenFlags::EXCL);
-    link.run(repeatable, |session| async move {
+    let again = match flags {
+        _ if flags.contains(OpenFlags::EXCL) => Again::Never,
+        _ if flags.contains(OpenFlags::TRUNC) => Again::WhenGone,
+        _ => Again::Always,
+    };
+    link.run(again, |session| async move {
         let request = Request::Open { path, flags, attrs };
         let handle = session.begin(&request).await.handle().await?;
         Ok(Held { session, handle })

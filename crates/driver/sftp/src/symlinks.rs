@@ -5,6 +5,7 @@
 //! files of ours. The user may have such links shown as relative ones, where they lead into the tree, and all others refused.
 
 use crate::inner::Inner;
+use crate::link::Again;
 use crate::options::Options;
 use bytes::Bytes;
 use outrigger_core::{Errno, Node, Result, Target};
@@ -18,7 +19,7 @@ impl Inner {
         }
         let path = self.places.path(node)?;
         let request = Request::ReadLink { path: &path };
-        let target = self.link.run(true, |session| {
+        let target = self.link.run(Again::Always, |session| {
             let request = &request;
             async move { session.begin(request).await.name().await }
         });

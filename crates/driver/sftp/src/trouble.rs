@@ -8,6 +8,7 @@
 use crate::attr::kind;
 use crate::fault::Fault;
 use crate::inner::Inner;
+use crate::link::Again;
 use outrigger_core::{Errno, Error, FileKind};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags, Request, StatVfs, StatusCode};
 
@@ -92,7 +93,7 @@ impl Inner {
     /// Attributes of the name itself.
     async fn attrs_at(&self, path: &[u8]) -> Option<Attrs> {
         let request = Request::LStat { path };
-        let look = self.link.run(true, |session| {
+        let look = self.link.run(Again::Always, |session| {
             let request = &request;
             async move { session.begin(request).await.attrs().await }
         });
@@ -102,7 +103,7 @@ impl Inner {
     /// What statvfs(3) says there.
     pub(crate) async fn space(&self, path: &[u8]) -> Result<StatVfs, Fault> {
         let request = Request::StatVfs { path };
-        let body = self.link.run(true, |session| {
+        let body = self.link.run(Again::Always, |session| {
             let request = &request;
             async move { session.begin(request).await.extended().await }
         });
@@ -165,7 +166,7 @@ impl Inner {
             Some(_) => return Some(Errno::ENOTDIR),
             None => return self.missing(path).await,
         }
-        let names = self.link.run(true, |session| async move {
+        let names = self.link.run(Again::Always, |session| async move {
             let handle = session.begin(&Request::OpenDir { path }).await.handle().await?;
             let names = session.begin(&Request::ReadDir { handle: &handle }).await.names().await;
             session.close(&handle);

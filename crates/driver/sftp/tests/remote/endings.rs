@@ -2,10 +2,10 @@
 //! Lost connections, silent servers, files that go on all the same.
 
 use crate::line::{Fate, Line};
-use crate::server::{File, Store};
+use crate::server::{File, State, Store};
 use crate::user::User;
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Node, Result};
+use outrigger_core::{Errno, Handle, Node, Result};
 use outrigger_proto_sftp::Request;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Work {
         let Some(dir) = self.done("mkdir", dir) else { return };
         let made = user.create(dir, "file").await;
         let Some((file, handle)) = self.done("create", made) else { return };
-        // Writing and truncating can be repeated, so they always succeed.
+        // Writing and truncating are repeated when the server process is gone, so they always succeed.
         let text = vec![b'x'; 300_000];
         assert_eq!(user.write_at(file, handle, 0, &text).await, Ok(300_000));
         assert_eq!(user.fsync(file, handle).await, Ok(()));
@@ -123,6 +123,90 @@ async fn an_append_that_may_have_happened_is_not_repeated() {
     assert_eq!(error.errno, Errno::EIO);
     assert_eq!(user.write_at(file, handle, 0, b"three").await, Ok(5));
     assert_eq!(store.content("/home/log").as_deref(), Some(&b"one two three"[..]));
+}
+
+/// A file with something in it that is open for writing.
+async fn writing(store: &Arc<Store>) -> (Line, User, Node, Handle) {
+    let (line, user) = connected(store).await;
+    let (file, handle) = user.create(Node::ROOT, "f").await.expect("made");
+    user.write_at(file, handle, 0, b"old").await.expect("written");
+    (line, user, file, handle)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_repeated_is_not_overtaken_by_its_older_copy() {
+    let store = Store::new();
+    let (line, user, file, handle) = writing(&store).await;
+    line.decide(|number, _| if number == 0 { Fate::Late(Duration::from_secs(2)) } else { Fate::Answered });
+    assert_eq!(user.write_at(file, handle, 0, b"one").await, Ok(3));
+    assert_eq!(user.write_at(file, handle, 0, b"two").await, Ok(3));
+    tokio::time::sleep(LONG).await;
+    assert_eq!(store.content("/home/f").as_deref(), Some(&b"two"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_truncation_that_is_repeated_is_not_overtaken_by_its_older_copy() {
+    let store = Store::new();
+    let (line, user, file, handle) = writing(&store).await;
+    line.decide(|number, _| if number == 0 { Fate::Late(Duration::from_secs(2)) } else { Fate::Answered });
+    assert_eq!(user.truncate(file, 0).await, Ok(()));
+    assert_eq!(user.write_at(file, handle, 0, b"two").await, Ok(3));
+    tokio::time::sleep(LONG).await;
+    assert_eq!(store.content("/home/f").as_deref(), Some(&b"two"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_somebody_may_still_do_is_not_said_to_be_done() {
+    // It goes on for longer than anybody waits; it is on another machine; it cannot be seen.
+    let late: fn(&mut State) = |_| {};
+    for (change, fate) in [
+        (late, Fate::Late(Duration::from_secs(60))),
+        (|state| state.boots += 1, Fate::CutAfter),
+        (|state| state.processes = None, Fate::CutAfter),
+    ] {
+        let store = Store::new();
+        let (line, user, file, handle) = writing(&store).await;
+        let mut fate = Some(fate);
+        line.decide(move |_, _| fate.take().unwrap_or(Fate::Answered));
+        change(&mut store.state());
+        let begin = tokio::time::Instant::now();
+        let error = user.write_at(file, handle, 0, b"one").await.expect_err("nobody knows");
+        assert_eq!(error.errno, Errno::EIO, "{error}");
+        assert!(error.reason.is_some_and(|reason| reason.contains("is not known")));
+        assert!(begin.elapsed() <= Duration::from_secs(6), "{:?}", begin.elapsed());
+        assert_eq!(user.read_at(file, handle, 0, 10).await.map(|data| data.len()), Ok(3), "reading goes on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fsync_speaks_for_what_was_written_on_a_lost_connection_only_if_the_server_still_has_it() {
+    for restarted in [false, true] {
+        let store = Store::new();
+        let (line, user, file, handle) = writing(&store).await;
+        line.decide(|number, _| if number == 0 { Fate::Cut } else { Fate::Answered });
+        store.state().boots += u32::from(restarted);
+        let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
+        assert_eq!(synced, if restarted { Err(Errno::EIO) } else { Ok(()) });
+        // What is written from now on has nothing to do with that.
+        user.write_at(file, handle, 0, b"new").await.expect("written");
+        assert_eq!(user.fsync(file, handle).await, Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_is_called_again_by_those_who_read_open_files() {
+    let store = Store::new();
+    store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
+    let (line, user) = connected(&store).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    line.decide(|_, _| Fate::Ignored);
+    // It was opened without waiting.
+    let handle = user.open(file, OpenFlags::empty()).await.expect("readable");
+    let error = user.read_at(file, handle, 0, 10).await.expect_err("no answer");
+    assert_eq!(error.errno, Errno::ETIMEDOUT);
+    line.decide(|_, _| Fate::Answered);
+    assert_eq!(user.read_at(file, handle, 0, 10).await.as_deref(), Ok(&b"content"[..]));
+    assert_eq!(line.calls.lock().expect("a lock").0, 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections to a server over a line with a delay and a rate, which may break.
 
-use crate::server::{Handles, Store};
+use crate::server::Store;
 use bytes::Bytes;
 use outrigger_core::{BoxFuture, Clock, Errno, Error, Runtime, Time};
 use outrigger_driver_sftp::{Carrier, Connected, Dial, Options, Sftp};
@@ -26,6 +26,8 @@ pub enum Fate {
     Cut,
     /// The connection ends when it was done, before the answer.
     CutAfter,
+    /// The connection ends, and the request is done this much later: the server had received it.
+    Late(Duration),
 }
 
 /// Decides, given how many requests there were before on all connections.
@@ -132,13 +134,16 @@ impl Line {
                 }
             }
         });
-        let mut handles = Handles::default();
+        let mut handles = self.store.begin();
+        let mut late = None;
         while let Some(packet) = next(&mut reader).await {
             let Ok((number, request)) = Request::decode(&packet) else { break };
             let reply = match (&request, self.fate_of(&request)) {
                 (Request::Init, _) => self.store.version(),
-                (_, Fate::Cut) => {
-                    // What was answered before still arrives.
+                // What was answered before still arrives.
+                (_, Fate::Cut) => break,
+                (_, Fate::Late(pause)) => {
+                    late = Some((packet.clone(), pause));
                     break;
                 }
                 (request, fate) => {
@@ -148,7 +153,7 @@ impl Line {
                         Fate::Instead(reply) => reply.encode(number).to_vec(),
                         Fate::Misunderstood(packet) => packet,
                         Fate::Ignored => continue,
-                        Fate::Cut | Fate::CutAfter => break,
+                        Fate::Cut | Fate::CutAfter | Fate::Late(_) => break,
                     }
                 }
             };
@@ -158,6 +163,13 @@ impl Line {
         }
         drop(sender);
         let _ = sending.await;
+        drop(reader);
+        if let Some((packet, pause)) = late {
+            tokio::time::sleep(pause).await;
+            let (_, request) = Request::decode(&packet).expect("decoded before");
+            self.store.serve(&mut handles, &request);
+        }
+        self.store.end(&handles);
     }
 
     fn fate_of(&self, request: &Request<'_>) -> Fate {

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use outrigger_proto_sftp::*;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A file of the server.
@@ -53,11 +53,19 @@ pub struct State {
     pub bare: bool,
     /// Fails every write.
     pub full: bool,
+    /// Its processes, one for each connection; `None` when it does not show them.
+    pub processes: Option<BTreeSet<u32>>,
+    /// How often it was started anew.
+    pub boots: u32,
+    /// How many processes were started.
+    started: u32,
 }
 
 /// The handles of one connection.
 #[derive(Default)]
 pub struct Handles {
+    /// The process they belong to.
+    process: u32,
     next: u32,
     open: HashMap<Vec<u8>, Open>,
 }
@@ -75,6 +83,7 @@ impl Store {
             let mut state = store.state();
             state.extensions = Extensions::all();
             state.piece = 100;
+            state.processes = Some(BTreeSet::from([1]));
             state.files.insert(b"/".to_vec(), File::Dir);
             state.files.insert(b"/home".to_vec(), File::Dir);
         }
@@ -102,6 +111,22 @@ impl Store {
         Version { version: 3, extensions: names.into_iter().map(pair).collect() }.encode().to_vec()
     }
 
+    /// A process for a connection.
+    pub fn begin(&self) -> Handles {
+        let mut state = self.state();
+        state.started += 1;
+        let process = 100 + state.started;
+        state.processes.iter_mut().for_each(|all| assert!(all.insert(process)));
+        Handles { process, ..Handles::default() }
+    }
+
+    /// The process ends.
+    pub fn end(&self, handles: &Handles) {
+        if let Some(all) = &mut self.state().processes {
+            all.remove(&handles.process);
+        }
+    }
+
     /// Does a request.
     pub fn serve(&self, handles: &mut Handles, request: &Request<'_>) -> Reply {
         let mut state = self.state();
@@ -110,7 +135,7 @@ impl Store {
         if request.extension().is_some_and(|extension| !state.extensions.contains(extension)) {
             return Reply::status(StatusCode::OpUnsupported);
         }
-        match state.answer(handles, request) {
+        match state.show(handles, request).unwrap_or_else(|| state.answer(handles, request)) {
             Ok(reply) => reply,
             Err(code) => Reply::status(code),
         }
@@ -141,6 +166,10 @@ fn parent(path: &[u8]) -> &[u8] {
 
 type Answer = Result<Reply, StatusCode>;
 
+fn names(name: Bytes) -> Reply {
+    Reply::Names(vec![Named { name, line: Bytes::new(), attrs: Attrs::NONE }])
+}
+
 const DONE: Answer = Ok(Reply::Status(Status { code: StatusCode::Ok, message: Bytes::new() }));
 
 fn read(handles: &Handles, handle: &[u8], offset: u64, len: u32) -> Answer {
@@ -166,6 +195,29 @@ impl State {
             owner: Some(Owner { uid: 1000, gid: 1000 }),
             permissions: Some(mode),
             times: Some(Times { atime: 1, mtime: 2 }),
+        })
+    }
+
+    /// What is asked of `/proc`.
+    fn show(&self, handles: &mut Handles, request: &Request<'_>) -> Option<Answer> {
+        let (Request::ReadLink { path } | Request::LStat { path } | Request::Open { path, .. }) = *request
+        else {
+            return None;
+        };
+        let path = str::from_utf8(path).ok()?.strip_prefix("/proc/")?;
+        let Some(processes) = &self.processes else { return Some(Err(StatusCode::NoSuchFile)) };
+        let link = |target: String| Ok(names(target.into()));
+        Some(match path {
+            "self" => link(handles.process.to_string()),
+            "self/ns/pid" => link("pid:[4026531836]".into()),
+            "sys/kernel/random/boot_id" => {
+                let content = Arc::new(Mutex::new(format!("boot {}\n", self.boots).into_bytes()));
+                Ok(handles.add(Open::File { content, append: false }))
+            }
+            number if number.parse().is_ok_and(|number| processes.contains(&number)) => {
+                self.attrs(b"/").map(Reply::Attrs)
+            }
+            _ => Err(StatusCode::NoSuchFile),
         })
     }
 
@@ -196,8 +248,7 @@ impl State {
             Request::RealPath { path } | Request::ExpandPath { path } => {
                 let path = if path == b"." { &b"/home"[..] } else { path };
                 self.attrs(path)?;
-                let (name, line) = (Bytes::copy_from_slice(path), Bytes::new());
-                Ok(Reply::Names(vec![Named { name, line, attrs: Attrs::NONE }]))
+                Ok(names(Bytes::copy_from_slice(path)))
             }
             Request::Limits => {
                 let limits = Limits { packet: 1 << 18, read: 261_120, write: 261_120, handles: 100 };
@@ -262,10 +313,7 @@ impl State {
                 self.files.insert(to.to_vec(), file);
             }
             Request::ReadLink { path } => match self.files.get(path) {
-                Some(File::Link(target)) => {
-                    let (name, line) = (Bytes::copy_from_slice(target), Bytes::new());
-                    return Ok(Reply::Names(vec![Named { name, line, attrs: Attrs::NONE }]));
-                }
+                Some(File::Link(target)) => return Ok(names(Bytes::copy_from_slice(target))),
                 _ => return Err(StatusCode::NoSuchFile),
             },
             Request::Remove { path } => match self.files.get(path) {
