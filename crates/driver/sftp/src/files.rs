@@ -13,7 +13,7 @@ use bytes::Bytes;
 use outrigger_core::ops::{CopyRange, OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, OpenHow, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
-use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request};
+use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -339,26 +339,26 @@ impl Inner {
             .because("the server does not have fsync@openssh.com: it cannot say what is on stable storage"))
     }
 
-    /// Copies within the server: as much at once as it can do in short time.
+    /// Copies within the server, as much at once as it can do in short time; through this side where it refuses.
     pub(crate) async fn copy(&self, op: CopyRange) -> Result<Count> {
         let (from, to) = (self.files.get(op.handle)?, self.files.get(op.to_handle)?);
         if !to.flags.writes() || to.flags.contains(OpenFlags::APPEND) {
             return Err(Errno::EBADF.because("the file is not open for writing at a place"));
         }
-        let len = op.len.min(COPY_MAX);
-        if from.node == to.node {
-            return self.copy_within(&from, &to, &op).await;
+        let within = from.node == to.node;
+        if within && op.offset.abs_diff(op.to_offset) < op.len {
+            return Err(Errno::EINVAL.because("the ranges overlap"));
         }
-        let copied = self.with_handle(&to, For::Writing, Again::WhenGone, |target| {
-            let (from, to) = (&from, &to);
-            async move {
-                let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
-                let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
-                to.unsynced.note(&target.session);
-                Ok(copied)
-            }
-        });
-        let copied = copied.await;
+        let copied = match within {
+            true => self.copy_through(&from, &to, &op).await,
+            false => match self.copy_there(&from, &to, &op).await {
+                // OpenSSH's does not copy between files that it opened by one name, though they may be two by now.
+                Err(fault) if fault.code() == Some(StatusCode::Failure) => {
+                    self.copy_through(&from, &to, &op).await
+                }
+                copied => copied,
+            },
+        };
         self.files.changes(to.node);
         match copied {
             Ok(count) => Ok(Count(count)),
@@ -369,11 +369,20 @@ impl Inner {
         }
     }
 
-    /// Copies within one file, which servers refuse to do.
-    async fn copy_within(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<Count> {
-        if op.offset.abs_diff(op.to_offset) < op.len {
-            return Err(Errno::EINVAL.because("the ranges overlap"));
-        }
+    /// Has the server copy from one file to another one.
+    async fn copy_there(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
+        self.with_handle(to, For::Writing, Again::WhenGone, |target| async move {
+            let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
+            let len = op.len.min(COPY_MAX);
+            let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
+            to.unsynced.note(&target.session);
+            Ok(copied)
+        })
+        .await
+    }
+
+    /// Reads what is to be copied, and writes it.
+    async fn copy_through(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
         let len = op.len.min(THROUGH_MAX) as usize;
         let read = |held: Arc<Held>| {
             let ahead = &from.ahead;
@@ -382,13 +391,18 @@ impl Inner {
         let content = self.with_handle(from, For::Reading, Again::Always, read).await?;
         let content = Payload::Chunks(content).into_bytes()?;
         if content.is_empty() {
-            return Ok(Count(0));
+            return Ok(0);
         }
-        let nothing = After { sync: false, clear: false };
-        let write = |held| write_range(held, op.to_offset, content.clone(), nothing);
-        let written = self.with_handle(to, For::Writing, Again::WhenGone, write).await;
-        self.files.changes(to.node);
-        Ok(Count(written?))
+        let write = |target: Arc<Held>| {
+            let content = content.clone();
+            async move {
+                let nothing = After { sync: false, clear: false };
+                let written = write_range(Arc::clone(&target), op.to_offset, content, nothing).await?;
+                to.unsynced.note(&target.session);
+                Ok(written)
+            }
+        };
+        self.with_handle(to, For::Writing, Again::WhenGone, write).await
     }
 
     /// Closes a file. What was hidden goes with its last handle.

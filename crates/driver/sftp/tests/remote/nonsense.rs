@@ -233,3 +233,17 @@ async fn links_that_lead_out_are_refused_if_wanted() {
     let (_, followed) = connected(&store, &[("follow_symlinks", "")]).await;
     assert_eq!(followed.list(Node::ROOT).await.map(|names| names.len()), Ok(5));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_copied_to_the_one_that_took_its_name() {
+    let store = store_with_files();
+    let (_line, user) = connected(&store, &[]).await;
+    let first = user.create(Node::ROOT, "name").await.expect("made");
+    user.write_at(first.0, first.1, 0, b"content").await.expect("written");
+    user.unlink(Node::ROOT, "name").await.expect("removed");
+    for name in ["name", "other"] {
+        let second = user.create(Node::ROOT, name).await.expect("made");
+        assert_eq!(user.copy(first, second, 7).await, Ok(7), "{name}");
+        assert_eq!(store.content(&format!("/home/{name}")).as_deref(), Some(&b"content"[..]), "{name}");
+    }
+}

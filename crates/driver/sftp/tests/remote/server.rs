@@ -71,7 +71,7 @@ pub struct Handles {
 }
 
 enum Open {
-    File { content: Content, append: bool },
+    File { content: Content, append: bool, path: Vec<u8> },
     Dir { names: Vec<Named>, at: usize },
 }
 
@@ -212,7 +212,7 @@ impl State {
             "self/ns/pid" => link("pid:[4026531836]".into()),
             "sys/kernel/random/boot_id" => {
                 let content = Arc::new(Mutex::new(format!("boot {}\n", self.boots).into_bytes()));
-                Ok(handles.add(Open::File { content, append: false }))
+                Ok(handles.add(Open::File { content, append: false, path: b"boot".to_vec() }))
             }
             number if number.parse().is_ok_and(|number| processes.contains(&number)) => {
                 self.attrs(b"/").map(Reply::Attrs)
@@ -291,6 +291,9 @@ impl State {
                     locked(&handles.file(handle)?.0).resize(size as usize, 0);
                 }
                 DONE
+            }
+            Request::CopyData { from, offset, len, to, to_offset } => {
+                handles.copy((from, offset), (to, to_offset), len as usize)
             }
             Request::FSync { handle } => handles.file(handle).and(DONE),
             _ => self.change_names(request),
@@ -372,7 +375,8 @@ impl State {
         if flags.contains(OpenFlags::TRUNC) {
             locked(&content).clear();
         }
-        Ok(handles.add(Open::File { content, append: flags.contains(OpenFlags::APPEND) }))
+        let append = flags.contains(OpenFlags::APPEND);
+        Ok(handles.add(Open::File { content, append, path: path.to_vec() }))
     }
 
     fn open_dir(&mut self, handles: &mut Handles, path: &[u8]) -> Answer {
@@ -418,8 +422,29 @@ impl State {
 impl Handles {
     fn file(&self, handle: &[u8]) -> Result<(Content, bool), StatusCode> {
         match self.open.get(handle) {
-            Some(Open::File { content, append }) => Ok((Arc::clone(content), *append)),
+            Some(Open::File { content, append, .. }) => Ok((Arc::clone(content), *append)),
             _ => Err(StatusCode::NoSuchFile),
+        }
+    }
+
+    /// Copies between open files, as OpenSSH's server does: not between those that have one name.
+    fn copy(&self, (from, offset): (&[u8], u64), (to, to_offset): (&[u8], u64), len: usize) -> Answer {
+        if self.path(from) == self.path(to) {
+            return Err(StatusCode::Failure);
+        }
+        let from = locked(&self.file(from)?.0)[offset as usize..][..len].to_vec();
+        let to = self.file(to)?.0;
+        let (mut to, start) = (locked(&to), to_offset as usize);
+        let end = to.len().max(start + len);
+        to.resize(end, 0);
+        to[start..start + len].copy_from_slice(&from);
+        DONE
+    }
+
+    fn path(&self, handle: &[u8]) -> Option<&[u8]> {
+        match self.open.get(handle) {
+            Some(Open::File { path, .. }) => Some(path),
+            _ => None,
         }
     }
 

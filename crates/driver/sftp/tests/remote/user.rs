@@ -113,6 +113,12 @@ impl User {
         }
     }
 
+    pub async fn copy(&self, from: (Node, Handle), to: (Node, Handle), len: u64) -> Result<u64> {
+        let ((node, handle), (to_node, to_handle)) = (from, to);
+        let copy = CopyRange { node, handle, offset: 0, to_node, to_handle, to_offset: 0, len };
+        Ok(self.sftp.copy_range(&self.cx, copy).await?.0)
+    }
+
     pub async fn fsync(&self, node: Node, handle: Handle) -> Result<()> {
         self.sftp.fsync(&self.cx, FSync { node, handle, data_only: false }).await
     }
