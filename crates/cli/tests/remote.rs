@@ -4,16 +4,21 @@
 mod support;
 
 use outrigger_remote::programs::find;
-use outrigger_remote::{HOST, NEEDS, Sshd};
+use outrigger_remote::{HOST, Line, NEEDS, Sshd};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use support::{Place, can_mount, within};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+use support::{Place, can_mount, has, within};
 
 /// A piece of a large file, in bytes, and how many there are.
 const PIECE: usize = 256 << 10;
@@ -57,8 +62,32 @@ impl Far {
 
     /// Mounts `far` on `m`.
     fn mount(&self, more: &[&str]) {
-        let (location, option) = (self.location(""), self.option());
-        self.place.run(&[&["mount", &location, "m", "-o", &option], more].concat()).ok();
+        self.mount_on("m", &self.option(), more);
+    }
+
+    fn mount_on(&self, dir: &str, option: &str, more: &[&str]) {
+        self.place.run(&[&["mount", &self.location(""), dir, "-o", option], more].concat()).ok();
+    }
+
+    /// A line on which everything takes a while, and the option that makes ssh use it.
+    fn line(&self) -> (Line, String) {
+        let line = Line::new(self.sshd.port(), Duration::from_millis(2)).unwrap();
+        let option = format!("F={}", self.sshd.configuration_by(line.port()).unwrap().display());
+        (line, option)
+    }
+
+    /// Runs a program in the mount; what it printed.
+    fn run_there(&self, dir: &str, program: &str, args: &[&str]) -> String {
+        let output = self
+            .place
+            .command(program, args)
+            .current_dir(self.place.at("m").join(dir))
+            .env("HOME", self.place.at(""))
+            .output()
+            .expect(program);
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{program} {args:?}: {out}{err}");
+        out.into_owned()
     }
 }
 
@@ -131,6 +160,39 @@ fn a_transfer_goes_on_when_the_connection_is_killed() {
     target.sync_all().unwrap();
     drop(target);
     assert!(fs::read(far.place.at("far/copy")).unwrap() == content);
+}
+
+#[test]
+fn writes_that_are_on_their_way_when_the_connection_is_killed_are_done_once_and_in_order() {
+    const SLOTS: usize = 4;
+    const LEN: usize = 256 << 10;
+    let Some(far) = Far::new() else { return };
+    far.mount(&["-o", "write=through"]);
+    let file = File::create(far.place.at("m/file")).unwrap();
+    let (done, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let piece = |number: usize| vec![number as u8; LEN];
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let number = done.load(Ordering::Acquire);
+                let offset = number % SLOTS * LEN;
+                file.write_all_at(&piece(number), offset as u64).expect("it is done again");
+                done.store(number + 1, Ordering::Release);
+            }
+        });
+        for _ in 0..5 {
+            let before = done.load(Ordering::Acquire);
+            within("writing goes on", || done.load(Ordering::Acquire) > before + 1);
+            far.sshd.signal_sessions(Signal::KILL);
+        }
+        over.store(true, Ordering::Release);
+    });
+    file.sync_all().unwrap();
+    let (done, content) = (done.into_inner(), fs::read(far.place.at("far/file")).unwrap());
+    for number in done - SLOTS..done {
+        let offset = number % SLOTS * LEN;
+        assert!(content[offset..offset + LEN] == piece(number), "the last content of each place");
+    }
 }
 
 #[test]
@@ -230,4 +292,162 @@ fn programs_run_from_a_mount_that_believes_nothing() {
     fs::copy("/bin/true", far.place.at("far/true")).unwrap();
     far.mount(&["-o", "cache=never"]);
     assert!(Command::new(far.place.at("m/true")).status().unwrap().success());
+}
+
+#[test]
+fn a_repository_is_cloned_and_a_program_is_built_and_run_on_a_host_that_is_far_away() {
+    if !["git", "make", "cc"].into_iter().all(has) {
+        return;
+    }
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    place
+        .file("origin/Makefile", "OBJECTS = main.o answer.o\nanswer: $(OBJECTS)\n\t$(CC) -o $@ $(OBJECTS)\n");
+    place.file("origin/main.c", "int answer(void);\nint main(void) { return answer(); }\n");
+    place.file("origin/answer.c", "int answer(void) { return 0; }\n");
+    for number in 0..10 {
+        place.file(&format!("origin/data/{}/{number}", number % 5), format!("{number}\n").repeat(100));
+    }
+    let git = |args: &[&str]| {
+        place
+            .run_as("git", &[&["-C", "origin", "-c", "user.name=a", "-c", "user.email=b"], args].concat())
+            .ok()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "all"]);
+    let (_line, option) = far.line();
+    far.mount_on("m", &option, &[]);
+    far.run_there(
+        "",
+        "git",
+        &["clone", "-q", "--no-hardlinks", &place.at("origin").display().to_string(), "clone"],
+    );
+    assert_eq!(far.run_there("clone", "git", &["status", "--porcelain"]), "");
+    far.run_there("clone", "git", &["fsck", "--strict"]);
+    far.run_there("clone", "make", &[]);
+    far.run_there("clone", "./answer", &[]);
+    assert!(far.run_there("clone", "make", &[]).contains("up to date"), "times are those that were set");
+    assert_eq!(
+        far.run_there("clone", "git", &["status", "--porcelain"]),
+        "?? answer\n?? answer.o\n?? main.o\n"
+    );
+    let compared = place.run_as("diff", &["-r", "--exclude=.git", "origin/data", "far/clone/data"]);
+    assert_eq!(compared.ok(), "");
+}
+
+#[test]
+fn a_database_keeps_what_was_committed() {
+    if !has("sqlite3") {
+        return;
+    }
+    let Some(far) = Far::new() else { return };
+    far.mount(&[]);
+    for journal in ["delete", "wal"] {
+        let file = format!("{journal}.db");
+        let sql = format!(
+            "pragma journal_mode={journal}; create table t(n integer primary key, v text); begin; \
+             with recursive c(n) as (select 1 union all select n+1 from c where n<2000) \
+             insert into t select n, hex(randomblob(50)) from c; commit; begin; delete from t; rollback; \
+             update t set v='x' where n%2;"
+        );
+        far.run_there("", "sqlite3", &[&file, &sql]);
+        let check = "pragma integrity_check; select count(*), sum(v='x') from t;";
+        assert_eq!(far.run_there("", "sqlite3", &[&file, check]), "ok\n2000|1000\n", "{journal}");
+        let there = far.place.run_as("sqlite3", &[&format!("far/{file}"), check]).ok();
+        assert_eq!(there, "ok\n2000|1000\n", "{journal}, at the host");
+    }
+}
+
+/// What editors do: a new file that replaces the old one, or a copy of the old one and new content in it.
+#[test]
+fn what_an_editor_saves_replaces_what_was_there() {
+    let Some(far) = Far::new() else { return };
+    let text = far.place.file("far/text", "old\n");
+    fs::set_permissions(&text, fs::Permissions::from_mode(0o640)).unwrap();
+    far.mount(&[]);
+    let at = |name: &str| far.place.at("m").join(name);
+    let reader = File::open(at("text")).unwrap();
+    let save = |name: &str, content: &str| {
+        let mut file = File::create(at(name)).unwrap();
+        file.write_all(content.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    };
+    save(".text.swp", "new\n");
+    fs::set_permissions(at(".text.swp"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::rename(at(".text.swp"), at("text")).unwrap();
+    assert_eq!(fs::read_to_string(at("text")).unwrap(), "new\n");
+    assert_eq!(fs::metadata(&text).unwrap().mode() & 0o7777, 0o640);
+    let mut old = [0; 4];
+    reader.read_exact_at(&mut old, 0).unwrap();
+    assert_eq!(&old, b"old\n", "who has it open goes on with what it was");
+    drop(reader);
+    fs::rename(at("text"), at("text~")).unwrap();
+    save("text", "newer\n");
+    assert_eq!(fs::read_to_string(far.place.at("far/text~")).unwrap(), "new\n");
+    assert_eq!(fs::read_to_string(&text).unwrap(), "newer\n");
+    within("nothing is left aside", || fs::read_dir(far.place.at("far")).unwrap().count() == 2);
+}
+
+#[test]
+fn two_mounts_see_what_the_other_one_did() {
+    let Some(far) = Far::new() else { return };
+    far.place.file("far/file", "one\n");
+    fs::create_dir(far.place.at("m2")).unwrap();
+    far.mount(&["-o", "cache=1"]);
+    far.mount_on("m2", &far.option(), &["-o", "cache=1"]);
+    let (here, there) = (far.place.at("m"), far.place.at("m2"));
+    assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "one\n");
+    fs::write(here.join("file"), "two, and longer\n").unwrap();
+    within("new content is seen", || {
+        fs::read_to_string(there.join("file")).is_ok_and(|text| text == "two, and longer\n")
+    });
+    fs::create_dir(here.join("dir")).unwrap();
+    within("a new name is seen", || there.join("dir").is_dir());
+    fs::rename(here.join("file"), here.join("dir/moved")).unwrap();
+    within("a name that is gone is not seen", || !there.join("file").exists());
+    assert_eq!(fs::read_to_string(there.join("dir/moved")).unwrap(), "two, and longer\n");
+    fs::remove_dir_all(here.join("dir")).unwrap();
+    within("nothing is seen", || fs::read_dir(&there).unwrap().count() == 0);
+}
+
+#[test]
+fn names_of_any_bytes_and_many_of_them_come_as_they_are() {
+    let Some(far) = Far::new() else { return };
+    const MANY: usize = 20_000;
+    let (dir, odd) = (far.place.at("far/dir"), OsStr::from_bytes(b"\xff\xfe \n\x1b[31m"));
+    fs::create_dir(&dir).unwrap();
+    for number in 0..MANY {
+        File::create(dir.join(format!("file-{number:06}"))).unwrap();
+    }
+    fs::write(dir.join(odd), "odd").unwrap();
+    far.mount(&[]);
+    let listed: Vec<_> =
+        fs::read_dir(far.place.at("m/dir")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(listed.len(), MANY + 1);
+    assert!(listed.iter().any(|name| name == odd));
+    assert_eq!(fs::read_to_string(far.place.at("m/dir").join(odd)).unwrap(), "odd");
+    fs::rename(far.place.at("m/dir").join(odd), far.place.at("m/even")).unwrap();
+    assert_eq!(fs::read_to_string(far.place.at("far/even")).unwrap(), "odd");
+}
+
+#[test]
+fn a_full_disk_at_the_host_is_told_and_what_was_written_before_stays() {
+    let Some(far) = Far::new() else { return };
+    let full = far.place.at("far/full");
+    fs::create_dir(&full).unwrap();
+    rustix::mount::mount("tmpfs", &full, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=1m"))
+        .unwrap();
+    far.mount(&["-o", "write=through"]);
+    let mut file = File::create(far.place.at("m/full/file")).unwrap();
+    let piece = vec![b'x'; 300 << 10];
+    file.write_all(&piece).unwrap();
+    let error = (0..4).find_map(|_| file.write_all(&piece).err()).expect("it is full");
+    assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    drop(file);
+    assert!(fs::read(full.join("file")).unwrap().starts_with(&piece));
+    fs::remove_file(far.place.at("m/full/file")).unwrap();
+    fs::write(far.place.at("m/full/again"), &piece).unwrap();
+    far.place.run(&["umount", "m"]).ok();
+    rustix::mount::unmount(&full, rustix::mount::UnmountFlags::empty()).unwrap();
 }

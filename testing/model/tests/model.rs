@@ -3,9 +3,12 @@
 
 use outrigger_conformance::mount::{Mounted, obstacle};
 use outrigger_conformance::{Direct, HostDir, Kind};
+use outrigger_core::ops::RenameFlags;
 use outrigger_core::{Abilities, Answer, Cx, Inline, Notify, Reply, Request, Service};
 use outrigger_driver_mem::{Mem, Options};
-use outrigger_model::{check, explore};
+use outrigger_model::{Op, check, explore};
+use outrigger_remote::programs::find;
+use outrigger_remote::{HOST, NEEDS, Sshd};
 use outrigger_runtime::Threads;
 use std::fs;
 use std::path::Path;
@@ -62,6 +65,38 @@ fn a_mount_of_a_directory_agrees() {
     let source = dir.path().join("source");
     fs::create_dir(&source).expect("a directory");
     explore_mount(source.to_str().expect("UTF-8"), "");
+}
+
+/// Whether the file transfer protocol of SSH has this operation.
+fn is_of_sftp(op: &Op) -> bool {
+    match op {
+        Op::MkFifo(_) | Op::Fallocate(..) => false,
+        Op::SetXattr(..) | Op::GetXattr(..) | Op::RemoveXattr(..) => false,
+        Op::Rename(.., flags) => !flags.contains(RenameFlags::EXCHANGE),
+        _ => true,
+    }
+}
+
+#[test]
+fn a_mount_of_another_host_agrees() {
+    let missing = NEEDS.iter().find(|name| find(name).is_none()).map(|name| format!("there is no {name}"));
+    if let Some(reason) = obstacle().or(missing) {
+        return println!("SKIPPED: {reason}");
+    }
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let [far, keys, mountpoint] = ["far", "sshd", "m"].map(|name| scratch.path().join(name));
+    [&far, &keys, &mountpoint].into_iter().for_each(|dir| fs::create_dir(dir).expect("a directory"));
+    let sshd = Sshd::start(keys).expect("a server");
+    let options = format!(",F={}", sshd.configuration().display());
+    let location = format!("{HOST}:{}", far.display());
+    let mounted =
+        Mounted::new(&location, &mountpoint, &options, Duration::from_secs(300)).expect("the mount");
+    explore(12, 50, |list| {
+        let list: Vec<Op> = list.iter().filter(|op| is_of_sftp(op)).cloned().collect();
+        let dir = tempfile::tempdir_in(mounted.dir()).map_err(|error| error.to_string())?;
+        let subject = HostDir::new(dir.path(), Kind::Fuse).map_err(|errno| format!("{errno:?}"))?;
+        check(&subject, &list)
+    });
 }
 
 /// A tree whose driver forgets what it should do now and then.
