@@ -144,9 +144,13 @@ impl Inner {
         if at_once || too_far || is_own(op.handle) || !flags.writes() || op.data.is_empty() {
             return None;
         }
-        if lock(&self.table).policy(op.node).writes == Writes::Through {
+        let mut table = lock(&self.table);
+        // The mode that such a write leaves is known to the tree below only.
+        let strips = op.kill_setid && table.may_have_setid(op.node);
+        if strips || table.policy(op.node).writes == Writes::Through {
             return None;
         }
+        drop(table);
         match &op.data {
             Payload::File(_) => None,
             data => Some((open, pool::own(data.clone().into_bytes().ok()?))),

@@ -545,6 +545,12 @@ impl Table {
         }
     }
 
+    /// Whether writing to `node` may take set-id bits from it.
+    pub(crate) fn may_have_setid(&mut self, node: Node) -> bool {
+        let attr = self.record(node).and_then(|record| record.attr.as_ref());
+        attr.is_none_or(|attr| attr.permissions() & 0o6000 != 0)
+    }
+
     /// Whether `node` may have other names than the one it was found under.
     pub(crate) fn has_several_names(&mut self, node: Node) -> bool {
         let attr = self.record(node).and_then(|record| record.attr.as_ref());
