@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 /// The words of the command line, each `name=value`.
 pub struct Arguments {
@@ -13,6 +14,8 @@ pub struct Arguments {
     pub socket: UnixStream,
     /// `log=FD`: where kernel messages are kept; standard error without.
     pub log: Option<File>,
+    /// `control=BYTES`: where the part of the log's file starts with which a mount survives this process; none without.
+    pub control: Option<u64>,
     /// `image=FD`: the image, open for reading or, with `write=1`, for both.
     pub image: File,
     /// `start=BYTES`, `size=BYTES`: the part of it that is the disk; all of it without.
@@ -31,10 +34,14 @@ pub struct Arguments {
     pub sandbox: bool,
     /// `io=NAME`: how the bytes of the image are moved.
     pub io: String,
+    /// `patience=SECONDS`: how long unmounting may take when the other side has gone.
+    pub patience: Duration,
 }
 
 /// Enough for the metadata of large images, and to keep a disk busy.
 const MEMORY: u64 = 128 << 20;
+/// Enough for what that memory can hold, in seconds.
+const PATIENCE: u64 = 120;
 
 impl Arguments {
     /// Reads the command line of this process.
@@ -71,6 +78,7 @@ impl Arguments {
         Ok(Arguments {
             socket,
             log,
+            control: number("control")?,
             image,
             start: number("start")?.unwrap_or(0),
             size: number("size")?,
@@ -80,6 +88,7 @@ impl Arguments {
             memory: number("memory")?.unwrap_or(MEMORY),
             sandbox: text("sandbox").as_deref() != Some(b"off"),
             io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
+            patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),
         })
     }
 }

@@ -8,23 +8,30 @@
 mod abi;
 mod arguments;
 mod attr;
+mod control;
 mod crash;
 mod disk;
+mod guard;
 mod host;
 mod kernel;
 mod listing;
 mod log;
 mod mapped;
+mod marks;
 mod nodes;
+mod overlay;
 mod sandbox;
 mod serve;
 mod task;
 mod transfer;
 mod tree;
+mod watchdog;
 mod xattr;
 
 use arguments::Arguments;
+use control::Control;
 use disk::Disk;
+use guard::Guard;
 use kernel::Kernel;
 use outrigger_core::{Errno, Error, Result};
 use serve::Connection;
@@ -32,6 +39,7 @@ use std::ffi::CStr;
 use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::sync::Arc;
 use task::{Fd, Task};
 use tree::Tree;
 
@@ -52,14 +60,26 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> io::Result<()> {
-    let Arguments { socket, log, image, start, size, write, kind, options, memory, sandbox, io } = arguments;
+    let Arguments { socket, log, control, image, start, size, write, kind, options, .. } = arguments;
+    let Arguments { memory, patience, sandbox, io, .. } = arguments;
+    let control = match (&log, control) {
+        (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
+        _ => None,
+    };
     if let Some(log) = log {
         log::keep_in(log);
     }
+    watchdog::watch(&socket, patience)?;
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let number = disk::add(Disk::new(image, start, size, write)?.moved_by(&io)?)?;
+    let mut disk = Disk::new(image, start, size, write)?.moved_by(&io)?;
+    if let Some(control) = &control {
+        disk = disk.kept_apart(Arc::clone(control))?;
+        marks::take_away(&disk, &kind, control)?;
+    }
+    let number = disk::add(disk)?;
+    let guard = control.map(|control| Rc::new(Guard::new(control, number)));
     if sandbox {
         sandbox::enter()?;
     }
@@ -67,8 +87,9 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
-    let served = connection.serve(&kernel, &tree);
+    let served = connection.serve(&kernel, &tree, guard.as_ref());
     kernel.call(move |task| unmount(task, &tree))?;
+    disk::get(number)?.checkpoint()?;
     served
 }
 

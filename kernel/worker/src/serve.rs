@@ -4,11 +4,12 @@
 //! All that has arrived becomes jobs, then the kernel runs until nothing can go on, then all replies leave together: one
 //! read and one write for however many requests the other side has sent meanwhile.
 
+use crate::guard::Guard;
 use crate::kernel::Kernel;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Error, Reply, Spin};
+use outrigger_core::{Credentials, Error, Reply, Request, Spin};
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -71,10 +72,10 @@ impl Connection {
     ///
     /// # Errors
     /// When it sends what is no frame, or the connection breaks.
-    pub fn serve(&mut self, kernel: &Kernel, tree: &Rc<Tree>) -> io::Result<()> {
+    pub fn serve(&mut self, kernel: &Kernel, tree: &Rc<Tree>, guard: Option<&Rc<Guard>>) -> io::Result<()> {
         let mut wait = None;
         loop {
-            if self.ready(wait)? && !self.receive(kernel, tree)? {
+            if self.ready(wait)? && !self.receive(kernel, tree, guard)? {
                 return Ok(());
             }
             wait = kernel.run();
@@ -110,17 +111,22 @@ impl Connection {
     }
 
     /// Reads once, and makes jobs of the frames that are complete. `false` when the other side has gone.
-    fn receive(&mut self, kernel: &Kernel, tree: &Rc<Tree>) -> io::Result<bool> {
+    fn receive(&mut self, kernel: &Kernel, tree: &Rc<Tree>, guard: Option<&Rc<Guard>>) -> io::Result<bool> {
         let known = self.input.len();
         self.input.resize(known + self.wanted(), 0);
         let count = self.socket.read(&mut self.input[known..])?;
         self.input.truncate(known + count);
         while let Some(frame) = self.take_frame()? {
             if let Body::Request { uid, gid, request } = frame.body {
-                let (shared, tree) = (Rc::clone(&self.shared), Rc::clone(tree));
+                let (shared, tree, guard) = (Rc::clone(&self.shared), Rc::clone(tree), guard.cloned());
                 shared.in_flight.set(shared.in_flight.get() + 1);
                 kernel.submit(move |task| {
-                    let reply = tree.answer(task, Credentials { uid, gid }, request);
+                    let begun = guard.as_ref().map_or(Ok(()), |guard| guard.begin(task, frame.id));
+                    let reply = match (begun, &guard, request) {
+                        (Err(error), ..) => Reply::Error(error),
+                        (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
+                        (.., request) => tree.answer(task, Credentials { uid, gid }, request),
+                    };
                     shared.reply(frame.id, reply);
                     shared.in_flight.set(shared.in_flight.get() - 1);
                 });

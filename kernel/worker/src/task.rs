@@ -31,6 +31,8 @@ mod number {
     pub const FSYNC: u64 = 82;
     pub const FDATASYNC: u64 = 83;
     pub const UTIMENSAT: u64 = 88;
+    pub const CLOCK_SETTIME: u64 = 112;
+    pub const CLOCK_GETTIME: u64 = 113;
     pub const SYNCFS: u64 = 267;
     pub const RENAMEAT2: u64 = 276;
     pub const COPY_FILE_RANGE: u64 = 285;
@@ -267,6 +269,20 @@ impl Task {
     pub fn syncfs(&self, fd: Fd) -> Result<()> {
         // SAFETY: no pointers.
         unsafe { self.call(number::SYNCFS, [fd.argument()]) }.map(drop)
+    }
+
+    /// clock_settime(2) of the time of day
+    pub fn set_clock(&self, time: &libc::timespec) -> Result<()> {
+        // SAFETY: the structure is complete.
+        unsafe { self.call(number::CLOCK_SETTIME, [libc::CLOCK_REALTIME as u64, pointer(time)]) }.map(drop)
+    }
+
+    /// clock_gettime(2) of the time that files are stamped with
+    pub fn clock(&self) -> Result<libc::timespec> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let arguments = [libc::CLOCK_REALTIME_COARSE as u64, pointer(&raw mut time)];
+        // SAFETY: the structure lives during the call.
+        unsafe { self.call(number::CLOCK_GETTIME, arguments) }.map(|_| time)
     }
 
     /// copy_file_range(2)

@@ -75,6 +75,12 @@ pub fn survives(text: &OsStr) -> bool {
     }
 }
 
+/// Whether `text` names a disk image, whose driver guards it by itself.
+pub fn is_image(text: &OsStr) -> bool {
+    let location = Location::parse(text);
+    location.nested.is_empty() && matches!(&location.base, Base::Host(path) if image::is_one(path))
+}
+
 /// Opens the tree `name` with the layers the user asked for.
 ///
 /// # Errors

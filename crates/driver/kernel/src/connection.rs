@@ -44,7 +44,7 @@ pub(crate) struct Connection {
 
 /// How long mounting and unmounting may take, if nothing else is said. The memory of the kernel code bounds what is left
 /// to be written.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The thread that reads replies. The channel closes when it ends.
 struct Reader {
@@ -105,38 +105,9 @@ impl Connection {
     ///
     /// # Errors
     /// What it says about the image, or how it ended.
-    pub(crate) fn open(
-        worker: Worker,
-        mut socket: UnixStream,
-        patience: Option<Duration>,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn open(worker: Worker, socket: UnixStream, patience: Option<Duration>) -> Result<Arc<Self>> {
         let patience = patience.unwrap_or(PATIENCE);
-        socket.set_read_timeout(Some(patience))?;
-        let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new(), spin: Spin::default() };
-        match greet(&mut socket, &mut input) {
-            Ok(Reply::Error(error)) => {
-                let words = worker.last_words();
-                drop((socket, input));
-                drop(worker.wait());
-                return Err(explained(error, &words));
-            }
-            Ok(_) => {}
-            Err(error) if matches!(error.errno, Errno::EAGAIN) => {
-                worker.kill();
-                drop(worker.wait());
-                let words = worker.last_words();
-                let seconds = patience.as_secs();
-                return Err(Errno::ETIMEDOUT.because(format!(
-                    "the kernel code did not mount it within {seconds} s (patience=){words}"
-                )));
-            }
-            Err(error) => {
-                drop((socket, input));
-                let why = worker.wait().unwrap_or_else(|| error.to_string());
-                return Err(Errno::EIO.because(why));
-            }
-        }
-        socket.set_read_timeout(None)?;
+        let (worker, socket, input) = greeted(worker, socket, patience)?;
         let output = Output { socket: socket.try_clone()?, next: 0, held_back: Vec::new() };
         let connection = Arc::new(Connection {
             output: Mutex::new(output),
@@ -324,6 +295,43 @@ impl Connection {
     }
 }
 
+/// Greets the worker and waits until it has mounted the image.
+///
+/// # Errors
+/// What it says about the image, or how it ended.
+pub(crate) fn greeted(
+    worker: Worker,
+    mut socket: UnixStream,
+    patience: Duration,
+) -> Result<(Worker, UnixStream, Input)> {
+    socket.set_read_timeout(Some(patience))?;
+    let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new(), spin: Spin::default() };
+    match greet(&mut socket, &mut input) {
+        Ok(Reply::Error(error)) => {
+            let words = worker.last_words();
+            drop((socket, input));
+            drop(worker.wait());
+            return Err(explained(error, &words));
+        }
+        Ok(_) => {}
+        Err(error) if matches!(error.errno, Errno::EAGAIN) => {
+            worker.kill();
+            drop(worker.wait());
+            let words = worker.last_words();
+            let seconds = patience.as_secs();
+            return Err(Errno::ETIMEDOUT
+                .because(format!("the kernel code did not mount it within {seconds} s (patience=){words}")));
+        }
+        Err(error) => {
+            drop((socket, input));
+            let why = worker.wait().unwrap_or_else(|| error.to_string());
+            return Err(Errno::EIO.because(why));
+        }
+    }
+    socket.set_read_timeout(None)?;
+    Ok((worker, socket, input))
+}
+
 fn greet(socket: &mut UnixStream, input: &mut Input) -> Result<Reply> {
     socket.write_all(&Hello::bytes())?;
     let mut greeting = [0; Hello::LEN];
@@ -344,7 +352,7 @@ fn explained(error: Error, words: &str) -> Error {
 }
 
 /// Frames from a socket.
-struct Input {
+pub(crate) struct Input {
     socket: UnixStream,
     bytes: BytesMut,
     spin: Spin,
@@ -355,7 +363,7 @@ impl Input {
     ///
     /// # Errors
     /// At the end of the stream, and when what arrives is no frame.
-    fn frame(&mut self) -> Result<Frame> {
+    pub(crate) fn frame(&mut self) -> Result<Frame> {
         loop {
             if let Some(frame) = self.take_frame()? {
                 return Ok(frame);

@@ -17,7 +17,18 @@
 //! An image with a partition table is a tree with a directory for each partition whose content is known ([`open`]); each is
 //! served by a process of its own, which starts when somebody looks into the directory.
 //!
+//! # When the worker dies
+//!
+//! With [`Options::guard`] nobody notices: what the worker writes reaches the image at checkpoints only (`FSync`, `SyncFs`,
+//! every five seconds, every 32 MiB), and the next worker does again what was answered since, at the times it was done.
+//! Requests in flight are done then; one that was in flight when three workers died by themselves is answered `EIO`.
+//! `docs/design/0007-guarded-images.md` says how.
+//!
 //! # What it cannot
+//!
+//! * Guarded: several partitions of an image together, and jfs, whose journal only its fsck replays.
+//! * Guarded: a file that has lost its last name is known until the next checkpoint, or as long as it is open and no worker
+//!   dies after that checkpoint. Times of access that reading changed may be forgotten.
 //!
 //! * Locks, ioctl and poll: doors do without.
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.
@@ -33,6 +44,7 @@
 
 mod connection;
 mod detect;
+mod guarded;
 mod image;
 mod inspect;
 mod options;
@@ -40,6 +52,7 @@ mod partitions;
 mod worker;
 
 pub use detect::{FsType, TYPES, detect};
+pub use guarded::{Death, History};
 pub use image::is_image;
 pub use inspect::{Inspection, Piece, inspect};
 pub use options::Options;
@@ -49,10 +62,11 @@ pub use partitions::Partitions;
 pub use worker::program;
 
 use connection::Connection;
+use guarded::Guarded;
 use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Cx, DriverClass, Errno, Notify, OpCode, OpSet, Reply, Request, Result, Service,
+    Abilities, Answer, Cx, DriverClass, Errno, Error, Notify, OpCode, OpSet, Reply, Request, Result, Service,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,12 +100,21 @@ pub fn open(path: &Path, options: &Options) -> Result<Arc<dyn Service>> {
 
 /// A mounted image.
 pub struct Kernel {
-    connection: Arc<Connection>,
+    serves: Serves,
     abilities: Abilities,
     /// Why what could be written is not.
     read_only: Option<Arc<str>>,
     /// Unlocked when the worker has ended.
     image: Mutex<Option<Arc<Image>>>,
+}
+
+/// Types whose journal is replayed by their fsck only, and of which syncfs(2) does not write everything.
+const NEEDS_ITS_FSCK: [&str; 1] = ["jfs"];
+
+/// Whether the death of the worker is the end.
+enum Serves {
+    Once(Arc<Connection>),
+    Guarded(Guarded),
 }
 
 impl Kernel {
@@ -116,26 +139,30 @@ impl Kernel {
                 .detect(&part)?
                 .ok_or_else(|| Errno::EINVAL.because("no file system is known that looks like this"))?,
         };
-        Self::mount(image, &part, kind, options)
+        Self::mount(image, part, kind, options)
     }
 
     /// Mounts the file system of this type in a part of the image.
-    fn mount(image: Arc<Image>, part: &Part, kind: &FsType, options: &Options) -> Result<Self> {
+    fn mount(image: Arc<Image>, part: Part, kind: &'static FsType, options: &Options) -> Result<Self> {
         let writable = image.writable() && kind.writable && part.read_only.is_none();
-        let (worker, socket) = Worker::start(image.file(), part, kind, writable, options)?;
-        let connection = Connection::open(worker, socket, options.patience)?;
+        let (name, read_only) = (image.name().to_owned(), part.read_only.clone());
+        let survives = writable && !NEEDS_ITS_FSCK.contains(&kind.name);
+        let serves = if options.guard && survives {
+            let (settings, image) = (options.clone(), Arc::clone(&image));
+            let start = move |log| Worker::start(image.file(), &part, kind, true, &settings, log);
+            Serves::Guarded(Guarded::begin(Box::new(start), options.patience)?)
+        } else {
+            let (worker, socket) =
+                Worker::start(image.file(), &part, kind, writable, options, worker::Log::new()?)?;
+            Serves::Once(Connection::open(worker, socket, options.patience)?)
+        };
         let abilities = Abilities {
             class: DriverClass::Block,
             read_only: !writable,
             negative_ttl: Ttl::FOREVER,
-            ..Abilities::new("kernel", image.name(), OpSet::all().without(NOT_SERVED))
+            ..Abilities::new("kernel", name, OpSet::all().without(NOT_SERVED))
         };
-        Ok(Kernel {
-            connection,
-            abilities,
-            read_only: part.read_only.clone(),
-            image: Mutex::new(Some(image)),
-        })
+        Ok(Kernel { serves, abilities, read_only, image: Mutex::new(Some(image)) })
     }
 
     /// The reply with the reason why this part of the image is not written.
@@ -153,9 +180,36 @@ impl Kernel {
     /// # Errors
     /// `EIO` when the worker did not end in good order, with its last words as the reason.
     pub fn unmount(&self) -> Result<()> {
-        let ended = self.connection.end();
+        let ended = match &self.serves {
+            Serves::Once(connection) => connection.end(),
+            Serves::Guarded(guarded) => guarded.end(),
+        };
         drop(self.image.lock().unwrap_or_else(PoisonError::into_inner).take());
         ended
+    }
+
+    /// Why a request was not answered.
+    fn lost(&self) -> Error {
+        match &self.serves {
+            Serves::Once(connection) => connection.lost(),
+            Serves::Guarded(_) => Errno::EIO.because("the image was unmounted"),
+        }
+    }
+
+    /// What became of the workers of a guarded image.
+    pub fn history(&self) -> Option<History> {
+        match &self.serves {
+            Serves::Once(_) => None,
+            Serves::Guarded(guarded) => Some(guarded.history()),
+        }
+    }
+
+    /// The number of the process that serves the image, if it is a guarded one.
+    pub fn worker(&self) -> Option<u32> {
+        match &self.serves {
+            Serves::Once(_) => None,
+            Serves::Guarded(guarded) => Some(guarded.worker()),
+        }
     }
 }
 
@@ -164,15 +218,29 @@ impl Service for Kernel {
         if NOT_SERVED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
-        if let Request::Forget(_) = request {
-            self.connection.tell(cx.cred, request);
+        if let Request::Forget(op) = &request {
+            match &self.serves {
+                Serves::Once(connection) => connection.tell(cx.cred, request),
+                Serves::Guarded(guarded) => guarded.forget(op.node, op.count),
+            }
             return Answer::Ready(Reply::Done(()));
         }
-        match self.connection.ask(cx, request) {
+        let connection = match &self.serves {
+            Serves::Once(connection) => connection,
+            Serves::Guarded(guarded) => {
+                return match guarded.ask(cx.cred, request) {
+                    Ok(reply) => Answer::later(async move {
+                        self.explained(reply.await.unwrap_or_else(|_| Reply::Error(self.lost())))
+                    }),
+                    Err(error) => Answer::error(error),
+                };
+            }
+        };
+        match connection.ask(cx, request) {
             Ok(mut reply) => match reply.try_recv() {
                 Ok(Some(reply)) => Answer::Ready(self.explained(reply)),
-                Ok(None) => Answer::later(async move { self.explained(self.connection.reply(reply).await) }),
-                Err(_) => Answer::error(self.connection.lost()),
+                Ok(None) => Answer::later(async move { self.explained(connection.reply(reply).await) }),
+                Err(_) => Answer::error(self.lost()),
             },
             Err(error) => Answer::error(error),
         }

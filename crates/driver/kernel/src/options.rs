@@ -13,6 +13,9 @@ pub struct Options {
     pub kind: Option<String>,
     /// `partition=N`: the partition that is the tree, of an image with a partition table.
     pub partition: Option<u32>,
+    /// `guard`: the tree survives the death of the process that serves it; what is written reaches the image at
+    /// checkpoints only.
+    pub guard: bool,
     /// `memory=BYTES`: how much memory the kernel code has, page cache included.
     pub memory: Option<u64>,
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
@@ -33,6 +36,7 @@ impl Options {
         match key {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
+            "guard" => self.guard = true,
             "type" => self.kind = Some(value.to_owned()),
             "memory" => {
                 self.memory =
@@ -102,12 +106,14 @@ mod tests {
             ("patience", "9"),
             ("partition", "2"),
             ("io", "mmap"),
+            ("guard", ""),
         ] {
             options.set(key, value).expect("an option");
         }
         let passed = ["noatime", "commit=5"].map(str::to_owned).to_vec();
         let expected = Options {
             read_only: true,
+            guard: true,
             kind: Some("ext4".into()),
             partition: Some(2),
             memory: Some(64 << 20),

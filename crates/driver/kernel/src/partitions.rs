@@ -62,7 +62,9 @@ impl Partitions {
         };
         let places: Vec<Place> = table.partitions.into_iter().filter_map(place).collect();
         let top = top(&image, &places);
-        Partitions { image: Arc::new(image), options: Arc::new(options.clone()), places, top }
+        // Numbers of nodes that survive have no room for the partition's.
+        let options = Options { guard: false, ..options.clone() };
+        Partitions { image: Arc::new(image), options: Arc::new(options), places, top }
     }
 
     /// The place with this number, counted from 1.
@@ -222,7 +224,7 @@ fn top(image: &Image, places: &[Place]) -> Attr {
 fn mount(
     image: Arc<Image>,
     partition: &Partition,
-    kind: Option<&FsType>,
+    kind: Option<&'static FsType>,
     options: &Options,
 ) -> Result<Kernel> {
     let part = Part::of(partition)?;
@@ -231,7 +233,7 @@ fn mount(
         let number = partition.number;
         Errno::EINVAL.because(format!("partition {number} ({purpose}) holds no file system that is known"))
     })?;
-    Kernel::mount(image, &part, kind, options).map_err(|error| {
+    Kernel::mount(image, part, kind, options).map_err(|error| {
         let reason = error.reason.as_deref().unwrap_or(error.errno.message());
         error.errno.because(format!("partition {}: {reason}", partition.number))
     })

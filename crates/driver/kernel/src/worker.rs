@@ -9,16 +9,20 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The name of the program.
 const PROGRAM: &str = "outrigger-kernel";
+/// The signal that nobody sends himself.
+const KILLED: i32 = 9;
 /// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
 const LOG_START: u64 = 8;
 const LOG_SIZE: u64 = 64 << 10;
+/// Where the part of that file starts with which a mount survives its worker: see `kernel/worker/src/control.rs`.
+pub(crate) const CONTROL: u64 = 128 << 10;
 
 /// A running worker.
 pub(crate) struct Worker {
@@ -40,6 +44,35 @@ pub fn program() -> Option<PathBuf> {
     places.into_iter().find(|place| place.is_file())
 }
 
+/// The file that a worker's kernel messages are kept in.
+pub(crate) struct Log {
+    /// The file.
+    pub(crate) file: File,
+    /// Whether what the worker has to leave to its successor is in it too.
+    pub(crate) survived: bool,
+}
+
+impl Log {
+    /// A new one, for one worker.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub(crate) fn new() -> Result<Self> {
+        let file = rustix::fs::memfd_create("outrigger-kernel log", MemfdFlags::CLOEXEC);
+        let file = file.map_err(|errno| Error::from(Errno(errno.raw_os_error())))?;
+        Ok(Log { file: File::from(file), survived: false })
+    }
+
+    /// The same, for another worker after the one before.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(crate) fn again(file: &File) -> Result<Self> {
+        file.write_all_at(&[0; LOG_START as usize], 0)?;
+        Ok(Log { file: file.try_clone()?, survived: true })
+    }
+}
+
 impl Worker {
     /// Starts the program for a part of `image`, which it mounts. Gives it and this end of the connection.
     ///
@@ -51,6 +84,7 @@ impl Worker {
         kind: &FsType,
         writable: bool,
         options: &Options,
+        log: Log,
     ) -> Result<(Self, UnixStream)> {
         let program = program().ok_or_else(|| {
             Errno::ENOENT.because(
@@ -58,8 +92,6 @@ impl Worker {
             )
         })?;
         let (ours, theirs) = UnixStream::pair()?;
-        let log = rustix::fs::memfd_create("outrigger-kernel log", MemfdFlags::CLOEXEC);
-        let log = File::from(log.map_err(|errno| Error::from(Errno(errno.raw_os_error())))?);
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
         command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
@@ -73,14 +105,24 @@ impl Worker {
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
         command.args(options.memory.map(|bytes| format!("memory={bytes}")));
+        command.args(log.survived.then(|| format!("control={CONTROL}")));
+        command.args(options.patience.map(|patience| format!("patience={}", patience.as_secs())));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.env_clear().current_dir("/").process_group(0);
-        command.stdin(image.try_clone()?).stdout(OwnedFd::from(theirs)).stderr(Stdio::from(log.try_clone()?));
+        command
+            .stdin(image.try_clone()?)
+            .stdout(OwnedFd::from(theirs))
+            .stderr(Stdio::from(log.file.try_clone()?));
         let child = command.spawn().map_err(|error| {
             let errno = Errno(error.raw_os_error().unwrap_or(5));
             errno.because(format!("cannot start {}: {error}", program.display()))
         })?;
-        Ok((Worker { child: Mutex::new(child), log }, ours))
+        Ok((Worker { child: Mutex::new(child), log: log.file }, ours))
+    }
+
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
     /// Ends the process at once.
@@ -97,6 +139,12 @@ impl Worker {
             Ok(status) => Some(format!("the kernel code has ended ({status}){}", self.last_words())),
             Err(error) => Some(format!("the kernel code has ended, nobody knows how: {error}")),
         }
+    }
+
+    /// Waits for the end of the process. Tells whether others killed it.
+    pub(crate) fn was_killed(&self) -> bool {
+        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        status.is_ok_and(|status| status.signal() == Some(KILLED))
     }
 
     /// The last lines the kernel printed, those that tell of an error if there are any.

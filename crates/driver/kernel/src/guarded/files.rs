@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Our numbers of files and open files, which stay what they are when a worker dies, and a worker's, which do not.
+
+use outrigger_core::node_table::{FileKey, NodeTable};
+use outrigger_core::ops::{OpenFlags, RenameFlags};
+use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::reply::{Entry, Opened};
+use outrigger_core::{Errno, Handle, Name, Node, Reply, Request, Result, Traverse, Visit};
+use std::collections::{HashMap, HashSet};
+
+/// Room for the names of nodes, in bytes; memory is used as it is needed.
+const TABLE: usize = 8 << 30;
+/// So many nodes that nobody refers to, but that may have known names below them, are kept before they are looked at again.
+const IDLE: usize = 64;
+
+/// See the [module](self).
+pub(crate) struct Files {
+    table: NodeTable,
+    known: HashMap<Node, Known>,
+    /// The keys of this worker's nodes, and our number that had each last.
+    keys: HashMap<Node, (FileKey, Node)>,
+    next_key: u64,
+    open: HashMap<Handle, Open>,
+    next_handle: u64,
+    /// Which worker it is, counted from 1.
+    life: u64,
+    idle: Vec<Node>,
+    idle_most: usize,
+    /// What may have lost its last name.
+    removed: HashSet<Node>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// A worker's number, and which worker's.
+    theirs: Node,
+    life: u64,
+    /// How many references the worker has counted.
+    references: u64,
+    /// The inode number that was told first.
+    ino: u64,
+    /// The checkpoint since which the log of changes names the node.
+    logged: Option<u64>,
+}
+
+/// An open file, or a directory, which has no flags.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    /// What is open.
+    pub(crate) node: Node,
+    /// How.
+    pub(crate) flags: Option<OpenFlags>,
+    theirs: Handle,
+    life: u64,
+}
+
+/// What a worker has to be asked for before it can be asked something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// Where a node is.
+    Node(Node),
+    /// To open a file again.
+    Handle(Handle),
+}
+
+/// What is to be returned to the worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Returned {
+    /// Its node.
+    pub(crate) theirs: Node,
+    /// How many references.
+    pub(crate) count: u64,
+}
+
+impl Files {
+    /// The root alone, and the first worker.
+    pub(crate) fn new() -> Result<Self> {
+        Ok(Files {
+            table: NodeTable::in_memory(TABLE)?,
+            known: HashMap::new(),
+            keys: HashMap::new(),
+            next_key: 1,
+            open: HashMap::new(),
+            next_handle: 1,
+            life: 1,
+            idle: Vec::new(),
+            idle_most: IDLE,
+            removed: HashSet::new(),
+        })
+    }
+
+    /// From here on another worker serves, which knows nothing.
+    pub(crate) fn next_life(&mut self) {
+        self.life += 1;
+        self.keys.clear();
+    }
+
+    /// Puts the worker's numbers into a request, or says what is missing.
+    ///
+    /// # Errors
+    /// `ESTALE` and `EBADF` for numbers that nobody was told.
+    pub(crate) fn translate(&self, request: &mut Request) -> Result<Option<Missing>> {
+        let mut translation = Translation { files: self, outcome: Ok(None) };
+        request.traverse(&mut translation);
+        translation.outcome
+    }
+
+    fn theirs(&self, node: Node) -> Result<Option<Node>> {
+        if node == Node::ROOT {
+            return Ok(Some(Node::ROOT));
+        }
+        let known = self.known.get(&node).ok_or(Errno::ESTALE)?;
+        Ok((known.life == self.life).then_some(known.theirs))
+    }
+
+    /// The way to a node from the root.
+    ///
+    /// # Errors
+    /// `ESTALE` when it has no name any more.
+    pub(crate) fn path(&self, node: Node) -> Result<Vec<Name>> {
+        self.table.path(node)
+    }
+
+    /// The file with a name, if it is known.
+    pub(crate) fn get(&self, dir: Node, name: &Name) -> Option<Node> {
+        self.table.get(dir, name)
+    }
+
+    /// Whether somebody refers to the node.
+    pub(crate) fn is_known(&self, node: Node) -> bool {
+        node == Node::ROOT || self.known.contains_key(&node)
+    }
+
+    /// Notes that the log of changes since this checkpoint names the node; false when it did already.
+    pub(crate) fn log(&mut self, node: Node, checkpoint: u64) -> bool {
+        match self.known.get_mut(&node) {
+            Some(known) => known.logged.replace(checkpoint) != Some(checkpoint),
+            None => node != Node::ROOT,
+        }
+    }
+
+    /// The worker found a node again, under `theirs`, with so many references. What is too much comes back.
+    pub(crate) fn found_again(&mut self, node: Node, theirs: Node, references: u64) -> Option<Returned> {
+        let key = self.table.key(node).ok().flatten();
+        let Some(known) = self.known.get_mut(&node) else {
+            return Some(Returned { theirs, count: references }).filter(|_| node != Node::ROOT);
+        };
+        let counted = if known.life == self.life { known.references } else { 0 };
+        *known = Known { theirs, life: self.life, references: counted + references, ..*known };
+        if let Some(key) = key {
+            self.keys.insert(theirs, (key, node));
+        }
+        None
+    }
+
+    /// An open file that somebody was told of.
+    ///
+    /// # Errors
+    /// `EBADF` when there is no such handle.
+    pub(crate) fn open(&self, handle: Handle) -> Result<Open> {
+        self.open.get(&handle).copied().ok_or(Errno::EBADF.into())
+    }
+
+    /// The worker opened a file again. A handle that is not needed comes back.
+    pub(crate) fn opened_again(&mut self, handle: Handle, theirs: Handle) -> Option<Handle> {
+        match self.open.get_mut(&handle) {
+            Some(open) if open.life != self.life => {
+                (open.theirs, open.life) = (theirs, self.life);
+                None
+            }
+            _ => Some(theirs),
+        }
+    }
+
+    /// Whether this worker has the file open.
+    pub(crate) fn is_open(&self, handle: Handle) -> bool {
+        self.open.get(&handle).is_some_and(|open| open.life == self.life)
+    }
+
+    /// A handle that nobody uses any more.
+    pub(crate) fn close(&mut self, handle: Handle) {
+        self.open.remove(&handle);
+    }
+
+    /// Puts our numbers into a reply, and follows what the request did to names.
+    ///
+    /// # Errors
+    /// `ESTALE` when the directory is not known any more.
+    pub(crate) fn learn(&mut self, request: &mut Request, reply: &mut Reply) -> Result<()> {
+        if reply.error().is_some() {
+            return Ok(());
+        }
+        let victim = match request {
+            Request::Unlink(op) => self.table.get(op.dir, &op.name),
+            Request::RmDir(op) => self.table.get(op.dir, &op.name),
+            Request::Rename(op) => self.table.get(op.to_dir, &op.to_name),
+            _ => None,
+        };
+        self.removed.extend(victim);
+        match request {
+            Request::Unlink(op) => self.table.removed(op.dir, &op.name),
+            Request::RmDir(op) => self.table.removed(op.dir, &op.name),
+            Request::Rename(op) => {
+                let (from, to) = ((op.dir, &op.name), (op.to_dir, &op.to_name));
+                match op.flags.contains(RenameFlags::EXCHANGE) {
+                    true => self.table.exchanged(from, to)?,
+                    false => self.table.renamed(from, to)?,
+                }
+            }
+            _ => {}
+        }
+        let about = subjects(request);
+        let node = about.first().map_or(Node::ROOT, |subject| subject.node);
+        match reply {
+            Reply::Entry(entry) => self.appear(about.last(), entry)?,
+            Reply::Entries(entries) => {
+                let Some(Subject { node, names }) = about.last() else { return Ok(()) };
+                let mut dir = *node;
+                for (name, entry) in names.iter().zip(entries) {
+                    self.appear(Some(&Subject { node: dir, names: vec![name.clone()] }), entry)?;
+                    dir = entry.node;
+                }
+            }
+            Reply::Created(created) => {
+                self.appear(about.last(), &mut created.entry)?;
+                self.opened(created.entry.node, request, &mut created.opened);
+            }
+            Reply::Opened(opened) => self.opened(node, request, opened),
+            Reply::DirentsPlus(list) => {
+                for dirent in list.entries.iter_mut().filter(|dirent| dirent.entry.node != Node::default()) {
+                    let subject = Subject { node, names: vec![dirent.name.clone()] };
+                    self.appear(Some(&subject), &mut dirent.entry)?;
+                }
+            }
+            Reply::Dirents(list) if self.life > 1 => {
+                for dirent in &mut list.entries {
+                    let known = self.table.get(node, &dirent.name).and_then(|node| self.known.get(&node));
+                    dirent.ino = known.map_or(dirent.ino, |known| known.ino);
+                }
+            }
+            Reply::Attrs(attrs) => attrs.attr.ino = self.ino(node).unwrap_or(attrs.attr.ino),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn ino(&self, node: Node) -> Option<u64> {
+        self.known.get(&node).map(|known| known.ino)
+    }
+
+    /// Gives what the worker found at `subject` our number.
+    fn appear(&mut self, subject: Option<&Subject>, entry: &mut Entry) -> Result<()> {
+        let theirs = entry.node;
+        let key =
+            self.keys.get(&theirs).map(|known| known.0).or_else(|| self.same_as(subject)).unwrap_or_else(
+                || {
+                    self.next_key += 1;
+                    FileKey::MIN.saturating_add(self.next_key)
+                },
+            );
+        let node = match subject.map(|subject| (subject.node, &subject.names[..])) {
+            Some((dir, [name])) => self.table.found(dir, name, Some(key))?,
+            _ => self.table.found_nameless(Some(key))?,
+        };
+        self.keys.insert(theirs, (key, node));
+        let fresh = Known { theirs, life: self.life, references: 0, ino: entry.attr.ino, logged: None };
+        let known = self.known.entry(node).or_insert(fresh);
+        if known.life != self.life {
+            (known.theirs, known.life, known.references) = (theirs, self.life, 0);
+        }
+        known.references += 1;
+        entry.attr.ino = known.ino;
+        (entry.node, entry.generation) = (node, NodeTable::generation(node));
+        Ok(())
+    }
+
+    /// The key of what had this name when the worker before this one died: nobody else changes the tree.
+    fn same_as(&self, subject: Option<&Subject>) -> Option<FileKey> {
+        let Subject { node: dir, names } = subject?;
+        let [name] = &names[..] else { return None };
+        let node = self.table.get(*dir, name)?;
+        let known = self.known.get(&node).filter(|known| known.life != self.life)?;
+        self.table.key(node).ok().flatten().filter(|_| known.references > 0)
+    }
+
+    fn opened(&mut self, node: Node, request: &Request, opened: &mut Opened) {
+        let flags = match request {
+            Request::Open(op) => Some(op.flags),
+            Request::Create(op) => Some(op.flags),
+            Request::TmpFile(op) => Some(op.flags),
+            _ => None,
+        };
+        let handle = Handle(self.next_handle);
+        self.next_handle += 1;
+        self.open.insert(handle, Open { node, flags, theirs: opened.handle, life: self.life });
+        opened.handle = handle;
+    }
+
+    /// Gives up files that have no name and are not open: what a checkpoint holds nobody could free after a death.
+    pub(crate) fn give_up_removed(&mut self) -> Vec<Returned> {
+        let mut returned = self.sweep();
+        let open: HashSet<Node> = self.open.values().map(|open| open.node).collect();
+        let removed = std::mem::take(&mut self.removed);
+        let (kept, gone): (HashSet<Node>, HashSet<Node>) = removed
+            .into_iter()
+            .filter(|&node| self.table.path(node).is_err())
+            .partition(|node| open.contains(node));
+        self.removed = kept;
+        returned.extend(gone.into_iter().filter_map(|node| self.drop_known(node)));
+        returned
+    }
+
+    /// Takes references back; gives what is to be returned to the worker.
+    pub(crate) fn forget(&mut self, node: Node, count: u64) -> Vec<Returned> {
+        self.table.forget(node, count);
+        match self.table.references(node) {
+            None => self.drop_known(node).into_iter().collect(),
+            Some(0) => {
+                self.idle.push(node);
+                if self.idle.len() > self.idle_most { self.sweep() } else { Vec::new() }
+            }
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// Looks which of the nodes that had names below them have gone meanwhile.
+    fn sweep(&mut self) -> Vec<Returned> {
+        let idle = std::mem::take(&mut self.idle);
+        let (kept, gone): (Vec<Node>, Vec<Node>) =
+            idle.into_iter().partition(|&node| self.table.references(node).is_some());
+        self.idle = kept.into_iter().filter(|&node| self.table.references(node) == Some(0)).collect();
+        self.idle_most = (2 * self.idle.len()).max(IDLE);
+        gone.into_iter().filter_map(|node| self.drop_known(node)).collect()
+    }
+
+    fn drop_known(&mut self, node: Node) -> Option<Returned> {
+        self.removed.remove(&node);
+        let known = self.known.remove(&node).filter(|known| known.life == self.life)?;
+        // A file may have got another number before it was seen that nobody refers to this one.
+        if self.keys.get(&known.theirs).is_some_and(|(_, last)| *last == node) {
+            self.keys.remove(&known.theirs);
+        }
+        Some(Returned { theirs: known.theirs, count: known.references })
+    }
+}
+
+/// From our numbers to a worker's.
+struct Translation<'a> {
+    files: &'a Files,
+    outcome: Result<Option<Missing>>,
+}
+
+impl Visit for Translation<'_> {
+    fn node(&mut self, node: &mut Node) {
+        match self.files.theirs(*node) {
+            Ok(Some(theirs)) => *node = theirs,
+            Ok(None) => self.miss(Missing::Node(*node)),
+            Err(error) => self.outcome = Err(error),
+        }
+    }
+
+    fn handle(&mut self, handle: &mut Handle) {
+        match self.files.open(*handle) {
+            Ok(open) if open.life == self.files.life => *handle = open.theirs,
+            Ok(_) => self.miss(Missing::Handle(*handle)),
+            Err(error) => self.outcome = Err(error),
+        }
+    }
+}
+
+impl Translation<'_> {
+    /// The first one counts: a file is found before it is opened.
+    fn miss(&mut self, missing: Missing) {
+        if let Ok(first @ None) = &mut self.outcome {
+            *first = Some(missing);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes that were answered since the last checkpoint, with what was told, in the order of their answers.
+
+use super::files::Files;
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::{Class, Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
+use std::time::{Duration, Instant};
+
+/// A checkpoint is due when the log has so many bytes,
+const BYTES: usize = 32 << 20;
+/// so many changes (the ring with their times holds twice as many),
+const CHANGES: usize = 1 << 15;
+/// or is that old.
+const AGE: Duration = Duration::from_secs(5);
+/// What an entry costs beside its request, in bytes.
+const COST: usize = 256;
+
+/// A change.
+pub(crate) struct Entry {
+    /// Who asked.
+    pub(crate) cred: Credentials,
+    /// The request, encoded: what it holds of a door's memory is not kept.
+    pub(crate) request: Vec<u8>,
+    /// What was told.
+    pub(crate) told: Told,
+    /// The number of the change, under which its time was noted.
+    pub(crate) change: u64,
+    /// Where the nodes were that no earlier entry names.
+    pub(crate) places: Vec<(Node, Vec<Name>)>,
+    /// What the open files are that it is about.
+    pub(crate) open: Vec<(Handle, Node, Option<OpenFlags>)>,
+}
+
+/// What matters of a reply when it is given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// How much was done, where that is told.
+    pub(crate) count: Option<u64>,
+    /// How it failed.
+    pub(crate) error: Option<Errno>,
+    /// The file that was found or made.
+    pub(crate) node: Option<Node>,
+    /// The file that was opened.
+    pub(crate) handle: Option<Handle>,
+}
+
+impl Told {
+    /// What `reply` tells.
+    pub(crate) fn of(reply: &Reply) -> Self {
+        let nothing = Told { count: None, error: None, node: None, handle: None };
+        match reply {
+            Reply::Error(error) => Told { error: Some(error.errno), ..nothing },
+            Reply::Count(count) => Told { count: Some(count.0), ..nothing },
+            Reply::Entry(entry) => Told { node: Some(entry.node), ..nothing },
+            Reply::Opened(opened) => Told { handle: Some(opened.handle), ..nothing },
+            Reply::Created(created) => {
+                let (node, handle) = (created.entry.node, created.opened.handle);
+                Told { node: Some(node), handle: Some(handle), ..nothing }
+            }
+            _ => nothing,
+        }
+    }
+
+    /// Whether the other reply says the same about everything but numbers.
+    pub(crate) fn agrees(&self, other: &Told) -> bool {
+        (self.count, self.error) == (other.count, other.error)
+    }
+}
+
+/// Whether the request may change the image.
+pub(crate) fn is_change(request: &Request) -> bool {
+    match request {
+        Request::Open(op) => op.flags.contains(OpenFlags::TRUNC),
+        other => other.class() == Class::Change,
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Log {
+    /// The changes, oldest first.
+    pub(crate) entries: Vec<Entry>,
+    bytes: usize,
+    begun: Option<Instant>,
+    /// How many checkpoints there were when the first one was logged.
+    pub(crate) checkpoints: u64,
+}
+
+impl Log {
+    /// An empty one.
+    pub(crate) fn new() -> Self {
+        Log { entries: Vec::new(), bytes: 0, begun: None, checkpoints: 0 }
+    }
+
+    /// Everything logged is in the image, after so many checkpoints.
+    pub(crate) fn clear(&mut self, checkpoints: u64) {
+        *self = Log { checkpoints, ..Log::new() };
+    }
+
+    /// Whether nothing was changed since the checkpoint, also while the entries are elsewhere.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.begun.is_none()
+    }
+
+    /// Whether it is time for a checkpoint.
+    pub(crate) fn is_due(&self) -> bool {
+        self.bytes >= BYTES
+            || self.entries.len() >= CHANGES
+            || self.begun.is_some_and(|begun| begun.elapsed() >= AGE)
+    }
+
+    /// Whether nothing more can be taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= 4 * BYTES || self.entries.len() >= CHANGES + CHANGES / 2
+    }
+
+    /// Describes a change before what it did to names is learnt.
+    pub(crate) fn describe(
+        &self,
+        files: &mut Files,
+        (cred, change): (Credentials, u64),
+        request: &mut Request,
+        reply: &Reply,
+    ) -> Option<Entry> {
+        // What has failed has changed nothing, except where one request is several changes.
+        if reply.error().is_some() && !matches!(request, Request::SetAttr(_)) {
+            return None;
+        }
+        let mut about = About::default();
+        request.traverse(&mut about);
+        let mut entry = Entry {
+            cred,
+            request: Vec::new(),
+            told: Told::of(reply),
+            change,
+            places: Vec::new(),
+            open: Vec::new(),
+        };
+        // What has a name that goes away may be in use.
+        let named = subjects(request).into_iter().filter_map(|subject| match &subject.names[..] {
+            [name] => files.get(subject.node, name),
+            _ => None,
+        });
+        about.nodes.extend(named);
+        for node in about.nodes {
+            if files.log(node, self.checkpoints)
+                && let Ok(path) = files.path(node)
+            {
+                entry.places.push((node, path));
+            }
+        }
+        for handle in about.handles {
+            if let Ok(open) = files.open(handle) {
+                entry.open.push((handle, open.node, open.flags));
+            }
+        }
+        request.put(&mut entry.request);
+        Some(entry)
+    }
+
+    /// Adds a change, with our numbers in what was told.
+    pub(crate) fn push(&mut self, mut entry: Entry, files: &mut Files, reply: &Reply) {
+        entry.told = Told::of(reply);
+        if let Some(node) = entry.told.node {
+            files.log(node, self.checkpoints);
+        }
+        self.bytes += entry.request.len() + COST;
+        self.begun.get_or_insert_with(Instant::now);
+        self.entries.push(entry);
+    }
+}
+
+/// The files a request is about.
+#[derive(Default)]
+struct About {
+    nodes: Vec<Node>,
+    handles: Vec<Handle>,
+}
+
+impl Visit for About {
+    fn node(&mut self, node: &mut Node) {
+        self.nodes.push(*node);
+    }
+
+    fn handle(&mut self, handle: &mut Handle) {
+        self.handles.push(*handle);
+    }
+}
+
+/// The subject of a request, for people.
+pub(crate) fn printable(request: &mut Request) -> String {
+    let names: Vec<String> = subjects(request)
+        .iter()
+        .flat_map(|Subject { names, .. }| names.iter().map(ToString::to_string))
+        .collect();
+    format!("{} {}", request.op().name(), names.join(" "))
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A mounted image that outlives the worker that serves it.
+//!
+//! Between two checkpoints the worker does not touch the image: what it writes waits in a memory file that this process
+//! holds too (`kernel/worker/src/overlay.rs`). So when it dies the next worker mounts what the last checkpoint left, the
+//! changes answered since are done again in order, at the times they had ([`replay`]), and then whatever was in flight.
+//! `docs/design/0007-guarded-images.md` has the reasons.
+
+mod control;
+mod files;
+mod log;
+mod replay;
+mod state;
+
+use crate::connection::{Input, PATIENCE, greeted};
+use crate::worker::{Log as Messages, Worker};
+use control::Control;
+use futures_channel::oneshot::{self, Receiver};
+use outrigger_core::wire::Body;
+use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result};
+use replay::{Fault, Replay};
+use state::{Ask, State};
+use std::fs::File;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often a log is looked at that nobody adds to.
+const PERIOD: Duration = Duration::from_secs(1);
+/// So many workers in a row that do not get as far as serving are the last ones.
+const ATTEMPTS: u32 = 5;
+
+/// Starts a worker with this file for its messages.
+pub(crate) type Start = Box<dyn Fn(Messages) -> Result<(Worker, UnixStream)> + Send + Sync>;
+
+/// A death of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Death {
+    /// When it was noticed.
+    pub at: SystemTime,
+    /// How it ended, with its last words.
+    pub reason: String,
+    /// From then until requests were answered again.
+    pub healed_after: Duration,
+}
+
+/// What became of the workers of a mount.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// How many have died.
+    pub deaths: u64,
+    /// The last of them.
+    pub last: Option<Death>,
+    /// How long the last ones were felt, oldest first, at most 1000.
+    pub healed_after: Vec<Duration>,
+}
+
+/// See the [module](self).
+pub(crate) struct Guarded {
+    shared: Arc<Shared>,
+    supervisor: Mutex<Option<Supervisor>>,
+}
+
+/// The thread that reads replies and starts workers. The channel closes when it ends.
+struct Supervisor {
+    threads: [JoinHandle<()>; 2],
+    ended: mpsc::Receiver<()>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Who writes to the worker; frames are not mixed.
+    writing: Mutex<()>,
+    /// Frames are left by the thread that may not wait for the worker to read.
+    left: Condvar,
+    worker: Mutex<Arc<Worker>>,
+    history: Mutex<History>,
+    control: Control,
+    messages: File,
+    /// None when the image is unmounted: whoever starts workers holds the image.
+    start: Mutex<Option<Start>>,
+    patience: Duration,
+    /// The end, and how it came.
+    end: Mutex<Option<Result<()>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A worker that has mounted the image.
+struct Life {
+    worker: Arc<Worker>,
+    socket: Arc<UnixStream>,
+    input: Input,
+}
+
+impl Guarded {
+    /// Starts the first worker.
+    ///
+    /// # Errors
+    /// What it says about the image, or how it ended.
+    pub(crate) fn begin(start: Start, patience: Option<Duration>) -> Result<Self> {
+        let messages = Messages::new()?.file;
+        let control = Control::new(&messages)?;
+        let patience = patience.unwrap_or(PATIENCE);
+        let life = Life::begin(&start, &messages, patience)?;
+        let mut state = State::new(Arc::clone(&life.socket))?;
+        state.log.checkpoints = control.checkpoints()?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            writing: Mutex::default(),
+            left: Condvar::new(),
+            worker: Mutex::new(Arc::clone(&life.worker)),
+            history: Mutex::default(),
+            control,
+            messages,
+            start: Mutex::new(Some(start)),
+            patience,
+            end: Mutex::new(None),
+        });
+        let (alive, ended) = mpsc::channel();
+        let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+        let supervise = move || {
+            one.supervise(life);
+            drop(alive);
+        };
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let threads = [
+            named("outrigger-kernel").spawn(supervise)?,
+            named("outrigger-frames").spawn(move || other.write_what_is_left())?,
+        ];
+        Ok(Guarded { shared, supervisor: Mutex::new(Some(Supervisor { threads, ended })) })
+    }
+
+    /// Asks the worker, whichever serves; the reply arrives where the receiver waits.
+    ///
+    /// # Errors
+    /// When the content of a write cannot be had.
+    pub(crate) fn ask(&self, cred: Credentials, mut request: Request) -> Result<Receiver<Reply>> {
+        if let Request::Write(op) = &mut request {
+            op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.shared.with(|state| state.take(Ask::new(cred, request, sender)));
+        self.shared.flush();
+        Ok(receiver)
+    }
+
+    /// Returns references, which nobody waits for.
+    pub(crate) fn forget(&self, node: outrigger_core::Node, count: u64) {
+        self.shared.with(|state| state.forget(node, count));
+    }
+
+    /// What became of the workers so far.
+    pub(crate) fn history(&self) -> History {
+        locked(&self.shared.history).clone()
+    }
+
+    /// The process that serves now.
+    pub(crate) fn worker(&self) -> u32 {
+        locked(&self.shared.worker).id()
+    }
+
+    /// Unmounts, and waits until everything is in the image.
+    ///
+    /// # Errors
+    /// `EIO` with the reason when it is not.
+    pub(crate) fn end(&self) -> Result<()> {
+        let Some(Supervisor { threads, ended }) = locked(&self.supervisor).take() else { return Ok(()) };
+        self.shared.with(State::end);
+        self.shared.flush();
+        if ended.recv_timeout(self.shared.patience) == Err(RecvTimeoutError::Timeout) {
+            let late = Errno::EIO.because("unmounting took too long (patience=)");
+            self.shared.with(|state| state.fail(&late));
+            locked(&self.shared.worker).kill();
+        }
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        *locked(&self.shared.start) = None;
+        locked(&self.shared.end).clone().unwrap_or(Ok(()))
+    }
+}
+
+impl Life {
+    fn begin(start: &Start, messages: &File, patience: Duration) -> Result<Self> {
+        let (worker, socket) = start(Messages::again(messages)?)?;
+        let (worker, socket, input) = greeted(worker, socket, patience)?;
+        Ok(Life { worker: Arc::new(worker), socket: Arc::new(socket), input })
+    }
+}
+
+impl Shared {
+    /// Works on the state, then gives the replies that became of it.
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = locked(&self.state);
+        let result = work(&mut state);
+        let answered = std::mem::take(&mut state.answered);
+        drop(state);
+        for (sender, reply) in answered {
+            // Nobody may be waiting any more; then the reply has no taker.
+            drop(sender.send(reply));
+        }
+        result
+    }
+
+    /// Sends frames until there are none. The thread that reads replies must not call this.
+    fn flush(&self) {
+        let _turn = locked(&self.writing);
+        loop {
+            let (socket, frames) = {
+                let mut state = locked(&self.state);
+                (state.socket.clone(), std::mem::take(&mut state.outgoing))
+            };
+            match socket {
+                // A worker that has died needs not be told anything.
+                Some(socket) if !frames.is_empty() => drop((&*socket).write_all(&frames)),
+                _ => return,
+            }
+        }
+    }
+
+    fn begin(&self) -> Result<Life> {
+        match &*locked(&self.start) {
+            Some(start) => Life::begin(start, &self.messages, self.patience),
+            None => Err(Errno::EIO.because("the image was unmounted")),
+        }
+    }
+
+    fn write_what_is_left(&self) {
+        let mut state = locked(&self.state);
+        while state.failed.is_none() {
+            if state.outgoing.is_empty() || state.socket.is_none() {
+                state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                drop(state);
+                self.flush();
+                state = locked(&self.state);
+            }
+        }
+    }
+
+    /// Serves with one worker after the other.
+    fn supervise(&self, mut life: Life) {
+        loop {
+            self.read(&mut life);
+            let (worker, began) = (Arc::clone(&life.worker), Instant::now());
+            drop(life);
+            if locked(&self.state).failed.is_some() {
+                self.left.notify_all();
+                *locked(&self.end) = Some(self.unmounted(worker.wait()));
+                return;
+            }
+            // One that has hung up and lives on would unmount what others know nothing of.
+            worker.kill();
+            let guilty = !worker.was_killed();
+            let reason = worker.wait();
+            let why = reason.unwrap_or_else(|| "the kernel code has hung up".to_owned());
+            tracing::warn!("{why}");
+            let error = Errno::EIO.because(why.clone());
+            self.with(|state| state.died(guilty, &error));
+            match self.revive() {
+                Ok(next) => life = next,
+                Err(error) => {
+                    let error = Errno::EIO.because(format!("{error} ({why})"));
+                    self.with(|state| state.fail(&error));
+                    self.left.notify_all();
+                    *locked(&self.end) = Some(Err(error));
+                    return;
+                }
+            }
+            self.note(Death { at: SystemTime::now(), reason: why, healed_after: began.elapsed() });
+        }
+    }
+
+    fn note(&self, death: Death) {
+        let mut history = locked(&self.history);
+        history.deaths += 1;
+        if history.healed_after.len() >= 1000 {
+            history.healed_after.remove(0);
+        }
+        history.healed_after.push(death.healed_after);
+        history.last = Some(death);
+    }
+
+    /// Delivers replies until the worker hangs up.
+    fn read(&self, life: &mut Life) {
+        let mut is_watched = false;
+        loop {
+            let is_open = !locked(&self.state).log.entries.is_empty();
+            if is_open != is_watched {
+                // Without it a checkpoint comes later.
+                drop(life.socket.set_read_timeout(is_open.then_some(PERIOD)));
+                is_watched = is_open;
+            }
+            let is_left = match life.input.frame() {
+                Ok(frame) => match frame.body {
+                    Body::Reply(reply) => self.with(|state| {
+                        state.receive(frame.id, reply);
+                        !state.outgoing.is_empty()
+                    }),
+                    _ => break,
+                },
+                Err(error) if error.errno == Errno::EAGAIN => self.with(|state| {
+                    if state.log.is_due() {
+                        state.want_checkpoint(None);
+                        state.go_on();
+                    }
+                    !state.outgoing.is_empty()
+                }),
+                Err(error) => {
+                    tracing::debug!(%error, "the worker's connection has ended");
+                    break;
+                }
+            };
+            if is_left {
+                self.left.notify_all();
+            }
+        }
+        drop(life.socket.shutdown(Shutdown::Both));
+    }
+
+    /// Starts a worker that knows what the one before had told.
+    fn revive(&self) -> Result<Life> {
+        let mut why = Error::from(Errno::EIO);
+        for _ in 0..ATTEMPTS {
+            match self.try_to_revive() {
+                Ok(life) => return Ok(life),
+                Err(Fault::Lost) => {}
+                Err(Fault::Differs(error)) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    fn try_to_revive(&self) -> Result<Life, Fault> {
+        self.control.set_clock(Some([0; 2])).map_err(Error::from)?;
+        let mut life = self.begin()?;
+        let checkpoints = self.control.checkpoints().map_err(Error::from)?;
+        let entries = self.with(|state| {
+            if state.log.checkpoints != checkpoints {
+                state.was_checkpoint(checkpoints);
+            }
+            std::mem::take(&mut state.log.entries)
+        });
+        let mut replay = Replay::new(&life.socket, &mut life.input, &self.control);
+        let outcome = replay.all(&entries);
+        if outcome.is_err() {
+            // It must not unmount what is half done.
+            life.worker.kill();
+            drop(life.worker.wait());
+        }
+        self.with(|state| {
+            state.log.entries = entries;
+            outcome?;
+            *locked(&self.worker) = Arc::clone(&life.worker);
+            state.socket = Some(Arc::clone(&life.socket));
+            let superfluous = replay.finish(&mut state.files);
+            superfluous.nodes.into_iter().for_each(|returned| state.give_back(returned));
+            superfluous.handles.into_iter().for_each(|handle| state.close(handle));
+            state.go_on();
+            Ok::<(), Fault>(())
+        })?;
+        self.left.notify_all();
+        Ok(life)
+    }
+
+    /// How an unmount ended. What a worker that died of it left is unmounted by the next one.
+    fn unmounted(&self, mut reason: Option<String>) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let Some(why) = reason else { return Ok(()) };
+            tracing::warn!("{why}");
+            let life = self.begin()?;
+            drop(life.socket.shutdown(Shutdown::Write));
+            reason = life.worker.wait();
+        }
+        reason.map_or(Ok(()), |why| Err(Errno::EIO.because(why)))
+    }
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Doing the logged changes again, one after the other, with a worker that has just mounted the image of the checkpoint.
+
+use super::control::{Control, FIRST_CHANGE};
+use super::files::{Files, Returned};
+use super::log::{Entry, Told, printable};
+use super::state::reopen;
+use crate::connection::Input;
+use outrigger_core::ops::{OpenFlags, Walk};
+use outrigger_core::wire::{Body, Frame};
+use outrigger_core::{
+    Credentials, Errno, Error, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire,
+};
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+/// Frames that are not changes have numbers from here on, far from those of later.
+const FIRST_QUERY: u64 = 1 << 62;
+
+/// Why a change was not done again.
+pub(super) enum Fault {
+    /// The worker has died.
+    Lost,
+    /// It did something else than the one before.
+    Differs(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Differs(error)
+    }
+}
+
+/// See the [module](self).
+pub(super) struct Replay<'a> {
+    socket: &'a UnixStream,
+    input: &'a mut Input,
+    control: &'a Control,
+    queries: u64,
+    nodes: HashMap<Node, Node>,
+    /// How many references the worker has counted.
+    references: HashMap<Node, u64>,
+    handles: HashMap<Handle, Handle>,
+}
+
+/// What is to be returned to the worker.
+pub(super) struct Superfluous {
+    pub(super) nodes: Vec<Returned>,
+    pub(super) handles: Vec<Handle>,
+}
+
+impl<'a> Replay<'a> {
+    pub(super) fn new(socket: &'a UnixStream, input: &'a mut Input, control: &'a Control) -> Self {
+        let nodes = HashMap::from([(Node::ROOT, Node::ROOT)]);
+        let (references, handles) = (HashMap::new(), HashMap::new());
+        Replay { socket, input, control, queries: FIRST_QUERY, nodes, references, handles }
+    }
+
+    /// Does all changes again.
+    ///
+    /// # Errors
+    /// See [`Fault`].
+    pub(super) fn all(&mut self, entries: &[Entry]) -> Result<(), Fault> {
+        entries.iter().try_for_each(|entry| self.again(entry))?;
+        Ok(self.control.set_clock(None).map_err(Error::from)?)
+    }
+
+    fn again(&mut self, entry: &Entry) -> Result<(), Fault> {
+        for (node, path) in &entry.places {
+            self.find(*node, path)?;
+        }
+        for (handle, node, flags) in &entry.open {
+            self.open(*handle, *node, *flags)?;
+        }
+        let mut request = decoded(entry)?;
+        let mut translation = Translation { replay: self, is_whole: true };
+        request.traverse(&mut translation);
+        if !translation.is_whole {
+            // A file that had lost its last name before the checkpoint.
+            tracing::warn!(request = printable(&mut request), "the file is gone with the worker");
+            return Ok(());
+        }
+        self.control
+            .set_clock(Some(self.control.stamp(entry.change).map_err(Error::from)?))
+            .map_err(Error::from)?;
+        let reply = self.ask(FIRST_CHANGE + entry.change, entry.cred, request)?;
+        let told = Told::of(&reply);
+        if !entry.told.agrees(&told) {
+            let request = printable(&mut decoded(entry)?);
+            let what = match reply {
+                Reply::Error(error) => error.to_string(),
+                _ => format!("{:?} instead of {:?}", told.count, entry.told.count),
+            };
+            let why = format!("'{request}' cannot be repeated after the death of the kernel code: {what}");
+            return Err(Errno::EIO.because(why).into());
+        }
+        if let (Some(node), Some(theirs)) = (entry.told.node, told.node) {
+            self.nodes.insert(node, theirs);
+            *self.references.entry(theirs).or_default() += 1;
+        }
+        if let (Some(handle), Some(theirs)) = (entry.told.handle, told.handle) {
+            self.handles.insert(handle, theirs);
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, node: Node, path: &[Name]) -> Result<(), Fault> {
+        if self.nodes.contains_key(&node) || path.is_empty() {
+            return Ok(());
+        }
+        let entries = match self.query(Walk { dir: Node::ROOT, names: path.to_vec() }.into())? {
+            Reply::Entries(entries) if entries.len() == path.len() => entries,
+            reply => {
+                let error = reply.error().cloned().unwrap_or(Errno::ENOENT.into());
+                let name = path.last().map(ToString::to_string).unwrap_or_default();
+                let why =
+                    format!("'{name}' is not where it was before the death of the kernel code: {error}");
+                return Err(Errno::EIO.because(why).into());
+            }
+        };
+        for entry in &entries {
+            *self.references.entry(entry.node).or_default() += 1;
+        }
+        self.nodes.extend(entries.last().map(|entry| (node, entry.node)));
+        Ok(())
+    }
+
+    fn open(&mut self, handle: Handle, node: Node, flags: Option<OpenFlags>) -> Result<(), Fault> {
+        let Some(&theirs) = self.nodes.get(&node) else { return Ok(()) };
+        if self.handles.contains_key(&handle) {
+            return Ok(());
+        }
+        match self.query(reopen(theirs, flags))? {
+            Reply::Opened(opened) => {
+                self.handles.insert(handle, opened.handle);
+                Ok(())
+            }
+            reply => Err(reply.error().cloned().unwrap_or(Errno::EIO.into()).into()),
+        }
+    }
+
+    fn query(&mut self, request: Request) -> Result<Reply, Fault> {
+        self.queries += 1;
+        self.ask(self.queries, Credentials::ROOT, request)
+    }
+
+    fn ask(&mut self, id: u64, cred: Credentials, request: Request) -> Result<Reply, Fault> {
+        let frame = Frame { id, body: Body::Request { uid: cred.uid, gid: cred.gid, request } }.encode()?;
+        let mut socket = self.socket;
+        socket.write_all(&frame).map_err(|_| Fault::Lost)?;
+        loop {
+            match self.input.frame().map_err(|_| Fault::Lost)? {
+                Frame { id: answered, body: Body::Reply(reply) } if answered == id => return Ok(reply),
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells `files` what the worker knows now.
+    pub(super) fn finish(self, files: &mut Files) -> Superfluous {
+        let mut superfluous = Superfluous { nodes: Vec::new(), handles: Vec::new() };
+        let mut references = self.references;
+        for (node, theirs) in self.nodes.into_iter().filter(|(node, _)| *node != Node::ROOT) {
+            if files.is_known(node) {
+                let count = references.remove(&theirs).unwrap_or(0);
+                superfluous.nodes.extend(files.found_again(node, theirs, count));
+            }
+        }
+        superfluous.nodes.extend(references.into_iter().map(|(theirs, count)| Returned { theirs, count }));
+        for (handle, theirs) in self.handles {
+            superfluous.handles.extend(files.opened_again(handle, theirs));
+        }
+        superfluous
+    }
+}
+
+fn decoded(entry: &Entry) -> Result<Request> {
+    Ok(Request::get(&mut entry.request.clone().into())?)
+}
+
+struct Translation<'a, 'b> {
+    replay: &'a Replay<'b>,
+    /// Whether everything was found.
+    is_whole: bool,
+}
+
+impl Visit for Translation<'_, '_> {
+    fn node(&mut self, node: &mut Node) {
+        match self.replay.nodes.get(node) {
+            Some(theirs) => *node = *theirs,
+            None => self.is_whole = false,
+        }
+    }
+
+    fn handle(&mut self, handle: &mut Handle) {
+        match self.replay.handles.get(handle) {
+            Some(theirs) => *handle = *theirs,
+            None => self.is_whole = false,
+        }
+    }
+}

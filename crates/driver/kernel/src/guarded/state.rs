@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is asked, what waits, and what was answered: everything but the processes.
+
+use super::control::FIRST_CHANGE;
+use super::files::{Files, Missing, Returned};
+use super::log::{Log, is_change};
+use futures_channel::oneshot::Sender;
+use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir, SyncFs, Walk};
+use outrigger_core::reply::Entries;
+use outrigger_core::wire::{Body, Frame};
+use outrigger_core::{Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+/// A request in flight at so many deaths is what kills.
+const MOST_STRIKES: u32 = 3;
+/// From so many on it is asked alone, to spare those that were in flight beside the guilty one.
+const SUSPICIOUS: u32 = 2;
+
+/// A request with our numbers, and who waits for the reply.
+pub(super) struct Ask {
+    pub(super) cred: Credentials,
+    pub(super) request: Request,
+    pub(super) sender: Sender<Reply>,
+    strikes: u32,
+}
+
+impl Ask {
+    pub(super) fn new(cred: Credentials, request: Request, sender: Sender<Reply>) -> Self {
+        Ask { cred, request, sender, strikes: 0 }
+    }
+}
+
+/// What a frame was sent for.
+enum Flight {
+    Asked(Ask),
+    /// Where a node is that a request needs.
+    Found(Node, Ask),
+    /// To open again what a request needs.
+    Opened(Handle, Ask),
+    Checkpoint,
+    /// To return references before a checkpoint.
+    GivenUp,
+}
+
+impl Flight {
+    fn ask(self) -> Option<Ask> {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
+            Flight::Checkpoint | Flight::GivenUp => None,
+        }
+    }
+
+    fn is_change(&self) -> bool {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => is_change(&ask.request),
+            Flight::Checkpoint => false,
+            Flight::GivenUp => true,
+        }
+    }
+}
+
+/// A checkpoint that is wanted. Changes wait until it is over.
+#[derive(Default)]
+struct Checkpoint {
+    asked: bool,
+    /// Who is told, and what.
+    told: Vec<(Sender<Reply>, Reply)>,
+}
+
+/// See the [module](self).
+pub(super) struct State {
+    /// The connection; none while nobody serves.
+    pub(super) socket: Option<Arc<UnixStream>>,
+    pub(super) files: Files,
+    pub(super) log: Log,
+    /// Frames to be sent.
+    pub(super) outgoing: Vec<u8>,
+    /// Replies to be given when nothing is locked any more.
+    pub(super) answered: Vec<(Sender<Reply>, Reply)>,
+    /// Why nobody will ever serve again.
+    pub(super) failed: Option<Error>,
+    /// Whether that is because the image is unmounted.
+    pub(super) ending: bool,
+    flying: BTreeMap<u64, Flight>,
+    /// How many of these are changes.
+    changing: usize,
+    queue: VecDeque<Ask>,
+    /// Whether one that is suspicious is in flight.
+    alone: bool,
+    checkpoint: Option<Checkpoint>,
+    next_query: u64,
+    next_change: u64,
+}
+
+impl State {
+    pub(super) fn new(socket: Arc<UnixStream>) -> Result<Self> {
+        Ok(State {
+            socket: Some(socket),
+            files: Files::new()?,
+            log: Log::new(),
+            outgoing: Vec::new(),
+            answered: Vec::new(),
+            failed: None,
+            ending: false,
+            flying: BTreeMap::new(),
+            changing: 0,
+            queue: VecDeque::new(),
+            alone: false,
+            checkpoint: None,
+            next_query: 1,
+            next_change: 0,
+        })
+    }
+
+    /// Takes a request.
+    pub(super) fn take(&mut self, ask: Ask) {
+        if self.failed.is_some() || self.ending {
+            let error = self.failed.clone().unwrap_or_else(unmounted);
+            return self.answered.push((ask.sender, Reply::Error(error)));
+        }
+        match &ask.request {
+            Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) => {
+                self.want_checkpoint(Some((ask.sender, Reply::Done(()))));
+            }
+            Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. })
+                if !self.files.is_open(*handle) =>
+            {
+                self.files.close(*handle);
+                self.answered.push((ask.sender, Reply::Done(())));
+            }
+            request if is_change(request) && self.log.is_full() => {
+                let why = "the image cannot be brought up to date, so nothing more is written";
+                self.answered.push((ask.sender, Reply::Error(Errno::EIO.because(why))));
+            }
+            _ => self.queue.push_back(ask),
+        }
+        self.go_on();
+    }
+
+    /// Returns references.
+    pub(super) fn forget(&mut self, node: Node, count: u64) {
+        let returned = self.files.forget(node, count);
+        returned.into_iter().for_each(|returned| self.give_back(returned));
+    }
+
+    /// Sends what waits and may be sent.
+    pub(super) fn go_on(&mut self) {
+        let mut kept = VecDeque::new();
+        while self.socket.is_some()
+            && !self.alone
+            && let Some(ask) = self.queue.pop_front()
+        {
+            if self.checkpoint.is_some() && is_change(&ask.request) {
+                kept.push_back(ask);
+            } else if ask.strikes < SUSPICIOUS {
+                self.dispatch(ask);
+            } else if self.flying.is_empty() {
+                self.alone = true;
+                self.dispatch(ask);
+            } else {
+                self.queue.push_front(ask);
+                break;
+            }
+        }
+        kept.append(&mut self.queue);
+        self.queue = kept;
+        self.go_on_with_checkpoint();
+        if self.ending && self.checkpoint.is_none() && self.flying.is_empty() && self.queue.is_empty() {
+            self.hang_up();
+        }
+    }
+
+    /// Asks for the checkpoint that is wanted, if no change is in flight.
+    fn go_on_with_checkpoint(&mut self) {
+        let waits = self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.asked);
+        if !waits || self.changing > 0 || self.socket.is_none() || self.alone {
+            return;
+        }
+        for Returned { theirs, count } in self.files.give_up_removed() {
+            self.send(Credentials::ROOT, Forget { node: theirs, count }.into(), Flight::GivenUp);
+        }
+        if self.changing > 0 {
+            return;
+        }
+        self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.asked = true);
+        self.send(Credentials::ROOT, SyncFs { node: Node::ROOT }.into(), Flight::Checkpoint);
+    }
+
+    /// Takes no more requests. The worker unmounts when it has done the rest.
+    pub(super) fn end(&mut self) {
+        self.ending = true;
+        self.want_checkpoint(None);
+        self.go_on();
+    }
+
+    /// The worker unmounts when it has read what was sent.
+    fn hang_up(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            self.fail(&unmounted());
+            // It may have hung up first.
+            drop(socket.shutdown(Shutdown::Write));
+        }
+    }
+
+    /// Sends a request, or what has to be asked before it.
+    fn dispatch(&mut self, ask: Ask) {
+        let mut request = ask.request.clone();
+        match self.files.translate(&mut request) {
+            Ok(None) => self.send(ask.cred, request, Flight::Asked(ask)),
+            Ok(Some(Missing::Node(node))) => match self.files.path(node) {
+                Ok(names) => {
+                    let walk = Walk { dir: Node::ROOT, names };
+                    self.send(Credentials::ROOT, walk.into(), Flight::Found(node, ask));
+                }
+                Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+            },
+            Ok(Some(Missing::Handle(handle))) => match reopening(&self.files, handle) {
+                Ok(request) => self.send(Credentials::ROOT, request, Flight::Opened(handle, ask)),
+                Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+            },
+            Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+        }
+    }
+
+    fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
+        let id = if matches!(&flight, Flight::Asked(ask) if is_change(&ask.request)) {
+            self.next_change += 1;
+            FIRST_CHANGE + self.next_change
+        } else {
+            self.next_query += 1;
+            self.next_query
+        };
+        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        match (Frame { id, body }).encode() {
+            Ok(frame) => {
+                self.outgoing.extend_from_slice(&frame);
+                self.changing += usize::from(flight.is_change());
+                self.flying.insert(id, flight);
+            }
+            Err(error) => {
+                let ask = flight.ask();
+                self.answered.extend(ask.map(|ask| (ask.sender, Reply::Error(error))));
+            }
+        }
+    }
+
+    /// Sends what nobody waits for.
+    pub(super) fn tell(&mut self, request: impl Into<Request>) {
+        self.next_query += 1;
+        let body = Body::Request { uid: 0, gid: 0, request: request.into() };
+        // It fits a frame.
+        if let (Ok(frame), Some(_)) = (Frame { id: self.next_query, body }.encode(), &self.socket) {
+            self.outgoing.extend_from_slice(&frame);
+        }
+    }
+
+    /// Returns references to the worker.
+    pub(super) fn give_back(&mut self, Returned { theirs, count }: Returned) {
+        self.tell(Forget { node: theirs, count });
+    }
+
+    /// Returns an open file to the worker.
+    pub(super) fn close(&mut self, handle: Handle) {
+        let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
+        self.tell(Release { node, handle, flags, owner, flock_release: false });
+    }
+
+    /// A reply has come.
+    pub(super) fn receive(&mut self, id: u64, reply: Reply) {
+        let Some(flight) = self.flying.remove(&id) else { return };
+        self.changing -= usize::from(flight.is_change());
+        match flight {
+            Flight::Asked(ask) => self.answer(ask, id, reply),
+            Flight::Found(node, ask) => match (reply, self.files.path(node)) {
+                (Reply::Entries(entries), Ok(names)) if entries.len() == names.len() => {
+                    self.found(node, &entries);
+                    self.dispatch(ask);
+                }
+                (reply, _) => {
+                    let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
+                    self.answered.push((ask.sender, Reply::Error(error)));
+                }
+            },
+            Flight::Opened(handle, ask) => match reply {
+                Reply::Opened(opened) => {
+                    let superfluous = self.files.opened_again(handle, opened.handle);
+                    superfluous.into_iter().for_each(|handle| self.close(handle));
+                    self.dispatch(ask);
+                }
+                reply => {
+                    let error = reply.error().cloned().unwrap_or(Errno::EIO.into());
+                    self.answered.push((ask.sender, Reply::Error(error)));
+                }
+            },
+            Flight::GivenUp => {}
+            Flight::Checkpoint => match reply {
+                Reply::Error(error) => self.no_checkpoint(&error),
+                _ => self.was_checkpoint(self.log.checkpoints + 1),
+            },
+        }
+        self.alone &= !self.flying.is_empty();
+        if self.log.is_due() && self.checkpoint.is_none() {
+            self.want_checkpoint(None);
+        }
+        self.go_on();
+    }
+
+    /// Of the way to a node the end is needed.
+    fn found(&mut self, node: Node, entries: &Entries) {
+        let Some((last, above)) = entries.split_last() else { return };
+        for entry in above {
+            self.give_back(Returned { theirs: entry.node, count: 1 });
+        }
+        let superfluous = self.files.found_again(node, last.node, 1);
+        superfluous.into_iter().for_each(|returned| self.give_back(returned));
+    }
+
+    /// Gives a reply, which is logged first if anything was changed.
+    fn answer(&mut self, mut ask: Ask, id: u64, mut reply: Reply) {
+        let entry = is_change(&ask.request)
+            .then(|| {
+                self.log.describe(&mut self.files, (ask.cred, id - FIRST_CHANGE), &mut ask.request, &reply)
+            })
+            .flatten();
+        if let Err(error) = self.files.learn(&mut ask.request, &mut reply) {
+            reply = Reply::Error(error);
+        }
+        if let Some(entry) = entry {
+            self.log.push(entry, &mut self.files, &reply);
+        }
+        match &ask.request {
+            Request::Release(op) => self.files.close(op.handle),
+            Request::ReleaseDir(op) => self.files.close(op.handle),
+            Request::Write(op) if reply.error().is_none() && self.is_synchronous(op.handle) => {
+                return self.want_checkpoint(Some((ask.sender, reply)));
+            }
+            _ => {}
+        }
+        self.answered.push((ask.sender, reply));
+    }
+
+    fn is_synchronous(&self, handle: Handle) -> bool {
+        let flags = self.files.open(handle).ok().and_then(|open| open.flags);
+        flags.is_some_and(|flags| flags.contains(OpenFlags::DSYNC))
+    }
+
+    /// Asks for a checkpoint, and tells somebody when it is over; at once when nothing has changed.
+    pub(super) fn want_checkpoint(&mut self, told: Option<(Sender<Reply>, Reply)>) {
+        if self.log.is_empty() && self.checkpoint.is_none() {
+            return self.answered.extend(told);
+        }
+        self.checkpoint.get_or_insert_default().told.extend(told);
+    }
+
+    /// Everything logged is in the image.
+    pub(super) fn was_checkpoint(&mut self, checkpoints: u64) {
+        self.log.clear(checkpoints);
+        let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
+        self.answered.extend(told.into_iter().flatten());
+    }
+
+    fn no_checkpoint(&mut self, error: &Error) {
+        let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
+        self.answered
+            .extend(told.into_iter().flatten().map(|(sender, _)| (sender, Reply::Error(error.clone()))));
+    }
+
+    /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
+    pub(super) fn died(&mut self, guilty: bool, why: &Error) {
+        self.socket = None;
+        self.outgoing.clear();
+        self.changing = 0;
+        self.alone = false;
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.asked = false;
+        }
+        let flying = std::mem::take(&mut self.flying);
+        for mut ask in flying.into_values().filter_map(Flight::ask).rev() {
+            ask.strikes += u32::from(guilty);
+            match ask.strikes {
+                MOST_STRIKES.. => self.answered.push((ask.sender, Reply::Error(why.clone()))),
+                _ => self.queue.push_front(ask),
+            }
+        }
+        self.files.next_life();
+    }
+
+    /// Nobody will serve any more.
+    pub(super) fn fail(&mut self, why: &Error) {
+        self.failed = Some(why.clone());
+        let queue = std::mem::take(&mut self.queue);
+        self.answered.extend(queue.into_iter().map(|ask| (ask.sender, Reply::Error(why.clone()))));
+        self.no_checkpoint(why);
+    }
+}
+
+fn unmounted() -> Error {
+    Errno::EIO.because("the image was unmounted")
+}
+
+/// The request that opens an open file again, with the worker's numbers.
+fn reopening(files: &Files, handle: Handle) -> Result<Request> {
+    let open = files.open(handle)?;
+    let mut request = reopen(open.node, open.flags);
+    match files.translate(&mut request)? {
+        None => Ok(request),
+        Some(_) => Err(Errno::ESTALE.into()),
+    }
+}
+
+/// The request that opens again what was opened with these flags.
+pub(super) fn reopen(node: Node, flags: Option<OpenFlags>) -> Request {
+    match flags {
+        Some(flags) => Open { node, flags: flags.difference(OpenFlags::TRUNC | OpenFlags::EXCL) }.into(),
+        None => OpenDir { node }.into(),
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guarded images: nobody notices that workers die, and the image holds what was told.
+
+mod support;
+
+use outrigger_conformance::{Direct, Target, block_on, run};
+use outrigger_core::ops::{Create, FSync, MkDir, OpenFlags, SyncFs};
+use outrigger_core::{
+    Abilities, Answer, Credentials, Cx, Name, Node, Notify, Op, Request, Result, Service, ask,
+};
+use outrigger_driver_kernel::{Kernel, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use support::{Image, Tree, WRITTEN, content, kind};
+
+fn open(image: &Image) -> Arc<Kernel> {
+    let options = Options { guard: true, ..Options::default() };
+    let kernel = Kernel::start(&image.path(), &options);
+    Arc::new(kernel.unwrap_or_else(|error| panic!("{}: {error}", image.name())))
+}
+
+/// Kills the worker of a guarded image.
+fn kill(kernel: &Kernel) {
+    let pid = kernel.worker().and_then(|pid| Pid::from_raw(pid as i32)).expect("a guarded image");
+    // It may have been killed before and nobody has noticed yet.
+    let _ = kill_process(pid, Signal::KILL);
+}
+
+/// An image whose worker is killed at every so many requests: before them, or when they were just sent.
+struct Mortal {
+    kernel: Arc<Kernel>,
+    every: u64,
+    /// And before one of so many there is a checkpoint.
+    checkpoints: u64,
+    count: AtomicU64,
+}
+
+impl Service for Mortal {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        if count % self.checkpoints == 15 {
+            call(&self.kernel, SyncFs { node: Node::ROOT }).expect("a checkpoint");
+        }
+        let (dies, when) = (count.is_multiple_of(self.every), count / self.every % 2);
+        if dies && when == 0 {
+            kill(&self.kernel);
+        }
+        let answer = self.kernel.call(cx, request);
+        if dies && when == 1 {
+            kill(&self.kernel);
+        }
+        answer
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.kernel.abilities()
+    }
+
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.kernel.attach(notify);
+    }
+}
+
+/// Makes the tree with deaths, and looks at it afterwards, also by other means.
+fn survives(name: &str, every: u64) {
+    let Some(kind) = kind(name) else { return };
+    let image = Image::new(kind);
+    let kernel = open(&image);
+    let (checkpoints, count) = (16, AtomicU64::new(0));
+    let mortal = Arc::new(Mortal { kernel: Arc::clone(&kernel), every, checkpoints, count });
+    Tree::new(&Direct::new(mortal.clone())).make();
+    Tree::new(&Direct::new(mortal)).must_be_there();
+    let history = kernel.history().expect("a guarded image");
+    println!("{name}: {} deaths, felt for {:?}", history.deaths, history.healed_after.iter().max());
+    assert!(history.deaths > 0);
+    kernel.unmount().expect("it unmounts");
+    image.must_be_clean();
+    let kernel = Arc::new(image.open());
+    Tree::new(&Direct::new(kernel.clone())).must_be_there();
+    kernel.unmount().expect("it unmounts");
+}
+
+#[test]
+fn nobody_notices_deaths_with_ext4() {
+    survives("ext4", 7);
+}
+
+#[test]
+fn nobody_notices_deaths_with_xfs() {
+    survives("xfs", 7);
+}
+
+#[test]
+fn nobody_notices_deaths_with_vfat() {
+    survives("vfat", 7);
+}
+
+#[test]
+fn nobody_notices_deaths_with_any_type() {
+    let others = WRITTEN.iter().filter(|kind| !["ext4", "xfs", "vfat", "jfs"].contains(&kind.name));
+    for kind in others {
+        survives(kind.name, 23);
+    }
+}
+
+fn call<O: Op>(kernel: &Kernel, op: O) -> Result<O::Out> {
+    let cx = Cx::new(1, Credentials { uid: 1000, gid: 100 }, "test");
+    block_on(ask(kernel, &cx, op))
+}
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a good name")
+}
+
+#[test]
+fn the_image_changes_at_checkpoints_only() {
+    let Some(kind) = kind("vfat") else { return };
+    let image = Image::new(kind);
+    let before = content(&image.path());
+    let kernel = open(&image);
+    call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755 }).expect("mkdir");
+    assert!(content(&image.path()) == before);
+    let flags = OpenFlags::READ_WRITE;
+    let created =
+        call(&kernel, Create { dir: Node::ROOT, name: name("file"), mode: 0o644, flags }).expect("create");
+    let (node, handle) = (created.entry.node, created.opened.handle);
+    call(&kernel, FSync { node, handle, data_only: false }).expect("fsync");
+    assert!(content(&image.path()) != before);
+}
+
+/// What does not hold of a guarded image.
+const GIVEN_UP: &[(&str, &str)] = &[(
+    "service/a_referenced_node_outlives_its_name",
+    "a file that has no name and is not open is given up at a checkpoint",
+)];
+
+/// The whole suite, with deaths.
+fn suite(name: &str, every: u64) {
+    let Some(kind) = kind(name) else { return };
+    let image = Image::new(kind);
+    let kernel = open(&image);
+    let (checkpoints, count) = (499, AtomicU64::new(0));
+    let mortal = Arc::new(Mortal { kernel: Arc::clone(&kernel), every, checkpoints, count });
+    let direct = Direct::new(mortal);
+    let report =
+        run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: GIVEN_UP });
+    println!("{name}: {report}");
+    report.must_hold(220);
+    drop(direct);
+    kernel.unmount().expect("it unmounts");
+    image.must_be_clean();
+}
+
+#[test]
+fn every_case_holds_with_deaths() {
+    suite("ext4", 4001);
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What makes the death of this process no loss: changes happen at times that are noted, or at those noted before, and
+//! checkpoints say up to where none of them has to be repeated.
+
+use crate::control::{Control, FIRST_CHANGE, Stamp};
+use crate::task::{Fd, Task};
+use crate::{MOUNTPOINT, disk};
+use outrigger_core::{Reply, Result};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The guard of a mount.
+pub struct Guard {
+    control: Arc<Control>,
+    disk: u32,
+}
+
+impl Guard {
+    /// Of the file system on disk number `disk`.
+    pub fn new(control: Arc<Control>, disk: u32) -> Self {
+        Guard { control, disk }
+    }
+
+    /// To be called before the request in the frame with this number.
+    ///
+    /// # Errors
+    /// When the clock cannot be set or the time not be noted.
+    pub fn begin(&self, task: &Task, frame: u64) -> Result<()> {
+        if frame < FIRST_CHANGE {
+            return Ok(());
+        }
+        match self.control.clock()? {
+            Some([u64::MAX, _]) => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                set(task, [now.as_secs(), now.subsec_nanos().into()])?;
+            }
+            Some(stamp) => set(task, stamp)?,
+            None => {}
+        }
+        let now = task.clock()?;
+        Ok(self.control.note(frame, [now.tv_sec as u64, now.tv_nsec as u64])?)
+    }
+
+    /// Everything that was answered is in the image when this returns, on the medium. Nothing changes meanwhile.
+    ///
+    /// # Errors
+    /// Those of writing it.
+    pub fn checkpoint(&self, task: &Task) -> Result<()> {
+        let root = task.open(Fd::CWD, MOUNTPOINT, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let disk = disk::get(self.disk)?;
+        let result = task.syncfs(root).and_then(|()| Ok(disk.checkpoint()?));
+        task.close(root);
+        result
+    }
+
+    /// The same as a reply.
+    pub fn answer(&self, task: &Task) -> Reply {
+        self.checkpoint(task).into()
+    }
+}
+
+fn set(task: &Task, [seconds, nanoseconds]: Stamp) -> Result<()> {
+    task.set_clock(&libc::timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds as i64 })
+}
