@@ -135,10 +135,8 @@ impl Client {
     /// What a tree that is asked through a connection needs for each of them is needed once.
     pub fn call_all<O: Op>(&self, ops: impl IntoIterator<Item = O>) -> Vec<Result<O::Out>> {
         let requests: Vec<Request> = ops.into_iter().map(Into::into).collect();
-        let mut contexts = vec![self.cx(self.settings.cancel.clone()); requests.len()];
-        for cx in &mut contexts {
-            (cx.id, cx.more) = (self.next_id(), true);
-        }
+        let context = |_| Cx { more: true, ..self.cx(self.settings.cancel.clone()) };
+        let mut contexts: Vec<Cx> = requests.iter().map(context).collect();
         if let Some(last) = contexts.last_mut() {
             last.more = false;
         }
@@ -164,12 +162,9 @@ impl Client {
         }
     }
 
-    fn next_id(&self) -> u64 {
-        self.shared.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
     fn cx(&self, cancel: Cancel) -> Cx {
-        let mut cx = Cx::new(self.next_id(), self.settings.cred, "client");
+        let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut cx = Cx::new(id, self.settings.cred, "client");
         cx.deadline =
             self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;

@@ -2,15 +2,15 @@
 //! Walks over a tree in memory: links, dots and slashes; references; giving up.
 
 use outrigger_client::{Client, Follow, Inode, Settings};
-use outrigger_core::ops::OpenFlags;
+use outrigger_core::ops::{Lookup, OpenFlags};
 use outrigger_core::{
-    Answer, Cancel, Credentials, Cx, Errno, Inline, Layer, Name, Place, Reply, Request, Result, Service,
-    Stack, Target,
+    Answer, Cancel, Credentials, Cx, Errno, FileKind, Inline, Layer, Name, Place, Reply, Request, Result,
+    Service, Stack, Target,
 };
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use std::time::Duration;
 struct Watch {
     references: AtomicI64,
     hangs: AtomicBool,
+    /// What each lookup was told of those that follow.
+    more: Mutex<Vec<bool>>,
 }
 
 struct Watched(Arc<Watch>);
@@ -29,6 +31,9 @@ impl Layer for Watched {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        if let Request::Lookup(_) = &request {
+            self.0.more.lock().unwrap().push(cx.more);
+        }
         match &request {
             Request::Lookup(_) if self.0.hangs.load(SeqCst) => return Answer::later(std::future::pending()),
             Request::Forget(forget) => drop(self.0.references.fetch_sub(forget.count as i64, SeqCst)),
@@ -155,6 +160,20 @@ fn a_listing_dropped_half_way_returns_its_references() {
     drop(entries);
     drop(first);
     assert_eq!(watch.references.load(SeqCst), 0);
+}
+
+#[test]
+fn what_is_asked_together_is_answered_in_order() {
+    let (client, watch) = tree(Settings::default());
+    let root = client.root().unwrap();
+    watch.more.lock().unwrap().clear();
+    let names = ["dir", "nowhere", "loop"].map(name);
+    let found = client.call_all(names.map(|name| Lookup { dir: root.node(), name }));
+    let kinds: Vec<Result<FileKind>> =
+        found.iter().map(|found| found.clone().map(|entry| entry.attr.kind())).collect();
+    assert_eq!(kinds, [Ok(FileKind::Directory), Err(Errno::ENOENT.into()), Ok(FileKind::Symlink)]);
+    assert_eq!(*watch.more.lock().unwrap(), [true, true, false], "the last one says that it is the last");
+    assert!(client.call_all(Vec::<Lookup>::new()).is_empty());
 }
 
 #[test]

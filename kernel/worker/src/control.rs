@@ -3,7 +3,7 @@
 //!
 //! Numbers of eight bytes, little-endian, in its first page; behind it a ring with the times of changes, and blocks of
 //! content.
-//! `crates/driver/kernel/src/control.rs` is the other side.
+//! `crates/driver/kernel/src/guarded/control.rs` is the other side.
 
 use std::fs::File;
 use std::io;

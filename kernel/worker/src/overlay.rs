@@ -7,7 +7,7 @@
 //! of the last checkpoint, or its successor finds a sealed overlay and carries it out first.
 //!
 //! The file: a page of numbers ([`Control`]), the times of changes, blocks of content, and behind these, when it is sealed, the
-//! list of what to do with them. `crates/driver/kernel/src/control.rs` is the other side of the first two.
+//! list of what to do with them. `crates/driver/kernel/src/guarded/control.rs` is the other side of the first two.
 
 use crate::control::Control;
 use crate::disk::Disk;

@@ -7,7 +7,9 @@ use outrigger_conformance::{Direct, block_on};
 use outrigger_core::ops::{
     Create, GetAttr, GetXattr, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write, XattrFlags,
 };
-use outrigger_core::{Credentials, Cx, Errno, Name, Node, Op, Result, Service, XattrName, ask};
+use outrigger_core::{
+    Answer, Credentials, Cx, Errno, Name, Node, Op, Reply, Result, Service, XattrName, ask,
+};
 use outrigger_driver_kernel::{Kernel, Options};
 use std::sync::Arc;
 use support::{Image, Tree, WRITTEN, content, kind};
@@ -135,6 +137,20 @@ fn large_requests_and_replies_pass_each_other() {
             });
         }
     });
+}
+
+/// More requests than the connection holds back, and whoever asked waits for the last one first.
+#[test]
+fn requests_that_leave_together_are_all_answered() {
+    let Some(kind) = kind("ext4") else { return };
+    let image = Image::new(kind);
+    let kernel = image.open();
+    let asked = Cx { more: true, ..Cx::new(1, ME, "test") };
+    let start = |_| kernel.call(&asked, GetAttr { node: Node::ROOT, handle: None }.into());
+    let mut answers: Vec<Answer<'_>> = (0..500).map(start).collect();
+    while let Some(answer) = answers.pop() {
+        assert!(matches!(block_on(answer.into_future()), Reply::Attrs(_)), "{} are left", answers.len());
+    }
 }
 
 /// What the kernel code needs to read an attribute it gives back.
