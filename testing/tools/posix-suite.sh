@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# posix-suite.sh: runs pjdfstest and fsx on an Outrigger mount of a directory and of memory, and on the ext4 below as the
-# measure: what native ext4 passes, the mounts must pass, but for the cases in pjdfstest-exceptions.txt.
+# posix-suite.sh: runs pjdfstest and fsx on Outrigger mounts of a directory and of memory, fsx also on one of an SSH server, and
+# pjdfstest on the ext4 below as the measure: what that passes, the mounts must pass, but for the cases in
+# pjdfstest-exceptions.txt.
 #
 #   OUTRIGGER=FILE   the program (default: the debug build, which has overflow checks)
 #   FSX_OPS=N        operations of each fsx run (default 100000)

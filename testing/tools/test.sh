@@ -68,8 +68,9 @@ suite_kernel() {
 # Counts what the test programs report. A test that cannot run here prints a line "SKIPPED: reason" and returns.
 suite_cargo() {
     local log=$results/cargo.log status=0 passed failed ignored skipped remark
+    local runner="target.'cfg(unix)'.runner=['$top/testing/tools/one-program.sh']"
     heading "cargo: cargo test --workspace"
-    deadline 2400 cargo test "${lock[@]}" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
+    deadline 2400 cargo test "${lock[@]}" --config "$runner" --workspace --no-fail-fast -- --show-output >"$log" 2>&1 || status=$?
     read -r passed failed ignored < <(awk '/^test result:/ { p += $4; f += $6; i += $8 } END { print p + 0, f + 0, i + 0 }' "$log")
     skipped=$(grep -c '^SKIPPED: ' "$log" || true)
     grep '^SKIPPED: ' "$log" | sort | uniq -c || true
@@ -106,7 +107,7 @@ suite_kill() {
 
 suite_posix() {
     local log=$results/posix-build.log
-    heading "posix: pjdfstest and fsx on native ext4, local and mem"
+    heading "posix: pjdfstest and fsx on native ext4, local and mem; fsx on sftp"
     if deadline 1200 cargo build "${lock[@]}" -p outrigger >"$log" 2>&1; then
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else

@@ -3,8 +3,7 @@
 
 mod support;
 
-use outrigger_remote::programs::find;
-use outrigger_remote::{HOST, Line, NEEDS, Sshd};
+use outrigger_remote::{HOST, Line, Sshd};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use std::ffi::OsStr;
@@ -33,10 +32,9 @@ struct Far {
 impl Far {
     /// `None` where no host can be made; says so.
     fn new() -> Option<Self> {
-        let missing: Vec<&&str> = NEEDS.iter().filter(|name| find(name).is_none()).collect();
-        if !missing.is_empty() {
-            assert!(std::env::var_os("CI").is_none(), "{missing:?} must be here");
-            eprintln!("SKIPPED: these programs are missing: {missing:?}");
+        if let Some(missing) = Sshd::missing() {
+            assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+            eprintln!("SKIPPED: there is no {missing}");
             return None;
         }
         if !can_mount() {

@@ -40,6 +40,7 @@
 // The derives name this crate by its public path.
 extern crate self as outrigger_core;
 
+pub mod amount;
 pub mod attr;
 pub mod cx;
 pub mod driver;
@@ -62,6 +63,7 @@ pub mod spin;
 pub mod traverse;
 pub mod wire;
 
+pub use amount::amount;
 pub use attr::{Attr, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Origin};
 pub use driver::{Inline, Pool, Prompt, Serve};

@@ -5,6 +5,7 @@ use crate::priority;
 use crate::scratch;
 use crate::watch;
 use anyhow::{Context, Result, bail, ensure};
+use outrigger_remote::processes;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs::{self, File};
@@ -69,8 +70,9 @@ impl Mount {
 
     /// Lets every thread of the server, and of the processes it has started, run on `cpus` only.
     fn pin(&self, cpus: &CpuSet) -> Result<()> {
-        for process in family(self.server.id()) {
-            for task in fs::read_dir(format!("/proc/{process}/task"))? {
+        let server = self.server.id() as i32;
+        for process in Pid::from_raw(server).into_iter().chain(processes::descendants(server)) {
+            for task in fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
                 let id = task?.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
                 // A thread that has ended meanwhile need not be pinned.
                 let _ = sched_setaffinity(id, cpus);
@@ -114,24 +116,8 @@ pub fn pinned<T>(mounts: &[Mount], measure: impl FnOnce() -> Result<T>) -> Resul
 /// The child of a keeper; nothing when the process is none.
 fn worker_of(keeper: u32) -> Option<u32> {
     let name = fs::read_to_string(format!("/proc/{keeper}/comm")).ok()?;
-    (name.trim_end() == "outrigger-keep").then(|| children(keeper).first().copied())?
-}
-
-fn children(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
-}
-
-/// A process, its children, their children and so on.
-fn family(process: u32) -> Vec<u32> {
-    let mut found = vec![process];
-    let mut next = 0;
-    while let Some(&one) = found.get(next) {
-        found.extend(children(one));
-        next += 1;
-    }
-    found
+    let worker = processes::children(keeper as i32).first()?.as_raw_nonzero().get() as u32;
+    (name.trim_end() == "outrigger-keep").then_some(worker)
 }
 
 impl Drop for Mount {

@@ -7,8 +7,7 @@ use outrigger_core::ops::RenameFlags;
 use outrigger_core::{Abilities, Answer, Cx, Inline, Notify, Reply, Request, Service};
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_model::{Op, check, explore};
-use outrigger_remote::programs::find;
-use outrigger_remote::{HOST, NEEDS, Sshd};
+use outrigger_remote::{HOST, Sshd};
 use outrigger_runtime::Threads;
 use std::fs;
 use std::path::Path;
@@ -79,7 +78,7 @@ fn is_of_sftp(op: &Op) -> bool {
 
 #[test]
 fn a_mount_of_another_host_agrees() {
-    let missing = NEEDS.iter().find(|name| find(name).is_none()).map(|name| format!("there is no {name}"));
+    let missing = Sshd::missing().map(|name| format!("there is no {name}"));
     if let Some(reason) = obstacle().or(missing) {
         return println!("SKIPPED: {reason}");
     }

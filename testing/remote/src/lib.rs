@@ -11,4 +11,4 @@ pub mod programs;
 mod sshd;
 
 pub use line::Line;
-pub use sshd::{HOST, NEEDS, Sshd};
+pub use sshd::{HOST, Sshd};

@@ -24,7 +24,7 @@ pub struct Sshd {
 pub const HOST: &str = "remote";
 
 /// What it takes.
-pub const NEEDS: &[&str] = &["sshd", "ssh", "ssh-keygen", "setpriv"];
+const NEEDS: &[&str] = &["sshd", "ssh", "ssh-keygen", "setpriv"];
 
 /// sshd(8) wants this directory, and only the boot scripts make it. It stays: another server may need it.
 const PRIVSEP: &str = "/run/sshd";
@@ -33,6 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 5;
 
 impl Sshd {
+    /// A program it takes that is not here.
+    pub fn missing() -> Option<&'static str> {
+        NEEDS.iter().copied().find(|name| find(name).is_none())
+    }
+
     /// Starts it; its files go to `dir`, which is empty.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// The tree: a directory, an archive, `mem:`, or a directory inside an archive.
+    /// The tree: a directory, an archive, a disk image, `HOST:PATH`, `mem:`, or a directory inside an archive or image.
     #[arg(value_name = "LOCATION")]
     pub source: OsString,
     /// Where to mount it.

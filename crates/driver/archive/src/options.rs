@@ -2,7 +2,7 @@
 //! The options of an archive as `-o key=value` spells them.
 
 use crate::Options;
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Result, amount};
 
 /// What there is, for messages.
 const KNOWN: &str =
@@ -34,16 +34,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-fn amount(text: &str) -> Option<u64> {
-    let shift = match text.chars().last()?.to_ascii_lowercase() {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        _ => return text.parse().ok(),
-    };
-    text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

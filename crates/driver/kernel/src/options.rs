@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a disk image.
 
-use outrigger_core::{Errno, Error, Result};
+use outrigger_core::{Errno, Error, Result, amount};
 use std::time::Duration;
 
 /// How an image is opened.
@@ -40,7 +40,7 @@ impl Options {
             "type" => self.kind = Some(value.to_owned()),
             "memory" => {
                 self.memory =
-                    Some(bytes(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
+                    Some(amount(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
             }
             "io" if ["buffered", "direct", "mmap"].contains(&value) => self.io = Some(value.to_owned()),
             "io" => {
@@ -77,17 +77,6 @@ fn numbered(text: &str) -> Result<u32> {
     text.parse().ok().filter(|&number| number > 0).ok_or_else(|| {
         Errno::EINVAL.because(format!("option partition cannot be \"{text}\": a number, from 1 on"))
     })
-}
-
-/// A size with K, M or G behind it.
-fn bytes(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.as_bytes().last()? {
-        b'K' | b'k' => (&text[..text.len() - 1], 10),
-        b'M' | b'm' => (&text[..text.len() - 1], 20),
-        b'G' | b'g' => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

@@ -45,6 +45,10 @@ pub(crate) fn rename(mem: &Mem, cx: &Cx, op: &Rename) -> Result<()> {
     }
     let mut group = mem.change(Room::More(NAMES))?;
     let (from, to) = (mem.table.get(op.dir)?, mem.table.get(op.to_dir)?);
+    // Before any lock: that of a file comes after those of directories.
+    if !from.is_dir() || !to.is_dir() {
+        return Err(Errno::ENOTDIR.into());
+    }
     let mut replaced = None;
     if from.ino != to.ino || !within_one_directory(mem, cx, op, &from, (&mut group, &mut replaced))? {
         replaced = between_directories(mem, cx, op, (&from, &to), &mut group)?;

@@ -2,13 +2,14 @@
 //! Many threads on one tree: nothing deadlocks, nothing is lost, nothing leaks.
 
 use outrigger_conformance::{Direct, Expect, Flags, Subject};
-use outrigger_core::ops::RenameFlags;
-use outrigger_core::{Errno, FileKind, Inline};
+use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags};
+use outrigger_core::{Answer, Credentials, Cx, Errno, FileKind, Inline, Name, Node, Reply, Request, Service};
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_runtime::Threads;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 const THREADS: u64 = 4;
 
@@ -121,5 +122,49 @@ fn one_name_is_given_once() {
             results.filter(|result| *result != Err(Errno::EEXIST)).count()
         });
         assert_eq!(made, 1, "{name}");
+    }
+}
+
+/// Asks by node, as a door for clients does that may name any of them.
+fn ask(service: &dyn Service, request: Request) -> Reply {
+    match service.call(&Cx::new(1, Credentials::ROOT, "test"), request) {
+        Answer::Ready(reply) => reply,
+        Answer::Later(_) => panic!("not prompt"),
+    }
+}
+
+#[test]
+fn a_file_named_as_the_directory_of_a_rename_blocks_nobody() {
+    let threads = Arc::new(Threads::new());
+    let service = Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads));
+    let name = |text: &str| Name::try_from(text).expect("a name");
+    let Reply::Entry(dir) = ask(&*service, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755 }.into())
+    else {
+        panic!("no directory");
+    };
+    let dir = dir.node;
+    let create = |name| Create { dir, name, mode: 0o644, flags: OpenFlags::READ_WRITE };
+    let Reply::Created(file) = ask(&*service, create(name("file")).into()) else { panic!("no file") };
+    let file = file.entry.node;
+
+    let rename = |dir, from: &str, to_dir, to: &str| {
+        let flags = RenameFlags::empty();
+        Request::from(Rename { dir, name: name(from), to_dir, to_name: name(to), flags })
+    };
+    let back_and_forth = [rename(dir, "file", dir, "other"), rename(dir, "other", dir, "file")];
+    let senseless = [rename(file, "x", dir, "x"), rename(dir, "x", file, "x")];
+    let (done, ends) = mpsc::channel();
+    for requests in [back_and_forth, senseless] {
+        let (service, done) = (service.clone(), done.clone());
+        thread::spawn(move || {
+            let replies: Vec<Reply> =
+                (0..20_000).map(|step| ask(&*service, requests[step % 2].clone())).collect();
+            done.send(replies).expect("the test waits");
+        });
+    }
+    for _ in 0..2 {
+        let replies = ends.recv_timeout(Duration::from_secs(60)).expect("both threads end");
+        let refused = |reply: &Reply| matches!(reply, Reply::Error(error) if error.errno == Errno::ENOTDIR);
+        assert!(replies.iter().all(|reply| *reply == Reply::Done(())) || replies.iter().all(refused));
     }
 }

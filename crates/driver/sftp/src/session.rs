@@ -96,7 +96,7 @@ impl Pending {
     /// Waits for a handle.
     pub(crate) async fn handle(self) -> Result<Bytes, Fault> {
         match self.reply().await? {
-            // The draft's limit; a copy, because the reply may be part of something larger.
+            // The draft's limit.
             Reply::Handle(handle) if handle.len() <= 256 => Ok(handle),
             Reply::Handle(handle) => Err(Fault::Odd(format!("a handle of {} bytes", handle.len()))),
             other => Err(Fault::unfit(other)),

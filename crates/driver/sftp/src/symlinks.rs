@@ -33,8 +33,7 @@ impl Inner {
 /// The target that is shown for one told by the server, of a link `depth` levels below the root, which is at `base`.
 fn shown(target: &Bytes, base: &[u8], depth: usize, options: &Options) -> Result<Bytes> {
     let changes = options.transform_symlinks || options.contain_symlinks;
-    let inside =
-        target.strip_prefix(base).filter(|rest| changes && rest.starts_with(b"/") || rest.is_empty());
+    let inside = target.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
     let target = match inside {
         Some(rest) if target.starts_with(b"/") && changes => Bytes::from(relative(rest, depth)),
         _ => target.clone(),

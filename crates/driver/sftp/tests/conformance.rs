@@ -40,7 +40,7 @@ const MAKER: &str = "everything is made by the user who logged in";
 
 #[test]
 fn on_openssh() {
-    let Some(served) = serve(&[]) else { return };
+    let Some(served) = serve() else { return };
     let direct = Direct::new(Arc::new(Serve(served.sftp.clone())));
     let report =
         run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: EXCEPTIONS });

@@ -271,9 +271,6 @@ impl Underway<'_> {
         self.learn_name(table, *dir, name, left);
         self.learn_name(table, *to_dir, to_name, from.to);
         lost(table, over, false);
-        if let What::File(file) = from.to {
-            table.make(file.node).parent = Some(*to_dir);
-        }
     }
 }
 

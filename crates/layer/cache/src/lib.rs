@@ -26,7 +26,7 @@
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
-//! told as with a local disk: once to everybody who has the file open, by fsync(2) or close(2).
+//! told once to everybody who has the file open for writing, by fsync(2) or close(2).
 //!
 //! # What it cannot do
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
@@ -123,7 +123,7 @@ impl Control {
         self.0.all_written().await;
     }
 
-    /// As [`Control::written`], for a while; answers whether there are none left.
+    /// As [`Control::written`], for a while; answers whether they were made in that time.
     pub async fn written_within(&self, patience: Duration) -> bool {
         let runtime = &self.0.runtime;
         let mut end = runtime.sleep_until(runtime.monotonic() + patience);

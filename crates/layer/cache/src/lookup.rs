@@ -2,7 +2,7 @@
 //! Names and attributes.
 
 use crate::inner::Inner;
-use crate::moment::{after, ttl};
+use crate::moment::{Moment, after, ttl};
 use crate::names::{File, What};
 use crate::open::mentions_own;
 use crate::record::{Body, lock};
@@ -93,7 +93,7 @@ impl Inner {
         name: &Name,
         entry: &mut Entry,
         asked: Asked,
-    ) -> u64 {
+    ) -> Moment {
         table.identify(entry.node, entry.generation);
         table.learn_place(entry.node, dir, name);
         let until = table.learn_attr(entry.node, &mut entry.attr, asked);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose, for the whole tree and for places in it.
 
-use outrigger_core::{Attr, Errno, Result, Time};
+use outrigger_core::{Attr, Errno, Result, Time, amount};
 use std::time::Duration;
 
 /// How long answers are believed.
@@ -198,13 +198,7 @@ impl Options {
 }
 
 fn bytes(text: &str) -> Option<usize> {
-    let shift = match text.chars().last()?.to_ascii_lowercase() {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        _ => return text.parse().ok(),
-    };
-    text[..text.len() - 1].parse::<usize>().ok()?.checked_mul(1 << shift)
+    amount(text)?.try_into().ok()
 }
 
 /// A part of the tree in which one policy holds: a number of [`Parts`].

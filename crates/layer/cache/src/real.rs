@@ -27,12 +27,9 @@ impl Real {
 
     /// The handle of a directory.
     pub(crate) fn directory(inner: &Inner, cx: &Cx, node: Node, handle: Handle) -> Self {
-        Real::ends(inner, cx, handle, ReleaseDir { node, handle }.into())
-    }
-
-    fn ends(inner: &Inner, cx: &Cx, handle: Handle, request: Request) -> Self {
         let service = Arc::clone(&inner.below().service);
         let (runtime, cx) = (Arc::clone(&inner.runtime), inner.cx(cx));
+        let request = ReleaseDir { node, handle }.into();
         Real { handle, end: Some(End { service, runtime, cx, request }) }
     }
 

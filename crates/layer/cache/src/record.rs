@@ -43,8 +43,6 @@ pub(crate) struct Record {
     pub(crate) pins: u32,
     /// Its content, when any of that is known.
     pub(crate) file: Option<Arc<File>>,
-    /// Where it was seen last.
-    pub(crate) parent: Option<Node>,
     /// Whose policy holds.
     pub(crate) part: Option<Part>,
     /// It has no name any more: nothing of it is kept when nobody refers to it.
@@ -89,7 +87,6 @@ impl Record {
             pending: 0,
             pins: 0,
             file: None,
-            parent: None,
             part: None,
             dying: false,
             body: Body::Nothing,

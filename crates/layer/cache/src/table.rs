@@ -121,7 +121,7 @@ impl Table {
         let record = self.make(node);
         if record.generation.replace(generation).is_some_and(|known| known != generation) {
             (record.attr, record.attr_until, record.body) = (None, 0, Body::Nothing);
-            (record.parent, record.part, record.dying) = (None, None, false);
+            (record.part, record.dying) = (None, false);
             if let Some(file) = record.file.take() {
                 let content = lock(&file.content).id;
                 self.leftovers.push(content);
@@ -378,27 +378,18 @@ impl Table {
                 (content.until, content.size) = (0, None);
             }
             if let Body::Directory(directory) = &mut record.body {
-                directory.names = SharedNames::default();
+                (directory.names, directory.fill) = (SharedNames::default(), None);
             }
         }
-        self.distrust_fills();
     }
 
     /// Drops everything that is not in use.
-    pub(crate) fn drop_idle(&mut self) {
+    fn drop_idle(&mut self) {
         let places: Vec<u32> = self.places.values().copied().collect();
         for at in places {
             if self.records.get_mut(at).is_some_and(|record| !record.is_needed()) {
                 let returned = self.drop_record(at);
                 self.returns.extend(returned);
-            }
-        }
-    }
-
-    fn distrust_fills(&mut self) {
-        for record in self.records.iter_mut() {
-            if let Body::Directory(directory) = &mut record.body {
-                directory.fill = None;
             }
         }
     }
@@ -420,8 +411,7 @@ impl Table {
     /// Learns that `node` is where `name` in `dir` leads to.
     pub(crate) fn learn_place(&mut self, node: Node, dir: Node, name: &Name) {
         let part = self.part(dir).map(|part| self.parts.below(part, name));
-        let record = self.make(node);
-        (record.parent, record.part) = (Some(dir), part);
+        self.make(node).part = part;
     }
 
     /// A directory was moved: what is below it may belong to other parts now.

@@ -19,19 +19,18 @@ pub struct Served {
     _dir: TempDir,
 }
 
-/// Serves an empty directory with these options; `None` where there is no server.
-pub fn serve(options: &[(&str, &str)]) -> Option<Served> {
+/// Serves an empty directory; `None` where there is no server.
+pub fn serve() -> Option<Served> {
     let Some(server) = SERVERS.iter().find(|server| Path::new(server).exists()) else {
         println!("SKIPPED: there is no sftp-server of OpenSSH");
         return None;
     };
     let dir = tempfile::tempdir().expect("a directory");
-    let mut all = Options::default();
-    all.set("command", server).expect("an option");
-    options.iter().for_each(|(key, value)| all.set(key, value).expect("an option"));
+    let mut options = Options::default();
+    options.set("command", server).expect("an option");
     let runtime = Arc::new(Threads::new());
     let path = dir.path().as_os_str().as_encoded_bytes();
-    let connect = Sftp::connect("localhost", path, all, Arc::clone(&runtime) as Arc<dyn Runtime>);
+    let connect = Sftp::connect("localhost", path, options, Arc::clone(&runtime) as Arc<dyn Runtime>);
     let sftp = runtime.handle().block_on(connect).expect("connected");
     Some(Served { sftp, _runtime: runtime, _dir: dir })
 }
