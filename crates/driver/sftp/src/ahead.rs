@@ -9,11 +9,12 @@
 //! A listing that was asked for ahead is given out once, and only within [`crate::Options::ahead`] of its arrival. Whatever
 //! this client changes in a directory drops the listing of it.
 
+use crate::attr::kind;
 use crate::link::Link;
 use crate::listing::{Item, Listing};
 use crate::places::join;
 use outrigger_core::FileKind;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,8 +38,10 @@ struct State {
     ready: HashMap<Vec<u8>, Ready>,
     /// Paths of what is to be listed, in the order of levels.
     queue: VecDeque<Vec<u8>>,
-    /// Directories whose listing somebody has read, and when.
-    read: HashMap<Vec<u8>, (Arc<Listing>, Duration)>,
+    /// Those in the queue that still are to be listed.
+    wanted: HashSet<Vec<u8>>,
+    /// Directories whose listing somebody has read, and when; and the listing, while the directories in it are not known.
+    read: HashMap<Vec<u8>, (Option<Arc<Listing>>, Duration)>,
     running: usize,
     names: usize,
 }
@@ -73,17 +76,13 @@ impl Ahead {
         state.drop_old(now, self.life);
         let listing = match state.take(path).filter(|listing| listing.take()) {
             Some(listing) => listing,
-            None => {
-                state.queue.retain(|queued| queued != path);
-                Listing::begin(&self.link, path.to_vec(), false)
-            }
+            None => Listing::begin(&self.link, path.to_vec(), false),
         };
-        state.read.insert(path.to_vec(), (Arc::clone(&listing), now));
-        let walked = parent
-            .and_then(|parent| state.read.get(parent).map(|(listing, _)| (parent, Arc::clone(listing))));
-        if let Some((parent, above)) = walked {
-            // Nothing more is to be learnt from it.
-            state.read.remove(parent);
+        state.wanted.remove(path);
+        state.read.insert(path.to_vec(), (Some(Arc::clone(&listing)), now));
+        // Nothing more is to be learnt from it then.
+        let walked = |parent| Some((parent, state.read.get_mut(parent)?.0.take()?));
+        if let Some((parent, above)) = parent.and_then(walked) {
             let beside = above.all(|items| directories(parent, items)).unwrap_or_default();
             state.want(beside.into_iter().filter(|beside| beside != path));
             // Those in this directory follow when it is known.
@@ -118,7 +117,7 @@ impl Ahead {
                 return;
             }
             let Some(path) = state.queue.pop_front() else { return };
-            if state.ready.contains_key(&path) {
+            if !state.wanted.remove(&path) {
                 continue;
             }
             let listing = Listing::begin(&self.link, path.clone(), true);
@@ -177,7 +176,8 @@ impl State {
             if self.queue.len() >= QUEUE_MAX {
                 return;
             }
-            if !self.ready.contains_key(&path) && !self.read.contains_key(&path) {
+            let is_known = self.ready.contains_key(&path) || self.read.contains_key(&path);
+            if !is_known && self.wanted.insert(path.clone()) {
                 self.queue.push_back(path);
             }
         }
@@ -196,11 +196,13 @@ impl State {
         self.read.retain(|_, (_, since)| !is_old(*since));
         if self.ready.is_empty() && self.read.is_empty() {
             self.queue.clear();
+            self.wanted.clear();
         }
     }
 }
 
 fn directories(path: &[u8], items: &[Item]) -> Vec<Vec<u8>> {
-    let is_directory = |item: &&Item| crate::attr::kind(&item.attrs) == FileKind::Directory;
+    // What links lead to may be above, and the walk would not end.
+    let is_directory = |item: &&Item| !item.followed && kind(&item.attrs) == FileKind::Directory;
     items.iter().filter(is_directory).filter_map(|item| join(path.to_vec(), &item.name).ok()).collect()
 }

@@ -122,7 +122,7 @@ impl Inner {
         let dir = self.dirs.get(handle)?;
         let (names, eof) = self.names(&dir, cookie, size, DIRENT).await?;
         let mut entries = Vec::with_capacity(names.len());
-        for (cookie, Item { name, attrs }) in names {
+        for (cookie, Item { name, attrs, .. }) in names {
             let known = attrs.permissions.map(|_| kind(&attrs));
             let ino = self.places.listed(dir.node, &name, known.unwrap_or(FileKind::Regular))?;
             entries.push(Dirent { ino, cookie, kind: known, name });
@@ -134,7 +134,7 @@ impl Inner {
         let dir = self.dirs.get(handle)?;
         let (names, eof) = self.names(&dir, cookie, size, DIRENT_PLUS).await?;
         let mut entries = Vec::with_capacity(names.len());
-        for (cookie, Item { name, attrs }) in names {
+        for (cookie, Item { name, attrs, .. }) in names {
             let entry = match attrs.permissions {
                 Some(_) => self.entry(dir.node, &name, &attrs)?,
                 None => name_only(),

@@ -8,6 +8,7 @@ use crate::dirs::Dirs;
 use crate::fault::Fault;
 use crate::files::Files;
 use crate::link::{Again, Link};
+use crate::look::Look;
 use crate::options::Options;
 use crate::places::Places;
 use crate::session::Session;
@@ -89,15 +90,12 @@ impl Inner {
 
     /// Attributes of what is at a path: of symbolic links themselves, unless the user wants to see what they lead to.
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Attrs, Fault> {
-        self.link.run(Again::Always, |session| self.look_at(session, path)).await
+        self.look_at(path, self.link.follows()).await
     }
 
-    async fn look_at(&self, session: Session, path: &[u8]) -> Result<Attrs, Fault> {
-        session.begin(&self.looking(path)).await.attrs().await
-    }
-
-    pub(crate) fn looking<'a>(&self, path: &'a [u8]) -> Request<'a> {
-        if self.options().follow_symlinks { Request::Stat { path } } else { Request::LStat { path } }
+    async fn look_at(&self, path: &[u8], follow: bool) -> Result<Attrs, Fault> {
+        let look = |session| async move { Look::at(&session, path, follow).await.attrs().await };
+        self.link.run(Again::Always, look).await
     }
 
     /// The absolute path of one that is relative to the home of the user, or begins with `~`.
@@ -125,16 +123,18 @@ impl Inner {
 
     /// Asks for a change, and how the file at `path` looks then, in one round trip.
     pub(crate) async fn change_and_look(&self, request: &Request<'_>, path: &[u8]) -> Result<Attrs, Fault> {
+        // Whoever makes a link is told of a link: kernels take nothing else for an answer.
+        let follow = self.link.follows() && !matches!(request, Request::SymLink { .. });
         let made = self.link.run(Again::Never, |session| async move {
             let change = session.begin(request).await;
-            let look = session.begin(&Request::LStat { path }).await;
+            let look = Look::at(&session, path, follow).await;
             change.done().await?;
             Ok(look.attrs().await)
         });
         match made.await? {
             Ok(attrs) => Ok(attrs),
             // The connection was lost in between, or the server does not keep the order.
-            Err(_) => self.look(path).await,
+            Err(_) => self.look_at(path, follow).await,
         }
     }
 

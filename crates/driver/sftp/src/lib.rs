@@ -27,6 +27,9 @@
 //! of the same kind is the same. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
 //!
+//! With `follow_symlinks` a link is the file that it leads to, in listings too; one that leads nowhere is shown as it is, and
+//! one to a directory is not walked through ahead.
+//!
 //! A file that is open and loses its last name is renamed aside, to `.outrigger-removed-` and a number, and removed when it is
 //! closed: so it can be opened again when the connection was lost. This client does not show that name; others see it.
 //!
@@ -72,6 +75,7 @@ mod hidden;
 mod inner;
 mod link;
 mod listing;
+mod look;
 mod names;
 mod ops;
 mod options;

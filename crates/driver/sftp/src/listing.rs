@@ -4,11 +4,12 @@
 //! A listing is received by a task of its own, several pieces at a time, and read by whoever opened the directory. The server
 //! tells names with their attributes, so nothing is asked for single files, unless a server leaves attributes out.
 
+use crate::attr::kind;
 use crate::fault::Fault;
 use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
-use outrigger_core::{Errno, Error, Name, Result};
+use outrigger_core::{Errno, Error, FileKind, Name, Result};
 use outrigger_proto_sftp::{Attrs, Named, Request};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,8 @@ const NAMES_MAX: usize = 1 << 24;
 pub(crate) struct Item {
     pub(crate) name: Name,
     pub(crate) attrs: Attrs,
+    /// The attributes are those of what a symbolic link leads to, which may be anywhere, also above.
+    pub(crate) followed: bool,
 }
 
 /// A listing that is being received, or has been.
@@ -171,13 +174,14 @@ impl Listing {
         });
         let (session, handle) = opened.await?;
         self.update(|state| state.opened = true);
-        let received = self.receive_pieces(&session, &handle, path, ahead).await;
+        let received = self.receive_pieces(link, &session, &handle, path, ahead).await;
         session.close(&handle);
         received
     }
 
     async fn receive_pieces(
         &self,
+        link: &Link,
         session: &Session,
         handle: &[u8],
         path: &[u8],
@@ -198,7 +202,7 @@ impl Listing {
             if names.is_empty() {
                 return Ok(());
             }
-            let items = self.items(session, path, names).await?;
+            let items = items(link, session, path, names).await?;
             self.update(|state| state.items.extend(items));
             // The more there were, the more are to come.
             received += 1;
@@ -226,36 +230,40 @@ impl Listing {
             self.wants.notified().await;
         }
     }
+}
 
-    /// What the server listed, less what is no name; attributes that it left out are asked for.
-    async fn items(&self, session: &Session, path: &[u8], names: Vec<Named>) -> Result<Vec<Item>, Fault> {
-        let mut items = Vec::with_capacity(names.len());
-        for Named { name, attrs, .. } in names {
-            if &name[..] == b"." || &name[..] == b".." {
-                continue;
-            }
-            // A copy: the packet it is in is much longer.
-            match Name::new(Bytes::copy_from_slice(&name)) {
-                Ok(name) => items.push(Item { name, attrs }),
-                Err(error) => tracing::warn!(%error, "a server lists what is no file name"),
-            }
+/// What the server listed, less what is no name; attributes that it left out, or tells of a link that is to be followed, are
+/// asked for.
+async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -> Result<Vec<Item>, Fault> {
+    let mut items = Vec::with_capacity(names.len());
+    for Named { name, attrs, .. } in names {
+        if &name[..] == b"." || &name[..] == b".." {
+            continue;
         }
-        let mut asked = Vec::new();
-        for (index, item) in items.iter().enumerate().filter(|(_, item)| item.attrs.permissions.is_none()) {
-            if let Ok(path) = crate::places::join(path.to_vec(), &item.name) {
-                asked.push((index, session.begin(&Request::LStat { path: &path }).await));
-            }
+        // A copy: the packet it is in is much longer.
+        match Name::new(Bytes::copy_from_slice(&name)) {
+            Ok(name) => items.push(Item { name, attrs, followed: false }),
+            Err(error) => tracing::warn!(%error, "a server lists what is no file name"),
         }
-        for (index, pending) in asked {
-            match pending.attrs().await {
-                Ok(attrs) => items[index].attrs = attrs,
-                // Removed meanwhile, or not to be looked at: listed as the server listed it.
-                Err(Fault::Refused(_)) => {}
-                Err(fault) => return Err(fault),
-            }
-        }
-        Ok(items)
     }
+    let follows = |attrs: &Attrs| link.follows() && kind(attrs) == FileKind::Symlink;
+    let mut asked = Vec::new();
+    for (index, Item { name, attrs, .. }) in items.iter().enumerate() {
+        if (attrs.permissions.is_none() || follows(attrs))
+            && let Ok(path) = crate::places::join(path.to_vec(), name)
+        {
+            asked.push((index, link.look(session, &path).await));
+        }
+    }
+    for (index, look) in asked {
+        match look.attrs().await {
+            Ok(attrs) => (items[index].attrs, items[index].followed) = (attrs, link.follows()),
+            // Removed meanwhile, or not to be looked at: listed as the server listed it.
+            Err(Fault::Refused(_)) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(items)
 }
 
 #[cfg(test)]
@@ -296,7 +304,7 @@ mod tests {
         let listing = Listing::default();
         let mut context = Context::from_waker(Waker::noop());
         let mut names = pin!(listing.from(0, 10));
-        let item = Item { name: Name::try_from("a").expect("a name"), attrs: Attrs::NONE };
+        let item = Item { name: Name::try_from("a").expect("a name"), attrs: Attrs::NONE, followed: false };
         listing.update(|state| state.items.push(item));
         assert!(names.as_mut().poll(&mut context).is_pending(), "its end may come a moment later");
         listing.update(|state| state.end = Some(Ok(())));

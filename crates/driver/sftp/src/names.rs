@@ -38,11 +38,11 @@ impl Inner {
             async move {
                 let mut asked = Vec::with_capacity(paths.len());
                 for path in paths {
-                    asked.push(session.begin(&self.looking(path)).await);
+                    asked.push(self.link.look(&session, path).await);
                 }
                 let mut found = Vec::with_capacity(asked.len());
-                for pending in asked {
-                    match pending.attrs().await {
+                for look in asked {
+                    match look.attrs().await {
                         Ok(attrs) => found.push(attrs),
                         Err(fault @ Fault::Refused(_)) if found.is_empty() => return Err(fault),
                         Err(Fault::Refused(_)) => break,
@@ -115,7 +115,7 @@ impl Inner {
         self.link
             .run(Again::Never, |session| async move {
                 let open = session.begin(&Request::Open { path, flags, attrs }).await;
-                let look = session.begin(&Request::LStat { path }).await;
+                let look = self.link.look(&session, path).await;
                 let handle = open.handle().await?;
                 let held = Held { session, handle };
                 let attrs = match look.attrs().await {
@@ -207,7 +207,7 @@ impl Inner {
         let removed = self.link.run(Again::Never, |session| {
             let path = &path;
             async move {
-                let look = if is_known { Some(session.begin(&Request::LStat { path }).await) } else { None };
+                let look = if is_known { Some(self.link.look(&session, path).await) } else { None };
                 session.begin(&Request::Remove { path }).await.done().await?;
                 Ok(match look {
                     Some(look) => look.attrs().await.ok(),
@@ -352,11 +352,7 @@ impl Inner {
             .run(Again::Never, |session| {
                 let rename = &rename;
                 async move {
-                    let look = if look_first {
-                        Some(session.begin(&Request::LStat { path: to }).await)
-                    } else {
-                        None
-                    };
+                    let look = if look_first { Some(self.link.look(&session, to).await) } else { None };
                     session.begin(rename).await.done().await?;
                     Ok(match look {
                         Some(look) => look.attrs().await.ok(),

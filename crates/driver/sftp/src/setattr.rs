@@ -162,7 +162,7 @@ impl Inner {
                 let set = &set;
                 async move {
                     let set = session.begin(set).await;
-                    let look = session.begin(&Request::LStat { path }).await;
+                    let look = self.link.look(&session, path).await;
                     set.done().await?;
                     look.attrs().await
                 }

@@ -64,6 +64,19 @@ async fn a_tree_is_walked_in_a_few_round_trips_for_each_level() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_directory_is_listed_twice_in_one_walk() {
+    let store = Store::new();
+    for dir in std::iter::once("/home/d".to_owned()).chain((0..300).map(|dir| format!("/home/d/e{dir}"))) {
+        store.state().files.insert(dir.into_bytes(), File::Dir);
+    }
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    assert_eq!(user.list_all(Node::ROOT).await, Ok(301));
+    tokio::time::sleep(100 * DELAY).await;
+    assert_eq!(store.state().counts["opendir"], 302);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_looking_ahead_each_directory_takes_its_time() {
     let store = Store::new();
     tree(&store);

@@ -6,7 +6,7 @@ use crate::server::{File, Store};
 use crate::user::User;
 use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Node};
+use outrigger_core::{Errno, FileKind, Node};
 use outrigger_proto_sftp::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -230,8 +230,60 @@ async fn links_that_lead_out_are_refused_if_wanted() {
     assert_eq!(read(&contained, "in").await.as_deref(), Ok("dir"));
     assert_eq!(read(&contained, "out").await, Err(Errno::EPERM));
     assert_eq!(read(&contained, "up").await, Err(Errno::EPERM));
-    let (_, followed) = connected(&store, &[("follow_symlinks", "")]).await;
-    assert_eq!(followed.list(Node::ROOT).await.map(|names| names.len()), Ok(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_followed_link_is_one_file_however_it_is_asked_about() {
+    let store = store_with_files();
+    for (name, target) in
+        [("to_file", "/home/file"), ("to_dir", "/home/dir"), ("up", "/home"), ("to_nothing", "/none")]
+    {
+        store
+            .state()
+            .files
+            .insert(format!("/home/{name}").into_bytes(), File::Link(target.as_bytes().to_vec()));
+    }
+    for bare in [false, true] {
+        store.state().bare = bare;
+        let (_, user) = connected(&store, &[("follow_symlinks", "")]).await;
+        for (name, kind, size) in [
+            ("to_file", FileKind::Regular, 50_000),
+            ("to_dir", FileKind::Directory, 4096),
+            // It leads nowhere, and can be removed all the same.
+            ("to_nothing", FileKind::Symlink, 5),
+        ] {
+            let found = user.lookup(Node::ROOT, name).await.expect("found");
+            let walked = user.walk(&[name]).await.expect("walked").remove(0);
+            let listed = user.list(Node::ROOT).await.expect("listed");
+            let listed = listed.into_iter().find(|entry| &entry.name[..] == name.as_bytes()).expect("listed");
+            assert_eq!((found.attr.kind(), found.attr.size), (kind, size), "{name}");
+            for (way, entry) in [("walked", walked), ("listed", listed.entry)] {
+                assert_eq!((entry.node, &entry.attr), (found.node, &found.attr), "{way} {name}");
+            }
+        }
+        let file = user.lookup(Node::ROOT, "to_file").await.expect("found");
+        let set = user.touch(file.node).await.expect("set");
+        assert_eq!((set.kind(), set.ino), (FileKind::Regular, file.attr.ino));
+    }
+    let (_, user) = connected(&store, &[("follow_symlinks", "")]).await;
+    user.unlink(Node::ROOT, "to_nothing").await.expect("removed");
+    let made = user.symlink(Node::ROOT, "made", "/home/file").await.expect("made");
+    assert_eq!(made.attr.kind(), FileKind::Symlink, "kernels insist");
+}
+
+#[tokio::test(start_paused = true)]
+async fn followed_links_that_lead_up_are_not_walked_ahead() {
+    let store = store_with_files();
+    for dir in ["/home/dir", "/home/dir/below"] {
+        store.state().files.insert(dir.as_bytes().to_vec(), File::Dir);
+        store.state().files.insert(format!("{dir}/up").into_bytes(), File::Link(b"/home".to_vec()));
+    }
+    let (_, user) = connected(&store, &[("follow_symlinks", "")]).await;
+    user.list(Node::ROOT).await.expect("listed");
+    let dir = user.lookup(Node::ROOT, "dir").await.expect("found").node;
+    user.list(dir).await.expect("listed");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(store.state().counts["opendir"], 3, "each directory once");
 }
 
 #[tokio::test(start_paused = true)]

@@ -150,6 +150,7 @@ pub fn name(request: &Request<'_>) -> &'static str {
         Request::Read { .. } => "read",
         Request::Write { .. } => "write",
         Request::LStat { .. } => "lstat",
+        Request::Stat { .. } => "stat",
         Request::FStat { .. } => "fstat",
         Request::OpenDir { .. } => "opendir",
         Request::ReadDir { .. } => "readdir",
@@ -221,6 +222,22 @@ impl State {
         })
     }
 
+    /// Where a path leads when links with absolute targets are followed.
+    fn followed(&self, path: &[u8]) -> Vec<u8> {
+        let mut path = path.to_vec();
+        for _ in 0..40 {
+            let links = self.files.iter().filter_map(|(from, file)| match file {
+                File::Link(to) if path == *from || path.starts_with(&[from, &b"/"[..]].concat()) => {
+                    Some((from, to))
+                }
+                _ => None,
+            });
+            let Some((from, to)) = links.min() else { break };
+            path = [to, &path[from.len()..]].concat();
+        }
+        path
+    }
+
     fn must_be_free(&self, path: &[u8]) -> Result<(), StatusCode> {
         match self.files.get(parent(path)) {
             Some(File::Dir) if !self.files.contains_key(path) => Ok(()),
@@ -236,9 +253,10 @@ impl State {
 
     fn answer(&mut self, handles: &mut Handles, request: &Request<'_>) -> Answer {
         match *request {
-            Request::LStat { path } | Request::Stat { path } => {
+            Request::LStat { path } => self.attrs(path).map(Reply::Attrs),
+            Request::Stat { path } => {
                 let path = if path == b"." { &b"/home"[..] } else { path };
-                self.attrs(path).map(Reply::Attrs)
+                self.attrs(&self.followed(path)).map(Reply::Attrs)
             }
             Request::FStat { handle } => {
                 let size = locked(&handles.file(handle)?.0).len() as u64;
@@ -259,8 +277,8 @@ impl State {
                 let space = StatVfs { frsize: 4096, blocks: 100, bavail, namemax: 255, ..StatVfs::default() };
                 Ok(Reply::Extended(space.encode()))
             }
-            Request::Open { path, flags, .. } => self.open(handles, path, flags),
-            Request::OpenDir { path } => self.open_dir(handles, path),
+            Request::Open { path, flags, .. } => self.open(handles, &self.followed(path), flags),
+            Request::OpenDir { path } => self.open_dir(handles, &self.followed(path)),
             Request::Close { handle } => {
                 handles.open.remove(handle).map(|_| ()).ok_or(StatusCode::Failure)?;
                 DONE
@@ -280,6 +298,7 @@ impl State {
                 DONE
             }
             Request::SetStat { path, attrs } | Request::LSetStat { path, attrs } => {
+                let path = &self.followed(path);
                 if let (Some(size), Some(File::Regular(content))) = (attrs.size, self.files.get(path)) {
                     locked(content).resize(size as usize, 0);
                 }

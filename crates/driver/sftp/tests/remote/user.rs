@@ -5,7 +5,8 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{DirentPlus, Entry};
 use outrigger_core::{
-    Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
+    Attr, Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
+    SetTime, Target,
 };
 use outrigger_driver_sftp::Sftp;
 
@@ -126,6 +127,17 @@ impl User {
     pub async fn truncate(&self, node: Node, size: u64) -> Result<()> {
         let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
         self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await.map(drop)
+    }
+
+    /// Sets the time of modification.
+    pub async fn touch(&self, node: Node) -> Result<Attr> {
+        let attrs = SetAttrs { mtime: Some(SetTime::Now), ..SetAttrs::default() };
+        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
+    }
+
+    pub async fn symlink(&self, dir: Node, file: &str, target: &'static str) -> Result<Entry> {
+        let target = Target::new(target)?;
+        self.sftp.symlink(&self.cx, SymLink { dir, name: name(file.as_bytes()), target }).await
     }
 
     pub async fn size(&self, node: Node, handle: Option<Handle>) -> Result<u64> {
