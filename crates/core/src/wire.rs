@@ -279,6 +279,10 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// The id of requests that are not answered, like [`Forget`](crate::ops::Forget): whoever sends many of them need not
+    /// read.
+    pub const UNANSWERED: u64 = 0;
+
     /// Length field, kind, id, message.
     ///
     /// # Errors

@@ -127,7 +127,9 @@ impl Connection {
                         (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
                         (.., request) => tree.answer(task, Credentials { uid, gid }, request),
                     };
-                    shared.reply(frame.id, reply);
+                    if frame.id != Frame::UNANSWERED {
+                        shared.reply(frame.id, reply);
+                    }
                     shared.in_flight.set(shared.in_flight.get() - 1);
                 });
             }

@@ -25,7 +25,7 @@ const PORTION: usize = 16 << 10;
 const HELD_BACK: usize = 4 << 10;
 
 /// How long who asks reads, at most.
-const MOMENT: Duration = Duration::from_millis(2);
+pub(crate) const MOMENT: Duration = Duration::from_millis(2);
 
 /// The connection to a worker.
 pub(crate) struct Connection {
@@ -63,11 +63,15 @@ struct Output {
 impl Output {
     /// Encodes a request, to leave with the others; gives its number.
     fn hold_back(&mut self, cred: Credentials, request: Request) -> Result<u64> {
-        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
-        let frame = Frame { id: self.next + 1, body }.encode()?;
+        self.add(self.next + 1, cred, request)?;
         self.next += 1;
-        self.held_back.extend_from_slice(&frame);
         Ok(self.next)
+    }
+
+    fn add(&mut self, id: u64, cred: Credentials, request: Request) -> Result<()> {
+        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        self.held_back.extend_from_slice(&Frame { id, body }.encode()?);
+        Ok(())
     }
 
     /// Sends what was held back. The other direction is emptied meanwhile, for that takes another lock.
@@ -224,8 +228,8 @@ impl Connection {
     pub(crate) fn tell(&self, cred: Credentials, request: Request) {
         let mut output = locked(&self.output);
         // A worker that has ended needs not be told anything.
-        let held_back = output.hold_back(cred, request).map(drop);
-        if held_back.is_ok() && output.held_back.len() >= HELD_BACK {
+        let added = output.add(Frame::UNANSWERED, cred, request);
+        if added.is_ok() && output.held_back.len() >= HELD_BACK {
             drop(output.send());
         }
     }
@@ -376,7 +380,7 @@ impl Input {
     ///
     /// # Errors
     /// As [`Input::frame`].
-    fn frame_before(&mut self, end: Instant) -> Result<Option<Frame>> {
+    pub(crate) fn frame_before(&mut self, end: Instant) -> Result<Option<Frame>> {
         loop {
             if let Some(frame) = self.take_frame()? {
                 return Ok(Some(frame));
@@ -400,6 +404,12 @@ impl Input {
             Err(rustix::io::Errno::INTR) => Ok(true),
             Err(errno) => Err(io::Error::from(errno).into()),
         }
+    }
+
+    /// Ends the connection, for all who have a part in it.
+    pub(crate) fn hang_up(&self) {
+        // The other side may have been first.
+        drop(self.socket.shutdown(Shutdown::Both));
     }
 
     /// Takes a frame of what was received.

@@ -62,7 +62,7 @@ pub use partitions::Partitions;
 pub use worker::program;
 
 use connection::Connection;
-use guarded::Guarded;
+use guarded::{Asked, Guarded};
 use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
@@ -228,8 +228,9 @@ impl Service for Kernel {
         let connection = match &self.serves {
             Serves::Once(connection) => connection,
             Serves::Guarded(guarded) => {
-                return match guarded.ask(cx.cred, request) {
-                    Ok(reply) => Answer::later(async move {
+                return match guarded.ask(cx, request) {
+                    Ok(Asked::Answered(reply)) => Answer::Ready(self.explained(reply)),
+                    Ok(Asked::Waits(reply)) => Answer::later(async move {
                         self.explained(reply.await.unwrap_or_else(|_| Reply::Error(self.lost())))
                     }),
                     Err(error) => Answer::error(error),

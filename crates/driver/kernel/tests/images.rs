@@ -5,13 +5,15 @@ mod support;
 
 use outrigger_conformance::{Direct, block_on};
 use outrigger_core::ops::{
-    Create, GetAttr, GetXattr, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write, XattrFlags,
+    Create, Forget, GetAttr, GetXattr, Lookup, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write,
+    XattrFlags,
 };
 use outrigger_core::{
     Answer, Credentials, Cx, Errno, Name, Node, Op, Reply, Result, Service, XattrName, ask,
 };
 use outrigger_driver_kernel::{Kernel, Options};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use support::{Image, Tree, WRITTEN, content, kind};
 
 const ME: Credentials = Credentials { uid: 1000, gid: 100 };
@@ -104,13 +106,24 @@ fn a_damaged_image_is_an_error_that_says_why() {
     assert!(reason.contains("EXT4-fs"), "{reason}");
 }
 
+/// Does it with an ext4 image that is not guarded, then with one that is.
+fn guarded_or_not(test: impl Fn(Kernel)) {
+    let Some(kind) = kind("ext4") else { return };
+    for guard in [false, true] {
+        let image = Image::new(kind);
+        let options = Options { guard, ..Options::default() };
+        test(Kernel::start(&image.path(), &options).expect("it opens"));
+    }
+}
+
 /// More than fits into the connection is on its way in both directions.
 #[test]
 fn large_requests_and_replies_pass_each_other() {
+    guarded_or_not(read_and_write_much);
+}
+
+fn read_and_write_much(kernel: Kernel) {
     const SIZE: u32 = 1 << 20;
-    let Some(kind) = kind("ext4") else { return };
-    let image = Image::new(kind);
-    let kernel = image.open();
     let flags = OpenFlags::READ_WRITE;
     let create = Create { dir: Node::ROOT, name: name("file"), mode: 0o644, flags };
     let made = call(&kernel, create).expect("create");
@@ -142,15 +155,38 @@ fn large_requests_and_replies_pass_each_other() {
 /// More requests than the connection holds back, and whoever asked waits for the last one first.
 #[test]
 fn requests_that_leave_together_are_all_answered() {
-    let Some(kind) = kind("ext4") else { return };
-    let image = Image::new(kind);
-    let kernel = image.open();
+    guarded_or_not(ask_all_at_once);
+}
+
+fn ask_all_at_once(kernel: Kernel) {
     let asked = Cx { more: true, ..Cx::new(1, ME, "test") };
     let start = |_| kernel.call(&asked, GetAttr { node: Node::ROOT, handle: None }.into());
     let mut answers: Vec<Answer<'_>> = (0..500).map(start).collect();
     while let Some(answer) = answers.pop() {
         assert!(matches!(block_on(answer.into_future()), Reply::Attrs(_)), "{} are left", answers.len());
     }
+}
+
+/// As a kernel does that drops its caches: it waits for no reply, so none is read.
+#[test]
+fn references_may_be_returned_without_reading() {
+    guarded_or_not(|kernel| {
+        const FILES: usize = 30_000;
+        let (node, handle, name) = (Node::ROOT, None, name("file"));
+        let dir = call(&kernel, MkDir { dir: node, name: name.clone(), mode: 0o755 }).expect("mkdir").node;
+        for _ in 1..FILES {
+            assert_eq!(call(&kernel, Lookup { dir: node, name: name.clone() }).expect("lookup").node, dir);
+        }
+        let (done, waits) = mpsc::channel();
+        std::thread::spawn(move || {
+            for _ in 0..FILES {
+                call(&kernel, Forget { node: dir, count: 1 }).expect("forget");
+            }
+            let attrs = call(&kernel, GetAttr { node, handle });
+            done.send(attrs.is_ok()).expect("the test waits");
+        });
+        assert_eq!(waits.recv_timeout(Duration::from_secs(60)), Ok(true));
+    });
 }
 
 /// What the kernel code needs to read an attribute it gives back.

@@ -10,15 +10,16 @@ mod control;
 mod files;
 mod log;
 mod replay;
+mod replies;
 mod state;
 
 use crate::connection::{Input, PATIENCE, greeted};
 use crate::worker::{Log as Messages, Worker};
 use control::Control;
 use futures_channel::oneshot::{self, Receiver};
-use outrigger_core::wire::Body;
-use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result};
+use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
 use replay::{Fault, Replay};
+use replies::Replies;
 use state::{Ask, State};
 use std::fs::File;
 use std::io::Write;
@@ -29,8 +30,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often a log is looked at that nobody adds to.
-const PERIOD: Duration = Duration::from_secs(1);
 /// So many workers in a row that do not get as far as serving are the last ones.
 const ATTEMPTS: u32 = 5;
 
@@ -65,14 +64,26 @@ pub(crate) struct Guarded {
     supervisor: Mutex<Option<Supervisor>>,
 }
 
-/// The thread that reads replies and starts workers. The channel closes when it ends.
+/// The threads that serve all requests: see [`Shared::supervise`] and [`Shared::write_what_is_left`]. The channel closes when
+/// the first ends.
 struct Supervisor {
     threads: [JoinHandle<()>; 2],
     ended: mpsc::Receiver<()>,
 }
 
+/// With so many bytes of frames that nobody waits for, they are sent.
+const MUCH: usize = 4 << 10;
+
+/// What became of a request at once.
+pub(crate) enum Asked {
+    Answered(Reply),
+    /// The reply will arrive here.
+    Waits(Receiver<Reply>),
+}
+
 struct Shared {
     state: Mutex<State>,
+    replies: Replies,
     /// Who writes to the worker; frames are not mixed.
     writing: Mutex<()>,
     /// Frames are left by the thread that may not wait for the worker to read.
@@ -108,14 +119,15 @@ impl Guarded {
         let messages = Messages::new()?.file;
         let control = Control::new(&messages)?;
         let patience = patience.unwrap_or(PATIENCE);
-        let life = Life::begin(&start, &messages, patience)?;
-        let mut state = State::new(Arc::clone(&life.socket))?;
+        let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
+        let mut state = State::new(Arc::clone(&socket))?;
         state.log.checkpoints = control.checkpoints()?;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
+            replies: Replies::of(input)?,
             writing: Mutex::default(),
             left: Condvar::new(),
-            worker: Mutex::new(Arc::clone(&life.worker)),
+            worker: Mutex::new(worker),
             history: Mutex::default(),
             control,
             messages,
@@ -126,7 +138,7 @@ impl Guarded {
         let (alive, ended) = mpsc::channel();
         let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
         let supervise = move || {
-            one.supervise(life);
+            one.supervise(socket);
             drop(alive);
         };
         let named = |name: &str| std::thread::Builder::new().name(name.into());
@@ -137,23 +149,33 @@ impl Guarded {
         Ok(Guarded { shared, supervisor: Mutex::new(Some(Supervisor { threads, ended })) })
     }
 
-    /// Asks the worker, whichever serves; the reply arrives where the receiver waits.
+    /// Asks the worker, whichever serves.
     ///
     /// # Errors
     /// When the content of a write cannot be had.
-    pub(crate) fn ask(&self, cred: Credentials, mut request: Request) -> Result<Receiver<Reply>> {
+    pub(crate) fn ask(&self, cx: &Cx, mut request: Request) -> Result<Asked> {
         if let Request::Write(op) = &mut request {
             op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
         }
-        let (sender, receiver) = oneshot::channel();
-        self.shared.with(|state| state.take(Ask::new(cred, request, sender)));
+        let (sender, mut receiver) = oneshot::channel();
+        self.shared.with(|state| state.take(Ask::new(cx.cred, request, sender)));
         self.shared.flush();
-        Ok(receiver)
+        let reply = match cx.more {
+            true => self.shared.leave_reading(),
+            false => self.shared.read_until_answered(&mut receiver),
+        };
+        Ok(reply.map_or(Asked::Waits(receiver), Asked::Answered))
     }
 
     /// Returns references, which nobody waits for.
     pub(crate) fn forget(&self, node: outrigger_core::Node, count: u64) {
-        self.shared.with(|state| state.forget(node, count));
+        let is_much = self.shared.with(|state| {
+            state.forget(node, count);
+            state.outgoing.len() >= MUCH
+        });
+        if is_much {
+            self.shared.left.notify_all();
+        }
     }
 
     /// What became of the workers so far.
@@ -244,11 +266,10 @@ impl Shared {
     }
 
     /// Serves with one worker after the other.
-    fn supervise(&self, mut life: Life) {
+    fn supervise(&self, mut socket: Arc<UnixStream>) {
         loop {
-            self.read(&mut life);
-            let (worker, began) = (Arc::clone(&life.worker), Instant::now());
-            drop(life);
+            self.read(&socket);
+            let (worker, began) = (Arc::clone(&locked(&self.worker)), Instant::now());
             if locked(&self.state).failed.is_some() {
                 self.left.notify_all();
                 *locked(&self.end) = Some(self.unmounted(worker.wait()));
@@ -263,7 +284,7 @@ impl Shared {
             let error = Errno::EIO.because(why.clone());
             self.with(|state| state.died(guilty, &error));
             match self.revive() {
-                Ok(next) => life = next,
+                Ok(next) => socket = next,
                 Err(error) => {
                     let error = Errno::EIO.because(format!("{error} ({why})"));
                     self.with(|state| state.fail(&error));
@@ -286,49 +307,12 @@ impl Shared {
         history.last = Some(death);
     }
 
-    /// Delivers replies until the worker hangs up.
-    fn read(&self, life: &mut Life) {
-        let mut is_watched = false;
-        loop {
-            let is_open = !locked(&self.state).log.entries.is_empty();
-            if is_open != is_watched {
-                // Without it a checkpoint comes later.
-                drop(life.socket.set_read_timeout(is_open.then_some(PERIOD)));
-                is_watched = is_open;
-            }
-            let is_left = match life.input.frame() {
-                Ok(frame) => match frame.body {
-                    Body::Reply(reply) => self.with(|state| {
-                        state.receive(frame.id, reply);
-                        !state.outgoing.is_empty()
-                    }),
-                    _ => break,
-                },
-                Err(error) if error.errno == Errno::EAGAIN => self.with(|state| {
-                    if state.log.is_due() {
-                        state.want_checkpoint(None);
-                        state.go_on();
-                    }
-                    !state.outgoing.is_empty()
-                }),
-                Err(error) => {
-                    tracing::debug!(%error, "the worker's connection has ended");
-                    break;
-                }
-            };
-            if is_left {
-                self.left.notify_all();
-            }
-        }
-        drop(life.socket.shutdown(Shutdown::Both));
-    }
-
     /// Starts a worker that knows what the one before had told.
-    fn revive(&self) -> Result<Life> {
+    fn revive(&self) -> Result<Arc<UnixStream>> {
         let mut why = Error::from(Errno::EIO);
         for _ in 0..ATTEMPTS {
             match self.try_to_revive() {
-                Ok(life) => return Ok(life),
+                Ok(socket) => return Ok(socket),
                 Err(Fault::Lost) => {}
                 Err(Fault::Differs(error)) => why = error,
             }
@@ -336,7 +320,7 @@ impl Shared {
         Err(why)
     }
 
-    fn try_to_revive(&self) -> Result<Life, Fault> {
+    fn try_to_revive(&self) -> Result<Arc<UnixStream>, Fault> {
         self.control.set_clock(Some([0; 2])).map_err(Error::from)?;
         let mut life = self.begin()?;
         let checkpoints = self.control.checkpoints().map_err(Error::from)?;
@@ -364,8 +348,9 @@ impl Shared {
             state.go_on();
             Ok::<(), Fault>(())
         })?;
+        self.replies.come_from(life.input);
         self.left.notify_all();
-        Ok(life)
+        Ok(life.socket)
     }
 
     /// How an unmount ended. What a worker that died of it left is unmounted by the next one.

@@ -249,10 +249,9 @@ impl State {
 
     /// Sends what nobody waits for.
     pub(super) fn tell(&mut self, request: impl Into<Request>) {
-        self.next_query += 1;
         let body = Body::Request { uid: 0, gid: 0, request: request.into() };
         // It fits a frame.
-        if let (Ok(frame), Some(_)) = (Frame { id: self.next_query, body }.encode(), &self.socket) {
+        if let (Ok(frame), Some(_)) = (Frame { id: Frame::UNANSWERED, body }.encode(), &self.socket) {
             self.outgoing.extend_from_slice(&frame);
         }
     }
@@ -266,6 +265,11 @@ impl State {
     pub(super) fn close(&mut self, handle: Handle) {
         let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
         self.tell(Release { node, handle, flags, owner, flock_release: false });
+    }
+
+    /// Whether there are replies to come.
+    pub(super) fn has_work(&self) -> bool {
+        !self.flying.is_empty()
     }
 
     /// A reply has come.

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading the worker's replies. Whoever asked reads for a moment: most replies come at once, and nobody has to be woken for
+//! them. What takes longer is read by the thread that also notices the worker's death.
+
+use super::state::State;
+use super::{Shared, locked};
+use crate::connection::{Input, MOMENT};
+use futures_channel::oneshot::Receiver;
+use outrigger_core::wire::{Body, Frame};
+use outrigger_core::{Errno, Reply, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How often a log is looked at that nobody adds to.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Where replies come from.
+pub(super) struct Replies {
+    /// Whoever has this reads. None when the worker is known to have gone.
+    input: Mutex<Option<Input>>,
+    /// Readable when there is something for the thread that reads.
+    bell: OwnedFd,
+    /// Whether that thread sleeps until it is told otherwise. Changed by who holds the state.
+    sleeps: AtomicBool,
+}
+
+impl Replies {
+    /// Those of the first worker.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(super) fn of(input: Input) -> Result<Self> {
+        let bell =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?;
+        Ok(Replies { input: Mutex::new(Some(input)), bell, sleeps: AtomicBool::new(false) })
+    }
+
+    /// From now on it is another worker who replies.
+    pub(super) fn come_from(&self, input: Input) {
+        *locked(&self.input) = Some(input);
+    }
+}
+
+impl Shared {
+    /// Reads until the reply is there, but not for long, and not if somebody else reads.
+    pub(super) fn read_until_answered(&self, receiver: &mut Receiver<Reply>) -> Option<Reply> {
+        let mut look = || receiver.try_recv().ok().flatten();
+        let mut reply = look();
+        if reply.is_none()
+            && let Ok(mut input) = self.replies.input.try_lock()
+        {
+            let end = Instant::now() + MOMENT;
+            while reply.is_none() && self.read_one(&mut input, |input| input.frame_before(end)) {
+                reply = look();
+            }
+            drop(input);
+            self.leave_reading();
+        }
+        reply
+    }
+
+    /// Leaves what is to come to the thread that reads. Gives nothing.
+    pub(super) fn leave_reading(&self) -> Option<Reply> {
+        let state = locked(&self.state);
+        let log_began = !state.log.entries.is_empty() && self.replies.sleeps.load(Relaxed);
+        if state.has_work() || log_began {
+            drop(state);
+            // It fails when it was rung very often already.
+            let _ = rustix::io::write(&self.replies.bell, &1_u64.to_ne_bytes());
+        }
+        None
+    }
+
+    /// Delivers what nobody else reads, until the worker hangs up.
+    pub(super) fn read(&self, socket: &UnixStream) {
+        // Without it a checkpoint comes later.
+        drop(socket.set_read_timeout(Some(PERIOD)));
+        loop {
+            while !locked(&self.state).has_work() {
+                if self.rest(socket) {
+                    *locked(&self.replies.input) = None;
+                    return;
+                }
+            }
+            let mut input = locked(&self.replies.input);
+            while locked(&self.state).has_work() && self.read_one(&mut input, |input| input.frame().map(Some))
+            {
+            }
+            if input.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there may be something to do. Tells whether the worker has hung up.
+    fn rest(&self, socket: &UnixStream) -> bool {
+        let state = locked(&self.state);
+        let is_open = !state.log.entries.is_empty();
+        self.replies.sleeps.store(!is_open, Relaxed);
+        let has_work = state.has_work();
+        drop(state);
+        let mut waited = [
+            // Of replies others take care: they need not wake this thread.
+            PollFd::new(socket, PollFlags::empty()),
+            PollFd::new(&self.replies.bell, PollFlags::IN),
+        ];
+        let period = Timespec { tv_sec: PERIOD.as_secs() as i64, tv_nsec: 0 };
+        let period = is_open.then_some(&period);
+        // An error is an interruption by a signal.
+        let woken = if has_work { Ok(1) } else { poll(&mut waited, period) };
+        // It fails when it was not rung.
+        let _ = rustix::io::read(&self.replies.bell, &mut [0; 8]);
+        if woken == Ok(0) {
+            self.tick();
+        }
+        !waited[0].revents().is_empty()
+    }
+
+    /// Delivers a frame if `read` finds one. `false` when there is none, and when the worker has gone.
+    fn read_one(
+        &self,
+        input: &mut Option<Input>,
+        read: impl FnOnce(&mut Input) -> Result<Option<Frame>>,
+    ) -> bool {
+        match input.as_mut().map(read) {
+            Some(Ok(Some(Frame { id, body: Body::Reply(reply) }))) => {
+                self.work(|state| state.receive(id, reply))
+            }
+            Some(Err(error)) if error.errno == Errno::EAGAIN => self.tick(),
+            Some(Ok(None)) => return false,
+            outcome => {
+                tracing::debug!(?outcome, "the worker's connection has ended");
+                input.take().inspect(Input::hang_up);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes a checkpoint if it is time for one.
+    fn tick(&self) {
+        self.work(|state| {
+            if state.log.is_due() {
+                state.want_checkpoint(None);
+                state.go_on();
+            }
+        });
+    }
+
+    /// Works on the state; what is to be sent then is left to the thread that may wait for the worker to read.
+    fn work(&self, work: impl FnOnce(&mut State)) {
+        let is_left = self.with(|state| {
+            work(state);
+            !state.outgoing.is_empty()
+        });
+        if is_left {
+            self.left.notify_all();
+        }
+    }
+}
