@@ -12,7 +12,7 @@ target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen fuzz install uninstall release deps bench-deps clean
+.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen fuzz crosscheck install uninstall release deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
 	@echo 'make soak       thousands of deaths of one mount: nothing fails, nothing grows'
 	@echo 'make recovery   how long such a death is felt; frozen: a server that stops answering, with and without us'
+	@echo 'make crosscheck  disk images beside the kernel of the host: 100,000 files in a directory, files of more than 4 GiB'
 	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
 	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
 	@echo 'make uninstall  takes these away again'
@@ -54,6 +55,10 @@ matrix:
 table4 table5 soak recovery frozen: deps release
 	@testing/tools/test-programs.sh >/dev/null
 	cargo run --release --quiet --package outrigger-kill -- $@
+
+# Root, 13 GB below TMPDIR; minutes.
+crosscheck: deps kernel
+	OUTRIGGER_CROSSCHECK=large cargo test --package outrigger --test crosscheck -- --test-threads=1 --nocapture
 
 fuzz:
 	@testing/tools/fuzz.sh $(SECONDS)

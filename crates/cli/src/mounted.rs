@@ -8,6 +8,7 @@ use crate::control::{
     ReplacementStatus, RequestStatus, Server, Unwritten,
 };
 use crate::guarded;
+use crate::location::{Base, Location};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
@@ -95,13 +96,27 @@ fn wants_checks(mount: &Mount) -> bool {
     mount.options.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
 }
 
+/// How the mount table calls what is mounted: files by absolute paths, for other programs are elsewhere.
+fn shown(source: &OsStr) -> String {
+    let mut location = Location::parse(source);
+    match &mut location.base {
+        Base::Host(path) => {
+            if let Ok(absolute) = std::path::absolute(&path) {
+                *path = absolute;
+            }
+            location.to_string()
+        }
+        _ => source.to_string_lossy().into_owned(),
+    }
+}
+
 /// Serves a job until it is unmounted. Calls `ready` once the mount answers.
 ///
 /// # Errors
 /// Why nothing was mounted.
 pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
     let Job { source, mountpoint, tree, mut options, seat, proxy, inherited } = job;
-    options.fsname.get_or_insert_with(|| source.to_string_lossy().into_owned());
+    options.fsname.get_or_insert_with(|| shown(&source));
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
         Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),

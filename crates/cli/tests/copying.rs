@@ -93,6 +93,22 @@ fn holes_stay_holes() {
     assert!(blocks("never") >= 16384);
 }
 
+/// As GNU's `cp -a` does; only root may set them.
+#[test]
+fn attributes_of_symbolic_links_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    symlink("target", dir.path().join("link")).unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    if rustix::fs::lsetxattr(dir.path().join("link"), "trusted.name", b"value", none).is_err() {
+        println!("SKIPPED: needs root and extended attributes");
+        return;
+    }
+    succeeds(dir.path(), &["cp", "-a", "link", "copy"]);
+    let mut value = [0_u8; 16];
+    let length = rustix::fs::lgetxattr(dir.path().join("copy"), "trusted.name", &mut value[..]).unwrap();
+    assert_eq!(&value[..length], b"value");
+}
+
 #[test]
 fn a_planted_link_is_not_written_through() {
     let temp = TempDir::new().expect("a temporary directory");

@@ -6,20 +6,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use support::{PROGRAM, Place, can_mount, has};
-
-/// The program that serves images; without it the test is skipped.
-fn can_serve() -> bool {
-    let built = PathBuf::from(PROGRAM)
-        .ancestors()
-        .nth(2)
-        .is_some_and(|target| target.join("kernel/outrigger-kernel").exists());
-    let there = built || std::env::var_os("OUTRIGGER_KERNEL").is_some();
-    if !there {
-        eprintln!("SKIPPED: needs outrigger-kernel: make kernel");
-    }
-    there
-}
+use support::{PROGRAM, Place, can_mount, can_serve, has};
 
 fn blank(place: &Place, mebibytes: u64) -> PathBuf {
     let path = place.file("image", "");

@@ -70,9 +70,7 @@ pub(super) fn preserve(
     if shared.options.preserve.ownership && !owner(shared, source.attr(), &mut target, to) {
         mode = mode.map(|mode| mode & !SPECIAL);
     }
-    if kind != FileKind::Symlink {
-        xattrs(shared, source, target.inode, to);
-    }
+    xattrs(shared, source, target.inode, to);
     let mut attrs = SetAttrs::default();
     if kind != FileKind::Symlink {
         attrs.mode = mode.filter(|&mode| mode != target.attr().permissions() || mode & SPECIAL != 0);

@@ -2,6 +2,8 @@
 //! A place to mount on that leaves no mount and no process behind, and the program to do it with.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod view;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -25,6 +27,17 @@ pub fn can_mount() -> bool {
         eprintln!("SKIPPED: mounting needs root and /dev/fuse (root: {root}, device: {device})");
     }
     root && device
+}
+
+/// Whether the program that serves images is built; says so when it is not.
+pub fn can_serve() -> bool {
+    let target = PathBuf::from(PROGRAM).ancestors().nth(2).map(Path::to_owned);
+    let built = target.is_some_and(|target| target.join("kernel/outrigger-kernel").exists());
+    let there = built || std::env::var_os("OUTRIGGER_KERNEL").is_some();
+    if !there {
+        eprintln!("SKIPPED: needs outrigger-kernel: make kernel");
+    }
+    there
 }
 
 /// What the program said.
@@ -68,12 +81,17 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
+        Place::patient(DEADLINE)
+    }
+
+    /// One whose mounts are cut off after this time only.
+    pub fn patient(deadline: Duration) -> Self {
         let temp = tempfile::tempdir().unwrap();
         fs::create_dir(temp.path().join("m")).unwrap();
         let (over, expired) = mpsc::channel::<()>();
         let dir = temp.path().canonicalize().unwrap();
         thread::spawn(move || {
-            if expired.recv_timeout(DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if expired.recv_timeout(deadline) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("the test takes too long: cutting off all mounts below {}", dir.display());
                 cut_off(&dir);
             }
