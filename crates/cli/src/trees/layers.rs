@@ -22,7 +22,13 @@ pub struct Layered {
     pub caches: Vec<Control>,
 }
 
-/// Puts the layers named in `specs` on `service`, the first nearest to the driver.
+/// The name of a layer that `spec` asks for.
+pub(super) fn name(spec: &str) -> &str {
+    spec.split_once('=').map_or(spec, |(name, _)| name)
+}
+
+/// Puts the layers named in `specs` on `service`, the first nearest to the driver; and a cache with the options `cached` as
+/// near to it as it can be.
 ///
 /// # Errors
 /// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
@@ -33,38 +39,54 @@ pub fn stack(
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<CacheOptions>,
 ) -> Result<Layered, Failure> {
-    let (mut stack, mut caches) = (Stack::new(service), Vec::new());
-    let own = |spec: &String| spec.split_once('=').map_or(&**spec, |(name, _)| name) == "cache";
-    if let Some(options) = cached.filter(|_| !specs.iter().any(own)) {
-        let cache = Cache::new(&options, runtime.clone());
-        caches.push(cache.control());
-        stack = stack.push(cache).map_err(|error| Failure::serious(error.to_string()))?;
+    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), runtime, keep };
+    let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
+    let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
+    for spec in below {
+        pile = pile.push(spec)?;
     }
-    for spec in specs {
+    if let Some(options) = cached {
+        pile = pile.push_cache(&options, "cache")?;
+    }
+    for spec in above {
+        pile = pile.push(spec)?;
+    }
+    let Pile { stack, caches, .. } = pile;
+    Ok(Layered { names: stack.names(), service: stack.service(), caches })
+}
+
+/// A stack to which layers are added.
+struct Pile<'a> {
+    stack: Stack,
+    caches: Vec<Control>,
+    runtime: &'a Arc<Threads>,
+    keep: Option<&'a Arc<dyn Keep>>,
+}
+
+impl Pile<'_> {
+    fn push(mut self, spec: &str) -> Result<Self, Failure> {
         let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
         if matches!(name, "readonly" | "simulate") && spec.contains('=') {
             return Err(Failure::serious(format!("--layer {spec}: {name} takes no argument")));
         }
         let pushed = match name {
-            "readonly" => stack.push(ReadOnly),
-            "simulate" => stack.push(Simulate::new()),
+            "readonly" => self.stack.push(ReadOnly),
+            "simulate" => self.stack.push(Simulate::new()),
             "cache" => {
                 let options = cache_options(argument)?;
-                if keep.is_some() && options.delays() {
+                if self.keep.is_some() && options.delays() {
                     return Err(Failure::serious(format!(
                         "--layer {spec}: writes are delayed only with --no-guard: \
                          what is not written yet would die with the process that serves"
                     )));
                 }
-                let cache = Cache::new(&options, runtime.clone());
-                caches.push(cache.control());
-                stack.push(cache)
+                return self.push_cache(&options, spec);
             }
-            "deadline" => stack.push(Deadline::new(seconds(argument)?, runtime.clone())),
+            "deadline" => self.stack.push(Deadline::new(seconds(argument)?, self.runtime.clone())),
             "fault" => {
-                let fault = Fault::parse(argument, runtime.clone());
+                let fault = Fault::parse(argument, self.runtime.clone());
                 let fault = fault.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
-                stack.push(match keep {
+                self.stack.push(match self.keep {
                     Some(keep) => fault.kept_in(&**keep)?,
                     None => fault,
                 })
@@ -74,9 +96,17 @@ pub fn stack(
                 return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
             }
         };
-        stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+        self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+        Ok(self)
     }
-    Ok(Layered { names: stack.names(), service: stack.service(), caches })
+
+    fn push_cache(mut self, options: &CacheOptions, spec: &str) -> Result<Self, Failure> {
+        let cache = Cache::new(options, self.runtime.clone());
+        self.caches.push(cache.control());
+        let pushed = self.stack.push(cache);
+        self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+        Ok(self)
+    }
 }
 
 /// Reads `20` or `cache=20,cache:/build=always`.
@@ -98,4 +128,28 @@ fn seconds(argument: &str) -> Result<Duration, Failure> {
     argument.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(
         || Failure::serious(format!("--layer deadline={argument}: a number of seconds is needed")),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Inline;
+    use outrigger_driver_null::Null;
+
+    #[test]
+    fn the_cache_of_remote_trees_stands_on_the_driver_and_what_completes_it() {
+        let runtime = Arc::new(Threads::new());
+        for (specs, expected) in [
+            (&[][..], &["cache"][..]),
+            (&["readonly"], &["cache", "readonly"]),
+            (&["simulate"], &["simulate", "cache"]),
+            (&["readonly", "simulate", "deadline=5"], &["readonly", "simulate", "cache", "deadline"]),
+        ] {
+            let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
+            let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
+            let layered = stack(driver, &specs, &runtime, None, Some(CacheOptions::default()));
+            let Ok(layered) = layered else { panic!("{specs:?} is refused") };
+            assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
+        }
+    }
 }

@@ -232,7 +232,7 @@ pub fn mountable(
         same_as_before(path, &**keep)?;
     }
     let one_user = matches!(location.base, Base::Remote { .. });
-    let cache = if one_user { Some(remote::cached(&mut options)?) } else { None };
+    let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };
     let (service, root) = match host_directory(&location)? {
         Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
         None => below(context, location, &options, keep)?,

@@ -5,7 +5,7 @@ use super::DriverOptions;
 use crate::context::Context;
 use crate::status::Failure;
 use outrigger_client::Client;
-use outrigger_core::Runtime;
+use outrigger_core::{Errno, Error, Runtime};
 use outrigger_driver_sftp::{Options, Sftp};
 use outrigger_layer_cache::{Options as CacheOptions, Writes};
 use std::sync::Arc;
@@ -31,17 +31,60 @@ impl Opened {
     }
 }
 
-/// How a mount of a host is cached, as the options among `options` say that are about that; they are taken out.
+/// Options of sshfs(1) about what it remembers, for which there are others here.
+const OF_SSHFS: &[&str] =
+    &["sshfs_sync", "dir_cache", "dcache_timeout", "cache_timeout", "dcache_max_size", "cache_max_size"];
+
+/// How a mount of a host is cached, as the options among `options` say that are about that; they are taken out. `None` when
+/// the user has put a cache of their own among the layers.
 ///
 /// # Errors
-/// A sentence about a value that makes no sense.
-pub(super) fn cached(options: &mut DriverOptions) -> Result<CacheOptions, Failure> {
+/// A sentence about a value that makes no sense, or about options that say how what is not there is to be.
+pub(super) fn cached(
+    options: &mut DriverOptions,
+    layers: &[String],
+) -> Result<Option<CacheOptions>, Failure> {
+    let given = options.take(|key| CacheOptions::knows(key) || OF_SSHFS.contains(&key));
+    if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
+        return match given.first() {
+            None => Ok(None),
+            Some(key) => Err(Failure::serious(format!(
+                "option {key} is about the cache that mounts of hosts have anyway, and --layer cache replaces that: \
+                 give all options to the one or to the other"
+            ))),
+        };
+    }
     let mut cache = CacheOptions::default();
     cache.policy.writes = Writes::Close;
     // The driver does that by itself, and knows what its connection carries.
     cache.read_ahead = 0;
-    options.take(CacheOptions::knows).apply(|key, value| cache.set(key, value))?;
-    Ok(cache)
+    given.apply(|key, value| match as_here(key, value)? {
+        Some((key, value)) => cache.set(key, value),
+        None => Ok(()),
+    })?;
+    Ok(Some(cache))
+}
+
+/// What an option of sshfs(1) is here; `None` when that is what happens anyway. Others are as they are.
+fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a str, &'a str)>, Error> {
+    Ok(match (key, value) {
+        ("sshfs_sync", "") => Some(("write", "through")),
+        ("dir_cache" | "cache", "no") => Some(("cache", "never")),
+        ("dir_cache" | "cache", "yes") => None,
+        ("dir_cache", _) => return Err(unfit(key, value, "yes or no")),
+        ("sshfs_sync", _) => return Err(unfit(key, value, "no value")),
+        ("dcache_timeout" | "cache_timeout", _) if value.parse::<u32>().is_ok() => Some(("cache", value)),
+        ("dcache_timeout" | "cache_timeout", _) => return Err(unfit(key, value, "a number of seconds")),
+        ("dcache_max_size" | "cache_max_size", _) if value.parse::<usize>().is_ok() => {
+            Some(("cache_entries", value))
+        }
+        ("dcache_max_size" | "cache_max_size", _) => return Err(unfit(key, value, "a number of files")),
+        _ => Some((key, value)),
+    })
+}
+
+fn unfit(key: &str, value: &str, needed: &str) -> Error {
+    Errno::EINVAL.because(format!("{key}={value}: {needed} is needed"))
 }
 
 /// All of a host.
@@ -79,4 +122,48 @@ pub(super) fn at(
         let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
         Failure::serious(format!("cannot open {host}: {why}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_layer_cache::Belief;
+    use std::time::Duration;
+
+    fn cache(given: &str, layers: &[&str]) -> Result<Option<CacheOptions>, Failure> {
+        let layers: Vec<String> = layers.iter().map(|&layer| layer.to_owned()).collect();
+        cached(&mut DriverOptions::parse(&[given.to_owned()]), &layers)
+    }
+
+    #[test]
+    fn what_sshfs_calls_otherwise_means_the_same() {
+        let usual = (Belief::For(Duration::from_secs(20)), Writes::Close, 200_000);
+        for (given, expected) in [
+            ("", usual),
+            ("dir_cache=yes,reconnect", usual),
+            ("sshfs_sync", (usual.0, Writes::Through, usual.2)),
+            ("dir_cache=no", (Belief::Never, usual.1, usual.2)),
+            ("cache=no", (Belief::Never, usual.1, usual.2)),
+            ("dcache_timeout=5", (Belief::For(Duration::from_secs(5)), usual.1, usual.2)),
+            ("dcache_timeout=0", (Belief::Never, usual.1, usual.2)),
+            ("dcache_max_size=7,cache=always", (Belief::Always, usual.1, 7)),
+        ] {
+            let Ok(Some(cache)) = cache(given, &["readonly"]) else { panic!("{given}") };
+            assert_eq!((cache.policy.belief, cache.policy.writes, cache.entries), expected, "{given}");
+        }
+        for given in ["dir_cache=maybe", "sshfs_sync=no", "dcache_timeout=never", "dcache_max_size=x"] {
+            assert!(cache(given, &[]).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn options_of_a_cache_that_another_one_replaces_are_refused() {
+        for own in ["cache", "cache=5"] {
+            assert!(matches!(cache("port=1", &[own]), Ok(None)), "{own}");
+            for given in ["cache=5", "write:/a=behind", "dir_cache=no"] {
+                let Err(refused) = cache(given, &["readonly", own]) else { panic!("{given}") };
+                assert!(refused.to_string().contains("--layer cache"), "{refused}");
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::origin::Unsynced;
-use crate::read_ahead::{Budget, ReadAhead, Version};
+use crate::read_ahead::{Budget, ReadAhead, Version, no_budget};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use crate::trouble::Attempt;
@@ -122,6 +122,12 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
 }
 
 impl Files {
+    /// None; content is read ahead of readers or not.
+    pub(crate) fn new(read_ahead: bool) -> Self {
+        let budget = if read_ahead { Budget::default() } else { no_budget() };
+        Files { budget, ..Files::default() }
+    }
+
     /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`.
     pub(crate) fn add(&self, node: Node, flags: OpenFlags, slot: Slot) -> Opened {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);

@@ -62,7 +62,7 @@ impl Inner {
         runtime: Arc<dyn Runtime>,
         table: NodeTable,
     ) -> Result<Self> {
-        let idmap = options.idmap;
+        let (idmap, read_ahead) = (options.idmap, options.read_ahead);
         let link = Link::new(dial, options, runtime);
         let extensions = link.session().await?.extensions;
         let shown = String::from_utf8_lossy(path).into_owned();
@@ -72,7 +72,7 @@ impl Inner {
         Ok(Inner {
             places: Places::new(table, greeting.base),
             people: People::new(idmap, greeting.owner, here),
-            files: Files::default(),
+            files: Files::new(read_ahead),
             dirs: Dirs::default(),
             ahead: Ahead::new(link.clone()),
             home: greeting.home.to_vec(),

@@ -40,6 +40,8 @@ pub struct Options {
     /// For how long directories may be listed before they are asked for, when a program walks through the tree
     /// (`ahead=SECONDS`); never when zero.
     pub ahead: Duration,
+    /// Whether content is asked for before a program that reads on and on wants it (`no_readahead` and `sync_read` forbid it).
+    pub read_ahead: bool,
 }
 
 /// How numbers of users and groups are translated.
@@ -69,25 +71,22 @@ impl Default for Options {
             contain_symlinks: false,
             hard_links: true,
             ahead: Duration::from_secs(5),
+            read_ahead: true,
         }
     }
 }
 
-/// Options of sshfs(1) that ask for what happens anyway, or for what another part does better.
-const NOTHING_TO_DO: &[&str] = &[
-    "reconnect",
-    "sshfs_sync",
-    "no_readahead",
-    "sync_readdir",
-    "sync_read",
-    "no_check_root",
-    "workaround",
-    "max_conns",
-    "ssh_protocol",
-    "dir_cache",
-    "dcache_timeout",
-    "dcache_max_size",
-    "nomap",
+/// Options of sshfs(1) that ask for what happens anyway, or for what is done in another way here, and the values for which that
+/// is so; all values if none are named.
+const NOTHING_TO_DO: &[(&str, &[&str])] = &[
+    ("reconnect", &[""]),
+    // Everything goes over one connection, side by side.
+    ("max_conns", &[]),
+    ("ssh_protocol", &["2"]),
+    // About files of user names, which there are none of.
+    ("nomap", &["ignore", "error"]),
+    // Servers that need them are recognised by what they answer.
+    ("workaround", &[]),
 ];
 
 impl Options {
@@ -117,16 +116,34 @@ impl Options {
             "follow_symlinks" => self.follow_symlinks = switch(key, value)?,
             "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
             "disable_hardlink" => self.hard_links = !switch(key, value)?,
-            _ if NOTHING_TO_DO.contains(&key) => {}
+            "no_readahead" | "sync_read" => self.read_ahead = !switch(key, value)?,
+            "sync_readdir" => {
+                self.ahead = if switch(key, value)? { Duration::ZERO } else { Options::default().ahead }
+            }
+            "no_check_root" if switch(key, value)? => {
+                let why = "the directory at the server is always looked at before it is mounted: leave no_check_root out";
+                return Err(Errno::EINVAL.because(why));
+            }
+            "no_check_root" => {}
+            _ if is_no_trouble(key, value)? => {}
             _ if is_of_ssh(key) => self.ssh.push((key.into(), value.into())),
             _ => {
                 let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, \
-                             idmap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, and those of \
-                             ssh_config(5), which begin with a capital letter";
+                             idmap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, no_readahead, \
+                             sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
                 return Err(Errno::EINVAL.because(format!("sftp has no option {key}; it has {known}")));
             }
         }
         Ok(())
+    }
+}
+
+/// Whether an option asks for nothing that has to be done.
+fn is_no_trouble(key: &str, value: &str) -> Result<bool> {
+    match NOTHING_TO_DO.iter().find(|(known, _)| *known == key) {
+        None => Ok(false),
+        Some((_, values)) if values.is_empty() || values.contains(&value) => Ok(true),
+        Some((_, values)) => Err(unfit(key, value, values[0])),
     }
 }
 
@@ -177,6 +194,11 @@ mod tests {
         let mut options = Options::default();
         for (key, value) in [
             ("reconnect", ""),
+            ("max_conns", "4"),
+            ("workaround", "rename"),
+            ("ssh_protocol", "2"),
+            ("no_readahead", ""),
+            ("sync_readdir", ""),
             ("idmap", "user"),
             ("compression", "no"),
             ("port", "2022"),
@@ -199,6 +221,8 @@ mod tests {
             idmap: IdMap::User,
             transform_symlinks: true,
             hard_links: false,
+            ahead: Duration::ZERO,
+            read_ahead: false,
             ..Options::default()
         };
         assert_eq!(options, expected);
@@ -217,6 +241,14 @@ mod tests {
             ("follow_symlinks", "maybe"),
             ("sftp_server", "-oProxyCommand=x"),
             ("colour", "red"),
+            ("no_check_root", ""),
+            ("ssh_protocol", "1"),
+            ("reconnect", "no"),
+            // Of caches, which are another part.
+            ("sshfs_sync", ""),
+            ("dir_cache", "no"),
+            ("dcache_timeout", "5"),
+            ("dcache_max_size", "5"),
             ("X", "1"),
         ];
         for (key, value) in wrong {

@@ -29,6 +29,11 @@ pub(crate) type Version = Arc<AtomicU64>;
 /// How many bytes are asked for ahead, of all files.
 pub(crate) type Budget = Arc<AtomicUsize>;
 
+/// A budget for asking for nothing ahead: all of it is in use.
+pub(crate) fn no_budget() -> Budget {
+    Arc::new(AtomicUsize::new(ALL_MAX))
+}
+
 /// What is known of one reader.
 pub(crate) struct ReadAhead {
     version: Version,
