@@ -179,7 +179,7 @@ fn standard_input_is_written_into_an_image() {
 #[test]
 fn images_of_other_forms_are_refused_by_name() {
     let place = Place::new();
-    for (name, mark) in [("qcow2", &b"QFI\xfb\0\0\0\x03"[..]), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile")] {
+    for (name, mark) in [("qcow2", &b"QFI\xfb\0\0\0\x01"[..]), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile")] {
         place.file("disk", [mark, &[0; 4096]].concat());
         for (words, status) in
             [(&["ls", "disk::/"][..], 2), (&["inspect", "disk"], 1), (&["mount", "disk", "m"], 2)]
@@ -188,4 +188,53 @@ fn images_of_other_forms_are_refused_by_name() {
             assert!(complaint.contains(name) && complaint.contains("qemu-img convert"), "{complaint}");
         }
     }
+}
+
+#[test]
+fn qcow2_images_are_served_as_others_are() {
+    if !can_serve() || !has("qemu-img") || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    sample(&place);
+    partitioned(&place);
+    place.run_as("qemu-img", &["convert", "-O", "qcow2", "image", "disk.qcow2"]).ok();
+    assert_eq!(place.run(&["ls", "disk.qcow2::/"]).ok(), "p1\np2\n");
+    place.run(&["cp", "-a", "src/.", "disk.qcow2::/p1"]).ok();
+    place.run(&["cp", "-r", "src/dir", "disk.qcow2::/p2/"]).ok();
+    assert_eq!(place.run(&["cat", "disk.qcow2::/p2/dir/file"]).ok().len(), 200_000);
+    assert_eq!(listing(&place, "src"), listing(&place, "disk.qcow2::/p1"));
+    place.run(&["cp", "-a", "disk.qcow2::/p1", "back"]).ok();
+    fs::remove_dir(place.at("back/lost+found")).unwrap();
+    place.run_as("diff", &["-r", "--no-dereference", "src", "back"]).ok();
+    assert!(place.run(&["inspect", "disk.qcow2"]).ok().starts_with("disk.qcow2: qcow2, 73400320 bytes"));
+    // Two processes that take up clusters would take the same ones.
+    let complaint = place.run(&["mv", "disk.qcow2::/p1/dir/file", "disk.qcow2::/p2/other"]).refused(1);
+    assert!(complaint.contains("partition="), "{complaint}");
+    place.run_as("qemu-img", &["check", "-q", "disk.qcow2"]).ok();
+    place.run_as("qemu-img", &["convert", "-O", "raw", "disk.qcow2", "image"]).ok();
+    assert_eq!(listing(&place, "src"), listing(&place, "image::/p1"));
+}
+
+#[test]
+fn a_qcow2_image_is_mounted_written_and_clean_afterwards() {
+    if !can_serve() || !can_mount() || !has("qemu-img") || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run_as("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "image", "disk"]).ok();
+    place.run(&["ls", "disk::/"]).ok();
+    place.run(&["mount", "disk", "m"]).ok();
+    fs::create_dir(place.at("m/dir")).unwrap();
+    fs::write(place.at("m/dir/file"), vec![b'x'; 3_000_000]).unwrap();
+    fs::rename(place.at("m/dir/file"), place.at("m/moved")).unwrap();
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["cat", "disk::/moved"]).code == Some(0));
+    place.run_as("qemu-img", &["check", "-q", "disk"]).ok();
+    place.run_as("qemu-img", &["convert", "-O", "raw", "disk", "plain"]).ok();
+    place.run_as("e2fsck", &["-fn", "plain"]).ok();
+    assert_eq!(place.run(&["cat", "plain::/moved"]).ok().len(), 3_000_000);
+    assert_eq!(place.run(&["ls", "image::/"]).ok(), "lost+found\n");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the driver says when it starts this program.
 
+use crate::medium::Form;
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::os::fd::{FromRawFd, RawFd};
@@ -18,6 +19,9 @@ pub struct Arguments {
     pub control: Option<u64>,
     /// `image=FD`: the image, open for reading or, with `write=1`, for both.
     pub image: File,
+    /// `format=qcow2`: the image is one, and `backing=qcow2,raw,...` says of which form the files are that it is based on; they
+    /// arrive at the socket ahead of everything else. Without, its bytes are the disk's.
+    pub form: Form,
     /// `start=BYTES`, `size=BYTES`: the part of it that is the disk; all of it without.
     pub start: u64,
     /// See above.
@@ -80,6 +84,11 @@ impl Arguments {
             log,
             control: number("control")?,
             image,
+            form: match text("format").as_deref() {
+                None => Form::Plain,
+                Some(b"qcow2") => Form::Qcow2(forms(&text("backing").unwrap_or_default())),
+                Some(_) => return Err("format= is not one that is served".into()),
+            },
             start: number("start")?.unwrap_or(0),
             size: number("size")?,
             write: number("write")? == Some(1),
@@ -91,4 +100,9 @@ impl Arguments {
             patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),
         })
     }
+}
+
+/// Which of the files in a list are qcow2 images.
+fn forms(list: &[u8]) -> Vec<bool> {
+    list.split(|&byte| byte == b',').filter(|form| !form.is_empty()).map(|form| form == b"qcow2").collect()
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The disks: ranges of files that this process was started with.
+//! The disks: ranges of images that this process was started with.
 
 use crate::control::Control;
+use crate::medium::ImageFile;
 use crate::overlay::Overlay;
-use crate::transfer::{self, Buffered, Transfer};
+use outrigger_proto_disk::Medium;
+use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -15,20 +17,33 @@ const DISKS: usize = 16;
 static TABLE: [OnceLock<Disk>; DISKS] = [const { OnceLock::new() }; DISKS];
 static COUNT: Mutex<u32> = Mutex::new(0);
 
-/// A range of a file.
+/// A range of an image.
 pub struct Disk {
-    file: File,
-    /// Where the disk starts in the file, in bytes.
+    image: Image,
+    /// Where the disk starts in it, in bytes.
     start: u64,
     /// Its size in bytes.
     size: u64,
     writable: bool,
-    /// How its bytes are moved.
-    transfer: Box<dyn Transfer>,
-    /// Whether it is a block device, where a hole cannot be punched.
-    device: bool,
-    /// What is written but not in the file yet, if that is kept apart.
+    /// What is written but not in the image yet, if that is kept apart.
     overlay: Option<Mutex<Overlay>>,
+}
+
+/// What a disk is in.
+pub enum Image {
+    /// A file as it is.
+    Plain(ImageFile),
+    /// A qcow2 image.
+    Qcow2(Box<Mutex<Qcow2<ImageFile>>>),
+}
+
+impl Image {
+    fn size(&self) -> u64 {
+        match self {
+            Image::Plain(image) => image.size(),
+            Image::Qcow2(image) => image.size(),
+        }
+    }
 }
 
 /// Gives a disk the next number.
@@ -53,30 +68,18 @@ pub fn get(number: u32) -> io::Result<&'static Disk> {
 }
 
 impl Disk {
-    /// `size` bytes of `file` from `start` on; all that follow when `size` is none.
+    /// `size` bytes of an image from `start` on; all that follow when `size` is none.
     ///
     /// # Errors
-    /// When the file does not reach so far.
-    pub fn new(file: File, start: u64, size: Option<u64>, writable: bool) -> io::Result<Self> {
-        use std::os::unix::fs::FileTypeExt;
-        let metadata = file.metadata()?;
-        let device = metadata.file_type().is_block_device();
-        let length = if device { io::Seek::seek(&mut &file, io::SeekFrom::End(0))? } else { metadata.len() };
-        let rest = length
+    /// When the image does not reach so far.
+    pub fn new(image: Image, start: u64, size: Option<u64>, writable: bool) -> io::Result<Self> {
+        let rest = image
+            .size()
             .checked_sub(start)
             .ok_or_else(|| io::Error::other("the image ends before its partition"))?;
         // A partition may be cut off: what is there can be read.
         let size = size.unwrap_or(rest).min(rest);
-        Ok(Disk { file, start, size, writable, transfer: Box::new(Buffered), device, overlay: None })
-    }
-
-    /// The same disk, whose bytes are moved as `io=` says.
-    ///
-    /// # Errors
-    /// Those of [`transfer::named`].
-    pub fn moved_by(mut self, io: &str) -> io::Result<Self> {
-        self.transfer = transfer::named(io, &self.file, self.writable)?;
-        Ok(self)
+        Ok(Disk { image, start, size, writable, overlay: None })
     }
 
     /// Bytes.
@@ -91,7 +94,11 @@ impl Disk {
 
     /// Whether what is discarded becomes free on the host.
     pub fn discards(&self) -> bool {
-        self.writable && !self.device
+        self.writable
+            && match &self.image {
+                Image::Plain(image) => !image.device,
+                Image::Qcow2(_) => true,
+            }
     }
 
     fn place(&self, length: u64, offset: u64) -> io::Result<u64> {
@@ -178,29 +185,46 @@ impl Disk {
         }
     }
 
-    /// Reads from the file itself.
+    /// Reads from the image itself.
     pub(crate) fn read_image(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.transfer.read(&self.file, buffer, self.place(buffer.len() as u64, offset)?)
-    }
-
-    /// Writes into the file itself.
-    pub(crate) fn write_image(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        self.transfer.write(&self.file, buffer, self.place(buffer.len() as u64, offset)?)
-    }
-
-    /// Returns when all that was written into the file is on the medium.
-    pub(crate) fn flush_image(&self) -> io::Result<()> {
-        if self.writable { self.file.sync_data() } else { Ok(()) }
-    }
-
-    /// Takes a range out of the file.
-    pub(crate) fn discard_image(&self, offset: u64, length: u64, zero: bool) -> io::Result<()> {
-        let place = self.place(length, offset)?;
-        match zero {
-            true => fallocate(&self.file, libc::FALLOC_FL_ZERO_RANGE, place, length),
-            false => punch(&self.file, place, length),
+        let place = self.place(buffer.len() as u64, offset)?;
+        match &self.image {
+            Image::Plain(image) => image.read(buffer, place),
+            Image::Qcow2(image) => locked(image).read(buffer, place),
         }
     }
+
+    /// Writes into the image itself.
+    pub(crate) fn write_image(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        let place = self.place(buffer.len() as u64, offset)?;
+        match &self.image {
+            Image::Plain(image) => image.write(buffer, place),
+            Image::Qcow2(image) => locked(image).write(buffer, place),
+        }
+    }
+
+    /// Returns when all that was written into the image is on the medium.
+    pub(crate) fn flush_image(&self) -> io::Result<()> {
+        match &self.image {
+            _ if !self.writable => Ok(()),
+            Image::Plain(image) => image.flush(),
+            Image::Qcow2(image) => locked(image).flush(),
+        }
+    }
+
+    /// Takes a range out of the image.
+    pub(crate) fn discard_image(&self, offset: u64, length: u64, zero: bool) -> io::Result<()> {
+        let place = self.place(length, offset)?;
+        match &self.image {
+            Image::Plain(image) if zero => fallocate(&image.file, libc::FALLOC_FL_ZERO_RANGE, place, length),
+            Image::Plain(image) => punch(&image.file, place, length),
+            Image::Qcow2(image) => locked(image).discard(place, length, zero),
+        }
+    }
+}
+
+fn locked(image: &Mutex<Qcow2<ImageFile>>) -> MutexGuard<'_, Qcow2<ImageFile>> {
+    image.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a hole in a file.

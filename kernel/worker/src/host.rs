@@ -84,7 +84,11 @@ fn map(
 fn answer(result: io::Result<()>) -> i64 {
     match result {
         Ok(()) => 0,
-        Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+        Err(error) => -i64::from(error.raw_os_error().unwrap_or_else(|| {
+            // Errors of our own have a reason, which the kernel cannot pass on.
+            log::append(format!("disk: {error}\n").as_bytes());
+            if error.kind() == io::ErrorKind::StorageFull { libc::ENOSPC } else { libc::EIO }
+        })),
     }
 }
 

@@ -18,6 +18,7 @@ mod listing;
 mod log;
 mod mapped;
 mod marks;
+mod medium;
 mod nodes;
 mod overlay;
 mod sandbox;
@@ -30,9 +31,10 @@ mod xattr;
 
 use arguments::Arguments;
 use control::Control;
-use disk::Disk;
+use disk::{Disk, Image};
 use guard::Guard;
 use kernel::Kernel;
+use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
 use serve::Connection;
 use std::ffi::CStr;
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, write, kind, options, .. } = arguments;
-    let Arguments { memory, patience, sandbox, io, .. } = arguments;
+    let Arguments { memory, patience, sandbox, io, form, .. } = arguments;
     let control = match (&log, control) {
         (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
         _ => None,
@@ -70,10 +72,17 @@ fn run(arguments: Arguments) -> io::Result<()> {
         log::keep_in(log);
     }
     watchdog::watch(&socket, patience)?;
+    let image = ImageFile::new(image)?;
+    let transfer = transfer::named(&io, &image.file, write)?;
+    let image = image.moved_by(transfer);
+    let (image, grows) = match form {
+        Form::Plain => (Image::Plain(image), false),
+        Form::Qcow2(below) => (Image::Qcow2(Box::new(medium::qcow2(image, &below, &socket)?)), true),
+    };
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let mut disk = Disk::new(image, start, size, write)?.moved_by(&io)?;
+    let mut disk = Disk::new(image, start, size, write)?;
     if let Some(control) = &control {
         disk = disk.kept_apart(Arc::clone(control))?;
         marks::take_away(&disk, &kind, control)?;
@@ -81,7 +90,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let number = disk::add(disk)?;
     let guard = control.map(|control| Rc::new(Guard::new(control, number)));
     if sandbox {
-        sandbox::enter()?;
+        sandbox::enter(if grows { &sandbox::GROWING } else { &[] })?;
     }
 
     let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));

@@ -323,6 +323,8 @@ fn decoded(list: &[u8]) -> Vec<Vec<Run>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Image;
+    use crate::medium::ImageFile;
 
     /// An image of seven and a half blocks, each byte the number of its block, and a control file.
     fn image() -> (Disk, Arc<File>, Arc<Control>) {
@@ -331,7 +333,8 @@ mod tests {
         let content: Vec<u8> = (0..30_720_u64).map(|at| (at / BLOCK) as u8 + 1).collect();
         file.write_all_at(&content, 0).expect("a write");
         let image = Arc::new(file.try_clone().expect("a descriptor"));
-        let disk = Disk::new(file, 0, None, true).expect("a disk");
+        let plain = Image::Plain(ImageFile::new(file).expect("an image"));
+        let disk = Disk::new(plain, 0, None, true).expect("a disk");
         (disk, image, Arc::new(Control::at(new(), 512)))
     }
 

@@ -41,19 +41,22 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_write,
 ];
 
+/// What an image needs beyond these that is no plain file.
+pub const GROWING: [libc::c_long; 1] = [libc::SYS_ftruncate];
+
 /// Those that are allowed as long as they make nothing executable (the third argument).
 const NOT_EXECUTABLE: &[libc::c_long] = &[libc::SYS_mmap, libc::SYS_mprotect];
 
-/// Gives everything up that serving does not need; there is no way back.
+/// Gives everything up that serving does not need, but for the system calls `more`; there is no way back.
 ///
 /// # Errors
 /// When the host refuses. A host without Landlock is no error: without the system calls there are no files either.
-pub fn enter() -> io::Result<()> {
+pub fn enter(more: &[libc::c_long]) -> io::Result<()> {
     limit(libc::RLIMIT_CORE, 0)?;
     // SAFETY: a plain system call.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
     give_up_files();
-    filter()
+    filter(more)
 }
 
 fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
@@ -93,7 +96,7 @@ const fn give(verdict: u32) -> libc::sock_filter {
 }
 
 /// Any other system call ends the process.
-fn filter() -> io::Result<()> {
+fn filter(more: &[libc::c_long]) -> io::Result<()> {
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     /// `AUDIT_ARCH_X86_64` of `<linux/audit.h>`.
@@ -102,7 +105,7 @@ fn filter() -> io::Result<()> {
     const THIRD_ARGUMENT: usize = 16 + 2 * 8;
 
     let mut program = vec![load(4), step(EQUAL, X86_64, 1, 0), give(libc::SECCOMP_RET_KILL_PROCESS), load(0)];
-    for &number in ALLOWED {
+    for &number in ALLOWED.iter().chain(more) {
         program.push(step(EQUAL, number as u32, 0, 1));
         program.push(give(libc::SECCOMP_RET_ALLOW));
     }

@@ -53,7 +53,8 @@ fn quoted(text: &str) -> String {
 }
 
 fn text(image: &OsStr, found: &Inspection) -> String {
-    let mut out = format!("{}: {}\n", before_colon(image.as_bytes()), size(found.size));
+    let format = if found.format == "raw" { String::new() } else { format!("{}, ", found.format) };
+    let mut out = format!("{}: {format}{}\n", before_colon(image.as_bytes()), size(found.size));
     if let Some(table) = &found.table {
         out += &table_text(table);
     }
@@ -134,6 +135,7 @@ fn object(image: &OsStr, found: &Inspection) -> Value {
     json!({
         "path": image.to_string_lossy(),
         "size": found.size,
+        "format": found.format,
         "volume": found.volume.as_ref().map(volume_object),
         "table": table,
     })

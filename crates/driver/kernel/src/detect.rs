@@ -2,7 +2,9 @@
 //! What is in an image, by its content. Sources: the superblocks as Linux' headers describe them (`include/uapi/linux/magic.h`
 //! and the `fs/` directory of each type).
 
+use crate::disk::Plain;
 use outrigger_core::{Errno, Result};
+use outrigger_proto_disk::Medium;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -85,20 +87,20 @@ impl FsType {
 /// # Errors
 /// Those of reading it.
 pub fn detect(image: &File) -> Result<Option<&'static FsType>> {
-    detect_in(image, 0, None)
+    detect_in(&Plain::new(image.try_clone()?)?, 0, None)
 }
 
-/// The same for the part of `image` that begins at `start` and has `size` bytes, or all that follow.
-pub(crate) fn detect_in(image: &File, start: u64, size: Option<u64>) -> Result<Option<&'static FsType>> {
-    let mut head = vec![0; size.map_or(HEAD, |size| size.min(HEAD as u64) as usize)];
-    let mut length = 0;
-    while length < head.len() {
-        match image.read_at(&mut head[length..], start + length as u64)? {
-            0 => break,
-            count => length += count,
-        }
+/// The same for the part of a disk that begins at `start` and has `size` bytes, or all that follow.
+pub(crate) fn detect_in(
+    disk: &impl Medium,
+    start: u64,
+    size: Option<u64>,
+) -> Result<Option<&'static FsType>> {
+    let there = disk.size().saturating_sub(start).min(size.unwrap_or(u64::MAX));
+    let mut head = vec![0; there.min(HEAD as u64) as usize];
+    if !head.is_empty() {
+        disk.read(&mut head, start)?;
     }
-    head.truncate(length);
     Ok(TYPES.iter().find(|kind| kind.fits(&head)))
 }
 

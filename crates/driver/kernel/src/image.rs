@@ -2,22 +2,23 @@
 //! The file an image is in, and the parts of it.
 
 use crate::detect::{FsType, container, detect, detect_in};
+use crate::disk::{Disk, Plain, explained};
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
 use outrigger_proto_disk::{DiskError, Medium};
 use rustix::fs::FlockOperation;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// An image, open and locked.
 pub(crate) struct Image {
-    medium: ImageFile,
+    disk: Disk,
     name: String,
     writable: bool,
+    /// The partition that may be written, where that can be one only.
+    writer: OnceLock<u32>,
 }
 
 /// A range of an image.
@@ -58,7 +59,7 @@ impl Image {
     /// Opens and locks the image in the file `path`; for writing where that is asked for and allowed.
     ///
     /// # Errors
-    /// Those of opening it, `EBUSY` when somebody else uses it, and those of [`must_be_plain`].
+    /// Those of opening it, `EBUSY` when somebody else uses it, and those of [`Disk::open`].
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
         let both = || File::options().read(true).write(true).open(path);
         let (file, writable) = if options.read_only {
@@ -83,12 +84,12 @@ impl Image {
             }
             Err(errno) => return Err(Errno(errno.raw_os_error()).into()),
         }
-        must_be_plain(&file)?;
-        Ok(Image { medium: ImageFile::new(file)?, name: path.display().to_string(), writable })
+        let disk = Disk::open(file, path, options.backing)?;
+        Ok(Image { disk, name: path.display().to_string(), writable, writer: OnceLock::new() })
     }
 
-    pub(crate) fn file(&self) -> &File {
-        &self.medium.file
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// What its user calls it.
@@ -97,12 +98,37 @@ impl Image {
     }
 
     pub(crate) fn writable(&self) -> bool {
-        self.writable
+        self.writable && self.read_only().is_none()
+    }
+
+    /// Why nothing of it is to be written, if so.
+    pub(crate) fn read_only(&self) -> Option<&'static str> {
+        self.disk.qcow2.as_ref().and_then(|header| header.read_only)
+    }
+
+    /// Why a partition is not to be written when others may be open: each is served by a process of its own, and two that
+    /// take up clusters of the same qcow2 image would take the same ones.
+    pub(crate) fn shared(&self, partition: &Partition, all: &[Partition]) -> Option<Arc<str>> {
+        let cluster = self.disk.qcow2.as_ref()?.cluster();
+        let clusters = |one: &Partition| one.start / cluster..(one.start + one.size).div_ceil(cluster);
+        let (own, number) = (clusters(partition), partition.number);
+        let overlaps = |other: &&Partition| {
+            let range = clusters(other);
+            other.number != number && range.start < own.end && own.start < range.end
+        };
+        if let Some(other) = all.iter().find(overlaps) {
+            let other = other.number;
+            return Some(format!("partition {number} shares a cluster of the qcow2 image with partition {other}: partition={number} alone can be written").into());
+        }
+        let writer = *self.writer.get_or_init(|| number);
+        (writer != number).then(|| {
+            format!("only one partition of a qcow2 image is written at a time, and partition {writer} was opened first: name the other one with partition={number}").into()
+        })
     }
 
     /// In bytes.
     pub(crate) fn size(&self) -> u64 {
-        self.medium.size
+        self.disk.size()
     }
 
     /// The file system in a part of it.
@@ -110,7 +136,7 @@ impl Image {
     /// # Errors
     /// Those of reading it.
     pub(crate) fn detect(&self, part: &Part) -> Result<Option<&'static FsType>> {
-        detect_in(self.file(), part.start, part.size)
+        detect_in(&self.disk, part.start, part.size)
     }
 
     /// Its partition table, if it has one.
@@ -118,7 +144,7 @@ impl Image {
     /// # Errors
     /// `EINVAL` when that is damaged, and those of reading it.
     pub(crate) fn table(&self) -> Result<Option<Table>> {
-        table_of(&self.medium)
+        table_of(&self.disk)
     }
 
     /// The partition with this number.
@@ -142,39 +168,16 @@ impl Image {
 ///
 /// # Errors
 /// `EINVAL` when it is damaged, and those of reading it.
-pub(crate) fn table_of(medium: &ImageFile) -> Result<Option<Table>> {
-    partition::table(medium).map_err(|error| match error {
-        DiskError::Io(error) => error.into(),
-        damaged => Errno::EINVAL.because(damaged.to_string()),
-    })
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        // A process that is just being started may have the file for another moment, and the lock must not wait for it.
-        let _ = rustix::fs::flock(self.file(), FlockOperation::Unlock);
-    }
+pub(crate) fn table_of(medium: &Disk) -> Result<Option<Table>> {
+    partition::table(medium).map_err(explained)
 }
 
 fn no_partition(reason: &str) -> Error {
     Errno::ENXIO.because(reason)
 }
 
-/// Refuses images in which the disk's bytes have to be searched for.
-///
-/// # Errors
-/// `EOPNOTSUPP` with the name of the form.
-pub(crate) fn must_be_plain(file: &File) -> Result<()> {
-    match container(file) {
-        None => Ok(()),
-        Some(name) => Err(Errno::EOPNOTSUPP.because(format!(
-            "{name} images are not served: `qemu-img convert -O raw` makes a plain one, with holes where nothing is"
-        ))),
-    }
-}
-
-/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged; or it is one of
-/// those that are refused by name.
+/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged; or it is in
+/// one of the forms that are known, served or not.
 ///
 /// # Errors
 /// Those of reading it.
@@ -182,34 +185,9 @@ pub fn is_image(file: &File) -> Result<bool> {
     if container(file).is_some() || detect(file)?.is_some() {
         return Ok(true);
     }
-    match partition::table(&ImageFile::new(file.try_clone()?)?) {
+    match partition::table(&Plain::new(file.try_clone()?)?) {
         Ok(table) => Ok(table.is_some()),
         Err(DiskError::Io(error)) => Err(error.into()),
         Err(_) => Ok(true),
-    }
-}
-
-/// A file, or a block device, as a medium.
-pub(crate) struct ImageFile {
-    pub file: File,
-    /// In bytes.
-    pub size: u64,
-}
-
-impl ImageFile {
-    pub(crate) fn new(mut file: File) -> io::Result<Self> {
-        // Of a block device the metadata says nothing.
-        let size = file.seek(SeekFrom::End(0))?;
-        Ok(ImageFile { file, size })
-    }
-}
-
-impl Medium for ImageFile {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
     }
 }

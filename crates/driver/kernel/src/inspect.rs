@@ -2,19 +2,22 @@
 //! What is in an image, found out by reading a few of its bytes: nothing is mounted, locked or changed.
 
 use crate::detect::detect_in;
-use crate::image::{ImageFile, must_be_plain, table_of};
+use crate::disk::Disk;
+use crate::image::table_of;
 use outrigger_core::Result;
-use outrigger_proto_disk::Window;
 use outrigger_proto_disk::partition::{Partition, Table};
 use outrigger_proto_disk::volume::{Volume, describe};
+use outrigger_proto_disk::{Medium, Window};
 use std::fs::File;
 use std::path::Path;
 
 /// What is in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Its size, in bytes.
+    /// The size of the disk, in bytes.
     pub size: u64,
+    /// How the disk is in the file: `raw`, or `qcow2`.
+    pub format: &'static str,
     /// The file system that all of it is.
     pub volume: Option<Volume>,
     /// Its partition table, without the partitions.
@@ -36,12 +39,11 @@ pub struct Piece {
 /// more than a partition table.
 ///
 /// # Errors
-/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and `EOPNOTSUPP` for a form of image in which
-/// the disk's bytes have to be searched for.
+/// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of a qcow2 image, or of another form
+/// that is not served.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    let medium = ImageFile::new(File::open(path)?)?;
-    must_be_plain(&medium.file)?;
-    let size = medium.size;
+    let medium = Disk::open(File::open(path)?, path, false)?;
+    let size = medium.size();
     let whole = volume(&medium, 0, size)?;
     let mut table = if whole.is_some() { None } else { table_of(&medium)? };
     let partitions = table.as_mut().map(|table| std::mem::take(&mut table.partitions)).unwrap_or_default();
@@ -53,11 +55,12 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
         Ok(Piece { partition, volume })
     };
     let pieces = partitions.into_iter().map(piece).collect::<Result<_>>()?;
-    Ok(Inspection { size, volume: whole, table, pieces })
+    let format = if medium.qcow2.is_some() { "qcow2" } else { "raw" };
+    Ok(Inspection { size, format, volume: whole, table, pieces })
 }
 
-fn volume(medium: &ImageFile, start: u64, size: u64) -> Result<Option<Volume>> {
-    match detect_in(&medium.file, start, Some(size))? {
+fn volume(medium: &Disk, start: u64, size: u64) -> Result<Option<Volume>> {
+    match detect_in(medium, start, Some(size))? {
         Some(kind) => Ok(describe(kind.name, &Window { medium, start, size })?),
         None => Ok(None),
     }

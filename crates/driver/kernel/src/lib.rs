@@ -9,13 +9,17 @@
 //!
 //! # What it can do
 //!
+//! A disk is in a file as it is, or as a qcow2 image (versions 2 and 3), which may be based on others: these are only read, and
+//! must be in the image's own directory or below, unless [`Options::backing`] says otherwise.
+//!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
 //! change comes, so looking at an image does not change it (but a journal that has to be replayed is, and XFS
 //! notes in its log that it was unmounted). Options this
 //! driver does not know are the file system's own, as mount(8) takes them.
 //!
 //! An image with a partition table is a tree with a directory for each partition whose content is known ([`open`]); each is
-//! served by a process of its own, which starts when somebody looks into the directory.
+//! served by a process of its own, which starts when somebody looks into the directory. Of a qcow2 image the partition that
+//! is looked into first is written, and the others are read only: [`Options::partition`] names another one.
 //!
 //! # When the worker dies
 //!
@@ -44,6 +48,7 @@
 
 mod connection;
 mod detect;
+mod disk;
 mod guarded;
 mod image;
 mod inspect;
@@ -145,15 +150,16 @@ impl Kernel {
     /// Mounts the file system of this type in a part of the image.
     fn mount(image: Arc<Image>, part: Part, kind: &'static FsType, options: &Options) -> Result<Self> {
         let writable = image.writable() && kind.writable && part.read_only.is_none();
-        let (name, read_only) = (image.name().to_owned(), part.read_only.clone());
+        let read_only = part.read_only.clone().or_else(|| image.read_only().map(Arc::from));
+        let name = image.name().to_owned();
         let survives = writable && !NEEDS_ITS_FSCK.contains(&kind.name);
         let serves = if options.guard && survives {
             let (settings, image) = (options.clone(), Arc::clone(&image));
-            let start = move |log| Worker::start(image.file(), &part, kind, true, &settings, log);
+            let start = move |log| Worker::start(image.disk(), &part, kind, true, &settings, log);
             Serves::Guarded(Guarded::begin(Box::new(start), options.patience)?)
         } else {
             let (worker, socket) =
-                Worker::start(image.file(), &part, kind, writable, options, worker::Log::new()?)?;
+                Worker::start(image.disk(), &part, kind, writable, options, worker::Log::new()?)?;
             Serves::Once(Connection::open(worker, socket, options.patience)?)
         };
         let abilities = Abilities {

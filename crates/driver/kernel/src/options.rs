@@ -23,6 +23,8 @@ pub struct Options {
     pub patience: Option<Duration>,
     /// `io=buffered|direct|mmap`: how the bytes of the image are moved; `buffered` if not given.
     pub io: Option<String>,
+    /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
+    pub backing: bool,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
 }
@@ -47,6 +49,12 @@ impl Options {
                 return Err(Errno::EINVAL.because(format!(
                     "option io cannot be \"{value}\": there are buffered, direct and mmap"
                 )));
+            }
+            "backing" if value == "allow" => self.backing = true,
+            "backing" => {
+                return Err(
+                    Errno::EINVAL.because(format!("option backing cannot be \"{value}\": there is allow"))
+                );
             }
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
@@ -96,6 +104,7 @@ mod tests {
             ("partition", "2"),
             ("io", "mmap"),
             ("guard", ""),
+            ("backing", "allow"),
         ] {
             options.set(key, value).expect("an option");
         }
@@ -108,6 +117,7 @@ mod tests {
             memory: Some(64 << 20),
             patience: Some(Duration::from_secs(9)),
             io: Some("mmap".into()),
+            backing: true,
             passed,
         };
         assert_eq!(options, expected);

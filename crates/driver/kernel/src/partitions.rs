@@ -79,8 +79,9 @@ impl Partitions {
             let (slot, image, options) =
                 (Arc::clone(&place.kernel), Arc::clone(&self.image), Arc::clone(&self.options));
             let (partition, kind) = (place.partition.clone(), place.kind);
+            let all: Vec<Partition> = self.places.iter().map(|place| place.partition.clone()).collect();
             let start = move || {
-                slot.get_or_init(|| mount(image, &partition, kind, &options));
+                slot.get_or_init(|| mount(image, &partition, &all, kind, &options));
                 // Whoever asked may have gone.
                 let _ = sender.send(());
             };
@@ -203,7 +204,7 @@ impl Partitions {
 /// The attributes of the directory above: owner and time of the image.
 fn top(image: &Image, places: &[Place]) -> Attr {
     use std::os::unix::fs::MetadataExt;
-    let metadata = image.file().metadata().ok();
+    let metadata = image.disk().file.metadata().ok();
     let [uid, gid] = metadata.as_ref().map_or([0; 2], |data| [data.uid(), data.gid()]);
     let time = metadata.map_or(Time::default(), |data| Time::new(data.mtime(), data.mtime_nsec() as u32));
     let known = places.iter().filter(|place| place.kind.is_some()).count();
@@ -224,15 +225,17 @@ fn top(image: &Image, places: &[Place]) -> Attr {
 fn mount(
     image: Arc<Image>,
     partition: &Partition,
+    all: &[Partition],
     kind: Option<&'static FsType>,
     options: &Options,
 ) -> Result<Kernel> {
-    let part = Part::of(partition)?;
+    let mut part = Part::of(partition)?;
     let kind = kind.ok_or_else(|| {
         let purpose = partition.purpose().unwrap_or("unknown type");
         let number = partition.number;
         Errno::EINVAL.because(format!("partition {number} ({purpose}) holds no file system that is known"))
     })?;
+    part.read_only = part.read_only.or_else(|| image.shared(partition, all));
     Kernel::mount(image, part, kind, options).map_err(|error| {
         let reason = error.reason.as_deref().unwrap_or(error.errno.message());
         error.errno.because(format!("partition {}: {reason}", partition.number))

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process `outrigger-kernel`: where it is, how it starts, what it last said.
 
+use crate::disk::Disk;
 use crate::image::Part;
 use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result};
 use rustix::fs::MemfdFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -73,13 +77,26 @@ impl Log {
     }
 }
 
+/// Sends what the disk is based on to whoever will have the other end, ahead of everything else.
+fn hand_over(socket: &UnixStream, disk: &Disk) -> Result<()> {
+    if disk.chain.is_empty() {
+        return Ok(());
+    }
+    let files: Vec<BorrowedFd> = disk.chain.iter().map(|link| link.file.as_fd()).collect();
+    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&files).size()];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    let sent = sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL);
+    sent.map(drop).map_err(|errno| Errno(errno.raw_os_error()).into())
+}
+
 impl Worker {
-    /// Starts the program for a part of `image`, which it mounts. Gives it and this end of the connection.
+    /// Starts the program for a part of `disk`, which it mounts. Gives it and this end of the connection.
     ///
     /// # Errors
     /// `ENOENT` when there is no such program here, and what starting it fails with.
     pub(crate) fn start(
-        image: &File,
+        disk: &Disk,
         part: &Part,
         kind: &FsType,
         writable: bool,
@@ -92,6 +109,7 @@ impl Worker {
             )
         })?;
         let (ours, theirs) = UnixStream::pair()?;
+        hand_over(&ours, disk)?;
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
         command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
@@ -103,6 +121,10 @@ impl Worker {
             .chain(options.passed.iter().map(String::as_str))
             .collect();
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
+        if disk.qcow2.is_some() {
+            let forms = disk.chain.iter().map(|link| if link.is_qcow2 { "qcow2" } else { "raw" });
+            command.arg("format=qcow2").arg(format!("backing={}", forms.collect::<Vec<_>>().join(",")));
+        }
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
         command.args(options.memory.map(|bytes| format!("memory={bytes}")));
         command.args(log.survived.then(|| format!("control={CONTROL}")));
@@ -110,7 +132,7 @@ impl Worker {
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.env_clear().current_dir("/").process_group(0);
         command
-            .stdin(image.try_clone()?)
+            .stdin(disk.file.try_clone()?)
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::from(log.file.try_clone()?));
         let child = command.spawn().map_err(|error| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the bytes of disks say: partition tables ([`partition`]) and superblocks ([`volume`]).
+//! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]) and images in which a disk's bytes
+//! have to be searched for ([`qcow2`]).
 //!
 //! Whatever is decoded here comes from nobody that vouches for it. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
@@ -10,6 +11,7 @@ mod bytes;
 mod gpt;
 mod mbr;
 pub mod partition;
+pub mod qcow2;
 pub mod volume;
 
 use std::io;
@@ -70,4 +72,7 @@ pub enum DiskError {
     /// What it holds is damaged; the sentence says what.
     #[error("{0}")]
     Damaged(String),
+    /// What it holds needs something that is not known here; the sentence says what.
+    #[error("{0}")]
+    Unsupported(String),
 }

@@ -76,7 +76,9 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core) => true,
+        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core | Proto(_)) => {
+            true
+        }
         (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Kernel | Xtask, _) => false,
         (Cli, _) => true,
         (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
@@ -97,7 +99,7 @@ fn allowance(area: &Area) -> &'static str {
         Area::Driver(_) => "a driver may use the core, its own codec and the multiplexer only",
         Area::Layer(_) => "a layer may use the core only",
         Area::Client | Area::Runtime => "the client and the runtime may use the core only",
-        Area::Kernel => "kernel/ may use the core only",
+        Area::Kernel => "kernel/ may use the core and codecs only",
         Area::Guard | Area::Cli | Area::Testing => {
             "nothing may use kernel/ or xtask, and only tests use testing/ and the command"
         }

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the disk of an image is in: a file as it is, or a qcow2 image with those it is based on.
+
+use crate::disk::punch;
+use crate::transfer::{Buffered, Transfer};
+use libc::c_int;
+use outrigger_proto_disk::qcow2::{Qcow2, Storage};
+use outrigger_proto_disk::{DiskError, Medium};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::net::UnixStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The file of an image, and how its bytes are moved.
+pub struct ImageFile {
+    pub file: File,
+    transfer: Box<dyn Transfer>,
+    /// Whether it is a block device, which neither grows nor gets holes.
+    pub device: bool,
+    size: AtomicU64,
+}
+
+impl ImageFile {
+    /// A file, whose bytes the host's page cache moves.
+    ///
+    /// # Errors
+    /// Those of looking at it.
+    pub fn new(mut file: File) -> io::Result<Self> {
+        let device = file.metadata()?.file_type().is_block_device();
+        // Of a block device the metadata says nothing.
+        let size = AtomicU64::new(file.seek(SeekFrom::End(0))?);
+        Ok(ImageFile { file, transfer: Box::new(Buffered), device, size })
+    }
+
+    /// The same file, whose bytes are moved another way.
+    pub fn moved_by(self, transfer: Box<dyn Transfer>) -> Self {
+        ImageFile { transfer, ..self }
+    }
+}
+
+impl Medium for ImageFile {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.transfer.read(&self.file, buffer, offset)
+    }
+}
+
+impl Storage for ImageFile {
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.transfer.write(&self.file, data, offset)?;
+        self.size.fetch_max(offset + data.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn grow(&self, size: u64) -> io::Result<()> {
+        self.file.set_len(size)?;
+        self.size.store(size, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.device { Ok(()) } else { punch(&self.file, offset, length) }
+    }
+}
+
+/// A file that is only read.
+struct Below(File, u64);
+
+impl Medium for Below {
+    fn size(&self) -> u64 {
+        self.1
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
+}
+
+/// What `format=` and `backing=` say the image is.
+pub enum Form {
+    /// A file as it is.
+    Plain,
+    /// A qcow2 image; and what it is based on, whether qcow2 too, the nearest first.
+    Qcow2(Vec<bool>),
+}
+
+/// The qcow2 image in `image`, which is based on the files that arrive at `socket`.
+///
+/// # Errors
+/// When they do not arrive; when an image is damaged or not one that is served.
+pub fn qcow2(image: ImageFile, below: &[bool], socket: &UnixStream) -> io::Result<Mutex<Qcow2<ImageFile>>> {
+    let files = if below.is_empty() { Vec::new() } else { receive(socket)? };
+    if files.len() != below.len() {
+        return Err(io::Error::other("not all files the image is based on have arrived"));
+    }
+    let mut lower: Option<Box<dyn Medium + Send + Sync>> = None;
+    for (mut file, is_qcow2) in files.into_iter().zip(below).rev() {
+        let size = file.seek(SeekFrom::End(0))?;
+        let file = Below(file, size);
+        lower = Some(match is_qcow2 {
+            true => Box::new(Mutex::new(Qcow2::open(file, lower).map_err(explained)?)),
+            false => Box::new(file),
+        });
+    }
+    Ok(Mutex::new(Qcow2::open(image, lower).map_err(explained)?))
+}
+
+fn explained(error: DiskError) -> io::Error {
+    match error {
+        DiskError::Io(error) => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+/// The most files that arrive.
+const MOST: usize = 32;
+
+/// The files that were sent ahead of everything else, with one byte (unix(7), `SCM_RIGHTS`).
+fn receive(socket: &UnixStream) -> io::Result<Vec<File>> {
+    const DESCRIPTOR: usize = size_of::<c_int>();
+    let mut byte = 0_u8;
+    let mut piece = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Words, for the headers in it are aligned.
+    let mut space = [0_u64; (MOST * DESCRIPTOR + 64) / 8];
+    // SAFETY: all zeroes is a message without any part.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+    (message.msg_control, message.msg_controllen) = (space.as_mut_ptr().cast(), size_of_val(&space));
+    // SAFETY: the message and everything it points to live during the call.
+    if unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) } != 1 {
+        return Err(io::Error::other("the files the image is based on have not arrived"));
+    }
+    let mut files = Vec::new();
+    // SAFETY: the message was filled by the call.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(&message) };
+    while !header.is_null() {
+        // SAFETY: the header is one of the message's, which ends where its length says.
+        let (part, data) = unsafe { (&*header, libc::CMSG_DATA(header)) };
+        // SAFETY: a plain calculation.
+        let length = part.cmsg_len - unsafe { libc::CMSG_LEN(0) } as usize;
+        if (part.cmsg_level, part.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+            for number in 0..length / DESCRIPTOR {
+                // SAFETY: the descriptors are in the message one after the other, and are ours alone.
+                files.push(unsafe { File::from_raw_fd(data.cast::<c_int>().add(number).read_unaligned()) });
+            }
+        }
+        // SAFETY: as for the first.
+        header = unsafe { libc::CMSG_NXTHDR(&message, header) };
+    }
+    Ok(files)
+}
