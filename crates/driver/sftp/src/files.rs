@@ -4,7 +4,6 @@
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
-use crate::origin::Unsynced;
 use crate::read_ahead::{Budget, ReadAhead, Version, no_budget};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
@@ -51,7 +50,6 @@ struct Use {
     count: usize,
     /// How often it was changed.
     version: Version,
-    unsynced: Arc<Unsynced>,
 }
 
 /// An open file.
@@ -66,7 +64,6 @@ pub(crate) struct OpenFile {
     ahead: ReadAhead,
     /// Raised when the file is changed here.
     version: Version,
-    unsynced: Arc<Unsynced>,
 }
 
 /// What a handle is needed for.
@@ -85,9 +82,9 @@ impl OpenFile {
         } else {
             Flags::READ | Flags::WRITE
         };
-        let (version, unsynced) = (Arc::clone(&usage.version), Arc::clone(&usage.unsynced));
+        let version = Arc::clone(&usage.version);
         let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
-        OpenFile { node, flags, main, other: Slot::new(other), ahead, version, unsynced }
+        OpenFile { node, flags, main, other: Slot::new(other), ahead, version }
     }
 
     fn slot(&self, purpose: For) -> &Slot {
@@ -211,7 +208,12 @@ impl Inner {
         } else {
             let first = if empties { theirs | Flags::WRITE | Flags::TRUNC } else { theirs };
             match open(&self.link, &path, first, Attrs::NONE).await {
-                Ok(held) => Slot::open(theirs, held),
+                Ok(held) => {
+                    if empties {
+                        self.note_unsynced(node, &held.session);
+                    }
+                    Slot::open(theirs, held)
+                }
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path: &path, flags: first }).await),
             }
         };
@@ -284,11 +286,11 @@ impl Inner {
             clear: self.clears_setid(cx, op.kill_setid),
         };
         let write = |held: Arc<Held>| {
-            let (data, unsynced) = (data.clone(), &file.unsynced);
+            let (data, node) = (data.clone(), file.node);
             async move {
                 let written = write_range(Arc::clone(&held), op.offset, data, then).await?;
                 if !then.sync {
-                    unsynced.note(&held.session);
+                    self.note_unsynced(node, &held.session);
                 }
                 Ok(written)
             }
@@ -316,7 +318,8 @@ impl Inner {
     pub(crate) async fn sync_file(&self, handle: Handle) -> Result<()> {
         let file = self.files.get(handle)?;
         self.require_fsync()?;
-        let written = file.unsynced.take();
+        let ino = self.places.ino(file.node)?;
+        let written = self.unsynced.take(ino);
         let sync = |held: Arc<Held>| async move {
             held.session.begin(&Request::FSync { handle: &held.handle }).await.done().await?;
             Ok(held)
@@ -330,9 +333,16 @@ impl Inner {
                 )),
             (_, Ok(_)) => Ok(()),
             (written, Err(fault)) => {
-                written.iter().for_each(|session| file.unsynced.note(session));
+                written.iter().for_each(|session| self.unsynced.note(ino, session));
                 Err(fault.into())
             }
+        }
+    }
+
+    /// A file was changed by way of a connection.
+    pub(crate) fn note_unsynced(&self, node: Node, session: &Session) {
+        if let Ok(ino) = self.places.ino(node) {
+            self.unsynced.note(ino, session);
         }
     }
 
@@ -381,7 +391,7 @@ impl Inner {
             let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
             let len = op.len.min(COPY_MAX);
             let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
-            to.unsynced.note(&target.session);
+            self.note_unsynced(to.node, &target.session);
             Ok(copied)
         })
         .await
@@ -404,7 +414,7 @@ impl Inner {
             async move {
                 let nothing = After { sync: false, clear: false };
                 let written = write_range(Arc::clone(&target), op.to_offset, content, nothing).await?;
-                to.unsynced.note(&target.session);
+                self.note_unsynced(to.node, &target.session);
                 Ok(written)
             }
         };

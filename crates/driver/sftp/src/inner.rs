@@ -10,6 +10,7 @@ use crate::files::Files;
 use crate::link::{Again, Link};
 use crate::look::Look;
 use crate::options::Options;
+use crate::origin::Unsynced;
 use crate::places::Places;
 use crate::session::Session;
 use bytes::Bytes;
@@ -29,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) places: Places,
     pub(crate) people: People,
     pub(crate) files: Files,
+    pub(crate) unsynced: Unsynced,
     pub(crate) dirs: Dirs,
     pub(crate) ahead: Arc<Ahead>,
     pub(crate) home: Vec<u8>,
@@ -73,6 +75,7 @@ impl Inner {
             places: Places::new(table, greeting.base),
             people: People::new(idmap, greeting.owner, here),
             files: Files::new(read_ahead),
+            unsynced: Unsynced::default(),
             dirs: Dirs::default(),
             ahead: Ahead::new(link.clone()),
             home: greeting.home.to_vec(),

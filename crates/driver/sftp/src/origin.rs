@@ -14,6 +14,7 @@ use crate::session::Session;
 use bytes::Bytes;
 use outrigger_core::BoxFuture;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request, StatusCode};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -105,18 +106,46 @@ impl Session {
     }
 }
 
-/// What was written to a file and not put on stable storage since: the connection that took the first of it.
+/// Of so many files it is known that they were changed; of others it is taken that they were not.
+const UNSYNCED_MAX: usize = 1 << 14;
+
+/// Which files were changed and not put on stable storage since. fsync(2) speaks for what was done through any descriptor,
+/// so this is known beyond the last close.
 #[derive(Default)]
-pub(crate) struct Unsynced(Mutex<Option<Session>>);
+pub(crate) struct Unsynced(Mutex<Notes>);
+
+#[derive(Default)]
+struct Notes {
+    /// By inode number: a number in the order of the notes, and the connection by which the first change was made.
+    files: HashMap<u64, (u64, Session)>,
+    order: BTreeMap<u64, u64>,
+    last: u64,
+}
 
 impl Unsynced {
-    /// Something was written on this connection.
-    pub(crate) fn note(&self, session: &Session) {
-        lock(&self.0).get_or_insert_with(|| session.clone());
+    /// The file with this inode number was changed by way of a connection.
+    pub(crate) fn note(&self, ino: u64, session: &Session) {
+        let mut notes = lock(&self.0);
+        let Notes { files, order, last } = &mut *notes;
+        if files.contains_key(&ino) {
+            return;
+        }
+        *last += 1;
+        files.insert(ino, (*last, session.clone()));
+        order.insert(*last, ino);
+        if files.len() > UNSYNCED_MAX
+            && let Some((_, oldest)) = order.pop_first()
+        {
+            files.remove(&oldest);
+        }
     }
 
-    /// What was written until now is going to be put on stable storage.
-    pub(crate) fn take(&self) -> Option<Session> {
-        lock(&self.0).take()
+    /// What was done to a file until now is going to be put on stable storage; the connection by which the first of it was
+    /// done, if anything was.
+    pub(crate) fn take(&self, ino: u64) -> Option<Session> {
+        let mut notes = lock(&self.0);
+        let (number, session) = notes.files.remove(&ino)?;
+        notes.order.remove(&number);
+        Some(session)
     }
 }

@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::files::without_setid;
 use crate::inner::Inner;
 use crate::link::Again;
+use crate::session::Session;
 use crate::slots::Held;
 use crate::trouble::Attempt;
 use outrigger_core::ops::SetAttr;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// What attributes are set on.
 struct Subject {
+    /// The file, where it is to be known that it was changed.
+    node: Option<Node>,
     /// Where it is; nowhere when it was removed.
     path: Result<Vec<u8>>,
     /// A handle of it that is open for writing.
@@ -36,7 +39,7 @@ impl Inner {
                 Errno::EOPNOTSUPP.because("symbolic links have neither permissions nor a size to set")
             );
         }
-        let subject = Subject { path: self.places.path(op.node), held, is_link };
+        let subject = Subject { node: Some(op.node), path: self.places.path(op.node), held, is_link };
         let attrs = self.set_all(cx, op.node, &subject, &op.attrs).await;
         if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
             self.dir_changes(dir);
@@ -145,11 +148,16 @@ impl Inner {
 
     /// Sets attributes and looks at the result, in one round trip.
     async fn set(&self, subject: &Subject, attrs: Attrs) -> Result<Attrs, Fault> {
+        let note =
+            |session: &Session| subject.node.iter().for_each(|&node| self.note_unsynced(node, session));
         if let Some(held) = &subject.held {
             Again::WhenGone.prepare(&held.session).await;
             match set_by_handle(held, attrs).await {
                 Err(fault) if self.link.may_repeat(Again::WhenGone, &held.session, &fault).await => {}
-                done => return done,
+                done => {
+                    note(&held.session);
+                    return done;
+                }
             }
         }
         let path = subject.path.as_ref().map_err(|error| Fault::Known(error.clone()))?;
@@ -159,11 +167,12 @@ impl Inner {
         };
         self.link
             .run(Again::WhenGone, |session| {
-                let set = &set;
+                let (set, note) = (&set, &note);
                 async move {
                     let set = session.begin(set).await;
                     let look = self.link.look(&session, path).await;
                     set.done().await?;
+                    note(&session);
                     look.attrs().await
                 }
             })
@@ -176,7 +185,7 @@ impl Inner {
         if mode & !has & 0o7777 == 0 || kind(&attrs) == FileKind::Symlink {
             return attrs;
         }
-        let subject = Subject { path: Ok(path.to_vec()), held: None, is_link: false };
+        let subject = Subject { node: None, path: Ok(path.to_vec()), held: None, is_link: false };
         let whole = Attrs { permissions: Some(has | mode & 0o7777), ..Attrs::NONE };
         // The file is there; permissions that the server refuses are not worth an error.
         self.set(&subject, whole).await.unwrap_or(attrs)

@@ -194,6 +194,35 @@ async fn fsync_speaks_for_what_was_written_on_a_lost_connection_only_if_the_serv
 }
 
 #[tokio::test(start_paused = true)]
+async fn fsync_speaks_for_all_that_was_done_to_a_file_also_through_handles_that_were_closed() {
+    for (change, restarted) in (0..4).flat_map(|change| [(change, false), (change, true)]) {
+        let store = Store::new();
+        store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
+        let (line, user) = connected(&store).await;
+        let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+        let flags = match change {
+            0 => OpenFlags::WRITE_ONLY | OpenFlags::TRUNC,
+            _ => OpenFlags::WRITE_ONLY,
+        };
+        let handle = user.open(file, flags).await.expect("opened");
+        match change {
+            1 => user.write_at(file, handle, 0, b"new").await.map(drop),
+            2 => user.truncate(file, 3).await,
+            3 => user.touch(file).await.map(drop),
+            _ => Ok(()),
+        }
+        .expect("changed");
+        user.close(file, handle).await.expect("closed");
+        line.decide(|number, _| if number == 0 { Fate::Cut } else { Fate::Answered });
+        store.state().boots += u32::from(restarted);
+        let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
+        let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
+        assert_eq!(synced, if restarted { Err(Errno::EIO) } else { Ok(()) }, "{change}");
+        assert_eq!(user.fsync(file, handle).await, Ok(()), "it is told once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_server_is_called_again_by_those_who_read_open_files() {
     let store = Store::new();
     store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
