@@ -20,6 +20,7 @@ use outrigger_door_fuse::{
 };
 use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{History, Inherited, Seat};
+use outrigger_layer_cache::Mark;
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
@@ -445,16 +446,19 @@ impl Controlled for Mounted {
         self.session.invalidate_all();
     }
 
-    fn written(&self, patience: Duration) -> Unwritten {
+    fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
         let caches = &self.tree.caches;
-        for cache in caches {
-            self.runtime.handle().block_on(cache.written_within(patience));
+        let marks: Vec<Mark> = match marks.len() == caches.len() {
+            true => marks.into_iter().map(Mark).collect(),
+            false => caches.iter().map(outrigger_layer_cache::Control::mark).collect(),
+        };
+        let (mut files, mut bytes) = (0, 0);
+        for (cache, &mark) in caches.iter().zip(&marks) {
+            self.runtime.handle().block_on(cache.written_within(mark, patience));
+            let left = cache.unwritten(mark);
+            (files, bytes) = (files + left.0 as u64, bytes + left.1);
         }
-        Unwritten {
-            bytes: caches.iter().map(|cache| cache.usage().behind as u64).sum(),
-            files: caches.iter().map(|cache| cache.unwritten() as u64).sum(),
-            lost: self.lost(),
-        }
+        Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
     }
 
     fn may_upgrade(&self, version: u64) -> Result<(), String> {

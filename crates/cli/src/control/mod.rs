@@ -33,6 +33,9 @@ pub enum Ask {
     Written {
         /// In milliseconds, 1000 at most.
         patience: u64,
+        /// Up to where, as the answer before said; up to now when this is the first question.
+        #[serde(default)]
+        marks: Vec<u64>,
     },
     /// Go on as another program.
     Upgrade {
@@ -86,6 +89,9 @@ pub struct Unwritten {
     pub bytes: u64,
     /// Of so many files.
     pub files: u64,
+    /// Up to where in what programs have written that is, to be asked for again.
+    #[serde(default)]
+    pub marks: Vec<u64>,
     /// Files of which something was lost, and why.
     pub lost: Vec<(String, String)>,
 }

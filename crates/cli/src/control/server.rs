@@ -23,8 +23,8 @@ pub trait Controlled: Send + Sync {
     /// Stops believing what was cached.
     fn flush(&self);
 
-    /// Waits until what programs have written is written, for at most `patience`.
-    fn written(&self, patience: Duration) -> Unwritten;
+    /// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`.
+    fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten;
 
     /// Whether another program, with its version of what outlives a process, may go on with it.
     ///
@@ -159,8 +159,8 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
             mount.flush();
             Answer::Done
         }
-        Ok(Ask::Written { patience }) => {
-            Answer::Unwritten(mount.written(Duration::from_millis(patience.min(1000))))
+        Ok(Ask::Written { patience, marks }) => {
+            Answer::Unwritten(mount.written(marks, Duration::from_millis(patience.min(1000))))
         }
         Ok(Ask::Upgrade { program, version }) => match mount.may_upgrade(version) {
             Ok(()) => {

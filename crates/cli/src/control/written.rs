@@ -14,16 +14,19 @@ const STEP: u64 = 500;
 /// A sentence about what was lost, or what may be because the mount does not answer.
 pub fn wait_written(peer: &Peer) -> Result<(), String> {
     let shows = io::stderr().is_terminal();
-    let mut shown = false;
+    let (mut shown, mut marks) = (false, Vec::new());
     let left = loop {
-        match peer.ask(&Ask::Written { patience: STEP }) {
+        match peer.ask(&Ask::Written { patience: STEP, marks }) {
             Ok(Answer::Unwritten(left)) if left.files == 0 => break left,
-            Ok(Answer::Unwritten(left)) if shows => {
-                // A terminal that has gone away need not be told.
-                let _ = write!(io::stderr(), "\r\x1b[K{}", left_to_write(&left));
-                shown = true;
+            Ok(Answer::Unwritten(left)) => {
+                if shows {
+                    // A terminal that has gone away need not be told.
+                    let _ = write!(io::stderr(), "\r\x1b[K{}", left_to_write(&left));
+                    shown = true;
+                }
+                // A program that goes on writing keeps nobody waiting.
+                marks = left.marks;
             }
-            Ok(Answer::Unwritten(_)) => {}
             Ok(other) => return Err(format!("an unexpected answer: {other:?}")),
             Err(error) => return Err(outrigger_core::Error::from(error).to_string()),
         }
@@ -57,7 +60,7 @@ mod tests {
 
     #[test]
     fn what_is_left_and_what_was_lost_are_named() {
-        let left = Unwritten { bytes: 3 << 20, files: 2, lost: Vec::new() };
+        let left = Unwritten { bytes: 3 << 20, files: 2, ..Unwritten::default() };
         assert_eq!(left_to_write(&left), "3.00 MiB of 2 files left to write");
         assert_eq!(what_was_lost(&[]), Ok(()));
         let lost = [("/a b".to_owned(), "ENOSPC".to_owned())];

@@ -15,6 +15,7 @@ use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Of so many files it is noted that writes failed and nobody was told.
@@ -28,6 +29,8 @@ pub(crate) struct Behind {
     lost: Mutex<HashMap<Node, Error>>,
     bytes: Mutex<usize>,
     bytes_max: usize,
+    /// The number of the last one that was answered.
+    last: AtomicU64,
     /// Opens when there is more room, and when a file has no such writes any more.
     pub(crate) gate: Gate,
 }
@@ -36,7 +39,7 @@ impl Behind {
     /// No writes, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Behind { files, lost, bytes, bytes_max, gate: Gate::default() }
+        Behind { files, lost, bytes, bytes_max, last: AtomicU64::new(0), gate: Gate::default() }
     }
 
     /// Memory they take, in bytes.
@@ -47,6 +50,19 @@ impl Behind {
     /// The files they belong to.
     pub(crate) fn files(&self) -> Vec<(Node, Arc<File>)> {
         lock(&self.files).iter().map(|(&node, file)| (node, Arc::clone(file))).collect()
+    }
+
+    /// The number of the last one that was answered.
+    pub(crate) fn last(&self) -> Number {
+        // Numbers are given out under this lock, so that all up to the last one have been noted.
+        let _files = lock(&self.files);
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// How many files have some up to `number`, and how many bytes those are.
+    pub(crate) fn left(&self, number: Number) -> (usize, u64) {
+        let left = self.files().into_iter().map(|(_, file)| lock(&file.delayed).left(number));
+        left.filter(|&bytes| bytes > 0).fold((0, 0), |(files, all), bytes| (files + 1, all + bytes))
     }
 
     /// The files of which some failed, and why, as far as nobody was told.
@@ -172,7 +188,13 @@ impl Inner {
         let mut files = lock(&self.behind.files);
         files.entry(op.node).or_insert_with(|| Arc::clone(file));
         // Before anybody can read it: whoever finds it missing among what is known waits for it.
-        lock(&file.delayed).add(Piece::new(manner, op.offset, data.clone()), self.runtime.wall(), most);
+        let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
+        lock(&file.delayed).add(
+            number,
+            Piece::new(manner, op.offset, data.clone()),
+            self.runtime.wall(),
+            most,
+        );
         drop(files);
         let changes = {
             let mut content = lock(&file.content);
@@ -227,10 +249,15 @@ impl Inner {
         file.gate.wait(|| lock(&file.delayed).made(number).then_some(())).await;
     }
 
-    /// Waits until all writes have been made that were answered so far.
-    pub(crate) async fn all_written(self: &Arc<Self>) {
-        for (node, file) in self.behind.files() {
-            self.written(node, &file).await;
+    /// Waits until all writes up to `number` have been made, whatever is written meanwhile.
+    pub(crate) async fn written_to(self: &Arc<Self>, number: Number) {
+        let files = self.behind.files();
+        for (node, file) in &files {
+            lock(&file.delayed).hurry_to(number);
+            self.send_next(*node, file);
+        }
+        for (_, file) in files {
+            file.gate.wait(|| lock(&file.delayed).made(number).then_some(())).await;
         }
     }
 

@@ -104,8 +104,9 @@ impl Delayed {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    /// A write came at a time of day; those that follow each other become one of at most `most` bytes.
-    pub(crate) fn add(&mut self, piece: Piece, came: Time, most: u64) {
+    /// A write with a number above all before it came at a time of day; those that follow each other become one of at most
+    /// `most` bytes, which keeps the number of the first.
+    pub(crate) fn add(&mut self, number: Number, piece: Piece, came: Time, most: u64) {
         if self.is_empty() {
             self.reach = 0;
         }
@@ -119,8 +120,8 @@ impl Delayed {
             back.data.extend(piece.data);
             return;
         }
-        self.last += 1;
-        self.waiting.push_back((self.last, piece));
+        self.last = number;
+        self.waiting.push_back((number, piece));
     }
 
     /// The next one that can set out now. The last one waits for others to follow while any is under way, up to `most` bytes.
@@ -155,6 +156,19 @@ impl Delayed {
     pub(crate) fn hurry(&mut self) -> Option<Number> {
         self.hurried = self.last;
         (!self.is_empty()).then_some(self.last)
+    }
+
+    /// Somebody waits for all up to `number`.
+    pub(crate) fn hurry_to(&mut self, number: Number) {
+        self.hurried = self.hurried.max(number);
+    }
+
+    /// How many bytes of those up to `number` have not been made.
+    pub(crate) fn left(&self, number: Number) -> u64 {
+        let waiting = self.waiting.iter().take_while(|&&(other, _)| other <= number);
+        let under_way = self.under_way.iter().filter(|&&(other, ..)| other <= number);
+        let waiting: u64 = waiting.map(|(_, piece)| piece.len).sum();
+        waiting + under_way.map(|&(_, start, end)| end - start).sum::<u64>()
     }
 
     /// Whether all up to `number` have been made.
@@ -208,7 +222,8 @@ mod tests {
     }
 
     fn add(delayed: &mut Delayed, offset: u64, len: usize) {
-        delayed.add(Piece::new(manner(1), offset, vec![1; len].into()), Time::new(9, 0), MOST);
+        let number = delayed.last + 1;
+        delayed.add(number, Piece::new(manner(1), offset, vec![1; len].into()), Time::new(9, 0), MOST);
     }
 
     fn sent(delayed: &mut Delayed) -> Vec<(u64, u64)> {
@@ -268,7 +283,7 @@ mod tests {
     fn others_ways_of_writing_are_kept_apart() {
         let mut delayed = Delayed::default();
         add(&mut delayed, 0, 10);
-        delayed.add(Piece::new(manner(2), 10, vec![1; 10].into()), Time::new(9, 0), MOST);
+        delayed.add(3, Piece::new(manner(2), 10, vec![1; 10].into()), Time::new(9, 0), MOST);
         delayed.hurry();
         assert_eq!(sent(&mut delayed), [(0, 10), (10, 10)]);
     }

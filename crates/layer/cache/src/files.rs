@@ -109,20 +109,26 @@ impl Inner {
 
     /// Closes a file.
     pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
-        let Some(open) = self.handles.close_file(op.node, op.handle) else {
+        let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
             return self.end_of_file(cx, op);
         };
-        lock(&self.table).unpin(op.node);
-        match open.real() {
-            Some(real) => {
-                op.handle = real;
-                self.end_of_file(cx, op)
+        Answer::later(async move {
+            if last {
+                // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
+                open.landed().await;
             }
-            None => Answer::later(async move {
-                self.settle(cx).await;
-                Reply::Done(())
-            }),
-        }
+            lock(&self.table).unpin(op.node);
+            match open.real() {
+                Some(real) => {
+                    op.handle = real;
+                    self.end_of_file(cx, op).await
+                }
+                None => {
+                    self.settle(cx).await;
+                    Reply::Done(())
+                }
+            }
+        })
     }
 
     /// Gives a handle back below.

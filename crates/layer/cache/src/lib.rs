@@ -84,6 +84,11 @@ pub struct Cache(Arc<Inner>);
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
+/// A moment among the writes that were answered: whoever asks whether those before it have been made is not kept waiting by
+/// those after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(pub u64);
+
 /// How much is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -118,16 +123,21 @@ impl Control {
         }
     }
 
-    /// Waits until all writes have been made that were answered so far, or have failed.
-    pub async fn written(&self) {
-        self.0.all_written().await;
+    /// The writes that were answered so far.
+    pub fn mark(&self) -> Mark {
+        Mark(self.0.behind.last())
     }
 
-    /// As [`Control::written`], for a while; answers whether they were made in that time.
-    pub async fn written_within(&self, patience: Duration) -> bool {
+    /// Waits until all writes have been made that were answered so far, or have failed.
+    pub async fn written(&self) {
+        self.0.written_to(self.mark().0).await;
+    }
+
+    /// Waits until all writes up to `mark` have been made, or have failed, for a while; answers whether that is so.
+    pub async fn written_within(&self, mark: Mark, patience: Duration) -> bool {
         let runtime = &self.0.runtime;
         let mut end = runtime.sleep_until(runtime.monotonic() + patience);
-        let mut written = pin!(self.written());
+        let mut written = pin!(self.0.written_to(mark.0));
         poll_fn(|context| match written.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending => end.as_mut().poll(context).map(|()| false),
@@ -135,9 +145,9 @@ impl Control {
         .await
     }
 
-    /// How many files there are with writes that were answered and have not been made yet.
-    pub fn unwritten(&self) -> usize {
-        self.0.behind.files().len()
+    /// Of how many files writes up to `mark` have not been made yet, and how many bytes these are.
+    pub fn unwritten(&self, mark: Mark) -> (usize, u64) {
+        self.0.behind.left(mark.0)
     }
 
     /// The files of which writes failed that had been answered, and why, as far as no program was told.

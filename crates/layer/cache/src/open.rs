@@ -15,7 +15,7 @@ use outrigger_core::ops::{Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
 use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The high bits of handles of our own. Drivers count theirs from below.
@@ -59,6 +59,18 @@ pub(crate) struct OpenFile {
     pub(crate) told: Mutex<u64>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
     real: Mutex<Option<Handle>>,
+    /// Pieces of its content that are on their way by its handle below.
+    flying: AtomicUsize,
+}
+
+/// It is in use for a piece that is on its way.
+pub(crate) struct Flying(Arc<OpenFile>);
+
+impl Drop for Flying {
+    fn drop(&mut self) {
+        self.0.flying.fetch_sub(1, Ordering::AcqRel);
+        self.0.file.gate.open();
+    }
 }
 
 /// A file and a handle of it, and how often it was given out: drivers that need no state give out the same one again.
@@ -89,7 +101,19 @@ impl OpenFile {
         direct: bool,
     ) -> Self {
         let (ahead, real, told) = (Mutex::default(), Mutex::default(), lock(&file.delayed).told());
-        OpenFile { node, handle, file, flags, direct, ahead, told: Mutex::new(told), real }
+        let (told, flying) = (Mutex::new(told), AtomicUsize::new(0));
+        OpenFile { node, handle, file, flags, direct, ahead, told, real, flying }
+    }
+
+    /// Uses it until what is returned is dropped.
+    pub(crate) fn flies(self: &Arc<Self>) -> Flying {
+        self.flying.fetch_add(1, Ordering::AcqRel);
+        Flying(Arc::clone(self))
+    }
+
+    /// Waits until nothing is on its way by its handle below.
+    pub(crate) async fn landed(&self) {
+        self.file.gate.wait(|| (self.flying.load(Ordering::Acquire) == 0).then_some(())).await;
     }
 
     /// Whether it was opened for writing, as far as is known: then writes may be delayed, and errors be told.
@@ -162,13 +186,25 @@ impl Handles {
         Arc::clone(open)
     }
 
+    /// Notes a file that a former process opened, unless somebody did so a moment ago: however many ask for it first, it was
+    /// opened once. Answers it, and whether it was noted now.
+    fn adopt(&self, open: OpenFile) -> (Arc<OpenFile>, bool) {
+        let mut files = lock(&self.files);
+        let mut new = false;
+        let (open, _) = files.entry((open.node, open.handle)).or_insert_with(|| {
+            new = true;
+            (Arc::new(open), 1)
+        });
+        (Arc::clone(open), new)
+    }
+
     /// An open file, if this process knows it.
     pub(crate) fn file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
         lock(&self.files).get(&(node, handle)).map(|(open, _)| Arc::clone(open))
     }
 
-    /// Closes a file; answers what it was, if this process knows it.
-    pub(crate) fn close_file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
+    /// Closes a file; answers what it was, and whether nobody has it open by this handle any more, if this process knows it.
+    pub(crate) fn close_file(&self, node: Node, handle: Handle) -> Option<(Arc<OpenFile>, bool)> {
         let mut files = lock(&self.files);
         let (open, count) = files.get_mut(&(node, handle))?;
         *count -= 1;
@@ -176,7 +212,7 @@ impl Handles {
         if count == 0 {
             files.remove(&(node, handle));
         }
-        Some(open)
+        Some((open, count == 0))
     }
 }
 
@@ -220,7 +256,11 @@ impl Inner {
         table.pin(node);
         drop(table);
         let flags = is_own(handle).then_some(OpenFlags::empty());
-        self.handles.add_file(OpenFile::new(node, handle, file, flags, false))
+        let (open, new) = self.handles.adopt(OpenFile::new(node, handle, file, flags, false));
+        if !new {
+            lock(&self.table).unpin(node);
+        }
+        open
     }
 
     /// Makes a request that may mention handles of ours one that the tree below understands.
@@ -273,5 +313,22 @@ impl Inner {
             self.tell(cx, Release { node, handle, flags, owner, flock_release: false }).await;
         }
         Ok(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_former_process_opened_is_closed_once_however_many_asked_for_it_first() {
+        let handles = Handles::new(Time::new(0, 0));
+        let (node, handle) = (Node(7), Handle(3));
+        let open = || OpenFile::new(node, handle, Arc::new(File::new(1)), None, false);
+        // Both found that it is not known, and then noted it.
+        let (first, second) = (handles.adopt(open()), handles.adopt(open()));
+        assert!(first.1 && !second.1 && Arc::ptr_eq(&first.0, &second.0));
+        assert!(handles.close_file(node, handle).is_some_and(|(_, last)| last));
+        assert!(handles.file(node, handle).is_none());
     }
 }

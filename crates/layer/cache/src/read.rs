@@ -165,10 +165,11 @@ impl Inner {
         let flight = Arc::new(Flight { id, changes, offset, len, landed: Mutex::default() });
         content.flights.push(Arc::clone(&flight));
         let (inner, open, own) = (Arc::clone(self), Arc::clone(open), Arc::clone(&flight));
-        let cx = self.cx(cx);
+        let (cx, flying) = (self.cx(cx), open.flies());
         self.runtime.spawn(Box::pin(async move {
             let read = inner.fly(&cx, &open, offset, len).await;
             inner.land(&open, &own, read);
+            drop(flying);
         }));
         flight
     }

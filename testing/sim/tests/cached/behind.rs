@@ -87,6 +87,27 @@ fn behind_a_close_waits_for_nothing_and_fsync_for_all() {
 }
 
 #[test]
+fn who_waits_for_what_was_written_does_not_wait_for_what_is_written_later() {
+    let sim = Sim::new(3);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.stall(OpCode::Write, 1);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    let before = client.control.mark();
+    assert_eq!(client.control.unwritten(before), (1, 1000));
+    write(&client, node, handle, 5000, pattern(200, 1));
+    let (control, after) = (client.control.clone(), client.control.mark());
+    let within = Duration::from_secs(1);
+    assert!(sim.block_on(async move { control.written_within(before, within).await }));
+    assert_eq!(client.control.unwritten(before), (0, 0));
+    assert_eq!(client.control.unwritten(after), (1, 200), "the later one is held back");
+    client.go_on();
+    let control = client.control.clone();
+    assert!(sim.block_on(async move { control.written_within(after, within).await }));
+    assert_eq!(client.control.unwritten(after), (0, 0));
+}
+
+#[test]
 fn what_failed_is_told_once_to_who_closes_or_syncs() {
     for mode in [CLOSE, BEHIND] {
         let sim = Sim::new(4);

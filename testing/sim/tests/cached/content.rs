@@ -102,6 +102,30 @@ fn a_file_is_read_ahead_of_its_reader() {
 }
 
 #[test]
+fn a_file_is_closed_below_after_what_is_on_its_way_by_its_handle() {
+    let sim = Sim::new(3);
+    let (client, node, data) = with_file(&sim, 4 << 20, &[]);
+    let flags = OpenFlags::empty();
+    let ((handle, _), (other, _)) = (open(&client, node, flags), open(&client, node, flags));
+    // What is read ahead is held back.
+    client.stall(OpCode::Read, 1);
+    read(&client, node, handle, 0, 1 << 17);
+    let (top, owner) = (client.top.clone(), LockOwner(1));
+    sim.spawn(Box::pin(async move {
+        let release = Release { node, handle, flags, owner, flock_release: false };
+        ask(&*top, &Cx::new(2, Credentials::ROOT, "test"), release).await.expect("closed");
+    }));
+    pass_time(&sim, Duration::from_secs(1));
+    assert!(!client.arrived().contains(&OpCode::Release), "it is still needed");
+    client.go_on();
+    assert!(read(&client, node, other, 1 << 17, 1 << 17) == data.slice(1 << 17..2 << 17));
+    pass_time(&sim, Duration::from_secs(1));
+    assert!(client.arrived().contains(&OpCode::Release));
+    client.close(node, other, flags);
+    assert_eq!((client.count(OpCode::Open), client.count(OpCode::Release)), (2, 2));
+}
+
+#[test]
 fn reading_here_and_there_fetches_what_is_asked_for() {
     let sim = Sim::new(3);
     let (client, node, data) = with_file(&sim, 32 << 20, &[]);
