@@ -37,9 +37,10 @@
 //! * Locks, ioctl and poll: doors do without.
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.
 //! * One user at a time: the image is locked (flock(2)), shared by those who only read.
-//! * A file that somebody refers to stays in the memory of the kernel code, with nearly 2 KB. A mount refers to all files
-//!   its users have seen, so beyond some 60,000 of them it needs more memory (`memory=`): without, the kernel code looks
-//!   for memory for ever longer, and panics in the end.
+//! * Not guarded: a file that somebody refers to stays in the memory of the kernel code, with nearly 2 KB, so beyond some
+//!   60,000 of them it needs more memory (`memory=`): without, the kernel code looks for memory for ever longer, and
+//!   panics in the end. Guarded, a file that was not used for long is returned to it, and found by its path when it is
+//!   used again; only files that are open, and those that have lost their last name, count.
 //! * Changes are on the medium after `FSync`, `SyncFs` or when the driver is dropped, which unmounts; as in the kernel.
 //! * A worker that never answers is killed while it mounts or unmounts (`patience=`); requests end when their caller has
 //!   waited long enough.
@@ -152,11 +153,11 @@ impl Kernel {
         let writable = image.writable() && kind.writable && part.read_only.is_none();
         let read_only = part.read_only.clone().or_else(|| image.read_only().map(Arc::from));
         let name = image.name().to_owned();
-        let survives = writable && !NEEDS_ITS_FSCK.contains(&kind.name);
+        let survives = !writable || !NEEDS_ITS_FSCK.contains(&kind.name);
         let serves = if options.guard && survives {
             let (settings, image) = (options.clone(), Arc::clone(&image));
-            let start = move |log| Worker::start(image.disk(), &part, kind, true, &settings, log);
-            Serves::Guarded(Guarded::begin(Box::new(start), options.patience)?)
+            let start = move |log| Worker::start(image.disk(), &part, kind, writable, &settings, log);
+            Serves::Guarded(Guarded::begin(Box::new(start), options.patience, options.files())?)
         } else {
             let (worker, socket) =
                 Worker::start(image.disk(), &part, kind, writable, options, worker::Log::new()?)?;

@@ -16,7 +16,7 @@ pub struct Options {
     /// `guard`: the tree survives the death of the process that serves it; what is written reaches the image at
     /// checkpoints only.
     pub guard: bool,
-    /// `memory=BYTES`: how much memory the kernel code has, page cache included.
+    /// `memory=BYTES`: how much memory the kernel code has, page cache included; 128 MiB if not given.
     pub memory: Option<u64>,
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
     /// minutes if not given.
@@ -62,6 +62,25 @@ impl Options {
             _ => self.passed.push(format!("{key}={value}")),
         }
         Ok(())
+    }
+}
+
+/// Enough for the metadata of large images, and to keep a disk busy.
+const MEMORY: u64 = 128 << 20;
+/// A file in use costs nearly 2 KiB of it, and such files are scattered over what others leave: a quarter is for them.
+const A_FILE: u64 = 8 << 10;
+/// Fewer files than this are in use for one path.
+const FEW_FILES: u64 = 512;
+
+impl Options {
+    /// How much memory the kernel code has, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.memory.unwrap_or(MEMORY)
+    }
+
+    /// How many files it is to hold at most.
+    pub(crate) fn files(&self) -> usize {
+        (self.memory().saturating_sub(LEAST) / A_FILE).max(FEW_FILES) as usize
     }
 }
 

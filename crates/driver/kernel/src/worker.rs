@@ -126,7 +126,7 @@ impl Worker {
             command.arg("format=qcow2").arg(format!("backing={}", forms.collect::<Vec<_>>().join(",")));
         }
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
-        command.args(options.memory.map(|bytes| format!("memory={bytes}")));
+        command.arg(format!("memory={}", options.memory()));
         command.args(log.survived.then(|| format!("control={CONTROL}")));
         command.args(options.patience.map(|patience| format!("patience={}", patience.as_secs())));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.

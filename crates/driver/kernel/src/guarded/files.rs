@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Our numbers of files and open files, which stay what they are when a worker dies, and a worker's, which do not.
+//!
+//! A worker has memory for so many files only. Those that were not used for longest are returned to it, and found again by
+//! path when they are used next, as after a death.
 
+use super::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, Opened};
-use outrigger_core::{Errno, Handle, Name, Node, Reply, Request, Result, Traverse, Visit};
-use std::collections::{HashMap, HashSet};
+use outrigger_core::{Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Room for the names of nodes, in bytes; memory is used as it is needed.
 const TABLE: usize = 8 << 30;
 /// So many nodes that nobody refers to, but that may have known names below them, are kept before they are looked at again.
 const IDLE: usize = 64;
+
+/// What no worker is numbered.
+const NOBODY: u64 = 0;
 
 /// See the [module](self).
 pub(crate) struct Files {
@@ -28,13 +35,25 @@ pub(crate) struct Files {
     idle_most: usize,
     /// What may have lost its last name.
     removed: HashSet<Node>,
+    /// What the worker holds.
+    recent: Recent,
+    /// How many nodes it is to hold at most,
+    most: usize,
+    /// and with how many that is looked at again: some may be in use.
+    crowded: usize,
+    /// Whether files have been found for a second time, and may have another inode number.
+    found_twice: bool,
+    /// What has or had several names, by inode number.
+    linked: BTreeSet<(u64, Node)>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// A worker's number, and which worker's.
+    /// A worker's number, and which worker's; none's when the node was returned.
     theirs: Node,
     life: u64,
+    /// When it was last used.
+    used: Moment,
     /// How many references the worker has counted.
     references: u64,
     /// The inode number that was told first.
@@ -73,8 +92,8 @@ pub(crate) struct Returned {
 }
 
 impl Files {
-    /// The root alone, and the first worker.
-    pub(crate) fn new() -> Result<Self> {
+    /// The root alone, and the first worker, which is to hold so many nodes at most.
+    pub(crate) fn new(most: usize) -> Result<Self> {
         Ok(Files {
             table: NodeTable::in_memory(TABLE)?,
             known: HashMap::new(),
@@ -86,6 +105,11 @@ impl Files {
             idle: Vec::new(),
             idle_most: IDLE,
             removed: HashSet::new(),
+            recent: Recent::default(),
+            most,
+            crowded: most,
+            found_twice: false,
+            linked: BTreeSet::new(),
         })
     }
 
@@ -93,24 +117,66 @@ impl Files {
     pub(crate) fn next_life(&mut self) {
         self.life += 1;
         self.keys.clear();
+        self.recent.clear();
+        self.found_twice = true;
     }
 
     /// Puts the worker's numbers into a request, or says what is missing.
     ///
     /// # Errors
     /// `ESTALE` and `EBADF` for numbers that nobody was told.
-    pub(crate) fn translate(&self, request: &mut Request) -> Result<Option<Missing>> {
+    pub(crate) fn translate(&mut self, request: &mut Request) -> Result<Option<Missing>> {
         let mut translation = Translation { files: self, outcome: Ok(None) };
         request.traverse(&mut translation);
         translation.outcome
     }
 
-    fn theirs(&self, node: Node) -> Result<Option<Node>> {
+    fn theirs(&mut self, node: Node) -> Result<Option<Node>> {
         if node == Node::ROOT {
             return Ok(Some(Node::ROOT));
         }
-        let known = self.known.get(&node).ok_or(Errno::ESTALE)?;
-        Ok((known.life == self.life).then_some(known.theirs))
+        let known = self.known.get_mut(&node).ok_or(Errno::ESTALE)?;
+        if known.life != self.life {
+            return Ok(None);
+        }
+        self.recent.touch(node, &mut known.used);
+        Ok(Some(known.theirs))
+    }
+
+    fn is_held(&self, node: Node) -> bool {
+        self.known.get(&node).is_some_and(|known| known.life == self.life)
+    }
+
+    /// What a request takes a name from, if that is known.
+    pub(crate) fn victim(&self, request: &Request) -> Option<Node> {
+        match request {
+            Request::Unlink(op) => self.table.get(op.dir, &op.name),
+            Request::RmDir(op) => self.table.get(op.dir, &op.name),
+            Request::Rename(op) => self.table.get(op.to_dir, &op.to_name),
+            _ => None,
+        }
+    }
+
+    /// The same, when the worker has to hold it first: who has it open by its place alone goes on without a name.
+    pub(crate) fn victim_to_find(&self, request: &Request) -> Option<Node> {
+        self.victim(request).filter(|node| self.known.contains_key(node) && !self.is_held(*node))
+    }
+
+    /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.
+    pub(crate) fn perhaps_in(&self, reply: &Reply) -> Option<Node> {
+        if self.linked.is_empty() {
+            return None;
+        }
+        let linked = |entry: &&Entry| entry.attr.nlink > 1 && !self.keys.contains_key(&entry.node);
+        let of = |ino: u64| self.linked.range((ino, Node(0))..=(ino, Node(u64::MAX)));
+        let is_one = |node: &Node| !self.is_held(*node) && self.table.path(*node).is_ok();
+        entries(reply).filter(linked).find_map(|entry| of(entry.attr.ino).map(|pair| pair.1).find(is_one))
+    }
+
+    /// A file with several names is not where it should be: nothing is taken for it.
+    pub(crate) fn no_longer_linked(&mut self, node: Node) {
+        let ino = self.ino(node).unwrap_or(0);
+        self.linked.remove(&(ino, node));
     }
 
     /// The way to a node from the root.
@@ -147,6 +213,7 @@ impl Files {
         };
         let counted = if known.life == self.life { known.references } else { 0 };
         *known = Known { theirs, life: self.life, references: counted + references, ..*known };
+        self.recent.touch(node, &mut known.used);
         if let Some(key) = key {
             self.keys.insert(theirs, (key, node));
         }
@@ -190,13 +257,7 @@ impl Files {
         if reply.error().is_some() {
             return Ok(());
         }
-        let victim = match request {
-            Request::Unlink(op) => self.table.get(op.dir, &op.name),
-            Request::RmDir(op) => self.table.get(op.dir, &op.name),
-            Request::Rename(op) => self.table.get(op.to_dir, &op.to_name),
-            _ => None,
-        };
-        self.removed.extend(victim);
+        self.removed.extend(self.victim(request));
         match request {
             Request::Unlink(op) => self.table.removed(op.dir, &op.name),
             Request::RmDir(op) => self.table.removed(op.dir, &op.name),
@@ -232,7 +293,7 @@ impl Files {
                     self.appear(Some(&subject), &mut dirent.entry)?;
                 }
             }
-            Reply::Dirents(list) if self.life > 1 => {
+            Reply::Dirents(list) if self.found_twice => {
                 for dirent in &mut list.entries {
                     let known = self.table.get(node, &dirent.name).and_then(|node| self.known.get(&node));
                     dirent.ino = known.map_or(dirent.ino, |known| known.ino);
@@ -263,18 +324,23 @@ impl Files {
             _ => self.table.found_nameless(Some(key))?,
         };
         self.keys.insert(theirs, (key, node));
-        let fresh = Known { theirs, life: self.life, references: 0, ino: entry.attr.ino, logged: None };
+        let (life, ino) = (self.life, entry.attr.ino);
+        let fresh = Known { theirs, life, used: 0, references: 0, ino, logged: None };
         let known = self.known.entry(node).or_insert(fresh);
         if known.life != self.life {
             (known.theirs, known.life, known.references) = (theirs, self.life, 0);
         }
         known.references += 1;
+        self.recent.touch(node, &mut known.used);
+        if entry.attr.nlink > 1 && entry.attr.kind() != FileKind::Directory {
+            self.linked.insert((known.ino, node));
+        }
         entry.attr.ino = known.ino;
         (entry.node, entry.generation) = (node, NodeTable::generation(node));
         Ok(())
     }
 
-    /// The key of what had this name when the worker before this one died: nobody else changes the tree.
+    /// The key of what had this name when the worker last held it: nobody else changes the tree.
     fn same_as(&self, subject: Option<&Subject>) -> Option<FileKey> {
         let Subject { node: dir, names } = subject?;
         let [name] = &names[..] else { return None };
@@ -299,7 +365,7 @@ impl Files {
     /// Gives up files that have no name and are not open: what a checkpoint holds nobody could free after a death.
     pub(crate) fn give_up_removed(&mut self) -> Vec<Returned> {
         let mut returned = self.sweep();
-        let open: HashSet<Node> = self.open.values().map(|open| open.node).collect();
+        let open = self.open_nodes();
         let removed = std::mem::take(&mut self.removed);
         let (kept, gone): (HashSet<Node>, HashSet<Node>) = removed
             .into_iter()
@@ -308,6 +374,48 @@ impl Files {
         self.removed = kept;
         returned.extend(gone.into_iter().filter_map(|node| self.drop_known(node)));
         returned
+    }
+
+    fn open_nodes(&self) -> HashSet<Node> {
+        self.open.values().map(|open| open.node).collect()
+    }
+
+    /// Whether the worker holds more than it should.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.recent.len() > self.crowded
+    }
+
+    /// Takes from the worker what was not used for longest, so that there is room for a while. What is in use stays, and what
+    /// could not be found again.
+    pub(crate) fn make_room(&mut self, in_use: &HashSet<Node>) -> Vec<Returned> {
+        let (open, part) = (self.open_nodes(), self.most / 8);
+        let excess = self.recent.len().saturating_sub(self.most - part);
+        let chosen = self
+            .recent
+            .oldest()
+            .filter(|node| !in_use.contains(node) && !open.contains(node) && self.can_be_found_again(*node));
+        let chosen: Vec<Node> = chosen.take(excess).collect();
+        let returned = chosen.into_iter().filter_map(|node| self.return_to_worker(node)).collect();
+        self.found_twice = true;
+        self.crowded = self.most.max(self.recent.len() + part);
+        returned
+    }
+
+    fn can_be_found_again(&self, node: Node) -> bool {
+        // Where files have one name only a second one is another spelling, which may go with the first.
+        let is_sure =
+            || self.table.links(node) == 1 || self.linked.contains(&(self.ino(node).unwrap_or(0), node));
+        is_sure() && self.table.path(node).is_ok()
+    }
+
+    /// The worker needs not hold the node any more.
+    fn return_to_worker(&mut self, node: Node) -> Option<Returned> {
+        let known = self.known.get_mut(&node)?;
+        let returned = Returned { theirs: known.theirs, count: known.references };
+        known.life = NOBODY;
+        self.recent.remove(known.used);
+        self.forget_key(returned.theirs, node);
+        Some(returned)
     }
 
     /// Takes references back; gives what is to be returned to the worker.
@@ -335,18 +443,38 @@ impl Files {
 
     fn drop_known(&mut self, node: Node) -> Option<Returned> {
         self.removed.remove(&node);
-        let known = self.known.remove(&node).filter(|known| known.life == self.life)?;
-        // A file may have got another number before it was seen that nobody refers to this one.
-        if self.keys.get(&known.theirs).is_some_and(|(_, last)| *last == node) {
-            self.keys.remove(&known.theirs);
+        let known = self.known.remove(&node)?;
+        self.linked.remove(&(known.ino, node));
+        if known.life != self.life {
+            return None;
         }
+        self.recent.remove(known.used);
+        self.forget_key(known.theirs, node);
         Some(Returned { theirs: known.theirs, count: known.references })
+    }
+
+    fn forget_key(&mut self, theirs: Node, node: Node) {
+        // A file may have got another number before it was seen that nobody refers to this one.
+        if self.keys.get(&theirs).is_some_and(|(_, last)| *last == node) {
+            self.keys.remove(&theirs);
+        }
+    }
+}
+
+/// What a reply tells of.
+fn entries(reply: &Reply) -> Box<dyn Iterator<Item = &Entry> + '_> {
+    match reply {
+        Reply::Entry(entry) => Box::new(std::iter::once(entry)),
+        Reply::Entries(entries) => Box::new(entries.iter()),
+        Reply::Created(created) => Box::new(std::iter::once(&created.entry)),
+        Reply::DirentsPlus(list) => Box::new(list.entries.iter().map(|dirent| &dirent.entry)),
+        _ => Box::new(std::iter::empty()),
     }
 }
 
 /// From our numbers to a worker's.
 struct Translation<'a> {
-    files: &'a Files,
+    files: &'a mut Files,
     outcome: Result<Option<Missing>>,
 }
 

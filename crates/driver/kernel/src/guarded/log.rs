@@ -82,19 +82,21 @@ pub(crate) struct Log {
     pub(crate) entries: Vec<Entry>,
     bytes: usize,
     begun: Option<Instant>,
+    /// It is due with so many changes: whoever does them again holds the files of all of them.
+    most: usize,
     /// How many checkpoints there were when the first one was logged.
     pub(crate) checkpoints: u64,
 }
 
 impl Log {
-    /// An empty one.
-    pub(crate) fn new() -> Self {
-        Log { entries: Vec::new(), bytes: 0, begun: None, checkpoints: 0 }
+    /// An empty one, for a worker that is to hold so many files.
+    pub(crate) fn new(files: usize) -> Self {
+        Log { entries: Vec::new(), bytes: 0, begun: None, most: files.min(CHANGES), checkpoints: 0 }
     }
 
     /// Everything logged is in the image, after so many checkpoints.
     pub(crate) fn clear(&mut self, checkpoints: u64) {
-        *self = Log { checkpoints, ..Log::new() };
+        *self = Log { checkpoints, ..Log::new(self.most) };
     }
 
     /// Whether nothing was changed since the checkpoint, also while the entries are elsewhere.
@@ -105,13 +107,13 @@ impl Log {
     /// Whether it is time for a checkpoint.
     pub(crate) fn is_due(&self) -> bool {
         self.bytes >= BYTES
-            || self.entries.len() >= CHANGES
+            || self.entries.len() >= self.most
             || self.begun.is_some_and(|begun| begun.elapsed() >= AGE)
     }
 
     /// Whether nothing more can be taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= 4 * BYTES || self.entries.len() >= CHANGES + CHANGES / 2
+        self.bytes >= 4 * BYTES || self.entries.len() >= self.most + self.most / 2
     }
 
     /// Describes a change before what it did to names is learnt.

@@ -9,6 +9,7 @@
 mod control;
 mod files;
 mod log;
+mod recent;
 mod replay;
 mod replies;
 mod state;
@@ -111,16 +112,16 @@ struct Life {
 }
 
 impl Guarded {
-    /// Starts the first worker.
+    /// Starts the first worker. Each is to hold so many files at most.
     ///
     /// # Errors
     /// What it says about the image, or how it ended.
-    pub(crate) fn begin(start: Start, patience: Option<Duration>) -> Result<Self> {
+    pub(crate) fn begin(start: Start, patience: Option<Duration>, most: usize) -> Result<Self> {
         let messages = Messages::new()?.file;
         let control = Control::new(&messages)?;
         let patience = patience.unwrap_or(PATIENCE);
         let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
-        let mut state = State::new(Arc::clone(&socket))?;
+        let mut state = State::new(Arc::clone(&socket), most)?;
         state.log.checkpoints = control.checkpoints()?;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),

@@ -143,12 +143,7 @@ impl Shared {
 
     /// Makes a checkpoint if it is time for one.
     fn tick(&self) {
-        self.work(|state| {
-            if state.log.is_due() {
-                state.want_checkpoint(None);
-                state.go_on();
-            }
-        });
+        self.work(State::go_on);
     }
 
     /// Works on the state; what is to be sent then is left to the thread that may wait for the worker to read.

@@ -8,8 +8,10 @@ use futures_channel::oneshot::Sender;
 use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir, SyncFs, Walk};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result};
-use std::collections::{BTreeMap, VecDeque};
+use outrigger_core::{
+    Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
+};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -25,11 +27,18 @@ pub(super) struct Ask {
     pub(super) request: Request,
     pub(super) sender: Sender<Reply>,
     strikes: u32,
+    /// What the worker answered to the frame with this number, if something has to be found before that can be told.
+    reply: Option<(u64, Reply)>,
 }
 
 impl Ask {
+    /// Whether the worker has done it, and nobody was told.
+    fn is_done(&self) -> bool {
+        self.reply.is_some()
+    }
+
     pub(super) fn new(cred: Credentials, request: Request, sender: Sender<Reply>) -> Self {
-        Ask { cred, request, sender, strikes: 0 }
+        Ask { cred, request, sender, strikes: 0, reply: None }
     }
 }
 
@@ -53,6 +62,13 @@ impl Flight {
         }
     }
 
+    fn ask_mut(&mut self) -> Option<&mut Ask> {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
+            Flight::Checkpoint | Flight::GivenUp => None,
+        }
+    }
+
     fn is_change(&self) -> bool {
         match self {
             Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => is_change(&ask.request),
@@ -60,6 +76,19 @@ impl Flight {
             Flight::GivenUp => true,
         }
     }
+
+    /// Whether it takes a name from something, which whoever follows a path meanwhile could miss.
+    fn takes_name(&self) -> bool {
+        matches!(self, Flight::Asked(ask) if takes_name(&ask.request))
+    }
+
+    fn follows_path(&self) -> bool {
+        matches!(self, Flight::Found(..))
+    }
+}
+
+fn takes_name(request: &Request) -> bool {
+    matches!(request, Request::Unlink(_) | Request::RmDir(_) | Request::Rename(_))
 }
 
 /// A checkpoint that is wanted. Changes wait until it is over.
@@ -87,6 +116,9 @@ pub(super) struct State {
     flying: BTreeMap<u64, Flight>,
     /// How many of these are changes.
     changing: usize,
+    /// How many of them take names from something, and how many follow paths: never both.
+    taking: usize,
+    following: usize,
     queue: VecDeque<Ask>,
     /// Whether one that is suspicious is in flight.
     alone: bool,
@@ -96,17 +128,20 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(socket: Arc<UnixStream>) -> Result<Self> {
+    /// With a worker at the other end of `socket` that is to hold so many files at most.
+    pub(super) fn new(socket: Arc<UnixStream>, most: usize) -> Result<Self> {
         Ok(State {
             socket: Some(socket),
-            files: Files::new()?,
-            log: Log::new(),
+            files: Files::new(most)?,
+            log: Log::new(most),
             outgoing: Vec::new(),
             answered: Vec::new(),
             failed: None,
             ending: false,
             flying: BTreeMap::new(),
             changing: 0,
+            taking: 0,
+            following: 0,
             queue: VecDeque::new(),
             alone: false,
             checkpoint: None,
@@ -149,17 +184,18 @@ impl State {
     /// Sends what waits and may be sent.
     pub(super) fn go_on(&mut self) {
         let mut kept = VecDeque::new();
+        // Whoever waits for paths or names is not overtaken by others that would make him wait longer.
+        let mut waits = false;
         while self.socket.is_some()
             && !self.alone
             && let Some(ask) = self.queue.pop_front()
         {
-            if self.checkpoint.is_some() && is_change(&ask.request) {
+            if self.checkpoint.is_some() && is_change(&ask.request) && !ask.is_done() {
                 kept.push_back(ask);
-            } else if ask.strikes < SUSPICIOUS {
-                self.dispatch(ask);
-            } else if self.flying.is_empty() {
-                self.alone = true;
-                self.dispatch(ask);
+            } else if ask.strikes < SUSPICIOUS || self.flying.is_empty() {
+                self.alone = ask.strikes >= SUSPICIOUS;
+                kept.extend(self.dispatch(ask, &mut waits));
+                self.alone &= !self.flying.is_empty();
             } else {
                 self.queue.push_front(ask);
                 break;
@@ -167,6 +203,9 @@ impl State {
         }
         kept.append(&mut self.queue);
         self.queue = kept;
+        if self.log.is_due() && self.checkpoint.is_none() {
+            self.want_checkpoint(None);
+        }
         self.go_on_with_checkpoint();
         if self.ending && self.checkpoint.is_none() && self.flying.is_empty() && self.queue.is_empty() {
             self.hang_up();
@@ -176,7 +215,11 @@ impl State {
     /// Asks for the checkpoint that is wanted, if no change is in flight.
     fn go_on_with_checkpoint(&mut self) {
         let waits = self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.asked);
+        let is_untold = |ask: &Ask| ask.is_done() && is_change(&ask.request);
         if !waits || self.changing > 0 || self.socket.is_none() || self.alone {
+            return;
+        }
+        if self.queue.iter().any(is_untold) {
             return;
         }
         for Returned { theirs, count } in self.files.give_up_removed() {
@@ -205,11 +248,20 @@ impl State {
         }
     }
 
-    /// Sends a request, or what has to be asked before it.
-    fn dispatch(&mut self, ask: Ask) {
+    /// Sends a request, or what has to be asked before it. What has to wait for others comes back.
+    fn dispatch(&mut self, ask: Ask, waits: &mut bool) -> Option<Ask> {
         let mut request = ask.request.clone();
-        match self.files.translate(&mut request) {
+        match self.missing(&ask, &mut request) {
+            Ok(None) if ask.is_done() => self.answer(ask),
+            Ok(None) if takes_name(&request) && (*waits || self.following > 0) => {
+                *waits = true;
+                return Some(ask);
+            }
             Ok(None) => self.send(ask.cred, request, Flight::Asked(ask)),
+            Ok(Some(Missing::Node(_))) if *waits || self.taking > 0 => {
+                *waits = true;
+                return Some(ask);
+            }
             Ok(Some(Missing::Node(node))) => match self.files.path(node) {
                 Ok(names) => {
                     let walk = Walk { dir: Node::ROOT, names };
@@ -217,12 +269,22 @@ impl State {
                 }
                 Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
             },
-            Ok(Some(Missing::Handle(handle))) => match reopening(&self.files, handle) {
+            Ok(Some(Missing::Handle(handle))) => match reopening(&mut self.files, handle) {
                 Ok(request) => self.send(Credentials::ROOT, request, Flight::Opened(handle, ask)),
                 Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
             },
             Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
         }
+        None
+    }
+
+    /// What the worker has to be asked for before `request`, which gets its numbers, or before the reply can be told.
+    fn missing(&mut self, ask: &Ask, request: &mut Request) -> Result<Option<Missing>> {
+        if let Some((_, reply)) = &ask.reply {
+            return Ok(self.files.perhaps_in(reply).map(Missing::Node));
+        }
+        let missing = self.files.translate(request)?;
+        Ok(missing.or_else(|| self.files.victim_to_find(&ask.request).map(Missing::Node)))
     }
 
     fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
@@ -238,6 +300,8 @@ impl State {
             Ok(frame) => {
                 self.outgoing.extend_from_slice(&frame);
                 self.changing += usize::from(flight.is_change());
+                self.taking += usize::from(flight.takes_name());
+                self.following += usize::from(flight.follows_path());
                 self.flying.insert(id, flight);
             }
             Err(error) => {
@@ -276,23 +340,16 @@ impl State {
     pub(super) fn receive(&mut self, id: u64, reply: Reply) {
         let Some(flight) = self.flying.remove(&id) else { return };
         self.changing -= usize::from(flight.is_change());
+        self.taking -= usize::from(flight.takes_name());
+        self.following -= usize::from(flight.follows_path());
         match flight {
-            Flight::Asked(ask) => self.answer(ask, id, reply),
-            Flight::Found(node, ask) => match (reply, self.files.path(node)) {
-                (Reply::Entries(entries), Ok(names)) if entries.len() == names.len() => {
-                    self.found(node, &entries);
-                    self.dispatch(ask);
-                }
-                (reply, _) => {
-                    let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
-                    self.answered.push((ask.sender, Reply::Error(error)));
-                }
-            },
+            Flight::Asked(ask) => self.queue.push_front(Ask { reply: Some((id, reply)), ..ask }),
+            Flight::Found(node, ask) => self.looked(node, ask, &reply),
             Flight::Opened(handle, ask) => match reply {
                 Reply::Opened(opened) => {
                     let superfluous = self.files.opened_again(handle, opened.handle);
                     superfluous.into_iter().for_each(|handle| self.close(handle));
-                    self.dispatch(ask);
+                    self.queue.push_front(ask);
                 }
                 reply => {
                     let error = reply.error().cloned().unwrap_or(Errno::EIO.into());
@@ -306,10 +363,41 @@ impl State {
             },
         }
         self.alone &= !self.flying.is_empty();
-        if self.log.is_due() && self.checkpoint.is_none() {
-            self.want_checkpoint(None);
-        }
         self.go_on();
+        self.make_room();
+    }
+
+    /// The worker has followed the path of a node.
+    fn looked(&mut self, node: Node, ask: Ask, reply: &Reply) {
+        match (reply, self.files.path(node)) {
+            (Reply::Entries(entries), Ok(names)) if entries.len() == names.len() => {
+                self.found(node, entries);
+                self.queue.push_front(ask);
+            }
+            _ if ask.is_done() => {
+                self.files.no_longer_linked(node);
+                self.queue.push_front(ask);
+            }
+            _ => {
+                let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
+                self.answered.push((ask.sender, Reply::Error(error)));
+            }
+        }
+    }
+
+    /// Returns to the worker what it need not hold, if that is much.
+    fn make_room(&mut self) {
+        if !self.files.is_crowded() {
+            return;
+        }
+        let mut in_use = InUse::default();
+        let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
+        for ask in flying.chain(&mut self.queue) {
+            ask.request.traverse(&mut in_use);
+            in_use.0.extend(self.files.victim(&ask.request));
+        }
+        let returned = self.files.make_room(&in_use.0);
+        returned.into_iter().for_each(|returned| self.give_back(returned));
     }
 
     /// Of the way to a node the end is needed.
@@ -323,7 +411,8 @@ impl State {
     }
 
     /// Gives a reply, which is logged first if anything was changed.
-    fn answer(&mut self, mut ask: Ask, id: u64, mut reply: Reply) {
+    fn answer(&mut self, mut ask: Ask) {
+        let Some((id, mut reply)) = ask.reply.take() else { return };
         let entry = is_change(&ask.request)
             .then(|| {
                 self.log.describe(&mut self.files, (ask.cred, id - FIRST_CHANGE), &mut ask.request, &reply)
@@ -376,14 +465,17 @@ impl State {
     pub(super) fn died(&mut self, guilty: bool, why: &Error) {
         self.socket = None;
         self.outgoing.clear();
-        self.changing = 0;
+        (self.changing, self.taking, self.following) = (0, 0, 0);
         self.alone = false;
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.asked = false;
         }
+        // What was done and not told is done again.
+        self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
         for mut ask in flying.into_values().filter_map(Flight::ask).rev() {
             ask.strikes += u32::from(guilty);
+            ask.reply = None;
             match ask.strikes {
                 MOST_STRIKES.. => self.answered.push((ask.sender, Reply::Error(why.clone()))),
                 _ => self.queue.push_front(ask),
@@ -401,12 +493,22 @@ impl State {
     }
 }
 
+/// The nodes that requests name.
+#[derive(Default)]
+struct InUse(HashSet<Node>);
+
+impl Visit for InUse {
+    fn node(&mut self, node: &mut Node) {
+        self.0.insert(*node);
+    }
+}
+
 fn unmounted() -> Error {
     Errno::EIO.because("the image was unmounted")
 }
 
 /// The request that opens an open file again, with the worker's numbers.
-fn reopening(files: &Files, handle: Handle) -> Result<Request> {
+fn reopening(files: &mut Files, handle: Handle) -> Result<Request> {
     let open = files.open(handle)?;
     let mut request = reopen(open.node, open.flags);
     match files.translate(&mut request)? {
