@@ -58,6 +58,9 @@ pub(super) fn cached(
     cache.policy.writes = Writes::Close;
     // The driver does that by itself, and knows what its connection carries.
     cache.read_ahead = 0;
+    if options.has(&["no_readahead", "sync_read"]) {
+        cache.files_ahead = 0;
+    }
     given.apply(|key, value| match as_here(key, value)? {
         Some((key, value)) => cache.set(key, value),
         None => Ok(()),

@@ -14,11 +14,20 @@ use std::sync::Arc;
 impl Inner {
     /// Opens a file. One of which all content is known and believed is not opened below before that becomes necessary.
     pub(crate) fn open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Open) -> Answer<'a> {
+        if only_reads(op.flags) {
+            self.read_siblings(cx, op.node);
+        }
         if let Some(opened) = self.open_known(&op) {
             return Answer::Ready(Reply::Opened(opened));
         }
         Answer::later(async move {
             self.know_part(cx, op.node).await;
+            if only_reads(op.flags) {
+                self.arrives(op.node).await;
+                if let Some(opened) = self.open_known(&op) {
+                    return Reply::Opened(opened);
+                }
+            }
             if self.may_be_known(&op) {
                 // One question tells whether what is known is still right.
                 self.getattr_below(cx, GetAttr { node: op.node, handle: None }).await;

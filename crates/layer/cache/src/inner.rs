@@ -30,6 +30,8 @@ pub(crate) struct Inner {
     pub(crate) behind: Behind,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
+    /// The most bytes of small files to read ahead.
+    pub(crate) files_ahead: u64,
     /// Where notices go.
     pub(crate) above: OnceLock<Arc<dyn Notify>>,
     below: OnceLock<Below>,
@@ -50,6 +52,7 @@ impl Inner {
             pool: Mutex::new(Pool::new(options.memory)),
             behind: Behind::new(options.write_memory),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
+            files_ahead: options.files_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),
             below: OnceLock::new(),
             next_id: AtomicU64::new(OWN_IDS),

@@ -11,7 +11,8 @@
 //!   for one after the other, the whole of it is.
 //! * **Targets** of symbolic links, as long as their attributes are believed.
 //! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
-//!   from the front to the back is read ahead of, with a window that grows until it need not wait. A file of which all content
+//!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
+//!   directory are opened one after the other, so are the next ones. A file of which all content
 //!   is known is opened without asking below; that is done when something else is read of it.
 //!
 //! # How long
@@ -58,6 +59,7 @@ mod pool;
 mod read;
 mod real;
 mod record;
+mod siblings;
 mod table;
 mod underway;
 

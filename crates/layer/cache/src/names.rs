@@ -2,11 +2,12 @@
 //! What is known about the names in one directory: all of them in the order in which the tree lists them, or some.
 
 use crate::moment::Moment;
+use crate::siblings::Order;
 use bytes::Bytes;
 use hashbrown::HashTable;
 use outrigger_core::reply::COOKIE_MAX;
 use outrigger_core::{FileKind, Generation, Name, Node, Time};
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 /// A file as a listing tells of it.
@@ -318,6 +319,28 @@ impl Names {
             return Some(self.slots.partition_point(|slot| slot.cookie <= cookie));
         }
         self.slots.iter().position(|slot| slot.cookie == cookie).map(|at| at + 1)
+    }
+
+    /// The files after that with node `after` in this order, as many as `count`; none when it is not listed.
+    pub(crate) fn successors(&self, after: Node, order: Order, count: usize) -> Vec<Node> {
+        let Some(at) = self.slots.iter().position(|slot| slot.file.node == after) else { return Vec::new() };
+        let files =
+            |from: usize| self.from(from).filter(|(_, slot)| slot.file.kind == Some(FileKind::Regular));
+        let Some(last) = self.slots[at].name.as_ref().filter(|_| order == Order::Named) else {
+            return files(at + 1).take(count).map(|(_, slot)| slot.file.node).collect();
+        };
+        // The first of those behind it, the last of them on top.
+        let mut first: BinaryHeap<(&[u8], Node)> = BinaryHeap::new();
+        for (name, slot) in files(0).filter(|(name, _)| name[..] > last[..]) {
+            if first.len() == count && first.peek().is_none_or(|(most, _)| &name[..] >= *most) {
+                continue;
+            }
+            first.push((name, slot.file.node));
+            if first.len() > count {
+                first.pop();
+            }
+        }
+        first.into_sorted_vec().into_iter().map(|(_, node)| node).collect()
     }
 
     /// The listing from a position on.

@@ -53,6 +53,8 @@ pub struct Options {
     pub write_memory: usize,
     /// The most content to read ahead of one reader, in bytes.
     pub read_ahead: u64,
+    /// The most content of small files to read ahead of who opens them one after the other, in bytes.
+    pub files_ahead: u64,
 }
 
 /// What is different in a part of the tree.
@@ -69,7 +71,8 @@ const AGE_PARTS: u32 = 10;
 /// The shortest time something is believed, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
 /// What there is, for messages.
-const KNOWN: &str = "cache, write, cache_entries, cache_names, cache_memory, write_memory, read_ahead";
+const KNOWN: &str =
+    "cache, write, cache_entries, cache_names, cache_memory, write_memory, read_ahead, files_ahead";
 
 impl Default for Options {
     fn default() -> Self {
@@ -81,6 +84,7 @@ impl Default for Options {
             memory: 128 << 20,
             write_memory: 32 << 20,
             read_ahead: 8 << 20,
+            files_ahead: 4 << 20,
         }
     }
 }
@@ -156,7 +160,7 @@ impl Options {
 
     /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`,
-    /// `write_memory` and `read_ahead` (bytes; `k`, `m` and `g` are understood).
+    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood).
     ///
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
@@ -176,6 +180,7 @@ impl Options {
             ("cache_memory", "") => self.memory = bytes(value).ok_or_else(wrong)?,
             ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
             ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
+            ("files_ahead", "") => self.files_ahead = bytes(value).ok_or_else(wrong)? as u64,
             _ => {
                 return Err(Errno::EINVAL.because(format!("cache: no option \"{key}\"; there are {KNOWN}")));
             }

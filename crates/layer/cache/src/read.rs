@@ -153,7 +153,7 @@ impl Inner {
     }
 
     /// Has one piece read.
-    fn take_off(
+    pub(crate) fn take_off(
         self: &Arc<Self>,
         cx: &Cx,
         open: &Arc<OpenFile>,

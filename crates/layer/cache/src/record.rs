@@ -6,6 +6,7 @@ use crate::fill::{Fill, is_settled};
 use crate::moment::Moment;
 use crate::names::{Names, Stamp};
 use crate::options::Part;
+use crate::siblings::Siblings;
 use outrigger_core::{Attr, FileKind, Generation, Node, Target, Time};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -43,6 +44,8 @@ pub(crate) struct Record {
     pub(crate) pins: u32,
     /// Its content, when any of that is known.
     pub(crate) file: Option<Arc<File>>,
+    /// The directory in which it was last found.
+    pub(crate) dir: Option<Node>,
     /// Whose policy holds.
     pub(crate) part: Option<Part>,
     /// It has no name any more: nothing of it is kept when nobody refers to it.
@@ -70,6 +73,7 @@ pub(crate) struct Directory {
     pub(crate) fill: Option<Arc<Fill>>,
     /// Names that were asked for below one soon after the other, and when the last of them was.
     pub(crate) misses: (u32, Moment),
+    pub(crate) siblings: Siblings,
 }
 
 impl Record {
@@ -87,6 +91,7 @@ impl Record {
             pending: 0,
             pins: 0,
             file: None,
+            dir: None,
             part: None,
             dying: false,
             body: Body::Nothing,

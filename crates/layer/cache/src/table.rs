@@ -411,7 +411,8 @@ impl Table {
     /// Learns that `node` is where `name` in `dir` leads to.
     pub(crate) fn learn_place(&mut self, node: Node, dir: Node, name: &Name) {
         let part = self.part(dir).map(|part| self.parts.below(part, name));
-        self.make(node).part = part;
+        let record = self.make(node);
+        (record.dir, record.part) = (Some(dir), part);
     }
 
     /// A directory was moved: what is below it may belong to other parts now.

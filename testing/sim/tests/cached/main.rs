@@ -6,3 +6,4 @@ mod behind;
 mod client;
 mod content;
 mod names;
+mod siblings;
