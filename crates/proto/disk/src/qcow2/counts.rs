@@ -262,7 +262,7 @@ mod tests {
             let bits = 1_u32 << order;
             let most = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
             let mut content = [0; 64];
-            let value = |index: usize| (index as u64 * 0x9e37_79b9_7f4a_7c15) & most;
+            let value = |index: usize| (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) & most;
             let count = 64 * 8 / bits as usize;
             (0..count).for_each(|index| set_number(&mut content, index, order, most));
             (0..count).for_each(|index| set_number(&mut content, index, order, value(index)));
