@@ -48,7 +48,8 @@
 //! chroot, not on another machine of the same name. It is waited for at most 5 s.
 //!
 //! fsync on the next connection speaks for what was written on the lost one only if the machine was not started anew in
-//! between; where that is not known it fails with `EIO` once, as after an error of a disk.
+//! between; where that is not known it fails with `EIO` once, as after an error of a disk. The same goes for truncations and
+//! attributes, and for what was done through handles that were closed since, to the last 16,384 files that were changed.
 //!
 //! A server that answers nothing for `timeout=SECONDS` (30) costs each waiting request `ETIMEDOUT`; then the connection is
 //! given up and made anew.
