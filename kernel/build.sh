@@ -21,6 +21,8 @@ lacks() { note "kernel/build.sh: $*"; exit 77; }
 renamed=(vmap vunmap vm_map_ram vm_unmap_ram)
 nommu_flags=""
 for function in "${renamed[@]}"; do nommu_flags+=" -D$function=nommu_$function"; done
+# mm/shmem.c lacks a few declarations on a machine without page tables.
+shmem_flags="-include asm/tmpfs.h"
 
 for program in make gcc ld objcopy flex bison bc xz cargo; do
     command -v "$program" >/dev/null || lacks "needs $program (make deps installs what is missing)"
@@ -63,7 +65,8 @@ unpack() {
 }
 
 kbuild() {
-    make -C "$target/source" O="$target/build" ARCH=outrigger CFLAGS_nommu.o="$nommu_flags" "$@" >>"$target/build.log" 2>&1 || {
+    make -C "$target/source" O="$target/build" ARCH=outrigger CFLAGS_nommu.o="$nommu_flags" \
+        CFLAGS_shmem.o="$shmem_flags" "$@" >>"$target/build.log" 2>&1 || {
         tail -n 40 "$target/build.log" >&2
         die "make ${*: -1} failed; the whole log is $target/build.log"
     }

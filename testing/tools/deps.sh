@@ -19,7 +19,7 @@ test_packages=(
     linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
     dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
-    genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs
+    genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
     fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img git=git sqlite3=sqlite3
 )
 bench_packages=(

@@ -51,8 +51,13 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
             _ => places.push(argument),
         }
     }
-    let [source, dir] = <[OsString; 2]>::try_from(places)
+    let [mut source, dir] = <[OsString; 2]>::try_from(places)
         .map_err(|_| "give what to mount and where: mount.outrigger SOURCE DIR [-o OPTIONS]".to_owned())?;
+    // What is mounted as tmpfs is any word.
+    if options.iter().any(|list| list == "type=tmpfs") {
+        options.retain(|list| list != "type=tmpfs");
+        source = "tmpfs:".into();
+    }
     let mut command: Vec<OsString> = ["outrigger", "mount"].map(OsString::from).into();
     for list in options {
         command.extend(["-o".into(), list]);
@@ -81,6 +86,7 @@ mod tests {
             ("/a.tar /mnt -o ro,_netdev", "outrigger mount -o ro,_netdev -- /a.tar /mnt"),
             ("mem: /mnt -s -n -v -t fuse.outrigger -o rw", "outrigger mount -o rw -- mem: /mnt"),
             ("/i /mnt -o noatime -t outrigger.ext4", "outrigger mount -o noatime -o type=ext4 -- /i /mnt"),
+            ("none /mnt -o size=9m -t outrigger.tmpfs", "outrigger mount -o size=9m -- tmpfs: /mnt"),
             ("/a.tar /mnt -r", "outrigger mount -o ro -- /a.tar /mnt"),
         ];
         for (given, expected) in cases {

@@ -316,3 +316,8 @@ fn btrfs() {
 fn squashfs() {
     is_read(&["mksquashfs", "src", "image", "-quiet", "-no-progress", "-noappend"], 255);
 }
+#[test]
+fn erofs() {
+    // mkfs.erofs 1.5 cannot make longer names.
+    is_read(&["mkfs.erofs", "-zlz4hc", "image", "src"], 254);
+}

@@ -163,6 +163,29 @@ fn mount_8_mounts_images_by_their_type() {
     assert!(complaint.contains("no file system \"nothing\""), "{complaint}");
 }
 
+/// The source of a tmpfs is any word; its options are the kernel's.
+#[test]
+fn a_tmpfs_of_the_kernel_code_is_mounted() {
+    if !can_serve() || !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let helper = place.at("mount.outrigger").display().to_string();
+    std::os::unix::fs::symlink(PROGRAM, &helper).unwrap();
+    let dir = place.at("m").display().to_string();
+    place.run_as(&helper, &["none", &dir, "-o", "size=200m,mode=750", "-t", "outrigger.tmpfs"]).ok();
+    fs::write(place.at("m/file"), vec![7; 150 << 20]).unwrap();
+    assert_eq!(fs::read(place.at("m/file")).unwrap().len(), 150 << 20);
+    let full = fs::write(place.at("m/more"), vec![7; 60 << 20]).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(place.run(&["stat", "-c", "%a", "m"]).ok(), "750\n");
+    place.run(&["umount", "m"]).ok();
+    assert_eq!(place.run(&["ls", "tmpfs:"]).ok(), "");
+    place.file("image", "");
+    let complaint = place.run(&["ls", "tmpfs:/path"]).refused(2);
+    assert!(complaint.contains("takes no path"), "{complaint}");
+}
+
 #[test]
 fn standard_input_is_written_into_an_image() {
     if !can_serve() || !has("mkfs.ext4") {

@@ -44,6 +44,7 @@ const ROWS: &[Row] = &[
     row(&["genisoimage", "-quiet", "-V", "name", "-o", "IMAGE", "TREE"], 0, "iso9660", "name"),
     row(&["genromfs", "-V", "name", "-d", "TREE", "-f", "IMAGE"], 0, "romfs", "name"),
     Row { uuid: "", ..row(&["mkfs.cramfs", "-n", "name", "TREE", "IMAGE"], 0, "cramfs", "name") },
+    Row { uuid: "", ..row(&["mkfs.jffs2", "-r", "TREE", "--pad=1048576", "-o", "IMAGE"], 0, "jffs2", "") },
     Row { uuid: "", ..row(&["makefs", "-t", "ffs", "-s", "4m", "IMAGE", "TREE"], 0, "ufs", "") },
 ];
 

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// The version of this interface.
-pub const ABI: u64 = 1;
+pub const ABI: u64 = 2;
 /// The major number of the disks' block devices.
 pub const DISK_MAJOR: u32 = 240;
 
@@ -44,6 +44,16 @@ pub struct Disk {
     pub discards: bool,
 }
 
+/// Flash memory to add.
+#[repr(C)]
+pub struct Flash {
+    pub number: u32,
+    pub erase_size: u32,
+    pub size: u64,
+    pub content: u64,
+    pub read_only: bool,
+}
+
 /// Something to do inside the kernel.
 #[repr(C)]
 pub struct Job {
@@ -58,6 +68,7 @@ unsafe extern "C" {
 
     pub fn outrigger_system_call(number: u64, arguments: *const [u64; 6]) -> i64;
     pub fn outrigger_add_disk(disk: *const Disk) -> i64;
+    pub fn outrigger_add_flash(flash: *const Flash) -> i64;
     pub fn outrigger_act_as(uid: u32, gid: u32) -> i64;
     pub fn outrigger_reopen(fd: u32, flags: u32) -> i64;
     pub fn outrigger_truncate(fd: u32, size: u64) -> i64;

@@ -17,8 +17,8 @@ pub struct Arguments {
     pub log: Option<File>,
     /// `control=BYTES`: where the part of the log's file starts with which a mount survives this process; none without.
     pub control: Option<u64>,
-    /// `image=FD`: the image, open for reading or, with `write=1`, for both.
-    pub image: File,
+    /// `image=FD`: the image, open for reading or, with `write=1`, for both; a file system of memory has none.
+    pub image: Option<File>,
     /// `format=qcow2`: the image is one, and `backing=qcow2,raw,...` says of which form the files are that it is based on; they
     /// arrive at the socket ahead of everything else. Without, its bytes are the disk's.
     pub form: Form,
@@ -26,6 +26,8 @@ pub struct Arguments {
     pub start: u64,
     /// See above.
     pub size: Option<u64>,
+    /// `flash=BYTES`: the image is that of flash memory of which so many bytes are erased together.
+    pub flash: Option<u32>,
     /// `write=1`: whether the image may be changed.
     pub write: bool,
     /// `type=NAME`: the file system, as the kernel calls it.
@@ -72,13 +74,14 @@ impl Arguments {
         let string = |name: &str| {
             CString::new(text(name).unwrap_or_default()).map_err(|_| format!("{name}= has a NUL"))
         };
-        let image = descriptor("image")? as RawFd;
+        let image = number("image")?.map(|fd| fd as RawFd);
         let socket = descriptor("socket")? as RawFd;
         let log = number("log")?.map(|fd| fd as RawFd);
         // SAFETY: whoever starts this program hands these descriptors over for nothing else.
-        let (socket, image, log) = unsafe {
-            (UnixStream::from_raw_fd(socket), File::from_raw_fd(image), log.map(|fd| File::from_raw_fd(fd)))
-        };
+        let file = |fd| unsafe { File::from_raw_fd(fd) };
+        let (image, log) = (image.map(file), log.map(file));
+        // SAFETY: as above.
+        let socket = unsafe { UnixStream::from_raw_fd(socket) };
         Ok(Arguments {
             socket,
             log,
@@ -91,6 +94,7 @@ impl Arguments {
             },
             start: number("start")?.unwrap_or(0),
             size: number("size")?,
+            flash: number("flash")?.map(|bytes| bytes as u32),
             write: number("write")? == Some(1),
             kind: string("type")?,
             options: string("options")?,

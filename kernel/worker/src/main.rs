@@ -23,6 +23,7 @@ mod nodes;
 mod overlay;
 mod sandbox;
 mod serve;
+mod source;
 mod task;
 mod transfer;
 mod tree;
@@ -37,19 +38,19 @@ use kernel::Kernel;
 use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
 use serve::Connection;
+use source::Source;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use task::{Fd, Task};
 use tree::Tree;
 
-/// Where the image is mounted and which block device it is, in the kernel's own tree.
+/// Where the image is mounted, in the kernel's own tree.
 const MOUNTPOINT: &CStr = c"/mnt";
-const DEVICE: &CStr = c"/disk";
-/// The unit of disks, in bytes.
-const SECTOR: u32 = 512;
 
 fn main() -> ExitCode {
     match Arguments::from_command_line().map_err(io::Error::other).and_then(run) {
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> io::Result<()> {
-    let Arguments { socket, log, control, image, start, size, write, kind, options, .. } = arguments;
+    let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
     let Arguments { memory, patience, sandbox, io, form, .. } = arguments;
     let control = match (&log, control) {
         (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
@@ -72,55 +73,57 @@ fn run(arguments: Arguments) -> io::Result<()> {
         log::keep_in(log);
     }
     watchdog::watch(&socket, patience)?;
-    let image = ImageFile::new(image)?;
-    let transfer = transfer::named(&io, &image.file, write)?;
-    let image = image.moved_by(transfer);
-    let (image, grows) = match form {
-        Form::Plain => (Image::Plain(image), false),
-        Form::Qcow2(below) => (Image::Qcow2(Box::new(medium::qcow2(image, &below, &socket)?)), true),
-    };
+    let grows = matches!(form, Form::Qcow2(_));
+    let image = image.map(|image| opened(image, &form, &io, write, &socket)).transpose()?;
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let mut disk = Disk::new(image, start, size, write)?;
-    if let Some(control) = &control {
-        disk = disk.kept_apart(Arc::clone(control))?;
-        marks::take_away(&disk, &kind, control)?;
+    let mut source = Source::Memory;
+    if let Some(image) = image {
+        let mut disk = Disk::new(image, start, size, write)?;
+        if let Some(control) = &control {
+            disk = disk.kept_apart(Arc::clone(control))?;
+            marks::take_away(&disk, &kind, control)?;
+        }
+        let number = disk::add(disk)?;
+        source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
-    let number = disk::add(disk)?;
-    let guard = control.map(|control| Rc::new(Guard::new(control, number)));
+    let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
     if sandbox {
         sandbox::enter(if grows { &sandbox::GROWING } else { &[] })?;
     }
 
-    let mounted = kernel.call(move |task| mount(task, number, &kind, &options).map(Rc::new));
+    let mounted = kernel.call(move |task| mount(task, source, &kind, &options).map(Rc::new));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
     let served = connection.serve(&kernel, &tree, guard.as_ref());
     kernel.call(move |task| unmount(task, &tree))?;
-    disk::get(number)?.checkpoint()?;
+    source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())?;
     served
 }
 
-/// Mounts disk `number`.
-fn mount(task: &Task, number: u32, kind: &CStr, options: &CStr) -> Result<Tree> {
-    let disk = disk::get(number)?;
-    task.add_disk(&abi::Disk {
-        number,
-        sector_size: SECTOR,
-        size: disk.size(),
-        read_only: !disk.writable(),
-        discards: disk.discards(),
-    })?;
-    task.mknod(Fd::CWD, DEVICE, libc::S_IFBLK | 0o600, attr::device(abi::DISK_MAJOR, number))?;
+/// The image in a file, whose bytes are moved as `io` says.
+fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -> io::Result<Image> {
+    let image = ImageFile::new(file)?;
+    let transfer = transfer::named(io, &image.file, write)?;
+    let image = image.moved_by(transfer);
+    Ok(match form {
+        Form::Plain => Image::Plain(image),
+        Form::Qcow2(below) => Image::Qcow2(Box::new(medium::qcow2(image, below, socket)?)),
+    })
+}
+
+/// Mounts what is there.
+fn mount(task: &Task, source: Source, kind: &CStr, options: &CStr) -> Result<Tree> {
+    let device = source.add(task)?;
     task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
-    task.mount(DEVICE, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
-    let (writable, options) = (disk.writable(), options.to_owned());
+    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
+    let (writable, options) = (source.writable()?, options.to_owned());
     let remount = move |task: &Task| match writable {
         true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
         false => Err(Errno::EROFS.into()),
     };
-    Tree::at(task, MOUNTPOINT, Rc::new(remount))
+    Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
 }
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.

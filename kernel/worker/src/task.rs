@@ -89,6 +89,12 @@ impl Task {
         checked(unsafe { abi::outrigger_add_disk(disk) }).map(drop)
     }
 
+    /// Makes flash memory of a disk of this process.
+    pub fn add_flash(&self, flash: &abi::Flash) -> Result<()> {
+        // SAFETY: this is a job, and the structure is complete.
+        checked(unsafe { abi::outrigger_add_flash(flash) }).map(drop)
+    }
+
     /// Whose files those are that this job creates, and whose set-id bits its writes clear.
     pub fn act_as(&self, cred: Credentials) -> Result<()> {
         // SAFETY: this is a job.

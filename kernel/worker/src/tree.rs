@@ -7,6 +7,7 @@
 use crate::attr::{attr, key};
 use crate::listing::Listing;
 use crate::nodes::Nodes;
+use crate::source::Source;
 use crate::task::{Fd, Task};
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::*;
@@ -35,6 +36,7 @@ pub struct Tree {
     open: RefCell<Handles>,
     /// How the mount is made writable, until that has happened.
     read_only: RefCell<Option<Rc<Remount>>>,
+    source: Source,
 }
 
 /// What makes a read-only mount a writable one; it says `EROFS` where that cannot be.
@@ -81,11 +83,11 @@ impl Tree {
     ///
     /// # Errors
     /// Those of looking at its root.
-    pub fn at(task: &Task, path: &CStr, remount: Rc<Remount>) -> Result<Self> {
+    pub fn at(task: &Task, path: &CStr, remount: Rc<Remount>, source: Source) -> Result<Self> {
         let root = task.open(Fd::CWD, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         let stat = task.stat(root, c"")?;
         let nodes = RefCell::new(Nodes::new(root, key(&stat)));
-        Ok(Tree { nodes, open: RefCell::default(), read_only: RefCell::new(Some(remount)) })
+        Ok(Tree { nodes, open: RefCell::default(), read_only: RefCell::new(Some(remount)), source })
     }
 
     /// Closes whatever is open, so that the file system can be unmounted.
@@ -126,7 +128,9 @@ impl Tree {
             Request::TmpFile(op) => self.tmpfile(task, cred, &op).into(),
             Request::Read(op) => self.read(task, &op).into(),
             Request::Write(op) => self.write(task, cred, op).into(),
-            Request::FSync(op) => self.file(op.handle, |fd| task.fsync(fd, op.data_only)).into(),
+            Request::FSync(op) => {
+                self.file(op.handle, |fd| self.settled(task.fsync(fd, op.data_only))).into()
+            }
             Request::Fallocate(op) => self.fallocate(task, &op).into(),
             Request::Seek(op) => self.seek(task, &op).into(),
             Request::CopyRange(op) => self.copy_range(task, &op).into(),
@@ -145,7 +149,7 @@ impl Tree {
                 self.forget(task, op.node, op.count);
                 Reply::Done(())
             }
-            Request::SyncFs(op) => self.node(op.node).and_then(|fd| task.syncfs(fd)).into(),
+            Request::SyncFs(op) => self.node(op.node).and_then(|fd| self.settled(task.syncfs(fd))).into(),
             _ => Reply::Error(Errno::ENOSYS.into()),
         }
     }
@@ -514,7 +518,12 @@ impl Tree {
             Some(Open::Dir(Some(listing))) => listing.fd,
             _ => return Err(Errno::EBADF.into()),
         };
-        task.fsync(fd, op.data_only)
+        self.settled(task.fsync(fd, op.data_only))
+    }
+
+    /// What the kernel says, unless the host could not finish it.
+    fn settled(&self, synced: Result<()>) -> Result<()> {
+        synced.and_then(|()| self.source.settle())
     }
 
     fn statfs(&self, task: &Task, op: &StatFs) -> Result<FsStat> {

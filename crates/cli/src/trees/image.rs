@@ -4,7 +4,7 @@
 use super::DriverOptions;
 use crate::status::Failure;
 use outrigger_core::{Error, Service};
-use outrigger_driver_kernel::{Inspection, Options, is_image};
+use outrigger_driver_kernel::{Inspection, Kernel, Options, is_image};
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
@@ -24,6 +24,19 @@ pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Arc<dyn Se
     outrigger_driver_kernel::open(path, &settings)
         .map(Some)
         .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))
+}
+
+/// An empty tree in memory, of the kernel's own making.
+///
+/// # Errors
+/// A sentence about what is wrong with the options or missing.
+pub fn in_memory(options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+    let mut settings = Options::default();
+    options.apply(|key, value| settings.set(key, value))?;
+    match Kernel::in_memory(&settings) {
+        Ok(tree) => Ok(Arc::new(tree)),
+        Err(error) => Err(Failure::serious(format!("cannot make a tmpfs: {error}"))),
+    }
 }
 
 /// Looks at the disk image in a file of the host.

@@ -66,12 +66,12 @@ impl Tree {
 }
 
 /// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program, of a disk image or of
-/// a server does not.
+/// a server does not, nor what the kernel code has in memory.
 pub fn survives(text: &OsStr) -> bool {
     match Location::parse(text).base {
         Base::Program(_) | Base::Remote { .. } => false,
         Base::Host(path) => !image::is_one(&path),
-        _ => true,
+        Base::Url { scheme, .. } => scheme != "tmpfs",
     }
 }
 
@@ -146,7 +146,7 @@ fn url(
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     match scheme {
-        "mem" | "null" if !rest.is_empty() => Err(takes_no_path(scheme)),
+        "mem" | "null" | "tmpfs" if !rest.is_empty() => Err(takes_no_path(scheme)),
         "mem" => {
             let mut mem_options = outrigger_driver_mem::Options::default();
             options.apply(|key, value| mem_options.set(key, value))?;
@@ -156,6 +156,7 @@ fn url(
             };
             Ok(Arc::new(Inline::new(mem, context.runtime.clone())))
         }
+        "tmpfs" => image::in_memory(options),
         "null" => {
             let mut size = 1 << 30;
             options.apply(|key, value| set_null(&mut size, key, value))?;
@@ -167,7 +168,7 @@ fn url(
 
 /// Whether the word before a colon is no host but a tree that has no paths.
 fn takes_none(host: &str) -> bool {
-    matches!(host, "mem" | "null")
+    matches!(host, "mem" | "null" | "tmpfs")
 }
 
 fn takes_no_path(scheme: &str) -> Failure {

@@ -3,6 +3,7 @@
 //! and the `fs/` directory of each type).
 
 use crate::disk::Plain;
+use crate::flash::is_jffs2;
 use outrigger_core::{Errno, Result};
 use outrigger_proto_disk::Medium;
 use std::fs::File;
@@ -44,9 +45,16 @@ pub const TYPES: &[FsType] = &[
     FsType { also: Some(is_nilfs), ..marked("nilfs2", true, &[(1030, b"\x34\x34")]) },
     FsType { also: Some(is_hfsplus), ..marked("hfsplus", true, &[]) },
     FsType { also: Some(is_hfs), ..marked("hfs", true, &[(1024, b"BD")]) },
+    FsType { also: Some(is_jffs2), ..marked(FLASH, true, &[]) },
     FsType { also: Some(is_fat), ..marked("vfat", true, &[(510, b"\x55\xaa")]) },
     FsType { also: Some(is_minix), ..marked("minix", true, &[]) },
+    FsType { also: Some(|_| false), ..marked(MEMORY, true, &[]) },
 ];
+
+/// The type that is on flash memory.
+const FLASH: &str = "jffs2";
+/// The type that is in no image.
+const MEMORY: &str = "tmpfs";
 
 /// A type that its marks tell.
 const fn marked(name: &'static str, writable: bool, marks: &'static [(u64, &'static [u8])]) -> FsType {
@@ -57,7 +65,8 @@ const fn marked(name: &'static str, writable: bool, marks: &'static [(u64, &'sta
 const HEAD: usize = 68 << 10;
 
 impl FsType {
-    /// The type with this name; `ext2` and `ext3` are served by ext4, `msdos` by vfat, `ntfs` by ntfs3.
+    /// The type with this name; `ext2` and `ext3` are served by ext4, `msdos` by vfat, `ntfs` by ntfs3,
+    /// `ffs`, `ufs1` and `ufs2` by ufs.
     ///
     /// # Errors
     /// `EINVAL` with the names there are.
@@ -66,12 +75,23 @@ impl FsType {
             "ext2" | "ext3" => "ext4",
             "msdos" => "vfat",
             "ntfs" => "ntfs3",
+            "ffs" | "ufs1" | "ufs2" => "ufs",
             other => other,
         };
         TYPES.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|kind| kind.name).collect();
             Errno::EINVAL.because(format!("no file system \"{name}\"; there are {}", names.join(" ")))
         })
+    }
+
+    /// Whether it is on flash memory.
+    pub(crate) fn is_flash(&self) -> bool {
+        self.name == FLASH
+    }
+
+    /// Whether it is in no image, but in memory.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.name == MEMORY
     }
 
     fn fits(&self, head: &[u8]) -> bool {
@@ -230,6 +250,7 @@ mod tests {
             ("hfsplus", &[(1024, b"H+\x00\x04")]),
             ("hfs", &[(1024, b"BD"), (1042, &[1]), (1044, &[0, 0, 2, 0])]),
             ("ufs", &[(0x1_055c, b"\x19\x01\x54\x19")]),
+            ("jffs2", &[(0, b"\x85\x19\x03\x20\x0c")]),
         ];
         for (name, pieces) in rows {
             assert_eq!(found(pieces), Some(*name));

@@ -3,6 +3,7 @@
 
 use crate::detect::{FsType, container, detect, detect_in};
 use crate::disk::{Disk, Plain, explained};
+use crate::flash::erase_size;
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
@@ -29,12 +30,14 @@ pub(crate) struct Part {
     pub size: Option<u64>,
     /// Why it is not to be written, if it is not.
     pub read_only: Option<Arc<str>>,
+    /// How many bytes are erased together, if it is flash memory.
+    pub flash: Option<u32>,
 }
 
 impl Part {
     /// All of an image.
     pub(crate) fn whole() -> Self {
-        Part { start: 0, size: None, read_only: None }
+        Part { start: 0, size: None, read_only: None, flash: None }
     }
 
     /// The part that is this partition.
@@ -48,7 +51,7 @@ impl Part {
             (Some((start, size)), fault) => {
                 let read_only =
                     fault.as_ref().map(|fault| format!("{}: it is not written", why(fault)).into());
-                Ok(Part { start, size: Some(size), read_only })
+                Ok(Part { start, size: Some(size), read_only, flash: None })
             }
             (None, fault) => Err(Errno::ENXIO.because(fault.as_ref().map(why).unwrap_or_default())),
         }
@@ -137,6 +140,22 @@ impl Image {
     /// Those of reading it.
     pub(crate) fn detect(&self, part: &Part) -> Result<Option<&'static FsType>> {
         detect_in(&self.disk, part.start, part.size)
+    }
+
+    /// The same part as flash memory.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) fn as_flash(&self, mut part: Part, erase: Option<u32>) -> Result<Part> {
+        let unit = erase.map_or_else(|| erase_size(&self.disk, part.start), Ok)?;
+        let size = part.size.unwrap_or(self.size().saturating_sub(part.start));
+        if !size.is_multiple_of(u64::from(unit)) {
+            let why = format!(
+                "its {size} bytes are no whole number of {unit}, which are erased together: it is not written (erase=)"
+            );
+            part.read_only.get_or_insert(why.into());
+        }
+        Ok(Part { flash: Some(unit), ..part })
     }
 
     /// Its partition table, if it has one.

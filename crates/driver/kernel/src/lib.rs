@@ -21,6 +21,8 @@
 //! served by a process of its own, which starts when somebody looks into the directory. Of a qcow2 image the partition that
 //! is looked into first is written, and the others are read only: [`Options::partition`] names another one.
 //!
+//! [`Kernel::in_memory`] is a tmpfs: the same without an image. Images of flash memory (jffs2) are served as such.
+//!
 //! # When the worker dies
 //!
 //! With [`Options::guard`] nobody notices: what the worker writes reaches the image at checkpoints only (`FSync`, `SyncFs`,
@@ -50,6 +52,7 @@
 mod connection;
 mod detect;
 mod disk;
+mod flash;
 mod guarded;
 mod image;
 mod inspect;
@@ -140,7 +143,11 @@ impl Kernel {
             None => Part::whole(),
         };
         let kind = match &options.kind {
-            Some(name) => FsType::named(name)?,
+            Some(name) => {
+                // What the content tells beside the name, such as which of two versions it is, counts.
+                let named = FsType::named(name)?;
+                image.detect(&part)?.filter(|found| found.name == named.name).unwrap_or(named)
+            }
             None => image
                 .detect(&part)?
                 .ok_or_else(|| Errno::EINVAL.because("no file system is known that looks like this"))?,
@@ -148,27 +155,41 @@ impl Kernel {
         Self::mount(image, part, kind, options)
     }
 
+    /// An empty tree in memory (tmpfs), which is gone when this is dropped. Of the options `memory=` counts, and those of the
+    /// file system.
+    ///
+    /// # Errors
+    /// `ENOENT` when the program is missing, and what the file system says about its options.
+    pub fn in_memory(options: &Options) -> Result<Self> {
+        let (kind, part) = (FsType::named("tmpfs")?, Part::whole());
+        let settings = Options { memory: options.memory_for_tree(), ..options.clone() };
+        let (worker, socket) =
+            Worker::start(None, &part, kind, !options.read_only, &settings, worker::Log::new()?)?;
+        let serves = Serves::Once(Connection::open(worker, socket, options.patience)?);
+        let abilities = abilities(kind.name.to_owned(), options.read_only);
+        Ok(Kernel { serves, abilities, read_only: None, image: Mutex::new(None) })
+    }
+
     /// Mounts the file system of this type in a part of the image.
     fn mount(image: Arc<Image>, part: Part, kind: &'static FsType, options: &Options) -> Result<Self> {
+        if kind.is_memory() {
+            return Err(Errno::EINVAL.because("tmpfs is in no image: `tmpfs:` names an empty one"));
+        }
+        let part = if kind.is_flash() { image.as_flash(part, options.erase)? } else { part };
         let writable = image.writable() && kind.writable && part.read_only.is_none();
         let read_only = part.read_only.clone().or_else(|| image.read_only().map(Arc::from));
         let name = image.name().to_owned();
         let survives = !writable || !NEEDS_ITS_FSCK.contains(&kind.name);
         let serves = if options.guard && survives {
             let (settings, image) = (options.clone(), Arc::clone(&image));
-            let start = move |log| Worker::start(image.disk(), &part, kind, writable, &settings, log);
+            let start = move |log| Worker::start(Some(image.disk()), &part, kind, writable, &settings, log);
             Serves::Guarded(Guarded::begin(Box::new(start), options.patience, options.files())?)
         } else {
             let (worker, socket) =
-                Worker::start(image.disk(), &part, kind, writable, options, worker::Log::new()?)?;
+                Worker::start(Some(image.disk()), &part, kind, writable, options, worker::Log::new()?)?;
             Serves::Once(Connection::open(worker, socket, options.patience)?)
         };
-        let abilities = Abilities {
-            class: DriverClass::Block,
-            read_only: !writable,
-            negative_ttl: Ttl::FOREVER,
-            ..Abilities::new("kernel", name, OpSet::all().without(NOT_SERVED))
-        };
+        let abilities = abilities(name, !writable);
         Ok(Kernel { serves, abilities, read_only, image: Mutex::new(Some(image)) })
     }
 
@@ -217,6 +238,15 @@ impl Kernel {
             Serves::Once(_) => None,
             Serves::Guarded(guarded) => Some(guarded.worker()),
         }
+    }
+}
+
+fn abilities(name: String, read_only: bool) -> Abilities {
+    Abilities {
+        class: DriverClass::Block,
+        read_only,
+        negative_ttl: Ttl::FOREVER,
+        ..Abilities::new("kernel", name, OpSet::all().without(NOT_SERVED))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Options {
     pub guard: bool,
     /// `memory=BYTES`: how much memory the kernel code has, page cache included; 128 MiB if not given.
     pub memory: Option<u64>,
+    /// `erase=BYTES`: how much of flash memory is erased together; what its content tells if not given.
+    pub erase: Option<u32>,
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
     /// minutes if not given.
     pub patience: Option<Duration>,
@@ -56,6 +58,7 @@ impl Options {
                     Errno::EINVAL.because(format!("option backing cannot be \"{value}\": there is allow"))
                 );
             }
+            "erase" => self.erase = Some(erased(value)?),
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
             _ if value.is_empty() => self.passed.push(key.to_owned()),
@@ -63,7 +66,16 @@ impl Options {
         }
         Ok(())
     }
+
+    /// How much memory a file system in memory needs, where its own `size=BYTES` is more than fits otherwise.
+    pub(crate) fn memory_for_tree(&self) -> Option<u64> {
+        let size = self.passed.iter().rev().find_map(|option| amount(option.strip_prefix("size=")?));
+        self.memory.or_else(|| size.map(|size| (size + size / 8).saturating_add(ROOM)))
+    }
 }
+
+/// What the kernel code needs beside the files of a file system in memory, in bytes.
+const ROOM: u64 = 64 << 20;
 
 /// Enough for the metadata of large images, and to keep a disk busy.
 const MEMORY: u64 = 128 << 20;
@@ -99,6 +111,14 @@ fn seconds(text: &str) -> Result<Duration> {
     })
 }
 
+/// A size of flash memory that is erased together.
+fn erased(text: &str) -> Result<u32> {
+    let fits = |bytes: &u64| bytes.is_power_of_two() && (4 << 10..=64 << 20).contains(bytes);
+    amount(text).filter(fits).map(|bytes| bytes as u32).ok_or_else(|| {
+        Errno::EINVAL.because(format!("option erase cannot be \"{text}\": a power of two from 4K to 64M"))
+    })
+}
+
 /// The number of a partition.
 fn numbered(text: &str) -> Result<u32> {
     text.parse().ok().filter(|&number| number > 0).ok_or_else(|| {
@@ -122,6 +142,7 @@ mod tests {
             ("patience", "9"),
             ("partition", "2"),
             ("io", "mmap"),
+            ("erase", "128K"),
             ("guard", ""),
             ("backing", "allow"),
         ] {
@@ -137,6 +158,7 @@ mod tests {
             patience: Some(Duration::from_secs(9)),
             io: Some("mmap".into()),
             backing: true,
+            erase: Some(128 << 10),
             passed,
         };
         assert_eq!(options, expected);

@@ -91,12 +91,13 @@ fn hand_over(socket: &UnixStream, disk: &Disk) -> Result<()> {
 }
 
 impl Worker {
-    /// Starts the program for a part of `disk`, which it mounts. Gives it and this end of the connection.
+    /// Starts the program for a part of `disk`, or for a tree in memory, which it mounts. Gives it and this end of the
+    /// connection.
     ///
     /// # Errors
     /// `ENOENT` when there is no such program here, and what starting it fails with.
     pub(crate) fn start(
-        disk: &Disk,
+        disk: Option<&Disk>,
         part: &Part,
         kind: &FsType,
         writable: bool,
@@ -109,10 +110,11 @@ impl Worker {
             )
         })?;
         let (ours, theirs) = UnixStream::pair()?;
-        hand_over(&ours, disk)?;
+        disk.map_or(Ok(()), |disk| hand_over(&ours, disk))?;
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
-        command.args(["image=0", "socket=1", "log=2"]).arg(format!("type={}", kind.name));
+        command.args(disk.map(|_| "image=0")).args(["socket=1", "log=2"]);
+        command.arg(format!("type={}", kind.name)).args(part.flash.map(|bytes| format!("flash={bytes}")));
         command.arg(format!("start={}", part.start)).args(part.size.map(|size| format!("size={size}")));
         // Where both name the same option, the user's counts: it comes last.
         let passed: Vec<&str> = (!kind.options.is_empty())
@@ -121,7 +123,7 @@ impl Worker {
             .chain(options.passed.iter().map(String::as_str))
             .collect();
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
-        if disk.qcow2.is_some() {
+        if let Some(disk) = disk.filter(|disk| disk.qcow2.is_some()) {
             let forms = disk.chain.iter().map(|link| if link.is_qcow2 { "qcow2" } else { "raw" });
             command.arg("format=qcow2").arg(format!("backing={}", forms.collect::<Vec<_>>().join(",")));
         }
@@ -132,7 +134,7 @@ impl Worker {
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
         command.env_clear().current_dir("/").process_group(0);
         command
-            .stdin(disk.file.try_clone()?)
+            .stdin(disk.map_or_else(|| Ok(Stdio::null()), |disk| disk.file.try_clone().map(Stdio::from))?)
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::from(log.file.try_clone()?));
         let child = command.spawn().map_err(|error| {

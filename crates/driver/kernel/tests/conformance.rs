@@ -5,6 +5,7 @@
 mod support;
 
 use outrigger_conformance::{Direct, Target, run};
+use outrigger_driver_kernel::{Kernel, Options};
 use std::sync::Arc;
 use support::{Image, kind};
 
@@ -105,4 +106,24 @@ fn cramfs() {
 #[test]
 fn ufs() {
     made_of_a_directory("ufs", &[]);
+}
+
+#[test]
+fn jffs2() {
+    let own = [("sample/hard_links_are_one_file", "the tool that makes it copies")];
+    made_of_a_directory("small jffs2", &own);
+}
+
+#[test]
+fn tmpfs() {
+    if kind("ext4").is_none() {
+        return;
+    }
+    let kernel = Arc::new(Kernel::in_memory(&Options::default()).expect("memory"));
+    let direct = Direct::new(kernel.clone());
+    let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: &[] });
+    println!("tmpfs: {report}");
+    report.must_hold(210);
+    drop(direct);
+    kernel.unmount().expect("it ends");
 }

@@ -48,6 +48,7 @@ const READERS: &[(&str, Reader)] = &[
     ("hfs", Reader::Head(foreign::hfs)),
     ("hfsplus", Reader::Head(foreign::hfsplus)),
     ("iso9660", Reader::Head(packed::iso9660)),
+    ("jffs2", Reader::Medium(linux::jffs2)),
     ("jfs", Reader::Head(linux::jfs)),
     ("minix", Reader::Head(linux::minix)),
     ("nilfs2", Reader::Head(linux::nilfs2)),

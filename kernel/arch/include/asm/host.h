@@ -9,7 +9,7 @@
 #include <linux/types.h>
 
 /* Changes whenever anything on this page does. */
-#define OUTRIGGER_ABI 1
+#define OUTRIGGER_ABI 2
 
 /* Disks have numbers below this. */
 #define OUTRIGGER_DISKS 16
@@ -63,6 +63,19 @@ struct outrigger_disk {
 	bool discards;
 };
 
+/* Flash memory for outrigger_add_flash(). */
+struct outrigger_flash {
+	/* The disk it is made of. */
+	u32 number;
+	/* Bytes that are erased together; a whole number of pages. */
+	u32 erase_size;
+	/* Bytes; a whole number of what is erased together. */
+	u64 size;
+	/* Bytes of it that are on the disk; what follows reads as erased. */
+	u64 content;
+	bool read_only;
+};
+
 /* Something to do inside the kernel: @run is called in a task of its own. Belongs to the kernel until then. */
 struct outrigger_job {
 	void (*run)(struct outrigger_job *job);
@@ -92,6 +105,8 @@ u64 outrigger_run(void);
 s64 outrigger_system_call(u64 number, const u64 arguments[6]);
 /* Adds a disk: the block device OUTRIGGER_DISK_MAJOR, number. */
 s64 outrigger_add_disk(const struct outrigger_disk *disk);
+/* Adds flash memory: the MTD device "flashN", N being the disk's number. */
+s64 outrigger_add_flash(const struct outrigger_flash *flash);
 /* Whose files those are that this job creates, and whose set-id bits its writes clear. All else is done as root. */
 s64 outrigger_act_as(u32 uid, u32 gid);
 /* Opens the file that @fd, an O_PATH descriptor, refers to. */

@@ -18,8 +18,8 @@ pub struct Image {
     kind: &'static Kind,
 }
 
-/// How images of a type are made and checked. In commands, `IMAGE` stands for the image and `TREE` for a directory
-/// with the sample tree.
+/// How images of a type are made and checked. In commands, `IMAGE` stands for the image and `TREE` for a directory,
+/// which is empty for a type that is written and has the sample tree for one that is made of it.
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
@@ -70,6 +70,8 @@ pub const WRITTEN: &[Kind] = &[
     written("udf", 32, &["mkudffs", "--utf8", "IMAGE"], &["udfinfo", "--utf8", "IMAGE"]),
     written("minix", 16, &["mkfs.minix", "-3", "IMAGE"], &["fsck.minix", "-f", "IMAGE"]),
     written("hfs", 16, &["hformat", "IMAGE"], &[]),
+    written("ufs1", 16, &["makefs", "-t", "ffs", "-s", "16m", "-o", "version=1", "IMAGE", "TREE"], &[]),
+    written("jffs2", 8, &["mkfs.jffs2", "-r", "TREE", "-e", "64KiB", "--pad=8388608", "-o", "IMAGE"], &[]),
 ];
 
 /// The types that are made of a directory.
@@ -84,6 +86,11 @@ pub const MADE: &[Kind] = &[
     made("romfs", &["genromfs", "-d", "TREE", "-f", "IMAGE"]),
     made("cramfs", &["mkfs.cramfs", "TREE", "IMAGE"]),
     made("ufs", &["makefs", "-t", "ffs", "-s", "4m", "-o", "version=1", "IMAGE", "TREE"]),
+    // No whole number of what is erased together, and too small for the kernel as it is.
+    Kind {
+        asked: Some("jffs2"),
+        ..made("small jffs2", &["mkfs.jffs2", "-r", "TREE", "-e", "128KiB", "-o", "IMAGE"])
+    },
 ];
 
 /// The type with this name, if everything it needs is here; else says what is missing.
@@ -115,11 +122,11 @@ impl Image {
     /// A new one.
     pub fn new(kind: &'static Kind) -> Self {
         let image = Image { dir: tempfile::tempdir().expect("a directory"), kind };
+        std::fs::create_dir(image.tree()).expect("a directory");
         if kind.size > 0 {
             let file = std::fs::File::create(image.path()).expect("a file");
             file.set_len(kind.size << 20).expect("a size");
         } else {
-            std::fs::create_dir(image.tree()).expect("a directory");
             sample::build(&image.tree()).expect("the sample");
         }
         image.run(kind.make, "making it");

@@ -2,7 +2,9 @@
 //! File systems that were made for Linux or came to it with their sources.
 
 use super::{Volume, bytes, named, power};
+use crate::Medium;
 use crate::bytes::{be16, be32, be64, le16, le32, le64, text, utf16, uuid};
+use std::io;
 
 const EXT_COMPATIBLE: &[(u64, &str)] = &[
     (0x4, "has_journal"),
@@ -230,4 +232,9 @@ pub(super) fn minix(head: &[u8]) -> Volume {
         features: vec![version.to_owned()],
         ..Volume::default()
     }
+}
+
+/// JFFS2 has no superblock: all of the flash memory is its own.
+pub(super) fn jffs2(_: &[u8], medium: &dyn Medium) -> io::Result<Volume> {
+    Ok(Volume { kind: "jffs2", size: Some(medium.size()), ..Volume::default() })
 }
