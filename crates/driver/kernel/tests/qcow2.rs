@@ -178,6 +178,51 @@ fn a_worker_that_is_killed_harms_nothing() {
     }
 }
 
+/// What was sealed is applied to the image by the next worker, whatever the one before had done of it.
+#[test]
+fn a_guarded_image_survives_its_workers() {
+    if !has_tools() {
+        return;
+    }
+    for form in FORMS {
+        let Some(image) = made("ext4", form) else { return };
+        let kernel = opened(&image, &Options { guard: true, ..Options::default() });
+        let direct = Direct::new(kernel.clone());
+        for round in 0..6_u64 {
+            let file = direct.open(Path::new(&format!("file{round}")), Flags::NEW, 0o644).expect("create");
+            let pid = kernel.worker().and_then(|pid| Pid::from_raw(pid as i32)).expect("a worker");
+            let (sender, begun) = std::sync::mpsc::channel();
+            let killer = std::thread::spawn(move || {
+                begun.iter().nth(2 + round as usize);
+                kill_process(pid, Signal::KILL).expect("it is there");
+            });
+            for number in 0..12 {
+                let _ = sender.send(());
+                let data = [number as u8 + 1; 20_000];
+                assert_eq!(direct.write_at(file, number * 70_000, &data), Ok(data.len()));
+                assert_eq!(direct.fsync(file, false), Ok(()));
+            }
+            killer.join().expect("it ends");
+            direct.close(file).expect("close");
+        }
+        drop(direct);
+        kernel.unmount().unwrap_or_else(|error| panic!("{form}: {error}"));
+        let (status, text) = qemu(&image, "check image");
+        assert!(status == 0 || status == 3, "{form}: {text}");
+        must(&image, "check -q -r leaks image");
+        must_be_clean(&image);
+        let direct = Direct::new(opened(&image, &Options::default()));
+        for round in 0..6 {
+            let file = direct.open(Path::new(&format!("file{round}")), Flags::READ, 0).expect("open");
+            for number in 0..12 {
+                let expected = vec![number as u8 + 1; 20_000];
+                assert!(direct.read_at(file, number * 70_000, 20_000) == Ok(expected), "{form}: {round}");
+            }
+            direct.close(file).expect("close");
+        }
+    }
+}
+
 /// An image that nobody vouches for must not make us open just any file.
 #[test]
 fn an_image_is_based_on_what_is_beside_it_only() {
