@@ -134,11 +134,11 @@ impl Row {
         let (goal, reached, met) = match goal {
             Goal::Below { subject, factor, than } => {
                 let reached = self.ratio(subject, than)?;
-                (format!("{subject} ≤ {factor} × {than}"), reached, reached.median <= factor)
+                (format!("{subject} ≤ {} × {than}", short(factor)), reached, reached.median <= factor)
             }
             Goal::Above { subject, factor, than } => {
                 let reached = self.ratio(subject, than)?;
-                (format!("{subject} ≥ {factor} × {than}"), reached, reached.median >= factor)
+                (format!("{subject} ≥ {} × {than}", short(factor)), reached, reached.median >= factor)
             }
             Goal::Limit { subject, limit } => {
                 let reached = Summary::of(&self.samples(subject)?.values)?;
@@ -178,6 +178,11 @@ fn spread(summary: Summary) -> String {
     let Summary { median, min, max } = summary;
     let (median, min, max) = (number(median), number(min), number(max));
     if min == max { median } else { format!("{median} ({min}–{max})") }
+}
+
+/// A factor with three decimals at most.
+fn short(factor: f64) -> f64 {
+    (factor * 1000.0).round() / 1000.0
 }
 
 /// Three digits that matter.
