@@ -120,6 +120,7 @@ compiled() {
 }
 
 [ -e "$object" ] || build_object
+ln -sfn "$object" "$target/kernel.o"
 if [ "${1:-}" = --stats ]; then
     stats
     exit

@@ -49,7 +49,7 @@ suite_scripts() {
 
 # Builds outrigger-kernel, which tests of disk images need, and checks the crate around it as the others.
 suite_kernel() {
-    local log=$results/kernel.log status=0 object
+    local log=$results/kernel.log status=0
     heading "kernel: kernel/build.sh"
     deadline 1500 kernel/build.sh >"$log" 2>&1 || status=$?
     case $status in
@@ -59,9 +59,7 @@ suite_kernel() {
     esac
     record kernel 1 0 0 ""
     check kernel-format 120 cargo fmt --manifest-path kernel/worker/Cargo.toml --check
-    # What is tested there asks the kernel code for nothing; any build of it can be linked.
-    object=$(find "${XDG_CACHE_HOME:-$HOME/.cache}/outrigger/kernel" -name kernel.o | head -n 1)
-    check kernel-tests 600 env OUTRIGGER_KERNEL_OBJECT="$object" cargo test --locked --manifest-path kernel/worker/Cargo.toml --target-dir target/kernel/worker
+    check kernel-tests 600 env OUTRIGGER_KERNEL_OBJECT="$target/kernel/kernel.o" cargo test --locked --manifest-path kernel/worker/Cargo.toml --target-dir target/kernel/worker
     check kernel-lint 600 cargo clippy --locked --manifest-path kernel/worker/Cargo.toml --target-dir target/kernel/worker -- -D warnings
 }
 
