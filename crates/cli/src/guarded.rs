@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports for people: of crashes, and of requests that no server survives.
 
+use crate::control::GuardStatus;
 use crate::status::Failure;
 use outrigger_core::Clock;
+use outrigger_driver_kernel::Kernel;
 use outrigger_driver_libfuse::{Death, LibFuse, Report};
 use outrigger_guard::{Crash, Seat};
 use outrigger_layer_journal::{Journal, Poisoned};
@@ -19,6 +21,33 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The most functions a report names.
 const FRAMES_MAX: usize = 64;
+
+/// What became of the processes that served a disk image; nothing when the death of one is the end of the mount.
+pub fn image_status(image: &Kernel) -> Option<GuardStatus> {
+    let history = image.history()?;
+    let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.healed_after);
+    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
+    Some(GuardStatus {
+        keeper: Some(std::process::id()),
+        proxy: None,
+        incarnations: history.deaths + 1,
+        deaths: history.deaths,
+        last_death_age_seconds: history.last.as_ref().map(|death| age(death.at)),
+        last_death: history.last.map(|death| death.reason),
+        recovery_ms_p50,
+        recovery_ms_p99,
+        recovery_ms_max,
+    })
+}
+
+/// What half of the times, 99 of 100 and all are at most, in milliseconds; none of no times.
+pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
+    times.sort_unstable();
+    [50, 99, 100].map(|percent| {
+        let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
+        times.get(index).map(|time| time.as_secs_f64() * 1e3)
+    })
+}
 
 /// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did.
 ///

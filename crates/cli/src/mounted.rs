@@ -434,7 +434,10 @@ impl Controlled for Mounted {
                 reason: failure.error.reason.as_deref().map(str::to_owned),
                 age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
             }),
-            guard: self.seat.as_ref().map(|seat| guard_status(seat.history())),
+            guard: match &self.seat {
+                Some(seat) => Some(guard_status(seat.history())),
+                None => self.tree.image.as_ref().and_then(|image| guarded::image_status(image)),
+            },
             program: self.tree.program.as_ref().map(|program| program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint)
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
@@ -552,12 +555,7 @@ fn program_status(history: Programs) -> ProgramStatus {
 }
 
 fn guard_status(history: History) -> GuardStatus {
-    let mut times = history.recovery_times;
-    times.sort_unstable();
-    let part = |percent: usize| {
-        let index = (times.len() * percent).div_ceil(100).saturating_sub(1);
-        times.get(index).map(|time| time.as_secs_f64() * 1e3)
-    };
+    let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = guarded::percentiles(history.recovery_times);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     GuardStatus {
         keeper: history.keeper,
@@ -569,8 +567,8 @@ fn guard_status(history: History) -> GuardStatus {
             .as_ref()
             .map(|death| since_epoch.saturating_sub(death.at).as_secs_f64()),
         last_death: history.last_death.map(|death| death.reason),
-        recovery_ms_p50: part(50),
-        recovery_ms_p99: part(99),
-        recovery_ms_max: part(100),
+        recovery_ms_p50,
+        recovery_ms_p99,
+        recovery_ms_max,
     }
 }

@@ -88,6 +88,40 @@ fn an_image_is_mounted_written_and_clean_afterwards() {
     assert_eq!(place.run(&["cat", "image::/moved"]).ok(), "content");
 }
 
+/// The process of the kernel code that a mount has started.
+fn kernel_code(place: &Place) -> u32 {
+    let threads = fs::read_dir(format!("/proc/{}/task", place.server())).unwrap();
+    let children = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")).unwrap());
+    children.collect::<String>().trim().parse().expect("one process")
+}
+
+#[test]
+fn status_tells_of_the_deaths_of_the_kernel_code() {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&["mount", "image", "m"]).ok();
+    assert!(!place.run(&["status", "m"]).ok().contains("survived"));
+    support::signal(kernel_code(&place), "KILL");
+    fs::create_dir(place.at("m/dir")).unwrap();
+    let told = || place.run(&["status", "m"]).ok().contains("survived 1 death of its server");
+    support::within("the death is told of", told);
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run(&["status", "--json", "m"]).ok()).expect("JSON");
+    assert_eq!(json.pointer("/guard/incarnations").and_then(serde_json::Value::as_u64), Some(2), "{json}");
+    let metrics = place.run(&["status", "--metrics", "m"]).ok();
+    assert!(
+        metrics
+            .lines()
+            .any(|line| line.starts_with("outrigger_server_deaths_total{") && line.ends_with("} 1")),
+        "{metrics}"
+    );
+    place.run(&["umount", "m"]).ok();
+}
+
 /// An image with ext4 and vfat in partitions made by sfdisk, of 32 MiB each.
 fn partitioned(place: &Place) {
     let path = blank(place, 70);

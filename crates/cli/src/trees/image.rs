@@ -4,7 +4,7 @@
 use super::DriverOptions;
 use crate::status::Failure;
 use outrigger_core::{Error, Service};
-use outrigger_driver_kernel::{Inspection, Kernel, Options, is_image};
+use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Arc<dyn Service>>, Failure> {
+pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
     if !is_one(path) {
         return Ok(None);
     }

@@ -20,6 +20,7 @@ use crate::status::Failure;
 use layers::Layered;
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
+use outrigger_driver_kernel::{Kernel, Opened as OpenedImage};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
@@ -43,6 +44,8 @@ pub struct Tree {
     pub caches: Vec<Control>,
     /// Its driver, when that is a FUSE program.
     pub program: Option<Arc<LibFuse>>,
+    /// Its driver, when that is a disk image with one file system.
+    pub image: Option<Arc<Kernel>>,
     /// Somebody else checks permissions, for the one user whom they let in.
     pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
@@ -52,7 +55,7 @@ pub struct Tree {
 impl Tree {
     fn new(layered: Layered, program: Option<Arc<LibFuse>>, root: Option<Inode>) -> Self {
         let Layered { service, names, caches } = layered;
-        Tree { service, layers: names, caches, program, one_user: false, _root: root }
+        Tree { service, layers: names, caches, program, image: None, one_user: false, _root: root }
     }
 
     /// The tree of a program, with the layers the user asked for.
@@ -193,8 +196,8 @@ fn inside(
     options: &DriverOptions,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        if let Some(tree) = image::on_host(path, options)? {
-            return Ok(tree);
+        if let Some(opened) = image::on_host(path, options)? {
+            return Ok(opened.service());
         }
         return archive::on_host(context, path, options);
     }
@@ -231,6 +234,17 @@ pub fn mountable(
     }
     if let (Some(keep), Base::Host(path)) = (keep, &location.base) {
         same_as_before(path, &**keep)?;
+    }
+    if let (Base::Host(path), true) = (&location.base, location.nested.is_empty())
+        && let Some(opened) = image::on_host(path, &options)?
+    {
+        let layered =
+            layers::stack(opened.service(), &context.options().layer, &context.runtime, keep, None)?;
+        let image = match opened {
+            OpenedImage::One(kernel) => Some(kernel),
+            OpenedImage::Several(_) => None,
+        };
+        return Ok(Tree { image, ..Tree::new(layered, None, None) });
     }
     let one_user = matches!(location.base, Base::Remote { .. });
     let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };

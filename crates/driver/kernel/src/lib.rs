@@ -97,13 +97,31 @@ const NOT_SERVED: OpSet = OpSet::of(&[
 ///
 /// # Errors
 /// Those of [`Kernel::start`] and [`Partitions::start`].
-pub fn open(path: &Path, options: &Options) -> Result<Arc<dyn Service>> {
+pub fn open(path: &Path, options: &Options) -> Result<Opened> {
     let image = Image::open(path, options)?;
     let whole =
         options.partition.is_some() || options.kind.is_some() || image.detect(&Part::whole())?.is_some();
     match image.table()? {
-        Some(table) if !whole => Ok(Arc::new(Partitions::of(image, table, options))),
-        _ => Ok(Arc::new(Kernel::of(Arc::new(image), options)?)),
+        Some(table) if !whole => Ok(Opened::Several(Arc::new(Partitions::of(image, table, options)))),
+        _ => Ok(Opened::One(Arc::new(Kernel::of(Arc::new(image), options)?))),
+    }
+}
+
+/// What [`open`] found in an image.
+pub enum Opened {
+    /// One file system.
+    One(Arc<Kernel>),
+    /// Partitions.
+    Several(Arc<Partitions>),
+}
+
+impl Opened {
+    /// The tree.
+    pub fn service(&self) -> Arc<dyn Service> {
+        match self {
+            Opened::One(kernel) => kernel.clone(),
+            Opened::Several(partitions) => partitions.clone(),
+        }
     }
 }
 

@@ -76,7 +76,7 @@ impl Disk {
     }
 
     fn open(&self) -> Direct {
-        Direct::new(open(&self.path(), &Options::default()).expect("it opens"))
+        Direct::new(open(&self.path(), &Options::default()).expect("it opens").service())
     }
 
     fn partition(&self, number: u32) -> outrigger_core::Result<Kernel> {
