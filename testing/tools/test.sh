@@ -91,7 +91,7 @@ suite_kill() {
         record kill 0 0 1 "needs root and /dev/fuse"
         return
     fi
-    check kill-build 1200 cargo build "${lock[@]}" -p outrigger -p outrigger-kill
+    check kill-build 1200 cargo build "${lock[@]}" --workspace --bins
     check kill-tools 1200 testing/tools/test-programs.sh
     check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
     check kill-proxy 300 "$program" table4 --subject local-proxy --subject mem-proxy --rounds 2
@@ -108,7 +108,7 @@ suite_posix() {
     # There the time is bounded.
     ! is_ci || export FSX_OPS=${FSX_OPS:-40000}
     heading "posix: pjdfstest and fsx on native ext4, local and mem; fsx on sftp"
-    if deadline 1200 cargo build "${lock[@]}" -p outrigger >"$log" 2>&1; then
+    if deadline 1200 cargo build "${lock[@]}" --workspace --bins >"$log" 2>&1; then
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else
         tail -n 30 "$log"
