@@ -67,7 +67,7 @@ run_from_package() {
     bin=usr/bin
     deadline 60 outrigger stat "$deb::/data.tar.xz::/$bin/ls" >/dev/null 2>&1 || bin=bin
     run "outrigger mount $deb::/data.tar.xz package"
-    run "outrigger status"
+    run "outrigger status package"
     run "package/$bin/ls --version | sed -n 1p"
     run "package/$bin/ls -l package/$bin | sed -n 1,5p"
     run "outrigger umount package"
@@ -84,7 +84,7 @@ copy_there_and_back() {
     run "time outrigger cp -a memory/tree back"
     run "diff -r --no-dereference tree back/tree && echo identical"
     run "find back/tree -type f | wc -l"
-    run "outrigger status"
+    run "outrigger status memory"
     run "outrigger umount memory"
     run "outrigger cp -a tree.tar.xz::/tree back/straight"
     run "diff -r --no-dereference tree back/straight && echo identical"
