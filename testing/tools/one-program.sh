@@ -14,20 +14,22 @@ stacks() {
     fi
 }
 
+# watch: ends with its standard input, whose other end this script has; ends the program if that takes too long.
 watch() {
-    local end=$((SECONDS + limit))
-    # One that has ended has no executable, also while its parent waits for the end of its output, which is ours too.
-    while [ -e "/proc/$1/exe" ]; do
-        if [ "$SECONDS" -ge "$end" ]; then
-            echo "error: $2 has not ended within $limit seconds; its threads:"
-            stacks "$1" || true
-            kill -KILL "$1"
-            return
-        fi
-        sleep 0.1
+    local status=0 child children
+    read -r -t "$limit" || status=$?
+    # Above 128: the time is over.
+    [ "$status" -gt 128 ] || return 0
+    read -r -a children <"/proc/$$/task/$$/children" || true
+    for child in "${children[@]}"; do
+        # This watch is a child too.
+        [ "$child" -ne "$BASHPID" ] || continue
+        echo "error: $program has not ended within $limit seconds; its threads:"
+        stacks "$child" || true
+        kill -KILL "$child" || true
     done
 }
 
-# Not its child: a test may count or await those.
-(watch "$$" "$1" &)
-exec "$@"
+program=$1
+exec {alive}> >(watch)
+"$@" {alive}>&-

@@ -316,6 +316,7 @@ fn btrfs() {
 fn squashfs() {
     is_read(&["mksquashfs", "src", "image", "-quiet", "-no-progress", "-noappend"], 255);
 }
+
 #[test]
 fn erofs() {
     // mkfs.erofs 1.5 cannot make longer names.

@@ -69,15 +69,21 @@ fn archives_of_file_systems_are_read() {
     assert!(complaint.contains("Read-only file system"), "{complaint}");
 }
 
-#[test]
-fn an_image_is_mounted_written_and_clean_afterwards() {
+/// A place where an empty image with ext4 is mounted, if that is possible here.
+fn mounted_ext4() -> Option<Place> {
     if !can_serve() || !can_mount() || !has("mkfs.ext4") {
-        return;
+        return None;
     }
     let place = Place::new();
     blank(&place, 64);
     place.run_as("mkfs.ext4", &["-q", "image"]).ok();
     place.run(&["mount", "image", "m"]).ok();
+    Some(place)
+}
+
+#[test]
+fn an_image_is_mounted_written_and_clean_afterwards() {
+    let Some(place) = mounted_ext4() else { return };
     fs::create_dir(place.at("m/dir")).unwrap();
     fs::write(place.at("m/dir/file"), "content").unwrap();
     fs::rename(place.at("m/dir/file"), place.at("m/moved")).unwrap();
@@ -97,13 +103,7 @@ fn kernel_code(place: &Place) -> u32 {
 
 #[test]
 fn status_tells_of_the_deaths_of_the_kernel_code() {
-    if !can_serve() || !can_mount() || !has("mkfs.ext4") {
-        return;
-    }
-    let place = Place::new();
-    blank(&place, 64);
-    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
-    place.run(&["mount", "image", "m"]).ok();
+    let Some(place) = mounted_ext4() else { return };
     assert!(!place.run(&["status", "m"]).ok().contains("survived"));
     support::signal(kernel_code(&place), "KILL");
     fs::create_dir(place.at("m/dir")).unwrap();

@@ -44,9 +44,7 @@ pub struct Arguments {
     pub patience: Duration,
 }
 
-/// Enough for the metadata of large images, and to keep a disk busy.
-const MEMORY: u64 = 128 << 20;
-/// Enough for what that memory can hold, in seconds.
+/// Enough for what usual memory can hold, in seconds.
 const PATIENCE: u64 = 120;
 
 impl Arguments {
@@ -68,14 +66,14 @@ impl Arguments {
             let value = String::from_utf8_lossy(&word).parse();
             value.map(Some).map_err(|_| format!("{name}= is not a number"))
         };
-        let descriptor = |name: &str| {
+        let required = |name: &str| {
             number(name)?.ok_or_else(|| format!("{name}= is missing; this program is started by outrigger"))
         };
         let string = |name: &str| {
             CString::new(text(name).unwrap_or_default()).map_err(|_| format!("{name}= has a NUL"))
         };
         let image = number("image")?.map(|fd| fd as RawFd);
-        let socket = descriptor("socket")? as RawFd;
+        let socket = required("socket")? as RawFd;
         let log = number("log")?.map(|fd| fd as RawFd);
         // SAFETY: whoever starts this program hands these descriptors over for nothing else.
         let file = |fd| unsafe { File::from_raw_fd(fd) };
@@ -98,7 +96,7 @@ impl Arguments {
             write: number("write")? == Some(1),
             kind: string("type")?,
             options: string("options")?,
-            memory: number("memory")?.unwrap_or(MEMORY),
+            memory: required("memory")?,
             sandbox: text("sandbox").as_deref() != Some(b"off"),
             io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
             patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),

@@ -33,6 +33,7 @@
 pub mod cases;
 pub mod mount;
 pub mod sample;
+pub mod sftp;
 
 mod direct;
 mod hostdir;

@@ -2,6 +2,7 @@
 //! The suite through FUSE mounts made by the `outrigger` program.
 
 use outrigger_conformance::mount::{Mounted, WRITEBACK, obstacle};
+use outrigger_conformance::sftp::{MOUNTED, SFTP};
 use outrigger_conformance::{HostDir, Kind, Report, Target, run, sample};
 use outrigger_core::{Abilities, OpSet};
 use outrigger_remote::{HOST, Sshd};
@@ -73,44 +74,6 @@ fn a_cached_directory_holds() {
     }
 }
 
-/// What cannot hold on a mount of an SSH server, and why.
-const REMOTE: &[(&str, &str)] = &[
-    ("directories/files_do_not_change_its_links", LINKS),
-    ("directories/links_count_subdirectories", LINKS),
-    ("rename/link_counts_follow_a_moved_directory", LINKS),
-    ("rename/link_counts_after_replacing_a_directory", LINKS),
-    ("rename/back_and_forth_many_times", LINKS),
-    ("rename/exchange_swaps_files", EXCHANGE),
-    ("rename/exchange_swaps_file_and_directory", EXCHANGE),
-    ("rename/exchange_needs_both", EXCHANGE),
-    ("listing/shows_kind_and_inode", SPECIAL),
-    ("special/", SPECIAL),
-    ("holes/take_no_space", "the protocol does not tell what a file takes"),
-    ("holes/files_larger_than_any_memory", "the protocol does not tell what a file takes"),
-    ("holes/seek_finds_data_and_hole", HOLES),
-    ("holes/a_file_that_is_a_hole", HOLES),
-    ("fallocate/", "the protocol reserves no space"),
-    ("xattrs/", "the protocol has no extended attributes"),
-    ("times/creation_sets_all", "times have whole seconds"),
-    ("times/utimens_sets_to_the_nanosecond", "times have whole seconds"),
-    ("times/before_1970_and_after_2106", "times are unsigned seconds of 32 bits"),
-    ("times/noatime_is_respected", "the server reads as it likes"),
-    ("times/chmod_marks_ctime_only", CTIME),
-    ("times/link_marks_ctime", CTIME),
-    ("times/unlink_marks_ctime_of_the_rest", CTIME),
-    ("owners/new_files_belong_to_their_maker", MAKER),
-    ("owners/setgid_directories_pass_on_their_group", MAKER),
-    ("owners/sticky_directories_protect_names", MAKER),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-];
-
-const LINKS: &str = "the protocol does not tell the links of a directory";
-const EXCHANGE: &str = "the protocol cannot exchange names";
-const SPECIAL: &str = "the protocol makes no pipes, sockets and devices";
-const HOLES: &str = "the protocol does not tell where holes are";
-const CTIME: &str = "the protocol does not tell the time of change";
-const MAKER: &str = "everything is made by the user who logged in";
-
 #[test]
 fn a_directory_of_a_host_holds() {
     if let Some(missing) = Sshd::missing() {
@@ -122,7 +85,9 @@ fn a_directory_of_a_host_holds() {
     std::fs::create_dir(&host).and_then(|()| std::fs::create_dir(&far)).expect("directories");
     let sshd = Sshd::start(host).expect("a host");
     let options = format!(",F={}", sshd.configuration().display());
-    if let Some(report) = suite(&format!("{HOST}:{}", far.display()), &options, false, REMOTE) {
+    if let Some(report) =
+        suite(&format!("{HOST}:{}", far.display()), &options, false, &[SFTP, MOUNTED].concat())
+    {
         report.must_hold(150);
     }
 }

@@ -3,47 +3,17 @@
 
 mod support;
 
+use outrigger_conformance::sftp::SFTP;
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::Serve;
 use std::sync::Arc;
 use support::serve;
 
-/// What cannot hold, and why.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    ("directories/files_do_not_change_its_links", LINKS),
-    ("directories/links_count_subdirectories", LINKS),
-    ("rename/link_counts_follow_a_moved_directory", LINKS),
-    ("rename/link_counts_after_replacing_a_directory", LINKS),
-    ("rename/back_and_forth_many_times", LINKS),
-    ("rename/exchange_swaps_files", "the protocol cannot exchange names"),
-    ("rename/exchange_swaps_file_and_directory", "the protocol cannot exchange names"),
-    ("rename/exchange_needs_both", "the protocol cannot exchange names"),
-    ("listing/shows_kind_and_inode", SPECIAL),
-    ("special/", SPECIAL),
-    ("holes/take_no_space", "the protocol does not tell what a file takes"),
-    ("holes/files_larger_than_any_memory", "the protocol does not tell what a file takes"),
-    ("times/utimens_sets_to_the_nanosecond", "times have whole seconds"),
-    ("times/before_1970_and_after_2106", "times are unsigned seconds of 32 bits"),
-    ("times/noatime_is_respected", "the server reads as it likes"),
-    ("times/chmod_marks_ctime_only", CTIME),
-    ("times/link_marks_ctime", CTIME),
-    ("times/unlink_marks_ctime_of_the_rest", CTIME),
-    ("owners/new_files_belong_to_their_maker", MAKER),
-    ("owners/setgid_directories_pass_on_their_group", MAKER),
-    ("limits/a_path_of_1000_directories", "it holds, but takes half a million round trips"),
-];
-
-const LINKS: &str = "the protocol does not tell the links of a directory";
-const SPECIAL: &str = "the protocol makes no pipes, sockets and devices";
-const CTIME: &str = "the protocol does not tell the time of change";
-const MAKER: &str = "everything is made by the user who logged in";
-
 #[test]
 fn on_openssh() {
     let Some(served) = serve() else { return };
     let direct = Direct::new(Arc::new(Serve(served.sftp.clone())));
-    let report =
-        run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: EXCEPTIONS });
+    let report = run(&direct, &Target { abilities: direct.abilities(), has_sample: false, exceptions: SFTP });
     println!("{report}");
     report.must_hold(153);
 }

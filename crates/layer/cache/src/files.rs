@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Closes a file.
-    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
+    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
         let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
             return self.end_of_file(cx, op);
         };
@@ -126,18 +126,23 @@ impl Inner {
                 // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
                 open.landed().await;
             }
-            lock(&self.table).unpin(op.node);
-            match open.real() {
-                Some(real) => {
-                    op.handle = real;
-                    self.end_of_file(cx, op).await
-                }
-                None => {
-                    self.settle(cx).await;
-                    Reply::Done(())
-                }
-            }
+            self.let_go(cx, &open, op).await
         })
+    }
+
+    /// Closes what is open below, if anything is.
+    pub(crate) async fn let_go(self: &Arc<Self>, cx: &Cx, open: &OpenFile, mut op: Release) -> Reply {
+        lock(&self.table).unpin(op.node);
+        match open.real() {
+            Some(real) => {
+                op.handle = real;
+                self.end_of_file(cx, op).await
+            }
+            None => {
+                self.settle(cx).await;
+                Reply::Done(())
+            }
+        }
     }
 
     /// Gives a handle back below.

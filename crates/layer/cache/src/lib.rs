@@ -12,8 +12,8 @@
 //! * **Targets** of symbolic links, as long as their attributes are believed.
 //! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
 //!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
-//!   directory are opened one after the other, so are the next ones. A file of which all content
-//!   is known is opened without asking below; that is done when something else is read of it.
+//!   directory are opened one after the other, the next ones are read ahead. A file of which all content is known is opened
+//!   without asking below; that is done when something else is read of it.
 //!
 //! # How long
 //! [`Belief`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of

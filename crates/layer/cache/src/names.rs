@@ -323,15 +323,15 @@ impl Names {
 
     /// The files after that with node `after` in this order, as many as `count`; none when it is not listed.
     pub(crate) fn successors(&self, after: Node, order: Order, count: usize) -> Vec<Node> {
-        let Some(at) = self.slots.iter().position(|slot| slot.file.node == after) else { return Vec::new() };
-        let files =
-            |from: usize| self.from(from).filter(|(_, slot)| slot.file.kind == Some(FileKind::Regular));
-        let Some(last) = self.slots[at].name.as_ref().filter(|_| order == Order::Named) else {
-            return files(at + 1).take(count).map(|(_, slot)| slot.file.node).collect();
-        };
+        let is_file = |(_, slot): &(&Name, &Slot)| slot.file.kind == Some(FileKind::Regular);
+        let mut rest = self.from(0);
+        let Some((last, _)) = rest.find(|(_, slot)| slot.file.node == after) else { return Vec::new() };
+        if order == Order::Listed {
+            return rest.filter(is_file).take(count).map(|(_, slot)| slot.file.node).collect();
+        }
         // The first of those behind it, the last of them on top.
         let mut first: BinaryHeap<(&[u8], Node)> = BinaryHeap::new();
-        for (name, slot) in files(0).filter(|(name, _)| name[..] > last[..]) {
+        for (name, slot) in self.from(0).filter(is_file).filter(|(name, _)| name[..] > last[..]) {
             if first.len() == count && first.peek().is_none_or(|(most, _)| &name[..] >= *most) {
                 continue;
             }

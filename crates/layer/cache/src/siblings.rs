@@ -12,7 +12,7 @@ use crate::open::OpenFile;
 use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::ops::{OpenFlags, Release};
-use outrigger_core::{Cx, FileKind, LockOwner, Node, OpCode};
+use outrigger_core::{Cx, FileKind, LockOwner, Node};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -119,23 +119,19 @@ impl Inner {
             table.pin(node);
             let (handle, flags) = (self.handles.number(false), OpenFlags::empty());
             let open = Arc::new(OpenFile::new(node, handle, Arc::clone(&file), Some(flags), false));
-            let flight = self.take_off(cx, &open, &mut content, 0, size as u32);
-            self.close_after(cx, open, flight);
+            self.take_off(cx, &open, &mut content, 0, size as u32);
+            self.close_later(cx, open);
         }
     }
 
-    /// Closes a file that nobody but us has open when its content has come.
-    fn close_after(self: &Arc<Self>, cx: &Cx, open: Arc<OpenFile>, flight: Arc<Flight>) {
+    /// Closes a file that nobody but us has open, when its content has come.
+    fn close_later(self: &Arc<Self>, cx: &Cx, open: Arc<OpenFile>) {
         let (inner, cx) = (Arc::clone(self), self.cx(cx));
         self.runtime.spawn(Box::pin(async move {
-            // An error is told to whoever reads the file.
-            let _ = open.file.gate.wait(|| flight.result()).await;
-            lock(&inner.table).unpin(open.node);
-            let (node, flags, owner) = (open.node, OpenFlags::empty(), LockOwner::default());
-            if let Some(handle) = open.real().filter(|_| inner.has(OpCode::Release)) {
-                inner.tell(&cx, Release { node, handle, flags, owner, flock_release: false }).await;
-            }
-            inner.settle(&cx).await;
+            let (node, handle, owner) = (open.node, open.handle, LockOwner::default());
+            let op = Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false };
+            open.landed().await;
+            inner.let_go(&cx, &open, op).await;
         }));
     }
 

@@ -121,7 +121,7 @@ impl Table {
         let record = self.make(node);
         if record.generation.replace(generation).is_some_and(|known| known != generation) {
             (record.attr, record.attr_until, record.body) = (None, 0, Body::Nothing);
-            (record.part, record.dying) = (None, false);
+            (record.dir, record.part, record.dying) = (None, None, false);
             if let Some(file) = record.file.take() {
                 let content = lock(&file.content).id;
                 self.leftovers.push(content);

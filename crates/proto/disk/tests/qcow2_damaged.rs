@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Damaged qcow2 images: nothing panics, whatever is in their tables, and nothing goes on for ever.
 
+#[path = "support/memory.rs"]
+mod memory;
+
+use memory::Memory;
 use outrigger_proto_disk::Medium;
-use outrigger_proto_disk::qcow2::{Qcow2, Storage};
-use std::cell::RefCell;
+use outrigger_proto_disk::qcow2::Qcow2;
 use std::io;
 use std::path::Path;
 
@@ -13,45 +16,6 @@ const MOST: u64 = 1 << 20;
 const ROUNDS: u64 = 6_000;
 /// What the seeds of the fuzz target have before the image.
 const SCRIPT: usize = 16;
-
-/// An image in memory.
-struct Memory(RefCell<Vec<u8>>);
-
-impl Medium for Memory {
-    fn size(&self) -> u64 {
-        self.0.borrow().len() as u64
-    }
-
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        Medium::read(&&self.0.borrow()[..], buffer, offset)
-    }
-}
-
-impl Storage for Memory {
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.grow(offset.saturating_add(data.len() as u64))?;
-        self.0.borrow_mut()[offset as usize..][..data.len()].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn grow(&self, size: u64) -> io::Result<()> {
-        let mut bytes = self.0.borrow_mut();
-        if size > MOST {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        let length = bytes.len().max(size as usize);
-        bytes.resize(length, 0);
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn punch(&self, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// What a disk is based on.
 struct Below;
@@ -108,7 +72,7 @@ fn no_tables_are_too_strange() {
                 _ => next() as u8,
             };
         }
-        let Ok(mut disk) = Qcow2::open(Memory(RefCell::new(image)), Some(Box::new(Below))) else { continue };
+        let Ok(mut disk) = Qcow2::open(Memory::new(image, MOST), Some(Box::new(Below))) else { continue };
         opened += 1;
         for _ in 0..12 {
             done += u32::from(act(&mut disk, next()).is_ok());

@@ -47,7 +47,7 @@ struct Sample {
 pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let ground = Ground::tmpfs(&bench.scratch, "image", 8 << 30, 300_000)?;
     let sample = prepare(bench, ground.dir())?;
-    let files = bench.scaled(FILES);
+    let (files, mib) = (bench.scaled(FILES), bench.scaled(BULK) >> 20);
     let (list, copy) = (format!("ls -lR of {files} files"), format!("cp -R of {files} files into it"));
     let mut rows = vec![
         beside_host(bench, &sample, &list, r#"ls -lR "$2""#, r#""$3" ls -lR "$1::/""#)?,
@@ -55,14 +55,14 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
         beside_host(
             bench,
             &sample,
-            "cp of 512 MB into it",
+            &format!("cp of {mib} MiB into it"),
             r#"cp "$4/bulk" "$2""#,
             r#""$3" cp "$4/bulk" "$1::/""#,
         )?,
         beside_host(
             bench,
             &sample,
-            "cp of 512 MB out of it",
+            &format!("cp of {mib} MiB out of it"),
             r#"cp "$2/bulk" "$4/out""#,
             r#""$3" cp "$1::/bulk" "$4/out""#,
         )?,
@@ -181,15 +181,18 @@ fn mounted(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
     let rate = |factor| Goal::Above { subject: OURS, factor, than: FUSE2FS };
     let quick = Goal::Below { subject: OURS, factor: 0.2, than: FUSE2FS };
     let bulk = bench.scaled(BULK);
+    let mib = bulk >> 20;
     let rows = vec![
         each("create, close and unlink", Unit::Microseconds, &|mount| {
             files::create_unlink_each(&mount.dir, time)
         })?
         .goal(quick),
         each("cp -R of the tree and rm -r", Unit::Seconds, &|mount| copied(sample, mount))?.goal(quick),
-        each("write 512 MB", Unit::MegabytesPerSecond, &|mount| files::write_rate(&mount.dir, bulk))?
-            .goal(rate(1.5)),
-        each("read 512 MB", Unit::MegabytesPerSecond, &|mount| {
+        each(&format!("write {mib} MiB"), Unit::MegabytesPerSecond, &|mount| {
+            files::write_rate(&mount.dir, bulk)
+        })?
+        .goal(rate(1.5)),
+        each(&format!("read {mib} MiB"), Unit::MegabytesPerSecond, &|mount| {
             files::read_rate(&mount.dir.join("bulk"), true)
         })?
         .goal(rate(1.5)),
