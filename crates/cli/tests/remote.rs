@@ -449,3 +449,55 @@ fn a_full_disk_at_the_host_is_told_and_what_was_written_before_stays() {
     far.place.run(&["umount", "m"]).ok();
     rustix::mount::unmount(&full, rustix::mount::UnmountFlags::empty()).unwrap();
 }
+
+/// The error of something that a host forbids.
+fn forbidden<T>(what: &str, result: std::io::Result<T>) -> Errno {
+    let error = result.err().unwrap_or_else(|| panic!("{what} was allowed"));
+    Errno::from_io_error(&error).unwrap_or_else(|| panic!("{what}: {error}"))
+}
+
+#[test]
+fn what_a_host_forbids_is_refused_here_and_leaves_nothing() {
+    const NOBODY: u32 = 65534;
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    // The server looks for the key as the user it lets in.
+    for dir in ["", "sshd"] {
+        fs::set_permissions(place.at(dir), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    place.file("far/public", "public\n");
+    place.file("far/secret", "secret\n");
+    place.file("far/closed/file", "closed\n");
+    place.file("far/own/file", "own\n");
+    for (name, mode) in [("public", 0o644), ("secret", 0o600), ("closed", 0o700)] {
+        fs::set_permissions(place.at("far").join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    for name in ["own", "own/file"] {
+        std::os::unix::fs::chown(place.at("far").join(name), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    place.run(&["mount", &format!("nobody@{}", far.location("")), "m", "-o", &far.option()]).ok();
+    let at = |name: &str| place.at("m").join(name);
+
+    assert_eq!(fs::read_to_string(at("public")).unwrap(), "public\n");
+    assert_eq!(forbidden("reading", fs::read(at("secret"))), Errno::ACCESS);
+    assert_eq!(forbidden("listing", fs::read_dir(at("closed")).map(|mut list| list.next())), Errno::ACCESS);
+    assert_eq!(forbidden("looking behind it", fs::metadata(at("closed/file"))), Errno::ACCESS);
+    assert_eq!(forbidden("writing", File::options().append(true).open(at("public"))), Errno::ACCESS);
+    assert_eq!(forbidden("cutting", File::create(at("public"))), Errno::ACCESS);
+    assert_eq!(forbidden("making", File::create_new(at("new"))), Errno::ACCESS);
+    assert_eq!(forbidden("making a directory", fs::create_dir(at("new"))), Errno::ACCESS);
+    assert_eq!(forbidden("removing", fs::remove_file(at("public"))), Errno::ACCESS);
+    assert_eq!(forbidden("renaming", fs::rename(at("public"), at("own/mine"))), Errno::ACCESS);
+    assert_eq!(
+        forbidden("giving away", std::os::unix::fs::chown(at("own/file"), Some(0), None)),
+        Errno::PERM
+    );
+
+    fs::write(at("own/file"), "changed\n").unwrap();
+    fs::rename(at("own/file"), at("own/moved")).unwrap();
+    assert_eq!(fs::read_to_string(at("own/moved")).unwrap(), "changed\n");
+    place.run(&["umount", "m"]).ok();
+    assert_eq!(fs::read_to_string(place.at("far/own/moved")).unwrap(), "changed\n");
+    assert_eq!(fs::read_to_string(place.at("far/public")).unwrap(), "public\n");
+    assert_eq!(fs::read_dir(place.at("far")).unwrap().count(), 4);
+}
