@@ -11,7 +11,7 @@
 //! | [`creating`] | opening a file that may have to be made |
 //! | [`deferred`] | arguments that are defined only for the command asked for |
 //! | [`descent`] | walking a tree from a place down |
-//! | [`format`] | how names, sizes, times and modes are written |
+//! | [`mod@format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`guarded`] | reports of crashes |
 //! | [`interrupt`] | Ctrl-C |

@@ -8,7 +8,7 @@
 //! | [`copier`] | walks the source, decides about each file, and makes everything but regular files |
 //! | [`conflict`] | what to do about a file that has the name already |
 //! | [`directory`] | a directory copies go into, finished when the last of them is done
-//! | [`file`] | one regular file: opening, content, attributes, removal when it stays incomplete |
+//! | [`mod@file`] | one regular file: opening, content, attributes, removal when it stays incomplete |
 //! | [`content`] | the bytes: inside one tree, or read ahead on one thread and written on another; holes |
 //! | [`attrs`] | owner, extended attributes, mode and times, in the order in which they survive |
 //! | [`pool`] | files copied side by side |

@@ -47,7 +47,7 @@ pub struct Replacement {
     pub failure: Option<String>,
 }
 
-/// See the [module](self).
+/// What became of the programs that served a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     /// The command that serves now.

@@ -17,7 +17,7 @@
 //! | where | nodes are | they survive |
 //! |---|---|---|
 //! | as root (`CAP_DAC_READ_SEARCH`), on ext4, xfs, btrfs, f2fs, tmpfs | inode number and generation: a file handle in 64 bits | everything, without any memory |
-//! | elsewhere, without privileges, or with `handles=off` | slots of a [`NodeTable`](outrigger_core::NodeTable) | a restart, if the table does ([`Local::open_with_keep`]) |
+//! | elsewhere, without privileges, or with `handles=off` | slots of a [`NodeTable`] | a restart, if the table does ([`Local::open_with_keep`]) |
 //! | on file systems mounted below the directory | slots of the table | as above |
 //!
 //! With handles, a number that a client made up may name any file of the same file system. Kernels do not make up

@@ -32,8 +32,9 @@ use std::os::unix::ffi::OsStrExt;
 /// Arguments of `find`.
 #[derive(Debug, Args)]
 pub struct Find {
-    /// [-H] [-L] [-P] [LOCATION]... [EXPRESSION]
-    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true, long_help = HELP)]
+    /// Where to look, and what for.
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(help = "[-H] [-L] [-P] [LOCATION]... [EXPRESSION]", long_help = HELP)]
     arguments: Vec<OsString>,
 }
 

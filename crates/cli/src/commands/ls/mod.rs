@@ -7,7 +7,7 @@
 //! | [`options`] | what they come to |
 //! | [`entry`] | what is found out about each name |
 //! | [`order`] | sorting |
-//! | [`print`] | names with quotes, colours and indicators |
+//! | [`mod@print`] | names with quotes, colours and indicators |
 //! | [`long`] | the lines of `-l` |
 //! | [`layout`] | lines and columns |
 //!
