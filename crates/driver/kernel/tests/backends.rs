@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ways in which the bytes of an image are moved (`io=`).
 
-mod support;
-
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::Errno;
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, Tree, kind};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use support::{Image, Tree, kind};
 
 const MIB: u64 = 1 << 20;
 const BACK_ENDS: [&str; 3] = ["buffered", "direct", "mmap"];

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! More files than the kernel code has memory for: somebody refers to all of them, and each is where it belongs.
 
-mod support;
-
 use outrigger_conformance::block_on;
 use outrigger_core::attr::SetAttrs;
 use outrigger_core::ops::*;
 use outrigger_core::{Credentials, Cx, Name, Node, Op, Payload, ask};
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, Kind, WRITTEN, kind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
-use support::{Image, Kind, WRITTEN, kind};
 
 /// With less the kernel code could not hold a third of the files.
 const MEMORY: u64 = 24 << 20;

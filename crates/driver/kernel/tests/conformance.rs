@@ -2,12 +2,10 @@
 //! The conformance suite on images: of the types that are written most, checked with their own tools afterwards, and of
 //! those that are made of a directory, the sample tree.
 
-mod support;
-
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, kind};
 use std::sync::Arc;
-use support::{Image, kind};
 
 /// Runs the suite; `least` cases hold, and none fails but those that `exceptions` names, with the reason.
 fn every_case_holds(image: &Image, has_sample: bool, least: usize, exceptions: &[Exception]) {

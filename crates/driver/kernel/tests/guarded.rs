@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guarded images: nobody notices that workers die, and the image holds what was told.
 
-mod support;
-
 use outrigger_conformance::{Direct, Target, block_on, run};
 use outrigger_core::ops::{Create, FSync, MkDir, OpenFlags, SyncFs};
 use outrigger_core::{
     Abilities, Answer, Credentials, Cx, Name, Node, Notify, Op, Request, Result, Service, ask,
 };
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, Tree, WRITTEN, content, kind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use support::{Image, Tree, WRITTEN, content, kind};
 
 fn open(image: &Image) -> Arc<Kernel> {
     let options = Options { guard: true, ..Options::default() };

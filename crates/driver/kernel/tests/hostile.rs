@@ -2,17 +2,15 @@
 //! Damaged images, dying and silent workers: whatever happens costs that worker at worst, every call ends, and the error
 //! says why.
 
-mod support;
-
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::{Errno, Service};
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, Tree, WRITTEN, kind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use support::{Image, Tree, WRITTEN, kind};
 
 /// Longer than anything here takes on a busy machine, and shorter than a test run may hang.
 const DEADLINE: Duration = Duration::from_secs(300);

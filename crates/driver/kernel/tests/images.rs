@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the suite for all drivers does not ask: images as such.
 
-mod support;
-
 use outrigger_conformance::{Direct, block_on};
 use outrigger_core::ops::{
     Create, Forget, GetAttr, GetXattr, Lookup, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write,
@@ -12,9 +10,9 @@ use outrigger_core::{
     Answer, Credentials, Cx, Errno, Name, Node, Op, Reply, Result, Service, XattrName, ask,
 };
 use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_images::{Image, Tree, WRITTEN, content, kind};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use support::{Image, Tree, WRITTEN, content, kind};
 
 const ME: Credentials = Credentials { uid: 1000, gid: 100 };
 

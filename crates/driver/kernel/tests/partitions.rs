@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Images with partition tables that sgdisk and sfdisk made.
 
-mod support;
-
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::ops::RenameFlags;
 use outrigger_core::{Errno, Service};
 use outrigger_driver_kernel::{Kernel, Options, Partitions, open};
+use outrigger_images::{Image, Tree, command, kind};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use support::{Image, Tree, command, kind};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Disks in qcow2 images, made and checked by QEMU's tools.
 
-mod support;
-
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::Errno;
 use outrigger_driver_kernel::{Kernel, Options, inspect};
+use outrigger_images::{Image, Tree, kind};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use support::{Image, Tree, kind};
 
 /// Whether the tools are here.
 fn has_tools() -> bool {

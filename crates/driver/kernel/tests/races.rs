@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many at once in one directory of a fresh image, on every type that is written.
 
-mod support;
-
 use outrigger_conformance::{Direct, Flags, Subject};
 use outrigger_core::Errno;
 use outrigger_core::ops::RenameFlags;
 use outrigger_driver_kernel::Kernel;
+use outrigger_images::{Image, Kind, Tree, WRITTEN, kind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Image, Kind, Tree, WRITTEN, kind};
 
 /// How long they go on.
 const LOAD: Duration = Duration::from_secs(10);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Images to test with, made by the host's tools.
-#![allow(dead_code, reason = "each test program uses its own part")]
+//! Images of every type to test with, made by the host's tools, and a tree to fill them with.
+//!
+//! [`kind`] says `SKIPPED` where a tool is missing. What goes wrong panics: all of it is for tests.
+#![forbid(unsafe_code)]
 
 mod tree;
 
@@ -9,7 +11,6 @@ use outrigger_driver_kernel::{Kernel, Options, program};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-#[allow(unused_imports, reason = "each test program uses its own part")]
 pub use tree::Tree;
 
 /// An image in a directory of its own.
