@@ -39,7 +39,7 @@ use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
 use serve::Connection;
 use source::Source;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -51,6 +51,8 @@ use tree::Tree;
 
 /// Where the image is mounted, in the kernel's own tree.
 const MOUNTPOINT: &CStr = c"/mnt";
+/// Where HFS+ keeps files with several names, and those that are open and have none; the zeroes of its name are shown so.
+const PRIVATE: &CStr = c"/mnt/\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
 
 fn main() -> ExitCode {
     match Arguments::from_command_line().map_err(io::Error::other).and_then(run) {
@@ -93,7 +95,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
         sandbox::enter(if grows { &sandbox::GROWING } else { &[] })?;
     }
 
-    let mounted = kernel.call(move |task| mount(task, source, &kind, &options).map(Rc::new));
+    let mounted = mount(&kernel, source, kind, options).map(Rc::new);
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
     let served = connection.serve(&kernel, &tree, guard.as_ref());
@@ -113,17 +115,37 @@ fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -
     })
 }
 
-/// Mounts what is there.
-fn mount(task: &Task, source: Source, kind: &CStr, options: &CStr) -> Result<Tree> {
-    let device = source.add(task)?;
-    task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
-    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
-    let (writable, options) = (source.writable()?, options.to_owned());
-    let remount = move |task: &Task| match writable {
-        true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
-        false => Err(Errno::EROFS.into()),
-    };
-    Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
+/// Mounts what is there, read-only until the first change.
+fn mount(kernel: &Kernel, source: Source, kind: CString, options: CString) -> Result<Tree> {
+    let device = kernel.call(move |task| {
+        task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
+        source.add(task)
+    })?;
+    let writable = source.writable()?;
+    let (probed, name, list) = (device.clone(), kind.clone(), options.clone());
+    // What is unmounted is free for another mount when the job that did it has ended.
+    let relies = writable && kernel.call(move |task| relies_on_mount(task, &probed, &name, &list))?;
+    kernel.call(move |task| {
+        let flags = if relies { 0 } else { libc::MS_RDONLY };
+        task.mount(&device, MOUNTPOINT, &kind, flags, &options)?;
+        let remount = move |task: &Task| match writable {
+            true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
+            false => Err(Errno::EROFS.into()),
+        };
+        Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
+    })
+}
+
+/// Whether a file system can be changed only if it was writable from the start: the code for HFS+ needs [`PRIVATE`], and makes
+/// it when it mounts, not when a mount becomes a writable one.
+fn relies_on_mount(task: &Task, device: &CStr, kind: &CStr, options: &CStr) -> Result<bool> {
+    if kind != c"hfsplus" {
+        return Ok(false);
+    }
+    task.mount(device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
+    let found = task.stat(Fd::CWD, PRIVATE);
+    task.umount(MOUNTPOINT, 0)?;
+    Ok(found.is_err())
 }
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.

@@ -2,10 +2,10 @@
 //! The disk that is in a file: its bytes one after the other, or a qcow2 image with those it is based on.
 
 use crate::detect::container;
+use crate::lock::Held;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::qcow2::{Backing, Header, Qcow2};
 use outrigger_proto_disk::{DiskError, Medium};
-use rustix::fs::FlockOperation;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -44,7 +44,7 @@ impl Medium for Plain {
 /// A disk, open.
 pub(crate) struct Disk {
     /// The file it is in.
-    pub(crate) file: File,
+    pub(crate) file: Held,
     medium: Box<dyn Medium + Send + Sync>,
     /// What a qcow2 image says about itself.
     pub(crate) qcow2: Option<Header>,
@@ -54,7 +54,7 @@ pub(crate) struct Disk {
 
 /// A file that a qcow2 image is based on; it is never written.
 pub(crate) struct Link {
-    pub(crate) file: File,
+    pub(crate) file: Held,
     pub(crate) is_qcow2: bool,
 }
 
@@ -64,7 +64,7 @@ impl Disk {
     /// # Errors
     /// Those of reading; `EINVAL` for a damaged qcow2 image; `EOPNOTSUPP` for a form that is not served; `EACCES` when it is
     /// based on a file that is not allowed.
-    pub(crate) fn open(file: File, path: &Path, anywhere: bool) -> Result<Self> {
+    pub(crate) fn open(file: Held, path: &Path, anywhere: bool) -> Result<Self> {
         match container(&file) {
             None => {
                 let medium = Box::new(Plain::new(file.try_clone()?)?);
@@ -89,15 +89,6 @@ impl Medium for Disk {
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.medium.read(buffer, offset)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // A process that is just being started may have the files for another moment, and locks must not wait for it.
-        for file in self.chain.iter().map(|link| &link.file).chain([&self.file]) {
-            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
-        }
     }
 }
 
@@ -178,13 +169,7 @@ impl Link {
                 return Err(Errno::EOPNOTSUPP.because(format!("{name} images are not served{CONVERT}")));
             }
         };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(Link { file, is_qcow2 }),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                Err(Errno::EBUSY.because("another process may be writing that image"))
-            }
-            Err(errno) => Err(Errno(errno.raw_os_error()).into()),
-        }
+        Ok(Link { file: Held::locked(file, false)?, is_qcow2 })
     }
 }
 

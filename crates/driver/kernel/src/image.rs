@@ -4,11 +4,11 @@
 use crate::detect::{FsType, container, detect, detect_in};
 use crate::disk::{Disk, Plain, explained};
 use crate::flash::erase_size;
+use crate::lock::Held;
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
 use outrigger_proto_disk::{DiskError, Medium};
-use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -73,21 +73,7 @@ impl Image {
                 Err(_) => (File::open(path)?, false),
             }
         };
-        let lock = if writable {
-            FlockOperation::NonBlockingLockExclusive
-        } else {
-            FlockOperation::NonBlockingLockShared
-        };
-        match rustix::fs::flock(&file, lock) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(Errno::EBUSY.because(
-                    "another process uses this image; several may only read it (--opt ro, mount: -o ro)",
-                ));
-            }
-            Err(errno) => return Err(Errno(errno.raw_os_error()).into()),
-        }
-        let disk = Disk::open(file, path, options.backing)?;
+        let disk = Disk::open(Held::locked(file, writable)?, path, options.backing)?;
         Ok(Image { disk, name: path.display().to_string(), writable, writer: OnceLock::new() })
     }
 

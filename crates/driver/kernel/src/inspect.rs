@@ -4,6 +4,7 @@
 use crate::detect::detect_in;
 use crate::disk::Disk;
 use crate::image::table_of;
+use crate::lock::Held;
 use outrigger_core::Result;
 use outrigger_proto_disk::partition::{Partition, Table};
 use outrigger_proto_disk::volume::{Volume, describe};
@@ -42,7 +43,7 @@ pub struct Piece {
 /// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of a qcow2 image, or of another form
 /// that is not served.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    let medium = Disk::open(File::open(path)?, path, false)?;
+    let medium = Disk::open(Held::shared(File::open(path)?), path, false)?;
     let size = medium.size();
     let whole = volume(&medium, 0, size)?;
     let mut table = if whole.is_some() { None } else { table_of(&medium)? };

@@ -12,6 +12,8 @@
 //! A disk is in a file as it is, or as a qcow2 image (versions 2 and 3), which may be based on others: these are only read, and
 //! must be in the image's own directory or below, unless [`Options::backing`] says otherwise.
 //!
+//! An image is locked as mount(8) does, and as QEMU does: nobody has it while a virtual machine writes it, nor the other way.
+//!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
 //! change comes, so looking at an image does not change it (but a journal that has to be replayed is, and XFS
 //! notes in its log that it was unmounted). Options this
@@ -56,6 +58,7 @@ mod flash;
 mod guarded;
 mod image;
 mod inspect;
+mod lock;
 mod options;
 mod partitions;
 mod worker;

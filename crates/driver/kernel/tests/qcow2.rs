@@ -6,8 +6,9 @@ use outrigger_core::Errno;
 use outrigger_driver_kernel::{Kernel, Options, inspect};
 use outrigger_images::{Image, Tree, kind};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 /// Whether the tools are here.
@@ -268,4 +269,43 @@ fn an_image_that_is_marked_is_read_and_not_written() {
     let direct = Direct::new(kernel);
     assert!(direct.stat(Path::new("lost+found")).is_ok());
     assert_eq!(direct.mkdir(Path::new("new"), 0o755), Err(Errno::EROFS));
+}
+
+#[test]
+fn a_virtual_machine_and_we_keep_each_other_out() {
+    if !has_tools() {
+        return;
+    }
+    for form in ["convert -O raw base image", "convert -O qcow2 base image"] {
+        let Some(image) = made("ext4", form) else { return };
+        let mut machine = Command::new("qemu-io")
+            .arg(image.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("qemu-io");
+        machine.stdin.as_mut().expect("a pipe").write_all(b"read 0 512\n").expect("it listens");
+        let answers = BufReader::new(machine.stdout.take().expect("a pipe")).lines();
+        let has_read = answers.map_while(Result::ok).any(|line| line.contains("512/512"));
+        assert!(has_read, "it reads");
+        for read_only in [false, true] {
+            let options = Options { read_only, ..Options::default() };
+            let error = Kernel::start(&image.path(), &options).map(drop).expect_err("it is in use");
+            let reason = error.reason.unwrap_or_default();
+            assert!(error.errno == Errno::EBUSY && reason.contains("virtual machine"), "{reason}");
+        }
+        drop(machine.stdin.take());
+        machine.wait().expect("an end");
+
+        let kernel = opened(&image, &Options::default());
+        let (status, text) = qemu(&image, "convert -O raw image copy");
+        assert!(status != 0 && text.contains("lock"), "{text}");
+        kernel.unmount().expect("it unmounts");
+        drop(kernel);
+        let reader = opened(&image, &Options { read_only: true, ..Options::default() });
+        must(&image, "convert -O raw image copy");
+        drop(reader);
+        must(&image, "convert -O raw image copy");
+    }
 }
