@@ -122,12 +122,11 @@ fn mount(kernel: &Kernel, source: Source, kind: CString, options: CString) -> Re
         source.add(task)
     })?;
     let writable = source.writable()?;
-    let (probed, name, list) = (device.clone(), kind.clone(), options.clone());
-    // What is unmounted is free for another mount when the job that did it has ended.
-    let relies = writable && kernel.call(move |task| relies_on_mount(task, &probed, &name, &list))?;
+    if writable && &*kind == c"hfsplus" {
+        prepare_hfsplus(kernel, &device, &options)?;
+    }
     kernel.call(move |task| {
-        let flags = if relies { 0 } else { libc::MS_RDONLY };
-        task.mount(&device, MOUNTPOINT, &kind, flags, &options)?;
+        task.mount(&device, MOUNTPOINT, &kind, libc::MS_RDONLY, &options)?;
         let remount = move |task: &Task| match writable {
             true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
             false => Err(Errno::EROFS.into()),
@@ -136,16 +135,22 @@ fn mount(kernel: &Kernel, source: Source, kind: CString, options: CString) -> Re
     })
 }
 
-/// Whether a file system can be changed only if it was writable from the start: the code for HFS+ needs [`PRIVATE`], and makes
-/// it when it mounts, not when a mount becomes a writable one.
-fn relies_on_mount(task: &Task, device: &CStr, kind: &CStr, options: &CStr) -> Result<bool> {
-    if kind != c"hfsplus" {
-        return Ok(false);
+/// Sees to it that there is [`PRIVATE`]. The code for HFS+ makes it when it mounts, not when a mount becomes a writable one,
+/// and relies on it in both cases.
+fn prepare_hfsplus(kernel: &Kernel, device: &CStr, options: &CStr) -> Result<()> {
+    // What is unmounted is free for another mount when the job that did it has ended.
+    let mount_once = |flags| {
+        let (device, options) = (device.to_owned(), options.to_owned());
+        kernel.call(move |task| {
+            task.mount(&device, MOUNTPOINT, c"hfsplus", flags, &options)?;
+            let is_there = task.stat(Fd::CWD, PRIVATE).is_ok();
+            task.umount(MOUNTPOINT, 0).map(|()| is_there)
+        })
+    };
+    if !mount_once(libc::MS_RDONLY)? {
+        mount_once(0)?;
     }
-    task.mount(device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
-    let found = task.stat(Fd::CWD, PRIVATE);
-    task.umount(MOUNTPOINT, 0)?;
-    Ok(found.is_err())
+    Ok(())
 }
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.

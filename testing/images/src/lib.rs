@@ -4,6 +4,7 @@
 //! [`kind`] says `SKIPPED` where a tool is missing. What goes wrong panics: all of it is for tests.
 #![forbid(unsafe_code)]
 
+mod hfsplus;
 mod tree;
 
 use outrigger_conformance::sample;
@@ -24,7 +25,7 @@ pub struct Image {
 pub struct Kind {
     /// Its name.
     pub name: &'static str,
-    /// The command that makes one.
+    /// The command that makes one; empty where we do.
     pub make: &'static [&'static str],
     /// The command that checks one without changing anything; empty where there is none.
     pub check: &'static [&'static str],
@@ -71,6 +72,7 @@ pub const WRITTEN: &[Kind] = &[
     written("udf", 32, &["mkudffs", "--utf8", "IMAGE"], &["udfinfo", "--utf8", "IMAGE"]),
     written("minix", 16, &["mkfs.minix", "-3", "IMAGE"], &["fsck.minix", "-f", "IMAGE"]),
     written("hfs", 16, &["hformat", "IMAGE"], &[]),
+    written("hfs+", 32, &[], &[]),
     written("ufs1", 16, &["makefs", "-t", "ffs", "-s", "16m", "-o", "version=1", "IMAGE", "TREE"], &[]),
     written("jffs2", 8, &["mkfs.jffs2", "-r", "TREE", "-e", "64KiB", "--pad=8388608", "-o", "IMAGE"], &[]),
 ];
@@ -130,7 +132,10 @@ impl Image {
         } else {
             sample::build(&image.tree()).expect("the sample");
         }
-        image.run(kind.make, "making it");
+        match kind.make {
+            [] => hfsplus::format(&image.path()).expect("a volume"),
+            command => image.run(command, "making it"),
+        }
         image
     }
 

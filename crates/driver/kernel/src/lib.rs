@@ -15,9 +15,9 @@
 //! An image is locked as mount(8) does, and as QEMU does: nobody has it while a virtual machine writes it, nor the other way.
 //!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
-//! change comes, so looking at an image does not change it (but a journal that has to be replayed is, and XFS
-//! notes in its log that it was unmounted). Options this
-//! driver does not know are the file system's own, as mount(8) takes them.
+//! change comes, so looking at an image does not change it (but a journal that has to be replayed is, XFS notes in its
+//! log that it was unmounted, and an HFS+ volume gets the directory that files with several names need, if it has none).
+//! Options this driver does not know are the file system's own, as mount(8) takes them.
 //!
 //! An image with a partition table is a tree with a directory for each partition whose content is known ([`open`]); each is
 //! served by a process of its own, which starts when somebody looks into the directory. Of a qcow2 image the partition that
