@@ -9,7 +9,9 @@ cd "$top"
 
 # In CI the versions are those of Cargo.lock; elsewhere a developer may have just added a dependency.
 lock=()
-! is_ci || lock=(--locked)
+# Where the tests were built before, their dependencies have the features they need: the programs alone would be built again.
+which=(--bins)
+! is_ci || { lock=(--locked); which=(--all-targets); }
 
 # Tests mount below this directory, so that what a crashed test leaves behind can be found and taken away.
 TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/outrigger-test.XXXXXX")
@@ -92,7 +94,7 @@ suite_kill() {
         record kill 0 0 1 "needs root and /dev/fuse"
         return
     fi
-    check kill-build 1200 cargo build "${lock[@]}" --workspace --bins
+    check kill-build 1200 cargo build "${lock[@]}" --workspace "${which[@]}"
     check kill-tools 1200 testing/tools/test-programs.sh
     check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
     check kill-proxy 300 "$program" table4 --subject local-proxy --subject mem-proxy --rounds 2
@@ -109,7 +111,7 @@ suite_posix() {
     # There the time is bounded.
     ! is_ci || export FSX_OPS=${FSX_OPS:-40000}
     heading "posix: pjdfstest and fsx on native ext4, local and mem; fsx on sftp"
-    if deadline 1200 cargo build "${lock[@]}" --workspace --bins >"$log" 2>&1; then
+    if deadline 1200 cargo build "${lock[@]}" --workspace "${which[@]}" >"$log" 2>&1; then
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else
         tail -n 30 "$log"

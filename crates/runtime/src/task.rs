@@ -39,8 +39,7 @@ struct Task {
 
 /// Has `future` polled to its end.
 pub(crate) fn start(handle: &Handle, future: BoxFuture<'static, ()>) {
-    let (state, future) = (AtomicU8::new(IN_LINE), Mutex::new(Some(future)));
-    Arc::new(Task { state, future, handle: handle.clone() }).stand_in_line();
+    Task::new(handle, future).stand_in_line();
 }
 
 /// Runs `body`, then polls on this thread what was started or woken meanwhile.
@@ -71,6 +70,11 @@ impl Drop for Open {
 }
 
 impl Task {
+    fn new(handle: &Handle, future: BoxFuture<'static, ()>) -> Arc<Self> {
+        let (state, future) = (AtomicU8::new(IN_LINE), Mutex::new(Some(future)));
+        Arc::new(Task { state, future, handle: handle.clone() })
+    }
+
     fn stand_in_line(self: Arc<Self>) {
         let elsewhere = LINE.with_borrow_mut(|line| match line {
             Some(line) => {
@@ -123,38 +127,39 @@ impl Wake for Task {
 
 #[cfg(test)]
 mod tests {
+    use super::{IDLE, Task};
     use crate::Threads;
     use outrigger_core::Runtime;
     use std::future::poll_fn;
-    use std::sync::mpsc;
-    use std::sync::{Arc, Mutex};
-    use std::task::{Poll, Waker};
+    use std::sync::atomic::Ordering::Acquire;
+    use std::sync::{Arc, mpsc};
+    use std::task::{Poll, Wake};
     use std::thread;
 
-    /// A task that tells on which threads it is polled until `times` polls, and its waker.
-    fn telling(
-        threads: &Threads,
-        times: usize,
-    ) -> (mpsc::Receiver<thread::ThreadId>, Arc<Mutex<Option<Waker>>>) {
+    /// A task that tells on which threads it is polled until `times` polls.
+    fn telling(threads: &Threads, times: usize) -> (mpsc::Receiver<thread::ThreadId>, Arc<Task>) {
         let (sender, receiver) = mpsc::channel();
-        let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
-        let (kept, mut left) = (Arc::clone(&waker), times);
-        threads.spawn(Box::pin(poll_fn(move |context| {
+        let mut left = times;
+        let future = poll_fn(move |_| {
             left -= 1;
-            *kept.lock().unwrap() = Some(context.waker().clone());
             let _ = sender.send(thread::current().id());
             if left == 0 { Poll::Ready(()) } else { Poll::Pending }
-        })));
-        (receiver, waker)
+        });
+        (receiver, Task::new(threads.handle(), Box::pin(future)))
     }
 
     #[test]
     fn a_task_is_polled_where_it_is_woken_if_that_thread_says_so() {
         let threads = Threads::new();
-        let (polls, waker) = telling(&threads, 3);
+        let (polls, task) = telling(&threads, 3);
         let here = thread::current().id();
-        assert_ne!(polls.recv(), Ok(here), "spawned elsewhere");
-        let wake = || waker.lock().unwrap().clone().unwrap().wake();
+        Arc::clone(&task).stand_in_line();
+        assert_ne!(polls.recv(), Ok(here), "started elsewhere");
+        // It tells before that poll has ended, and who wakes it meanwhile has it polled there once more.
+        while task.state.load(Acquire) != IDLE {
+            thread::yield_now();
+        }
+        let wake = || Arc::clone(&task).wake();
         let mut nested = || threads.run_woken(&mut || (wake(), wake(), assert!(polls.try_recv().is_err())).2);
         threads.run_woken(&mut nested);
         assert_eq!(polls.try_recv(), Ok(here));
