@@ -4,8 +4,8 @@
 use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus, ProgramStatus,
-    ReplacementStatus, RequestStatus, Server, Unwritten,
+    self, Answer, Controlled, DiskStatus, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus,
+    ProgramStatus, ReplacementStatus, RequestStatus, Server, Unwritten,
 };
 use crate::guarded;
 use crate::location::{Base, Location};
@@ -20,7 +20,7 @@ use outrigger_door_fuse::{
 };
 use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{History, Inherited, Seat};
-use outrigger_layer_cache::Mark;
+use outrigger_layer_cache::{DiskUsage, Mark};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
@@ -40,6 +40,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const READY_DEADLINE: Duration = Duration::from_secs(10);
 /// How long unmounting may wait for requests in flight.
 const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
+/// How long writing to disk what was read may take in the end.
+const KEEP_DEADLINE: Duration = Duration::from_secs(2);
 /// How long finding out a path for `status` may take.
 const LOCATE_DEADLINE: Duration = Duration::from_millis(200);
 
@@ -365,6 +367,7 @@ impl Mounted {
     fn write_out(&self) {
         for cache in &self.tree.caches {
             self.runtime.handle().block_on(cache.written());
+            self.runtime.handle().block_on(cache.kept_within(KEEP_DEADLINE));
         }
         if let Err(what) = control::what_was_lost(&self.lost()) {
             tracing::error!("{}: {what}", self.mountpoint.display());
@@ -438,6 +441,7 @@ impl Controlled for Mounted {
                 Some(seat) => Some(guard_status(seat.history())),
                 None => self.tree.image.as_ref().and_then(|image| guarded::image_status(image)),
             },
+            disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk).map(disk_status),
             program: self.tree.program.as_ref().map(|program| program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint)
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
@@ -532,6 +536,11 @@ fn goes_on(program: &LibFuse) -> String {
         true => format!("'{command}' goes on"),
         false => format!("and '{command}' cannot be started again either"),
     }
+}
+
+fn disk_status(disk: DiskUsage) -> DiskStatus {
+    let DiskUsage { bytes, bytes_max, files, hits, misses, kept, dropped } = disk;
+    DiskStatus { bytes, bytes_max, files, hits, misses, kept, dropped }
 }
 
 fn program_status(history: Programs) -> ProgramStatus {

@@ -501,3 +501,77 @@ fn what_a_host_forbids_is_refused_here_and_leaves_nothing() {
     assert_eq!(fs::read_to_string(place.at("far/public")).unwrap(), "public\n");
     assert_eq!(fs::read_dir(place.at("far")).unwrap().count(), 4);
 }
+
+/// Gives a file at the host content of this byte, last changed at this hour of a day long ago.
+fn set_far(far: &Far, name: &str, byte: u8, hour: u64) {
+    let path = far.place.file(&format!("far/{name}"), vec![byte; 25_000_000]);
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + hour * 3600);
+    File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Which byte a file consists of that is read by a mount made for that, by how many reads of which none came from the disk.
+fn read_by_a_new_mount(far: &Far, more: &[&str]) -> (u8, u64) {
+    far.mount(&[&["-o", "disk_cache=1g"], more].concat());
+    let content = fs::read(far.place.at("m/file")).unwrap();
+    let status = far.place.run(&["status", "m", "--json"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    far.place.run(&["umount", "m"]).ok();
+    assert!(content.len() == 25_000_000 && content.iter().all(|&byte| byte == content[0]));
+    (content[0], status["disk_cache"]["misses"].as_u64().expect("a number"))
+}
+
+#[test]
+fn content_on_disk_is_not_asked_for_again_and_belongs_to_one_version_only() {
+    let Some(far) = Far::new() else { return };
+    set_far(&far, "file", b'a', 1);
+    assert!(read_by_a_new_mount(&far, &[]).1 > 0);
+    // Other bytes with the same attributes: nobody asks for them.
+    set_far(&far, "file", b'b', 1);
+    assert_eq!(read_by_a_new_mount(&far, &[]), (b'a', 0));
+    set_far(&far, "file", b'b', 2);
+    assert_eq!(read_by_a_new_mount(&far, &[]).0, b'b');
+    assert_eq!(read_by_a_new_mount(&far, &[]), (b'b', 0));
+    assert_eq!(read_by_a_new_mount(&far, &["-o", "cache=never"]), (b'b', 0), "it is not looked for");
+    let inside = fs::metadata(far.place.at("cache/outrigger/content")).unwrap();
+    assert_eq!(inside.permissions().mode() & 0o777, 0o700);
+
+    // One is exchanged for another while it is believed that nothing was, and exchanged back.
+    set_far(&far, "other", b'c', 3);
+    far.mount(&["-o", "disk_cache=1g"]);
+    far.place.run(&["flush", "m"]).ok();
+    assert_eq!(fs::metadata(far.place.at("m/file")).unwrap().len(), 25_000_000);
+    let exchange = || {
+        for (from, to) in [("file", "aside"), ("other", "file"), ("aside", "other")] {
+            fs::rename(far.place.at("far").join(from), far.place.at("far").join(to)).unwrap();
+        }
+    };
+    exchange();
+    let _ = fs::read(far.place.at("m/file")).unwrap();
+    far.place.run(&["umount", "m"]).ok();
+    exchange();
+    assert_eq!(read_by_a_new_mount(&far, &[]).0, b'b');
+}
+
+#[test]
+fn a_full_disk_here_is_an_error_to_nobody_and_a_directory_open_to_others_is_refused() {
+    let Some(far) = Far::new() else { return };
+    set_far(&far, "file", b'a', 1);
+    let cache = far.place.at("cache");
+    fs::create_dir(&cache).unwrap();
+    rustix::mount::mount("tmpfs", &cache, "tmpfs", rustix::mount::MountFlags::empty(), Some(c"size=2m"))
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(read_by_a_new_mount(&far, &[]).0, b'a');
+    }
+    rustix::mount::unmount(&cache, rustix::mount::UnmountFlags::empty()).unwrap();
+    let content = cache.join("outrigger/content");
+    fs::create_dir_all(&content).unwrap();
+    fs::set_permissions(&content, fs::Permissions::from_mode(0o755)).unwrap();
+    let mount = ["mount", &far.location(""), "m", "-o", &far.option(), "-o", "disk_cache=1g"];
+    let refused = far.place.run(&mount).refused(2);
+    assert!(refused.contains("open to others"), "{refused}");
+    fs::remove_dir(&content).unwrap();
+    std::os::unix::fs::symlink(far.place.at("far"), &content).unwrap();
+    far.place.run(&mount).refused(2);
+    far.place.run(&["mount", "mem:", "m", "--layer", "cache=5,disk_cache=1g"]).refused(2);
+}

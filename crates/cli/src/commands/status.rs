@@ -3,7 +3,8 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
+use crate::control::{self, DiskStatus, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
+use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
@@ -86,6 +87,7 @@ fn describe(status: &MountStatus) -> String {
     }
     text.push('\n');
     text.push_str(&status.guard.as_ref().map_or_else(String::new, guard));
+    text.push_str(&status.disk_cache.as_ref().map_or_else(String::new, disk_cache));
     text.push_str(&status.program.as_ref().map_or_else(String::new, program));
     if let Some((path, age)) = &status.report {
         let _ = writeln!(text, "  last report {} ago: {}", duration(*age as u64), path.display());
@@ -130,6 +132,14 @@ fn guard(guard: &GuardStatus) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A line about content on disk.
+fn disk_cache(disk: &DiskStatus) -> String {
+    let DiskStatus { bytes, bytes_max, hits, misses, dropped, .. } = disk;
+    let (bytes, most) = (Unit::HUMAN.show(*bytes, 1), Unit::HUMAN.show(*bytes_max, 1));
+    let dropped = if *dropped > 0 { format!(", {dropped} blocks not kept") } else { String::new() };
+    format!("  on disk {bytes} of {most}; {hits} reads came from there, {misses} did not{dropped}\n")
 }
 
 /// What became of FUSE programs, if anything did.

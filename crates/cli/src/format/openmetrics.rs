@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What mounts are and do in OpenMetrics 1.0 text, which Prometheus and its collectors read.
 
-use crate::control::{MountStatus, OperationStatus};
+use crate::control::{DiskStatus, MountStatus, OperationStatus};
 use std::fmt::Write as _;
 
 /// One family of samples: its name, what kind it is, what it tells, and the samples of one mount.
@@ -23,6 +23,10 @@ fn by_operation(status: &MountStatus, value: fn(&OperationStatus) -> u64) -> Vec
     let sample =
         |one: &OperationStatus| ("_total", Some(("operation", one.operation.clone())), value(one) as f64);
     status.operations.iter().map(sample).collect()
+}
+
+fn disk(status: &MountStatus, suffix: &'static str, value: fn(&DiskStatus) -> u64) -> Vec<Sample> {
+    status.disk_cache.iter().map(|disk| (suffix, None, value(disk) as f64)).collect()
 }
 
 fn recovery(status: &MountStatus) -> Vec<Sample> {
@@ -92,6 +96,24 @@ const FAMILIES: &[Family] = &[
         kind: "gauge",
         help: "From a death until requests are served again, of the latest 256.",
         samples: recovery,
+    },
+    Family {
+        name: "outrigger_disk_cache_bytes",
+        kind: "gauge",
+        help: "Content on disk, of all mounts that use the directory.",
+        samples: |status| disk(status, "", |disk| disk.bytes),
+    },
+    Family {
+        name: "outrigger_disk_cache_hits",
+        kind: "counter",
+        help: "Reads that were answered from disk, since the present server began.",
+        samples: |status| disk(status, "_total", |disk| disk.hits),
+    },
+    Family {
+        name: "outrigger_disk_cache_misses",
+        kind: "counter",
+        help: "Reads of which something was not on disk.",
+        samples: |status| disk(status, "_total", |disk| disk.misses),
     },
 ];
 

@@ -2,13 +2,14 @@
 //! The layers a user can put on a tree with `--layer NAME[=SPEC]`.
 
 use crate::status::Failure;
-use outrigger_core::{Keep, Service, Stack};
-use outrigger_layer_cache::{Cache, Control, Options as CacheOptions};
+use outrigger_core::{Error, Keep, Service, Stack};
+use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use outrigger_runtime::Threads;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,13 +23,45 @@ pub struct Layered {
     pub caches: Vec<Control>,
 }
 
+/// A cache that a tree has anyway.
+pub struct Cached {
+    /// What the user chose.
+    pub options: CacheOptions,
+    /// Where it keeps content on disk.
+    pub disk: Option<Disk>,
+}
+
+/// The place on disk for content of the tree that is told from all others as `tree`.
+///
+/// # Errors
+/// A sentence that says why there is none.
+pub fn disk(options: &CacheOptions, tree: &str, runtime: &Arc<Threads>) -> Result<Disk, Failure> {
+    let Some(caches) = options.disk_dir.clone().or_else(users_caches) else {
+        return Err(Failure::serious(
+            "disk_cache: neither XDG_CACHE_HOME nor HOME is set; cache_dir=DIR says where to keep it",
+        ));
+    };
+    Disk::open(&caches, tree, options.disk, runtime.clone())
+        .map_err(|error| Failure::serious(format!("disk_cache: {}", reason(&error))))
+}
+
+fn reason(error: &Error) -> String {
+    error.reason.as_ref().map_or_else(|| error.to_string(), |reason| format!("{reason}: {}", error.errno))
+}
+
+/// Where this user's programs keep what they can make again.
+fn users_caches() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
+}
+
 /// The name of a layer that `spec` asks for.
 pub(super) fn name(spec: &str) -> &str {
     spec.split_once('=').map_or(spec, |(name, _)| name)
 }
 
-/// Puts the layers named in `specs` on `service`, the first nearest to the driver; and a cache with the options `cached` as
-/// near to it as it can be.
+/// Puts the layers named in `specs` on `service`, the first nearest to the driver; and the cache `cached` as near to it as it
+/// can be.
 ///
 /// # Errors
 /// A sentence naming the layer that does not exist, cannot stand there or has a bad specification.
@@ -37,7 +70,7 @@ pub fn stack(
     specs: &[String],
     runtime: &Arc<Threads>,
     keep: Option<&Arc<dyn Keep>>,
-    cached: Option<CacheOptions>,
+    cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
     let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), runtime, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
@@ -45,8 +78,8 @@ pub fn stack(
     for spec in below {
         pile = pile.push(spec)?;
     }
-    if let Some(options) = cached {
-        pile = pile.push_cache(&options, "cache")?;
+    if let Some(Cached { options, disk }) = cached {
+        pile = pile.push_cache(&options, disk, "cache")?;
     }
     for spec in above {
         pile = pile.push(spec)?;
@@ -80,7 +113,12 @@ impl Pile<'_> {
                          what is not written yet would die with the process that serves"
                     )));
                 }
-                return self.push_cache(&options, spec);
+                if options.disk > 0 {
+                    return Err(Failure::serious(format!(
+                        "--layer {spec}: disk_cache is an option of mounts of hosts (-o disk_cache=SIZE)"
+                    )));
+                }
+                return self.push_cache(&options, None, spec);
             }
             "deadline" => self.stack.push(Deadline::new(seconds(argument)?, self.runtime.clone())),
             "fault" => {
@@ -100,8 +138,11 @@ impl Pile<'_> {
         Ok(self)
     }
 
-    fn push_cache(mut self, options: &CacheOptions, spec: &str) -> Result<Self, Failure> {
-        let cache = Cache::new(options, self.runtime.clone());
+    fn push_cache(mut self, options: &CacheOptions, disk: Option<Disk>, spec: &str) -> Result<Self, Failure> {
+        let cache = match disk {
+            Some(disk) => Cache::with_disk(options, self.runtime.clone(), disk),
+            None => Cache::new(options, self.runtime.clone()),
+        };
         self.caches.push(cache.control());
         let pushed = self.stack.push(cache);
         self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
@@ -147,7 +188,8 @@ mod tests {
         ] {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
-            let layered = stack(driver, &specs, &runtime, None, Some(CacheOptions::default()));
+            let cached = Cached { options: CacheOptions::default(), disk: None };
+            let layered = stack(driver, &specs, &runtime, None, Some(cached));
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
         }

@@ -17,7 +17,7 @@ pub use remote::Opened;
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
-use layers::Layered;
+use layers::{Cached, Layered};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
 use outrigger_driver_kernel::{Kernel, Opened as OpenedImage};
@@ -248,10 +248,20 @@ pub fn mountable(
     }
     let one_user = matches!(location.base, Base::Remote { .. });
     let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };
-    let (service, root) = match host_directory(&location)? {
-        Some(path) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
-        None => below(context, location, &options, keep)?,
+    let mut disk = None;
+    let (service, root) = match (&location.base, host_directory(&location)?) {
+        (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
+            let sftp = remote::at(context, host, *port, path, &options)?;
+            if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
+                let name = remote::lasting_name(context, &sftp, (host, *port), path, &options)?;
+                disk = Some(layers::disk(cache, &name, &context.runtime)?);
+            }
+            (Arc::new(Serve(sftp)) as Arc<dyn Service>, None)
+        }
+        (_, Some(path)) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
+        _ => below(context, location, &options, keep)?,
     };
+    let cache = cache.map(|options| Cached { options, disk });
     let layered = layers::stack(service, &context.options().layer, &context.runtime, keep, cache)?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }

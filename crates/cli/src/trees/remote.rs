@@ -114,17 +114,39 @@ pub(super) fn at(
     path: &[u8],
     options: &DriverOptions,
 ) -> Result<Sftp, Failure> {
-    let mut sftp = Options { port, ..Options::default() };
-    if let Some(timeout) = context.options().timeout.filter(|timeout| !timeout.is_zero()) {
-        (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
-    }
-    options.apply(|key, value| sftp.set(key, value))?;
+    let sftp = settings(context, port, options)?;
     let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
     let connect = Sftp::connect(host, path, sftp, runtime);
     context.runtime.handle().block_on(connect).map_err(|error| {
         let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
         Failure::serious(format!("cannot open {host}: {why}"))
     })
+}
+
+fn settings(context: &Context, port: Option<u16>, options: &DriverOptions) -> Result<Options, Failure> {
+    let mut sftp = Options { port, ..Options::default() };
+    if let Some(timeout) = context.options().timeout.filter(|timeout| !timeout.is_zero()) {
+        (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
+    }
+    options.apply(|key, value| sftp.set(key, value))?;
+    Ok(sftp)
+}
+
+/// What tells the directory of a host at `path` from all other trees, today and later: how it is reached, and where it is.
+///
+/// # Errors
+/// As [`whole`].
+pub(super) fn lasting_name(
+    context: &Context,
+    sftp: &Sftp,
+    (host, port): (&str, Option<u16>),
+    path: &[u8],
+    options: &DriverOptions,
+) -> Result<String, Failure> {
+    let Options { command, ssh_command, ssh, config, port, server, .. } = settings(context, port, options)?;
+    let path = context.runtime.handle().block_on(sftp.absolute(path)).map_err(Failure::from)?;
+    let reached = (host, port, command, ssh_command, ssh, config, server);
+    Ok(format!("sftp {reached:?} {}", path.escape_ascii()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! The content of one file: which version of it is in memory, how long that is believed, and what is on its way.
 
 use crate::delayed::Delayed;
+use crate::disk::Unkept;
 use crate::gate::Gate;
 use crate::moment::Moment;
 use crate::pool::ContentId;
@@ -13,14 +14,15 @@ use std::sync::{Arc, Mutex};
 /// What changes when content does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
+    pub(crate) ino: u64,
     pub(crate) size: u64,
-    mtime: Time,
-    ctime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
 }
 
 impl Version {
     pub(crate) fn of(attr: &Attr) -> Self {
-        Version { size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
+        Version { ino: attr.ino, size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
     }
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Content {
     pub(crate) flights: Vec<Arc<Flight>>,
     /// Somebody asks whether it is still right.
     pub(crate) asking: bool,
+    /// What has come and is to be kept on disk.
+    pub(crate) unkept: Unkept,
 }
 
 /// A piece of content on its way.
@@ -91,6 +95,7 @@ impl File {
             kernel: None,
             flights: Vec::new(),
             asking: false,
+            unkept: Unkept::default(),
         };
         File { content: Mutex::new(content), delayed: Mutex::default(), gate: Gate::default() }
     }
@@ -131,6 +136,12 @@ impl Content {
     pub(crate) fn replace(&mut self, id: ContentId) {
         (self.id, self.any) = (id, false);
         self.changes += 1;
+        self.unkept.blocks.clear();
+    }
+
+    /// Which version it is, if no other content looks like that: it may be kept for other times.
+    pub(crate) fn lasting(&self) -> Option<Version> {
+        self.version.filter(|_| !self.touched)
     }
 
     /// We write to it: no version that the tree below tells is known to be the same.

@@ -2,6 +2,7 @@
 //! What all parts of the layer share.
 
 use crate::behind::Behind;
+use crate::disk::Disk;
 use crate::moment::{self, Moment};
 use crate::open::Handles;
 use crate::options::Options;
@@ -19,6 +20,10 @@ const OWN_IDS: u64 = 1 << 62;
 /// Their place among the requests in flight: none that a door uses.
 const OWN_SLOT: u32 = u32::MAX;
 
+/// What waits to be written to disk may take this part of the memory for content, and no more than so many bytes.
+const DISK_PARTS: usize = 4;
+const DISK_MAX: usize = 32 << 20;
+
 /// The layer's state.
 pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
@@ -26,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) handles: Handles,
     /// Content in memory.
     pub(crate) pool: Mutex<Pool>,
+    /// Content on disk, where that is wanted.
+    pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
     pub(crate) behind: Behind,
     /// The most bytes to read ahead of one reader.
@@ -45,11 +52,14 @@ pub(crate) struct Below {
 }
 
 impl Inner {
-    pub(crate) fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
+    pub(crate) fn new(options: &Options, runtime: Arc<dyn Runtime>, disk: Option<Disk>) -> Self {
+        let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
+        disk.iter().for_each(|disk| disk.may_use(queue));
         Inner {
             table: Mutex::new(Table::new(options)),
             handles: Handles::new(runtime.wall()),
-            pool: Mutex::new(Pool::new(options.memory)),
+            pool: Mutex::new(Pool::new(options.memory - queue)),
+            disk,
             behind: Behind::new(options.write_memory),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),

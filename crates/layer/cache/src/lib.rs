@@ -14,6 +14,8 @@
 //!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
 //!   directory are opened one after the other, the next ones are read ahead. A file of which all content is known is opened
 //!   without asking below; that is done when something else is read of it.
+//! * With a [`Disk`], **content on disk** as well, which is there when the tree is mounted again: blocks of 128 KiB that were
+//!   read in whole, of files whose size and times are still the same. Reading never waits for them to be written.
 //!
 //! # How long
 //! [`Belief`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of
@@ -42,6 +44,7 @@ mod behind;
 mod change;
 mod contents;
 mod delayed;
+mod disk;
 mod file;
 mod files;
 mod fill;
@@ -63,6 +66,7 @@ mod siblings;
 mod table;
 mod underway;
 
+pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Belief, Different, Options, Policy, Writes};
 
 use inner::Inner;
@@ -102,12 +106,19 @@ pub struct Usage {
     pub content: usize,
     /// Bytes of writes that were answered and have not been made yet.
     pub behind: usize,
+    /// What is on disk, where content is kept there.
+    pub disk: Option<DiskUsage>,
 }
 
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime)))
+        Cache(Arc::new(Inner::new(options, runtime, None)))
+    }
+
+    /// As [`Cache::new`], with content on disk as well.
+    pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Disk) -> Self {
+        Cache(Arc::new(Inner::new(options, runtime, Some(disk))))
     }
 
     /// To be kept when the layer is put into its stack.
@@ -120,6 +131,7 @@ impl Control {
     /// Believes nothing of what is remembered any more, and tells the door.
     pub fn flush(&self) {
         lock(&self.0.table).clear();
+        self.0.disk.iter().for_each(Disk::clear);
         if let Some(above) = self.0.above.get() {
             above.notify(Notice::InvalidateAll);
         }
@@ -137,10 +149,15 @@ impl Control {
 
     /// Waits until all writes up to `mark` have been made, or have failed, for a while; answers whether that is so.
     pub async fn written_within(&self, mark: Mark, patience: Duration) -> bool {
+        self.within(self.0.written_to(mark.0), patience).await
+    }
+
+    /// Waits for something for a while; answers whether it has come.
+    async fn within(&self, event: impl Future<Output = ()>, patience: Duration) -> bool {
         let runtime = &self.0.runtime;
         let mut end = runtime.sleep_until(runtime.monotonic() + patience);
-        let mut written = pin!(self.0.written_to(mark.0));
-        poll_fn(|context| match written.as_mut().poll(context) {
+        let mut event = pin!(event);
+        poll_fn(|context| match event.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending => end.as_mut().poll(context).map(|()| false),
         })
@@ -160,7 +177,15 @@ impl Control {
     /// How much is remembered.
     pub fn usage(&self) -> Usage {
         let (files, bytes) = lock(&self.0.table).size();
-        Usage { files, bytes, content: lock(&self.0.pool).size(), behind: self.0.behind.bytes() }
+        let (content, behind) = (lock(&self.0.pool).size(), self.0.behind.bytes());
+        Usage { files, bytes, content, behind, disk: self.0.disk.as_ref().map(Disk::usage) }
+    }
+
+    /// Waits until what was read is on disk, where it is kept there, for a while.
+    pub async fn kept_within(&self, patience: Duration) {
+        if let Some(disk) = &self.0.disk {
+            self.within(disk.settled(), patience).await;
+        }
     }
 }
 

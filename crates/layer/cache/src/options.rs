@@ -2,6 +2,7 @@
 //! What the user can choose, for the whole tree and for places in it.
 
 use outrigger_core::{Attr, Errno, Result, Time, amount};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long answers are believed.
@@ -49,6 +50,10 @@ pub struct Options {
     pub names: usize,
     /// The most memory for content, in bytes.
     pub memory: usize,
+    /// The most content on disk, in bytes; 0 keeps none there.
+    pub disk: u64,
+    /// The directory below which that is; [`None`] for the user's own.
+    pub disk_dir: Option<PathBuf>,
     /// The most memory for writes that were answered and have not been made yet, in bytes.
     pub write_memory: usize,
     /// The most content to read ahead of one reader, in bytes.
@@ -71,8 +76,8 @@ const AGE_PARTS: u32 = 10;
 /// The shortest time something is believed, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
 /// What there is, for messages.
-const KNOWN: &str =
-    "cache, write, cache_entries, cache_names, cache_memory, write_memory, read_ahead, files_ahead";
+const KNOWN: &str = "cache, write, cache_entries, cache_names, cache_memory, disk_cache, cache_dir, write_memory, \
+                     read_ahead, files_ahead";
 
 impl Default for Options {
     fn default() -> Self {
@@ -82,6 +87,8 @@ impl Default for Options {
             entries: 200_000,
             names: 64 << 20,
             memory: 128 << 20,
+            disk: 0,
+            disk_dir: None,
             write_memory: 32 << 20,
             read_ahead: 8 << 20,
             files_ahead: 4 << 20,
@@ -159,8 +166,8 @@ impl Options {
     }
 
     /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
-    /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`,
-    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood).
+    /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
+    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path).
     ///
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
@@ -178,9 +185,12 @@ impl Options {
             ("cache_entries", "") => self.entries = value.parse().map_err(|_| wrong())?,
             ("cache_names", "") => self.names = bytes(value).ok_or_else(wrong)?,
             ("cache_memory", "") => self.memory = bytes(value).ok_or_else(wrong)?,
+            ("disk_cache", "") => self.disk = bytes(value).ok_or_else(wrong)? as u64,
+            ("cache_dir", "") if value.starts_with('/') => self.disk_dir = Some(value.into()),
             ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
             ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
             ("files_ahead", "") => self.files_ahead = bytes(value).ok_or_else(wrong)? as u64,
+            ("cache_dir", "") => return Err(wrong()),
             _ => {
                 return Err(Errno::EINVAL.because(format!("cache: no option \"{key}\"; there are {KNOWN}")));
             }
@@ -356,6 +366,8 @@ mod tests {
             ("write", "later"),
             ("cache_entries", "many"),
             ("cache_names", "1e9"),
+            ("disk_cache", "much"),
+            ("cache_dir", "here"),
             ("colour", "red"),
             ("colour:/a", "red"),
         ] {

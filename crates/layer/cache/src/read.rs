@@ -167,8 +167,14 @@ impl Inner {
         let (inner, open, own) = (Arc::clone(self), Arc::clone(open), Arc::clone(&flight));
         let (cx, flying) = (self.cx(cx), open.flies());
         self.runtime.spawn(Box::pin(async move {
-            let read = inner.fly(&cx, &open, offset, len).await;
-            inner.land(&open, &own, read);
+            match inner.read_from_disk(&open.file, &own).await {
+                Some(bytes) => inner.end_flight(&open, &own, Ok(bytes)),
+                None => {
+                    let read = inner.fly(&cx, &open, offset, len).await;
+                    inner.land(&open, &own, read);
+                    inner.keep_on_disk(&cx, &open).await;
+                }
+            }
             drop(flying);
         }));
         flight
@@ -187,13 +193,15 @@ impl Inner {
     fn land(&self, open: &OpenFile, flight: &Arc<Flight>, read: Result<Bytes, Error>) {
         let mut shorter = false;
         let mut content = lock(&open.file.content);
-        content.flights.retain(|other| !Arc::ptr_eq(other, flight));
         if let Ok(bytes) = &read
             && (content.id, content.changes) == (flight.id, flight.changes)
         {
             lock(&self.pool).insert(content.id, flight.offset, bytes.clone());
             content.any = true;
             let end = flight.offset + bytes.len() as u64;
+            if self.disk.is_some() {
+                content.unkept.add(flight.offset, end);
+            }
             shorter = bytes.len() < flight.len as usize && content.size.is_some_and(|size| end < size);
             if shorter {
                 // Somebody else has made it shorter.
@@ -204,6 +212,12 @@ impl Inner {
         if shorter {
             lock(&self.table).changed_elsewhere(open.node);
         }
+        self.end_flight(open, flight, read);
+    }
+
+    /// Tells those who wait for a piece what came of it.
+    fn end_flight(&self, open: &OpenFile, flight: &Arc<Flight>, read: Result<Bytes>) {
+        lock(&open.file.content).flights.retain(|other| !Arc::ptr_eq(other, flight));
         *lock(&flight.landed) = Some(read);
         open.file.gate.open();
     }

@@ -8,7 +8,7 @@ use outrigger_core::{
     Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
 };
 use outrigger_driver_mem::{Mem, Options as MemOptions};
-use outrigger_layer_cache::{Cache, Control, Options};
+use outrigger_layer_cache::{Cache, Control, Disk, Options};
 use outrigger_sim::Sim;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -128,6 +128,16 @@ pub struct Client {
 
 impl Client {
     pub fn new(sim: &Arc<Sim>, tree: &Arc<dyn Service>, options: &[(&str, &str)]) -> Self {
+        Client::with(sim, tree, options, None)
+    }
+
+    /// One that keeps content on disk.
+    pub fn with(
+        sim: &Arc<Sim>,
+        tree: &Arc<dyn Service>,
+        options: &[(&str, &str)],
+        disk: Option<Disk>,
+    ) -> Self {
         let line = Line {
             sim: sim.clone(),
             passed: Arc::default(),
@@ -140,7 +150,10 @@ impl Client {
         };
         let mut chosen = Options::default();
         options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
-        let cache = Cache::new(&chosen, sim.clone());
+        let cache = match disk {
+            Some(disk) => Cache::with_disk(&chosen, sim.clone(), disk),
+            None => Cache::new(&chosen, sim.clone()),
+        };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
         let top = stack.expect("any order is good").service();

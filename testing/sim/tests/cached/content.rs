@@ -28,7 +28,7 @@ pub fn read(client: &Client, node: Node, handle: Handle, offset: u64, len: u32) 
 }
 
 /// All of a file, as a program reads it from the front to the back, and whether the kernel may keep its pages.
-fn read_all(client: &Client, node: Node, step: u32) -> (Bytes, bool) {
+pub fn read_all(client: &Client, node: Node, step: u32) -> (Bytes, bool) {
     let (handle, how) = open(client, node, OpenFlags::empty());
     let mut all = Vec::new();
     loop {

@@ -5,5 +5,6 @@
 mod behind;
 mod client;
 mod content;
+mod disk;
 mod names;
 mod siblings;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where content comes from disk, and when it goes there.
+
+use super::Block;
+use super::block::LEN;
+use crate::file::{Content, File, Flight, Version};
+use crate::inner::Inner;
+use crate::open::OpenFile;
+use crate::record::lock;
+use bytes::Bytes;
+use outrigger_core::Cx;
+use outrigger_core::ops::GetAttr;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What has come of a file and is to be kept on disk.
+#[derive(Default)]
+pub(crate) struct Unkept {
+    /// Numbers of blocks of which something has come.
+    pub(crate) blocks: BTreeSet<u64>,
+    /// Somebody sees to it.
+    seen_to: bool,
+}
+
+impl Unkept {
+    /// These bytes have come.
+    pub(crate) fn add(&mut self, start: u64, end: u64) {
+        self.blocks.extend(start / LEN..end.div_ceil(LEN));
+    }
+}
+
+impl Inner {
+    /// What a flight is to bring, if all of it is on disk; what is there beside it is kept in memory as well.
+    pub(crate) async fn read_from_disk(&self, file: &File, flight: &Flight) -> Option<Bytes> {
+        let disk = self.disk.as_ref()?;
+        let is_current = |content: &Content| (content.id, content.changes) == (flight.id, flight.changes);
+        let version = {
+            let content = lock(&file.content);
+            content.lasting().filter(|version| is_current(&content) && flight.end() <= version.size)?
+        };
+        let numbers = flight.offset / LEN..flight.end().div_ceil(LEN);
+        let start = numbers.start * LEN;
+        let blocks = numbers.map(|number| block(self, version, number)).collect::<Option<Vec<_>>>()?;
+        let bytes = disk.read(blocks).await?;
+        let mut content = lock(&file.content);
+        if !is_current(&content) {
+            return None;
+        }
+        content.any = true;
+        lock(&self.pool).insert(content.id, start, bytes.clone());
+        let from = (flight.offset - start) as usize;
+        Some(bytes.slice(from..from + flight.len as usize))
+    }
+
+    /// Has what came of a file kept on disk, once the tree below has told the same version again.
+    pub(crate) async fn keep_on_disk(self: &Arc<Self>, cx: &Cx, open: &OpenFile) {
+        let (Some(disk), content) = (&self.disk, &open.file.content) else { return };
+        let take = |content: &mut Content| {
+            let blocks = std::mem::take(&mut content.unkept.blocks);
+            let version = content.lasting().filter(|_| !blocks.is_empty());
+            content.unkept.seen_to = version.is_some();
+            version.map(|version| (blocks, version, content.id, content.changes))
+        };
+        let mut taken = {
+            let mut content = lock(content);
+            if content.unkept.seen_to {
+                return;
+            }
+            take(&mut content)
+        };
+        while let Some((blocks, version, id, changes)) = taken {
+            self.getattr_below(cx, GetAttr { node: open.node, handle: open.real() }).await;
+            let mut content = lock(content);
+            let current = (content.lasting(), content.id, content.changes) == (Some(version), id, changes);
+            for number in blocks.into_iter().filter(|_| current) {
+                let Some(block) = block(self, version, number) else { continue };
+                let (start, end) = (number * LEN, number * LEN + block.len());
+                let mut pool = lock(&self.pool);
+                if pool.covers(id, start, end) {
+                    disk.keep(block, pool.get(id, start, end).into_iter().map(|(_, bytes)| bytes).collect());
+                }
+            }
+            taken = take(&mut content);
+        }
+    }
+}
+
+/// A block of a file of this version, if there is a place for it.
+fn block(inner: &Inner, version: Version, number: u64) -> Option<Block> {
+    let Version { ino, size, mtime, ctime } = version;
+    let tree = inner.disk.as_ref()?.tree();
+    Some(Block { tree, ino, size, mtime, ctime, number })
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Content on disk, for the next process that is asked for it.
+//!
+//! A block is kept when the tree below, asked after the block had come, has told the same version of the file as before: so
+//! what is on disk under a version is of that version, also where the file was exchanged in between and exchanged back. What
+//! is kept is written by a job of its own that nobody waits for; while too much waits to be written, no more is kept. A block
+//! is used again for a file of the same version only.
+
+mod block;
+mod glue;
+mod place;
+mod store;
+
+pub use block::Block;
+pub(crate) use glue::Unkept;
+
+use crate::gate::Gate;
+use crate::record::lock;
+use bytes::{Bytes, BytesMut};
+use futures_channel::oneshot;
+use outrigger_core::{Result, Runtime};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use store::Store;
+
+/// For so long nothing is written after that went wrong.
+const PAUSE: Duration = Duration::from_secs(30);
+/// What a block that waits to be written takes beside its bytes.
+const COST: usize = 256;
+
+/// A place for content on disk.
+#[derive(Clone)]
+pub struct Disk(Arc<Shared>);
+
+/// How much is on disk, and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskUsage {
+    /// Bytes of all trees in the directory.
+    pub bytes: u64,
+    /// The most bytes there may be.
+    pub bytes_max: u64,
+    /// Files of all trees in the directory.
+    pub files: u64,
+    /// Reads that were answered from disk, in this process.
+    pub hits: u64,
+    /// Reads of which something was not there.
+    pub misses: u64,
+    /// Blocks that were written.
+    pub kept: u64,
+    /// Blocks that could not be written, or not fast enough.
+    pub dropped: u64,
+}
+
+struct Shared {
+    store: Store,
+    tree: Arc<str>,
+    runtime: Arc<dyn Runtime>,
+    bytes_max: u64,
+    queue: Mutex<Queue>,
+    /// Opens when nothing waits to be written.
+    gate: Gate,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    kept: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// What waits to be written.
+#[derive(Default)]
+struct Queue {
+    blocks: VecDeque<(Block, Vec<Bytes>)>,
+    /// Memory they take, and the most they may.
+    bytes: usize,
+    bytes_max: usize,
+    /// Everything that was written before is to be removed first.
+    clears: bool,
+    /// Nothing is read: what is to be removed may still be there.
+    blind: bool,
+    /// Somebody writes.
+    busy: bool,
+    /// Nothing is written before then.
+    paused: Duration,
+}
+
+impl Disk {
+    /// Content of the tree that is told from all others as `tree`, in a directory below `caches` (`$XDG_CACHE_HOME`) with
+    /// that of all others, which takes at most `bytes_max`; reading and writing happen on `runtime`.
+    ///
+    /// # Errors
+    /// Why there is no such directory, or `EPERM` where others could look into it.
+    pub fn open(caches: &Path, tree: &str, bytes_max: u64, runtime: Arc<dyn Runtime>) -> Result<Self> {
+        let store = Store::open(place::content(caches)?, tree, bytes_max).map_err(std::io::Error::from)?;
+        let count = AtomicU64::default;
+        let (hits, misses, kept, dropped) = (count(), count(), count(), count());
+        let (tree, queue, gate) = (Arc::from(tree), Mutex::default(), Gate::default());
+        Ok(Disk(Arc::new(Shared {
+            store,
+            tree,
+            runtime,
+            bytes_max,
+            queue,
+            gate,
+            hits,
+            misses,
+            kept,
+            dropped,
+        })))
+    }
+
+    /// At most so much memory is used for what waits to be written, in bytes.
+    pub(crate) fn may_use(&self, bytes_max: usize) {
+        lock(&self.0.queue).bytes_max = bytes_max;
+    }
+
+    /// What tells the tree from all others.
+    pub(crate) fn tree(&self) -> Arc<str> {
+        Arc::clone(&self.0.tree)
+    }
+
+    /// All of these blocks, one behind the other, if all are there.
+    pub(crate) async fn read(&self, blocks: Vec<Block>) -> Option<Bytes> {
+        let shared = Arc::clone(&self.0);
+        let (sender, receiver) = oneshot::channel();
+        self.0.runtime.spawn_blocking(Box::new(move || {
+            // Who asked may have gone.
+            let _ = sender.send(shared.read(&blocks));
+        }));
+        let found = receiver.await.ok().flatten();
+        let count = if found.is_some() { &self.0.hits } else { &self.0.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Has a block written one day, if there is time for it.
+    pub(crate) fn keep(&self, block: Block, content: Vec<Bytes>) {
+        let weight = weight(&block);
+        let mut queue = lock(&self.0.queue);
+        if queue.bytes + weight > queue.bytes_max || self.0.runtime.monotonic() < queue.paused {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        queue.bytes += weight;
+        queue.blocks.push_back((block, content));
+        self.wake(&mut queue);
+    }
+
+    /// Removes what is kept of the tree; from now on none of that is read.
+    pub(crate) fn clear(&self) {
+        let mut queue = lock(&self.0.queue);
+        queue.blocks.clear();
+        (queue.bytes, queue.clears, queue.blind) = (0, true, true);
+        self.wake(&mut queue);
+    }
+
+    /// Waits until nothing waits to be written.
+    pub(crate) async fn settled(&self) {
+        self.0.gate.wait(|| (!lock(&self.0.queue).busy).then_some(())).await;
+    }
+
+    /// How much there is, and what became of it.
+    pub(crate) fn usage(&self) -> DiskUsage {
+        let told = self.0.store.usage();
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        DiskUsage {
+            bytes: told.bytes,
+            bytes_max: self.0.bytes_max,
+            files: told.files,
+            hits: count(&self.0.hits),
+            misses: count(&self.0.misses),
+            kept: count(&self.0.kept),
+            dropped: count(&self.0.dropped),
+        }
+    }
+
+    fn wake(&self, queue: &mut Queue) {
+        if !std::mem::replace(&mut queue.busy, true) {
+            let shared = Arc::clone(&self.0);
+            self.0.runtime.spawn_blocking(Box::new(move || shared.write()));
+        }
+    }
+}
+
+/// The memory a block takes that waits to be written.
+fn weight(block: &Block) -> usize {
+    block.len() as usize + COST
+}
+
+impl Shared {
+    fn read(&self, blocks: &[Block]) -> Option<Bytes> {
+        let mut all = BytesMut::new();
+        for block in blocks {
+            if lock(&self.queue).blind {
+                return None;
+            }
+            let content = block.decode(self.store.read(block.name(), block.file_max())?)?;
+            if blocks.len() == 1 {
+                return Some(content);
+            }
+            all.extend_from_slice(&content);
+        }
+        Some(all.freeze())
+    }
+
+    /// Writes until nothing waits any more.
+    fn write(&self) {
+        loop {
+            let mut queue = lock(&self.queue);
+            let done = if std::mem::take(&mut queue.clears) {
+                drop(queue);
+                let cleared = self.store.clear();
+                let mut queue = lock(&self.queue);
+                queue.blind = queue.clears || cleared.is_err();
+                cleared
+            } else if let Some((block, content)) = queue.blocks.pop_front() {
+                queue.bytes -= weight(&block);
+                drop(queue);
+                let written = self.store.write(block.name(), &block.encode(&content));
+                let count = if written.is_ok() { &self.kept } else { &self.dropped };
+                count.fetch_add(1, Ordering::Relaxed);
+                written
+            } else {
+                queue.busy = false;
+                drop(queue);
+                return self.gate.open();
+            };
+            if done.is_err() {
+                self.pause();
+            }
+        }
+    }
+
+    /// Something is wrong with the disk: nothing is written for a while.
+    fn pause(&self) {
+        let mut queue = lock(&self.queue);
+        self.dropped.fetch_add(queue.blocks.len() as u64, Ordering::Relaxed);
+        queue.blocks.clear();
+        queue.bytes = 0;
+        queue.paused = self.runtime.monotonic() + PAUSE;
+    }
+}

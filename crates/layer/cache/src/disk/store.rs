@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Blocks as files of one directory: `TREE/NAME`, both numbers; bounded for all processes that use it together.
+//!
+//! The file `usage` holds how much there is, and is locked by whoever adds or removes. Room is noted before it is used, so that
+//! a process that dies leaves too much noted and never too little; whoever finds no room left counts what there really is. A
+//! block is written under the name `new` and then renamed. Nothing is written through to the disk: whoever reads a block finds
+//! out whether all of it is there.
+
+use super::block::fnv1a;
+use super::place::own_directory;
+use rustix::fs::{
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock,
+    fstat, futimens, openat, renameat, statat, unlinkat,
+};
+use rustix::io::{Errno, Result, pread, pwrite};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The file with how much there is.
+const USAGE: &str = "usage";
+/// What a block is called until it is complete.
+const NEW: &str = "new";
+/// Files take room in units of this, in bytes.
+const UNIT: u64 = 4096;
+/// One file for so many bytes of room, at most: file systems have about twice as many.
+const BYTES_PER_FILE: u64 = 32 << 10;
+/// What makes room leaves so much of it, in eighths.
+const KEPT: u64 = 7;
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Usage {
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+}
+
+impl Usage {
+    /// As stored; `None` for what was not written whole.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, files) = bytes.split_first_chunk::<8>()?;
+        let files = files.first_chunk::<8>()?;
+        Some(Usage { bytes: u64::from_le_bytes(*bytes), files: u64::from_le_bytes(*files) })
+    }
+
+    fn encode(self) -> [u8; 16] {
+        let mut stored = [0; 16];
+        stored[..8].copy_from_slice(&self.bytes.to_le_bytes());
+        stored[8..].copy_from_slice(&self.files.to_le_bytes());
+        stored
+    }
+
+    fn plus(self, other: Usage) -> Usage {
+        Usage { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
+    }
+
+    /// What a file of `len` bytes takes.
+    fn of_file(len: u64) -> Usage {
+        Usage { bytes: len.div_ceil(UNIT).saturating_mul(UNIT), files: 1 }
+    }
+
+    fn fits(self, most: Usage) -> bool {
+        self.bytes <= most.bytes && self.files <= most.files
+    }
+
+    fn eighths(self, count: u64) -> Usage {
+        Usage { bytes: self.bytes / 8 * count, files: self.files / 8 * count }
+    }
+}
+
+/// A file with a block, as found in the directory.
+struct Found {
+    /// When it was used last, in nanoseconds.
+    used: i128,
+    tree: u64,
+    name: u64,
+    len: u64,
+}
+
+/// The blocks of one tree in a directory with those of others.
+pub(super) struct Store {
+    root: OwnedFd,
+    /// The tree's number.
+    tree: u64,
+    /// Its directory; another one when somebody removed it.
+    own: Mutex<Arc<OwnedFd>>,
+    most: Usage,
+}
+
+/// The file `usage`, locked as long as this lives.
+struct Ledger(OwnedFd);
+
+fn hex(number: u64) -> String {
+    format!("{number:016x}")
+}
+
+fn number(name: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(name).ok().filter(|text| text.len() == 16)?;
+    u64::from_str_radix(text, 16).ok().filter(|&number| hex(number) == text)
+}
+
+impl Store {
+    /// The blocks of what is called `tree`, in the directory `root`, where all together take at most `bytes`.
+    pub(super) fn open(root: OwnedFd, tree: &str, bytes: u64) -> Result<Self> {
+        let tree = fnv1a(tree.bytes());
+        let own = Mutex::new(Arc::new(own_directory(&root, &hex(tree))?));
+        Ok(Store { root, tree, own, most: Usage { bytes, files: bytes / BYTES_PER_FILE } })
+    }
+
+    /// The content of a file of at most `len_max` bytes, if it is there.
+    pub(super) fn read(&self, name: u64, len_max: u64) -> Option<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::from(openat(self.own(), hex(name), flags, Mode::empty()).ok()?);
+        let stat = fstat(&file).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_size as u64 > len_max {
+            return None;
+        }
+        let mut content = Vec::with_capacity(stat.st_size as usize);
+        (&file).take(len_max).read_to_end(&mut content).ok()?;
+        let omit = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        // One that cannot be marked as used only goes earlier.
+        let _ = futimens(&file, &Timestamps { last_access: omit, last_modification: now });
+        Some(content)
+    }
+
+    /// Puts a file there, in place of one with this name.
+    ///
+    /// # Errors
+    /// `ENOSPC` and `EDQUOT` when the disk is full; room was made then, and what was to be put there is not.
+    pub(super) fn write(&self, name: u64, content: &[u8]) -> Result<()> {
+        let cost = Usage::of_file(content.len() as u64);
+        if !cost.fits(self.most.eighths(KEPT)) {
+            return Ok(());
+        }
+        let ledger = self.lock()?;
+        let mut usage = ledger.read().unwrap_or(self.most);
+        if !usage.plus(cost).fits(self.most) {
+            usage = self.shrink(&ledger, |now| {
+                if now.plus(cost).fits(self.most) { now } else { self.most.eighths(KEPT) }
+            })?;
+        }
+        let written = ledger.write(usage.plus(cost)).and_then(|()| match self.put(name, content) {
+            // Somebody has removed the directory.
+            Err(Errno::NOENT) => {
+                *self.own.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Arc::new(own_directory(&self.root, &hex(self.tree))?);
+                self.put(name, content)
+            }
+            other => other,
+        });
+        if let Err(Errno::NOSPC | Errno::DQUOT) = written {
+            self.shrink(&ledger, |now| now.eighths(4))?;
+        }
+        written
+    }
+
+    /// Removes all blocks of the tree.
+    pub(super) fn clear(&self) -> Result<()> {
+        let ledger = self.lock()?;
+        let mut found = Vec::new();
+        self.scan_tree(self.tree, &mut found)?;
+        found.iter().for_each(|found| self.remove(found));
+        let rest = self.scan()?;
+        ledger.write(sum(&rest))
+    }
+
+    /// How much there is of all trees, as noted.
+    pub(super) fn usage(&self) -> Usage {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(&self.root, USAGE, flags, Mode::empty());
+        file.ok().and_then(|file| Ledger(file).read()).unwrap_or_default()
+    }
+
+    fn own(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.own.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lock(&self) -> Result<Ledger> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(&self.root, USAGE, flags, Mode::RUSR | Mode::WUSR)?;
+        rustix::io::retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
+        Ok(Ledger(file))
+    }
+
+    /// Writes a file under another name first.
+    fn put(&self, name: u64, content: &[u8]) -> Result<()> {
+        let own = self.own();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = openat(&*own, NEW, flags, Mode::RUSR | Mode::WUSR)?;
+        let written = File::from(file).write_all(content);
+        let code = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let put = written.map_err(code).and_then(|()| renameat(&*own, NEW, &*own, hex(name)));
+        if put.is_err() {
+            let _ = unlinkat(&*own, NEW, AtFlags::empty());
+        }
+        put
+    }
+
+    /// Counts what there is, and removes what was unused for longest until no more is left than `wanted` says of what there is;
+    /// answers and notes what is left.
+    fn shrink(&self, ledger: &Ledger, wanted: impl Fn(Usage) -> Usage) -> Result<Usage> {
+        let mut found = self.scan()?;
+        let mut usage = sum(&found);
+        let wanted = wanted(usage);
+        found.sort_unstable_by_key(|found| found.used);
+        for found in &found {
+            if usage.fits(wanted) {
+                break;
+            }
+            self.remove(found);
+            let Usage { bytes, files } = Usage::of_file(found.len);
+            usage = Usage { bytes: usage.bytes - bytes, files: usage.files - files };
+        }
+        ledger.write(usage)?;
+        Ok(usage)
+    }
+
+    /// One that cannot be removed is found again.
+    fn remove(&self, found: &Found) {
+        let _ = unlinkat(&self.root, format!("{}/{}", hex(found.tree), hex(found.name)), AtFlags::empty());
+    }
+
+    /// All files with blocks, of all trees.
+    fn scan(&self) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for entry in Dir::read_from(&self.root)? {
+            if let Some(tree) = number(entry?.file_name().to_bytes()) {
+                self.scan_tree(tree, &mut found)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The files of one tree. One that was being written when its process died is removed.
+    fn scan_tree(&self, tree: u64, found: &mut Vec<Found>) -> Result<()> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = match openat(&self.root, hex(tree), flags, Mode::empty()) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in Dir::read_from(&dir)? {
+            let entry = entry?;
+            let Some(name) = number(entry.file_name().to_bytes()) else {
+                if entry.file_name().to_bytes() == NEW.as_bytes() {
+                    let _ = unlinkat(&dir, NEW, AtFlags::empty());
+                }
+                continue;
+            };
+            let Ok(stat) = statat(&dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let used = i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128;
+            found.push(Found { used, tree, name, len: stat.st_size as u64 });
+        }
+        Ok(())
+    }
+}
+
+fn sum(found: &[Found]) -> Usage {
+    found.iter().fold(Usage::default(), |sum, found| sum.plus(Usage::of_file(found.len)))
+}
+
+impl Ledger {
+    fn read(&self) -> Option<Usage> {
+        let mut stored = [0; 16];
+        let len = pread(&self.0, &mut stored, 0).ok()?;
+        Usage::decode(&stored[..len])
+    }
+
+    fn write(&self, usage: Usage) -> Result<()> {
+        match pwrite(&self.0, &usage.encode(), 0)? {
+            16 => Ok(()),
+            _ => Err(Errno::NOSPC),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, SystemTime};
+    use tempfile::TempDir;
+
+    const ROOM: u64 = 64 * BYTES_PER_FILE;
+
+    fn store(dir: &TempDir, tree: &str, bytes: u64) -> Store {
+        let root = rustix::fs::open(dir.path(), OFlags::DIRECTORY, Mode::empty()).expect("the directory");
+        Store::open(root, tree, bytes).expect("a store")
+    }
+
+    fn files(dir: &Path) -> Vec<PathBuf> {
+        let trees = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+        let files = trees.filter(|path| path.is_dir()).flat_map(|tree| fs::read_dir(tree).expect("a tree"));
+        files.map(|entry| entry.expect("an entry").path()).collect()
+    }
+
+    /// What there is indeed, and the bound.
+    fn must_fit(dir: &TempDir, store: &Store) {
+        let found = store.scan().expect("a scan");
+        assert_eq!(found.len(), files(dir.path()).len());
+        assert!(
+            sum(&found).fits(store.most) && sum(&found).bytes <= store.usage().bytes,
+            "{:?}",
+            sum(&found)
+        );
+    }
+
+    #[test]
+    fn what_was_unused_for_longest_goes_first_in_whatever_tree() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (one, two) = (store(&dir, "one", ROOM), store(&dir, "two", ROOM));
+        one.write(7, b"used").expect("written");
+        for name in 0..1000 {
+            let store = if name % 3 == 0 { &one } else { &two };
+            store.write(name + 100, &[1; 5000]).expect("written");
+            // Clocks of file systems count in steps: in the order of use.
+            let age = Duration::from_secs(100_000 - name);
+            let path = dir.path().join(hex(store.tree)).join(hex(name + 100));
+            File::open(path).and_then(|file| file.set_modified(SystemTime::now() - age)).expect("older");
+            assert_eq!(one.read(7, 100).as_deref(), Some(&b"used"[..]));
+            must_fit(&dir, store);
+        }
+        assert_eq!((one.read(100, 9000), two.read(101, 9000)), (None, None));
+        assert!(one.read(100 + 999, 9000).is_some() && two.read(100 + 998, 9000).is_some());
+    }
+
+    #[test]
+    fn what_a_process_left_that_died_is_found_out() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = store(&dir, "one", ROOM);
+        own.write(1, b"abc").expect("written");
+        let tree = dir.path().join(hex(own.tree));
+        for noted in [&b""[..], b"torn", &[0xff; 16], &[0xff; 100]] {
+            fs::write(dir.path().join(USAGE), noted).expect("noted");
+            fs::write(tree.join(NEW), b"half of a").expect("left behind");
+            own.write(2, b"def").expect("written");
+            must_fit(&dir, &own);
+            assert_eq!(own.usage(), Usage { bytes: 2 * UNIT, files: 2 });
+            assert!(!tree.join(NEW).exists());
+            assert_eq!(
+                (own.read(1, 9).as_deref(), own.read(2, 9).as_deref()),
+                (Some(&b"abc"[..]), Some(&b"def"[..]))
+            );
+            fs::remove_file(tree.join(hex(2))).expect("removed");
+        }
+    }
+
+    #[test]
+    fn what_is_no_block_is_neither_read_nor_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let own = store(&dir, "one", ROOM);
+        let (tree, secret) = (dir.path().join(hex(own.tree)), dir.path().join("secret"));
+        fs::write(&secret, b"secret").expect("written");
+        std::os::unix::fs::symlink(&secret, tree.join(hex(1))).expect("a link");
+        fs::create_dir(tree.join(hex(2))).expect("a directory");
+        std::os::unix::fs::symlink(dir.path(), dir.path().join(hex(9))).expect("a link");
+        assert!(own.read(1, 100).is_none() && own.read(2, 100).is_none());
+        own.write(1, b"abc").expect("the link is replaced");
+        assert_eq!((own.read(1, 100).as_deref(), own.read(1, 2)), (Some(&b"abc"[..]), None));
+        assert!(own.write(2, b"abc").is_err());
+        assert_eq!(fs::read(&secret).expect("still there"), b"secret");
+        own.shrink(&own.lock().expect("locked"), |_| Usage::default()).expect("emptied");
+        assert!(fs::read(&secret).is_ok() && own.read(1, 100).is_none());
+    }
+
+    #[test]
+    fn one_tree_is_emptied_and_the_other_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (one, two) = (store(&dir, "one", ROOM), store(&dir, "two", ROOM));
+        one.write(1, b"abc").expect("written");
+        two.write(1, b"def").expect("written");
+        one.clear().expect("emptied");
+        assert_eq!((one.read(1, 9), two.read(1, 9).as_deref()), (None, Some(&b"def"[..])));
+        assert_eq!(two.usage(), Usage { bytes: UNIT, files: 1 });
+        fs::remove_dir_all(dir.path().join(hex(one.tree))).expect("removed by somebody");
+        one.write(1, b"abc").expect("it is made again");
+        assert_eq!(one.read(1, 9).as_deref(), Some(&b"abc"[..]));
+    }
+
+    #[test]
+    fn several_who_write_at_once_keep_the_bound() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::thread::scope(|scope| {
+            for writer in 0..4_u64 {
+                let dir = &dir;
+                scope.spawn(move || {
+                    let store = store(dir, ["one", "two"][writer as usize % 2], ROOM);
+                    for name in 0..300 {
+                        store.write(writer * 1000 + name, &[1; 9000]).expect("written");
+                    }
+                });
+            }
+        });
+        must_fit(&dir, &store(&dir, "one", ROOM));
+    }
+}
