@@ -7,6 +7,7 @@
 #include <linux/posix_acl.h>
 #include <linux/slab.h>
 #include <linux/syscalls.h>
+#include <linux/task_work.h>
 #include <linux/unistd.h>
 #include <linux/xattr.h>
 #include <asm/host.h>
@@ -30,9 +31,15 @@ static const system_call system_calls[__NR_syscalls] = {
 
 OUTRIGGER_EXPORT s64 outrigger_system_call(u64 number, const u64 a[6])
 {
+	s64 result;
+
 	if (number >= __NR_syscalls)
 		return -ENOSYS;
-	return system_calls[number](a[0], a[1], a[2], a[3], a[4], a[5]);
+	result = system_calls[number](a[0], a[1], a[2], a[3], a[4], a[5]);
+	/* As in a process, what a call leaves to its end has happened when it returns: umount2() unmounts there. */
+	if (task_work_pending(current))
+		task_work_run();
+	return result;
 }
 
 OUTRIGGER_EXPORT s64 outrigger_act_as(u32 uid, u32 gid)

@@ -1,70 +1,162 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Disks: a bio becomes calls of the host, made by the task that submits it. */
+/*
+ * Disks: a bio becomes accesses of the host, one after the other. Where the host needs time for one, the task that has
+ * submitted the bio goes on, and an interrupt tells how it went.
+ */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
 #include <linux/device.h>
 #include <linux/hardirq.h>
+#include <linux/interrupt.h>
+#include <linux/wait.h>
 #include <asm/host.h>
+
+#define DISK_INTERRUPT 1
+
+/* What a bio needs. */
+#define FLUSH_BEFORE 1
+#define ITSELF 2
+#define FLUSH_BEHIND 4
+
+/* A bio at work. */
+struct work {
+	struct outrigger_access access;
+	struct outrigger_piece pieces[OUTRIGGER_PIECES];
+	struct bio *bio;
+	/* What it needs still. */
+	u32 needs;
+	struct work *next;
+};
 
 static struct gendisk *disks[OUTRIGGER_DISKS];
 
-static s64 transfer(u32 number, struct bio *bio)
+static struct work works[OUTRIGGER_ACCESSES], *unused;
+static DECLARE_WAIT_QUEUE_HEAD(room);
+/* What the interrupt is about. */
+static struct outrigger_access *completed;
+
+static int kind_of(struct bio *bio)
 {
-	u64 offset = (u64)bio->bi_iter.bi_sector << SECTOR_SHIFT;
-	struct bvec_iter iter;
-	struct bio_vec piece;
-	s64 result;
-
-	bio_for_each_bvec(piece, bio, iter) {
-		void *data = bvec_virt(&piece);
-
-		result = op_is_write(bio_op(bio)) ? host->write(number, data, piece.bv_len, offset)
-						  : host->read(number, data, piece.bv_len, offset);
-		if (result < 0)
-			return result;
-		offset += piece.bv_len;
-	}
-	return 0;
-}
-
-static s64 perform(u32 number, struct bio *bio)
-{
-	u64 offset = (u64)bio->bi_iter.bi_sector << SECTOR_SHIFT;
-	s64 result = 0;
-
-	if (bio->bi_opf & REQ_PREFLUSH)
-		result = host->flush(number);
-	if (result < 0)
-		return result;
 	switch (bio_op(bio)) {
 	case REQ_OP_READ:
+		return OUTRIGGER_READ;
 	case REQ_OP_WRITE:
-		result = transfer(number, bio);
-		break;
+		return OUTRIGGER_WRITE;
 	case REQ_OP_FLUSH:
-		return host->flush(number);
+		return OUTRIGGER_FLUSH;
 	case REQ_OP_DISCARD:
+		return OUTRIGGER_DISCARD;
 	case REQ_OP_WRITE_ZEROES:
-		result = host->discard(number, offset, bio->bi_iter.bi_size, bio_op(bio) == REQ_OP_WRITE_ZEROES);
-		break;
+		return OUTRIGGER_ZERO;
 	default:
 		return -EOPNOTSUPP;
 	}
-	if (result >= 0 && bio->bi_opf & REQ_FUA)
-		result = host->flush(number);
-	return result;
+}
+
+static u32 needs_of(struct bio *bio)
+{
+	u32 needs = 0;
+
+	if (bio->bi_opf & REQ_PREFLUSH || bio_op(bio) == REQ_OP_FLUSH)
+		needs |= FLUSH_BEFORE;
+	if (bio->bi_iter.bi_size)
+		needs |= bio->bi_opf & REQ_FUA ? ITSELF | FLUSH_BEHIND : ITSELF;
+	return needs;
+}
+
+/* Makes the access that a bio itself is. */
+static void prepare(struct work *work)
+{
+	struct outrigger_access *access = &work->access;
+	struct bio *bio = work->bio;
+	struct bvec_iter iter;
+	struct bio_vec piece;
+
+	access->kind = kind_of(bio);
+	access->offset = (u64)bio->bi_iter.bi_sector << SECTOR_SHIFT;
+	access->length = bio->bi_iter.bi_size;
+	access->pieces = work->pieces;
+	access->count = 0;
+	if (!bio_has_data(bio))
+		return;
+	bio_for_each_bvec(piece, bio, iter)
+		work->pieces[access->count++] = (struct outrigger_piece) { bvec_virt(&piece), piece.bv_len };
+}
+
+/* Makes the next access that is needed; false when none is. */
+static bool prepare_next(struct work *work)
+{
+	u32 next = work->needs & -work->needs;
+
+	work->needs -= next;
+	if (next == ITSELF)
+		prepare(work);
+	else
+		work->access.kind = OUTRIGGER_FLUSH;
+	return next;
+}
+
+/* Goes on with a bio until the host needs time, or until it is done. */
+static void proceed(struct work *work)
+{
+	struct bio *bio = work->bio;
+
+	while (work->access.result >= 0 && prepare_next(work))
+		if (!host->access(&work->access))
+			return;
+	bio->bi_status = errno_to_blk_status(min(work->access.result, 0));
+	work->next = unused;
+	unused = work;
+	wake_up(&room);
+	bio_endio(bio);
+}
+
+static irqreturn_t disk_interrupt(int number, void *none)
+{
+	for (; completed; completed = host->completed())
+		proceed(container_of(completed, struct work, access));
+	return IRQ_HANDLED;
+}
+
+/* Delivers the disks' interrupt if it is due; whether it was. */
+bool outrigger_disks_due(void)
+{
+	completed = host->completed();
+	if (!completed)
+		return false;
+	outrigger_interrupt(DISK_INTERRUPT);
+	return true;
 }
 
 static void submit(struct bio *bio)
 {
-	u32 number = (unsigned long)bio->bi_bdev->bd_disk->private_data;
-	s64 result = perform(number, bio);
+	struct work *work;
 
-	bio->bi_status = errno_to_blk_status(result < 0 ? result : 0);
-	bio_endio(bio);
+	bio = bio_split_to_limits(bio);
+	if (!bio)
+		return;
+	if (kind_of(bio) < 0) {
+		bio->bi_status = errno_to_blk_status(kind_of(bio));
+		bio_endio(bio);
+		return;
+	}
+	if (!unused && bio->bi_opf & REQ_NOWAIT) {
+		bio_wouldblock_error(bio);
+		return;
+	}
+	wait_event(room, unused);
+	work = unused;
+	unused = work->next;
+	work->bio = bio;
+	work->needs = needs_of(bio);
+	work->access.disk = (unsigned long)bio->bi_bdev->bd_disk->private_data;
+	work->access.result = 0;
+	proceed(work);
 	/* That took time, which long operations must notice. */
-	if (!irqs_disabled() && !in_interrupt())
+	if (!irqs_disabled() && !in_interrupt()) {
+		outrigger_disks_due();
 		outrigger_timer_due();
+	}
 }
 
 static const struct block_device_operations operations = {
@@ -77,6 +169,8 @@ OUTRIGGER_EXPORT s64 outrigger_add_disk(const struct outrigger_disk *wanted)
 		.logical_block_size = wanted->sector_size,
 		.physical_block_size = PAGE_SIZE,
 		.max_hw_sectors = SZ_1M >> SECTOR_SHIFT,
+		.max_segments = OUTRIGGER_PIECES,
+		.max_segment_size = SZ_1M,
 		.features = BLK_FEAT_WRITE_CACHE | BLK_FEAT_FUA,
 	};
 	struct gendisk *disk;
@@ -112,6 +206,14 @@ OUTRIGGER_EXPORT s64 outrigger_add_disk(const struct outrigger_disk *wanted)
 
 static int __init disk_start(void)
 {
+	struct work *work;
+
+	for (work = works; work < works + OUTRIGGER_ACCESSES; work++) {
+		work->next = unused;
+		unused = work;
+	}
+	if (request_irq(DISK_INTERRUPT, disk_interrupt, 0, "disk", NULL))
+		return -EBUSY;
 	return register_blkdev(OUTRIGGER_DISK_MAJOR, "disk") < 0 ? -EBUSY : 0;
 }
 device_initcall(disk_start);

@@ -25,11 +25,22 @@ static struct flash *flash_of(struct mtd_info *mtd)
 	return container_of(mtd, struct flash, mtd);
 }
 
+/* The host never needs time for what is flash memory. */
+static s64 access(struct flash *flash, u32 kind, void *data, u64 length, u64 offset)
+{
+	struct outrigger_piece piece = { data, length };
+	struct outrigger_access access = {
+		.disk = flash->number, .kind = kind, .offset = offset, .length = length, .pieces = &piece, .count = 1,
+	};
+
+	return host->access(&access) ? access.result : -EIO;
+}
+
 static int flash_read(struct mtd_info *mtd, loff_t from, size_t length, size_t *done, u_char *to)
 {
 	struct flash *flash = flash_of(mtd);
 	size_t there = from < flash->content ? min_t(u64, length, flash->content - from) : 0;
-	s64 result = there ? host->read(flash->number, to, there, from) : 0;
+	s64 result = there ? access(flash, OUTRIGGER_READ, to, there, from) : 0;
 
 	if (result < 0)
 		return result;
@@ -40,7 +51,7 @@ static int flash_read(struct mtd_info *mtd, loff_t from, size_t length, size_t *
 
 static int flash_write(struct mtd_info *mtd, loff_t at, size_t length, size_t *done, const u_char *from)
 {
-	s64 result = host->write(flash_of(mtd)->number, from, length, at);
+	s64 result = access(flash_of(mtd), OUTRIGGER_WRITE, (void *)from, length, at);
 
 	if (result < 0)
 		return result;
@@ -54,7 +65,7 @@ static int flash_erase(struct mtd_info *mtd, struct erase_info *range)
 	u64 at;
 
 	for (at = range->addr; at < range->addr + range->len; at += PAGE_SIZE) {
-		s64 result = host->write(flash->number, flash->erased, PAGE_SIZE, at);
+		s64 result = access(flash, OUTRIGGER_WRITE, flash->erased, PAGE_SIZE, at);
 
 		if (result < 0) {
 			range->fail_addr = at;
@@ -67,7 +78,7 @@ static int flash_erase(struct mtd_info *mtd, struct erase_info *range)
 static void flash_sync(struct mtd_info *mtd)
 {
 	/* Whoever wants to know whether that worked asks the host, see worker/src/tree.rs. */
-	host->flush(flash_of(mtd)->number);
+	access(flash_of(mtd), OUTRIGGER_FLUSH, NULL, 0, 0);
 }
 
 OUTRIGGER_EXPORT s64 outrigger_add_flash(const struct outrigger_flash *wanted)

@@ -49,7 +49,7 @@ static int serve(void *unused)
 {
 	unsigned int files = sysctl_nr_open;
 
-	/* As in a process, what a job closes is closed when the job ends, and not by a task of the kernel some time later. */
+	/* As in a process, what a call closes is closed when it ends, and not by a task of the kernel some time later. */
 	current->flags &= ~PF_KTHREAD;
 	current->fs->umask = 0;
 	current->signal->rlim[RLIMIT_NOFILE] = (struct rlimit) { files, files };

@@ -85,11 +85,12 @@ void arch_cpu_idle_prepare(void)
 {
 }
 
-/* No task can run: the host goes on, unless a timer is due. */
+/* No task can run: the host goes on, unless an interrupt is due. */
 void arch_cpu_idle(void)
 {
-	if (!outrigger_timer_due()) {
+	if (!outrigger_disks_due() && !outrigger_timer_due()) {
 		outrigger_switch(&idle_stack, host_stack);
+		outrigger_disks_due();
 		outrigger_timer_due();
 		outrigger_take_jobs();
 	}

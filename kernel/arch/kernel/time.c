@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Time comes from the host's clock. The one interrupt is the timer's; it is a call, made where the kernel is about to
- * leave or has just waited for a disk, when the moment it was set for has passed.
+ * Time comes from the host's clock. Interrupts are calls, made where the kernel is about to leave or has just asked a disk
+ * for something. That of the timer is made when the moment it was set for has passed.
  */
 #include <linux/clockchips.h>
 #include <linux/clocksource.h>
@@ -29,7 +29,8 @@ u64 outrigger_next_event(void)
 	return next_event > now ? next_event - now : 0;
 }
 
-static void interrupt(unsigned int number)
+/* Calls the handler of an interrupt as a processor would. */
+void outrigger_interrupt(unsigned int number)
 {
 	struct pt_regs none = { }, *outer;
 	unsigned long flags;
@@ -49,7 +50,7 @@ bool outrigger_timer_due(void)
 	if (next_event > host->monotonic())
 		return false;
 	next_event = U64_MAX;
-	interrupt(TIMER_INTERRUPT);
+	outrigger_interrupt(TIMER_INTERRUPT);
 	return true;
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 
 /// The version of this interface.
-pub const ABI: u64 = 2;
+pub const ABI: u64 = 3;
 /// The major number of the disks' block devices.
 pub const DISK_MAJOR: u32 = 240;
 
@@ -23,16 +23,37 @@ pub struct Host {
     pub die: extern "C" fn() -> !,
     pub random: unsafe extern "C" fn(to: *mut u8, length: u64),
     pub alias: unsafe extern "C" fn(address: *mut c_void, offset: u64, length: u64) -> i64,
-    pub read: unsafe extern "C" fn(disk: u32, to: *mut u8, length: u64, offset: u64) -> i64,
-    pub write: unsafe extern "C" fn(disk: u32, from: *const u8, length: u64, offset: u64) -> i64,
-    pub flush: extern "C" fn(disk: u32) -> i64,
-    pub discard: extern "C" fn(disk: u32, offset: u64, length: u64, zero: bool) -> i64,
+    pub access: unsafe extern "C" fn(access: *mut Access) -> bool,
+    pub completed: extern "C" fn() -> *mut Access,
 }
 
 // SAFETY: the pointers are addresses that never change, and only the one thread of the kernel uses them.
 unsafe impl Sync for Host {}
 // SAFETY: as above.
 unsafe impl Send for Host {}
+
+/// The kinds of accesses.
+pub const READ: u32 = 0;
+/// See above.
+pub const WRITE: u32 = 1;
+/// See above.
+pub const FLUSH: u32 = 2;
+/// See above.
+pub const DISCARD: u32 = 3;
+/// See above.
+pub const ZERO: u32 = 4;
+
+/// One access to a disk.
+#[repr(C)]
+pub struct Access {
+    pub disk: u32,
+    pub kind: u32,
+    pub offset: u64,
+    pub length: u64,
+    pub pieces: *mut libc::iovec,
+    pub count: u64,
+    pub result: i64,
+}
 
 /// A disk to add.
 #[repr(C)]

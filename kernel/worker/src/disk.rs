@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The disks: ranges of images that this process was started with.
 
+use crate::abi::{self, Access};
 use crate::control::Control;
 use crate::medium::ImageFile;
 use crate::overlay::Overlay;
+use crate::ring::{self, Ring};
 use outrigger_proto_disk::Medium;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::fs::File;
@@ -25,6 +27,8 @@ pub struct Disk {
     /// Its size in bytes.
     size: u64,
     writable: bool,
+    /// Whether the ring of this process has its file.
+    has_ring: bool,
     /// What is written but not in the image yet, if that is kept apart.
     overlay: Option<Mutex<Overlay>>,
 }
@@ -79,7 +83,7 @@ impl Disk {
             .ok_or_else(|| io::Error::other("the image ends before its partition"))?;
         // A partition may be cut off: what is there can be read.
         let size = size.unwrap_or(rest).min(rest);
-        Ok(Disk { image, start, size, writable, overlay: None })
+        Ok(Disk { image, start, size, writable, has_ring: false, overlay: None })
     }
 
     /// Bytes.
@@ -114,6 +118,18 @@ impl Disk {
     /// When what a predecessor left cannot be written.
     pub fn kept_apart(mut self, control: Arc<Control>) -> io::Result<Self> {
         self.overlay = Some(Mutex::new(Overlay::open(control, &self)?));
+        Ok(self)
+    }
+
+    /// The same disk, whose file is the first of the ring of this process.
+    ///
+    /// # Errors
+    /// When the host refuses one.
+    pub fn with_ring(mut self) -> io::Result<Self> {
+        if let Image::Plain(image) = &self.image {
+            ring::open(&image.file)?;
+            self.has_ring = true;
+        }
         Ok(self)
     }
 
@@ -183,6 +199,22 @@ impl Disk {
             Some(mut overlay) => overlay.discard(self, offset, length, zero),
             None => self.discard_image(offset, length, zero),
         }
+    }
+
+    /// Whether the host may take its time for an access: the ring that does it, and where it is in the file.
+    pub fn takes_time(&self, access: &Access) -> Option<(&'static Ring, u64)> {
+        let ring = ring::get().filter(|_| self.has_ring)?;
+        let place = match access.kind {
+            // Whoever does not may find out at once, and so may those whose access is an error.
+            abi::FLUSH => self.writable.then_some(0),
+            abi::DISCARD | abi::ZERO if !self.discards() => None,
+            abi::WRITE if !self.writable => None,
+            _ => self.place(access.length, access.offset).ok(),
+        }?;
+        let in_file = self.overlay().is_none_or(|overlay| {
+            access.kind == abi::READ && overlay.has_nothing_of(access.offset, access.length)
+        });
+        in_file.then_some((ring, place))
     }
 
     /// Reads from the image itself.

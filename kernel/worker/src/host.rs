@@ -3,9 +3,10 @@
 //!
 //! They run on the kernel's stacks and may not call back into it.
 
-use crate::abi::{ABI, Host};
+use crate::abi::{self, ABI, Access, Host};
 use crate::disk::{self, Disk};
 use crate::log;
+use crate::ring::{self, Ring};
 use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -40,9 +41,9 @@ pub fn machine(memory: u64) -> io::Result<Host> {
     let reserved =
         map(null_mut(), memory_size + ALIGNMENT, libc::PROT_NONE, libc::MAP_PRIVATE | ANONYMOUS, -1, 0)?;
     let start = reserved.map_addr(|address| address.next_multiple_of(ALIGNMENT as usize));
-    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
     let shared = libc::MAP_SHARED | libc::MAP_FIXED;
-    let memory = map(start, memory_size, access, shared, object.as_raw_fd(), 0)?;
+    let memory = map(start, memory_size, both, shared, object.as_raw_fd(), 0)?;
     let window = map(null_mut(), WINDOW, libc::PROT_NONE, libc::MAP_PRIVATE | ANONYMOUS, -1, 0)?;
     MEMORY.set(object).map_err(|_| io::Error::other("this process has a kernel already"))?;
     Ok(Host {
@@ -58,10 +59,8 @@ pub fn machine(memory: u64) -> io::Result<Host> {
         die,
         random,
         alias,
-        read,
-        write,
-        flush,
-        discard,
+        access,
+        completed,
     })
 }
 
@@ -141,26 +140,60 @@ unsafe extern "C" fn alias(address: *mut c_void, offset: u64, length: u64) -> i6
     answer(map(address, length, access, shared, memory.as_raw_fd(), offset as i64).map(drop))
 }
 
-fn on_disk(number: u32, work: impl FnOnce(&Disk) -> io::Result<()>) -> i64 {
-    answer(disk::get(number).and_then(work))
+unsafe extern "C" fn access(access: *mut Access) -> bool {
+    // SAFETY: the kernel passes an access, with which it does nothing before it is complete.
+    let asked = unsafe { &mut *access };
+    let disk = match disk::get(asked.disk) {
+        Ok(disk) => disk,
+        Err(error) => {
+            asked.result = answer(Err(error));
+            return true;
+        }
+    };
+    if let Some((ring, place)) = disk.takes_time(asked) {
+        asked.offset = place;
+        // SAFETY: as above.
+        return unsafe { ring.begin(access) };
+    }
+    // SAFETY: the kernel passes so many pieces.
+    let pieces = unsafe { pieces(asked) };
+    asked.result = answer(carry_out(disk, asked, pieces));
+    true
 }
 
-unsafe extern "C" fn read(number: u32, to: *mut u8, length: u64, offset: u64) -> i64 {
-    // SAFETY: the kernel passes a buffer of that length that nobody else uses during the call.
-    let buffer = unsafe { std::slice::from_raw_parts_mut(to, length as usize) };
-    on_disk(number, |disk| disk.read(buffer, offset))
+/// The memory that an access is about.
+///
+/// # Safety
+/// It must be that of the kernel, which does nothing with it meanwhile.
+unsafe fn pieces<'a>(access: &Access) -> &'a [libc::iovec] {
+    match access.kind {
+        // SAFETY: as above.
+        abi::READ | abi::WRITE => unsafe { std::slice::from_raw_parts(access.pieces, access.count as usize) },
+        _ => &[],
+    }
 }
 
-unsafe extern "C" fn write(number: u32, from: *const u8, length: u64, offset: u64) -> i64 {
-    // SAFETY: as in `read`; nobody changes it during the call.
-    let buffer = unsafe { std::slice::from_raw_parts(from, length as usize) };
-    on_disk(number, |disk| disk.write(buffer, offset))
+/// Carries out an access now.
+fn carry_out(disk: &Disk, access: &Access, pieces: &[libc::iovec]) -> io::Result<()> {
+    let mut offset = access.offset;
+    for piece in pieces {
+        let (start, length) = (piece.iov_base.cast::<u8>(), piece.iov_len);
+        if access.kind == abi::READ {
+            // SAFETY: a piece is memory of that length that nobody else uses meanwhile.
+            disk.read(unsafe { std::slice::from_raw_parts_mut(start, length) }, offset)?;
+        } else {
+            // SAFETY: as above, and nobody changes it.
+            disk.write(unsafe { std::slice::from_raw_parts(start, length) }, offset)?;
+        }
+        offset += length as u64;
+    }
+    match access.kind {
+        abi::FLUSH => disk.flush(),
+        abi::DISCARD | abi::ZERO => disk.discard(offset, access.length, access.kind == abi::ZERO),
+        _ => Ok(()),
+    }
 }
 
-extern "C" fn flush(number: u32) -> i64 {
-    on_disk(number, Disk::flush)
-}
-
-extern "C" fn discard(number: u32, offset: u64, length: u64, zero: bool) -> i64 {
-    on_disk(number, |disk| disk.discard(offset, length, zero))
+extern "C" fn completed() -> *mut Access {
+    ring::get().map_or(null_mut(), Ring::completed)
 }

@@ -21,6 +21,7 @@ mod marks;
 mod medium;
 mod nodes;
 mod overlay;
+mod ring;
 mod sandbox;
 mod serve;
 mod source;
@@ -87,12 +88,17 @@ fn run(arguments: Arguments) -> io::Result<()> {
             disk = disk.kept_apart(Arc::clone(control))?;
             marks::take_away(&disk, &kind, control)?;
         }
+        // Flash memory is what the kernel code does not wait for.
+        if io == "uring" && flash.is_none() {
+            disk = disk.with_ring()?;
+        }
         let number = disk::add(disk)?;
         source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
     let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
     if sandbox {
-        sandbox::enter(if grows { &sandbox::GROWING } else { &[] })?;
+        let more = [grows.then_some(sandbox::GROWING), ring::descriptor().map(|_| sandbox::RING)];
+        sandbox::enter(&more.into_iter().flatten().collect::<Vec<_>>())?;
     }
 
     let mounted = mount(&kernel, source, kind, options).map(Rc::new);

@@ -82,12 +82,11 @@ impl Overlay {
     /// # Errors
     /// Those of reading.
     pub fn read(&self, disk: &Disk, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let known = |piece: &Piece| self.latest.get(&piece.block).copied();
-        let pieces = || pieces(offset, buffer.len());
-        if self.latest.is_empty() || pieces().all(|piece| known(&piece).is_none()) {
+        if self.has_nothing_of(offset, buffer.len() as u64) {
             return disk.read_image(buffer, offset);
         }
-        let found: Vec<(Piece, Option<Content>)> = pieces().map(|piece| (piece, known(&piece))).collect();
+        let known = |piece: Piece| (piece, self.latest.get(&piece.block).copied());
+        let found: Vec<(Piece, Option<Content>)> = pieces(offset, buffer.len()).map(known).collect();
         if found.iter().any(|(_, content)| content.is_none()) {
             disk.read_image(buffer, offset)?;
         }
@@ -102,6 +101,12 @@ impl Overlay {
             }
         }
         Ok(())
+    }
+
+    /// Whether the image has all of a range.
+    pub fn has_nothing_of(&self, offset: u64, length: u64) -> bool {
+        self.latest.is_empty()
+            || pieces(offset, length as usize).all(|piece| !self.latest.contains_key(&piece.block))
     }
 
     /// Notes that `data` is at `offset` from now on.

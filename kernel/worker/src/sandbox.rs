@@ -42,7 +42,9 @@ const ALLOWED: &[libc::c_long] = &[
 ];
 
 /// What an image needs beyond these that is no plain file.
-pub const GROWING: [libc::c_long; 1] = [libc::SYS_ftruncate];
+pub const GROWING: libc::c_long = libc::SYS_ftruncate;
+/// What a ring needs beyond these.
+pub const RING: libc::c_long = libc::SYS_io_uring_enter;
 
 /// Those that are allowed as long as they make nothing executable (the third argument).
 const NOT_EXECUTABLE: &[libc::c_long] = &[libc::SYS_mmap, libc::SYS_mprotect];

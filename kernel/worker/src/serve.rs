@@ -6,6 +6,7 @@
 
 use crate::guard::Guard;
 use crate::kernel::Kernel;
+use crate::ring;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
@@ -83,30 +84,31 @@ impl Connection {
         }
     }
 
-    /// Waits until there is something to read, at most for `wait`. Tells whether there is.
+    /// Waits until there is something to read, a disk is ready, or for `wait`. Tells whether there is something to read.
     fn ready(&mut self, wait: Option<Duration>) -> io::Result<bool> {
         let room = self.shared.in_flight.get() < IN_FLIGHT;
-        let mut socket = libc::pollfd {
-            fd: self.socket.as_raw_fd(),
-            events: if room { libc::POLLIN } else { 0 },
-            revents: 0,
-        };
+        let readable = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let socket = readable(self.socket.as_raw_fd(), if room { libc::POLLIN } else { 0 });
+        // Without a ring there is nothing behind the second descriptor: poll(2) ignores it.
+        let mut both = [socket, readable(ring::descriptor().unwrap_or(-1), libc::POLLIN)];
+        // None when nothing has happened.
         let mut poll = |milliseconds| {
-            // SAFETY: one complete structure.
-            match unsafe { libc::poll(&mut socket, 1, milliseconds) } {
-                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
+            // SAFETY: two complete structures.
+            match unsafe { libc::poll(both.as_mut_ptr(), 2, milliseconds) } {
+                -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(Some(false)),
                 -1 => Err(io::Error::last_os_error()),
-                _ => Ok(socket.revents != 0),
+                0 => Ok(None),
+                _ => Ok(Some(both[0].revents != 0)),
             }
         };
         // Rounded up: to come back too early is to come back for nothing.
         let milliseconds = wait.map_or(-1, |wait| wait.as_micros().div_ceil(1000).min(60_000) as i32);
         if milliseconds == 0 {
-            return poll(0);
+            return Ok(poll(0)?.unwrap_or(false));
         }
-        match self.spin.until(|| poll(0).map(|ready| ready.then_some(())).transpose()) {
-            Some(found) => found.map(|()| true),
-            None => poll(milliseconds),
+        match self.spin.until(|| poll(0).transpose()) {
+            Some(found) => found,
+            None => Ok(poll(milliseconds)?.unwrap_or(false)),
         }
     }
 

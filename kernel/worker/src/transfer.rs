@@ -6,6 +6,7 @@
 //! | `buffered` | pread(2) | pwrite(2) |
 //! | `direct` | past the page cache of the host, where place and length allow it | the same |
 //! | `mmap` | out of mapped windows | pwrite(2): storing into a hole of a file on a full disk would be a fault |
+//! | `uring` | as `buffered`, while the kernel code goes on: see [`crate::ring`] | the same |
 //!
 //! All see what the others wrote, and fdatasync(2) covers all of them.
 
@@ -38,10 +39,11 @@ pub trait Transfer: Send + Sync {
 /// When there is none of that name, or the host has not what it needs.
 pub fn named(name: &str, file: &File, writable: bool) -> io::Result<Box<dyn Transfer>> {
     match name {
-        "buffered" | "" => Ok(Box::new(Buffered)),
+        // What the ring is not asked for goes the usual way.
+        "buffered" | "uring" | "" => Ok(Box::new(Buffered)),
         "direct" => Ok(Box::new(Direct::new(file, writable)?)),
         "mmap" => Ok(Box::new(Mapped::new(file)?)),
-        _ => Err(io::Error::other(format!("no io={name}; there are buffered, direct and mmap"))),
+        _ => Err(io::Error::other(format!("no io={name}; there are buffered, direct, mmap and uring"))),
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Options {
     /// `patience=SECONDS`: how long mounting and unmounting the image may each take before the worker is killed; two
     /// minutes if not given.
     pub patience: Option<Duration>,
-    /// `io=buffered|direct|mmap`: how the bytes of the image are moved; `buffered` if not given.
+    /// `io=buffered|direct|mmap|uring`: how the bytes of the image are moved; `buffered` if not given.
     pub io: Option<String>,
     /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
     pub backing: bool,
@@ -46,10 +46,12 @@ impl Options {
                 self.memory =
                     Some(amount(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
             }
-            "io" if ["buffered", "direct", "mmap"].contains(&value) => self.io = Some(value.to_owned()),
+            "io" if ["buffered", "direct", "mmap", "uring"].contains(&value) => {
+                self.io = Some(value.to_owned())
+            }
             "io" => {
                 return Err(Errno::EINVAL.because(format!(
-                    "option io cannot be \"{value}\": there are buffered, direct and mmap"
+                    "option io cannot be \"{value}\": there are buffered, direct, mmap and uring"
                 )));
             }
             "backing" if value == "allow" => self.backing = true,

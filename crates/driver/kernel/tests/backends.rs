@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
-const BACK_ENDS: [&str; 3] = ["buffered", "direct", "mmap"];
+const BACK_ENDS: [&str; 4] = ["buffered", "direct", "mmap", "uring"];
 
 fn options(io: &str) -> Options {
     Options { io: Some(io.to_owned()), ..Options::default() }
@@ -169,5 +169,5 @@ fn images_stay_sparse() {
 #[test]
 fn an_unknown_way_is_refused() {
     let error = Options::default().set("io", "telepathy").expect_err("there is none");
-    assert!(error.reason.expect("a reason").contains("buffered, direct and mmap"));
+    assert!(error.reason.expect("a reason").contains("buffered, direct, mmap and uring"));
 }

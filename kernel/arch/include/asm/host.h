@@ -9,12 +9,50 @@
 #include <linux/types.h>
 
 /* Changes whenever anything on this page does. */
-#define OUTRIGGER_ABI 2
+#define OUTRIGGER_ABI 3
 
 /* Disks have numbers below this. */
 #define OUTRIGGER_DISKS 16
 /* Their major device number; it is one of those for local use. */
 #define OUTRIGGER_DISK_MAJOR 240
+
+/* The most accesses that are begun and not completed. */
+#define OUTRIGGER_ACCESSES 64
+/* The most pieces of memory of one. */
+#define OUTRIGGER_PIECES 64
+
+/* What is done to a disk. */
+enum {
+	OUTRIGGER_READ,
+	OUTRIGGER_WRITE,
+	/* All that was completed before it is begun is on the medium when this is completed. */
+	OUTRIGGER_FLUSH,
+	/* The content of the range is not needed any more. */
+	OUTRIGGER_DISCARD,
+	/* The same, and it has to read as zeroes. */
+	OUTRIGGER_ZERO,
+};
+
+/* Memory; laid out as struct iovec is. */
+struct outrigger_piece {
+	void *data;
+	u64 length;
+};
+
+/* One access to a disk. What it has of a range and of pieces is undefined when it is completed. */
+struct outrigger_access {
+	u32 disk;
+	/* One of the above. */
+	u32 kind;
+	/* Bytes. */
+	u64 offset;
+	u64 length;
+	/* What is read into or written: @length bytes. */
+	struct outrigger_piece *pieces;
+	u64 count;
+	/* 0, or a negative errno. */
+	s64 result;
+};
 
 /*
  * What the host supplies. Calls that may fail answer a negative errno. None may call back into the kernel.
@@ -43,13 +81,13 @@ struct outrigger_host {
 	/* Makes @length bytes of the memory, from @offset on, appear at @address too. */
 	s64 (*alias)(void *address, u64 offset, u64 length);
 
-	/* Reads or writes all of @length bytes of a disk, or fails. */
-	s64 (*read)(u32 disk, void *to, u64 length, u64 offset);
-	s64 (*write)(u32 disk, const void *from, u64 length, u64 offset);
-	/* Returns when all that was written before is on the medium. */
-	s64 (*flush)(u32 disk);
-	/* The content of the range is not needed any more, or (@zero) has to read as zeroes. */
-	s64 (*discard)(u32 disk, u64 offset, u64 length, bool zero);
+	/*
+	 * Carries out all of an access to a disk, or fails. Whether that has happened; if not, the access is the host's until
+	 * @completed tells of it.
+	 */
+	bool (*access)(struct outrigger_access *access);
+	/* An access that was completed since it was begun, each once; NULL for none. */
+	struct outrigger_access *(*completed)(void);
 };
 
 /* A disk for outrigger_add_disk(). */
@@ -121,7 +159,9 @@ s64 outrigger_remove_xattr(u32 fd, const char *name);
 /*
  * Among the files of this directory.
  */
+void outrigger_interrupt(unsigned int number);
 bool outrigger_timer_due(void);
+bool outrigger_disks_due(void);
 void outrigger_take_jobs(void);
 extern bool outrigger_booted;
 u64 outrigger_next_event(void);
