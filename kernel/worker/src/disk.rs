@@ -9,7 +9,7 @@ use crate::ring::{self, Ring};
 use outrigger_proto_disk::Medium;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -155,6 +155,38 @@ impl Disk {
             Some(overlay) => overlay.read(self, buffer, offset),
             None => self.read_image(buffer, offset),
         }
+    }
+
+    /// Fills pieces of memory one after the other, from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Disk::read`].
+    pub fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>], mut offset: u64) -> io::Result<()> {
+        if let (Image::Plain(image), None) = (&self.image, &self.overlay) {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            return image.read_pieces(pieces, self.place(length, offset)?);
+        }
+        for piece in pieces {
+            self.read(piece, offset)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes pieces of memory one after the other, at `offset`.
+    ///
+    /// # Errors
+    /// As [`Disk::write`].
+    pub fn write_pieces(&self, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        if let (Image::Plain(image), None, true) = (&self.image, &self.overlay, self.writable) {
+            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+            return image.write_pieces(pieces, self.place(length, offset)?);
+        }
+        for piece in pieces {
+            self.write(piece, offset)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// Writes all of `buffer` at `offset`.

@@ -11,6 +11,7 @@ use libc::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::slice::from_raw_parts_mut;
 use std::sync::OnceLock;
 
 /// Addresses for pages that have to appear side by side: more than any set of mounts uses at a time.
@@ -155,42 +156,28 @@ unsafe extern "C" fn access(access: *mut Access) -> bool {
         // SAFETY: as above.
         return unsafe { ring.begin(access) };
     }
-    // SAFETY: the kernel passes so many pieces.
-    let pieces = unsafe { pieces(asked) };
-    asked.result = answer(carry_out(disk, asked, pieces));
+    // SAFETY: as above.
+    asked.result = answer(unsafe { carry_out(disk, asked) });
     true
 }
 
-/// The memory that an access is about.
+/// Carries out an access now.
 ///
 /// # Safety
-/// It must be that of the kernel, which does nothing with it meanwhile.
-unsafe fn pieces<'a>(access: &Access) -> &'a [libc::iovec] {
+/// Its pieces must be memory that nobody else uses meanwhile.
+unsafe fn carry_out(disk: &Disk, access: &Access) -> io::Result<()> {
+    let (count, offset, length) = (access.count as usize, access.offset, access.length);
     match access.kind {
-        // SAFETY: as above.
-        abi::READ | abi::WRITE => unsafe { std::slice::from_raw_parts(access.pieces, access.count as usize) },
-        _ => &[],
-    }
-}
-
-/// Carries out an access now.
-fn carry_out(disk: &Disk, access: &Access, pieces: &[libc::iovec]) -> io::Result<()> {
-    let mut offset = access.offset;
-    for piece in pieces {
-        let (start, length) = (piece.iov_base.cast::<u8>(), piece.iov_len);
-        if access.kind == abi::READ {
-            // SAFETY: a piece is memory of that length that nobody else uses meanwhile.
-            disk.read(unsafe { std::slice::from_raw_parts_mut(start, length) }, offset)?;
-        } else {
-            // SAFETY: as above, and nobody changes it.
-            disk.write(unsafe { std::slice::from_raw_parts(start, length) }, offset)?;
+        abi::READ => {
+            // SAFETY: slices for I/O are laid out as pieces are, and the kernel passes so many.
+            disk.read_pieces(unsafe { from_raw_parts_mut(access.pieces.cast(), count) }, offset)
         }
-        offset += length as u64;
-    }
-    match access.kind {
+        abi::WRITE => {
+            // SAFETY: as above, and nobody changes the memory.
+            disk.write_pieces(unsafe { from_raw_parts_mut(access.pieces.cast(), count) }, offset)
+        }
         abi::FLUSH => disk.flush(),
-        abi::DISCARD | abi::ZERO => disk.discard(offset, access.length, access.kind == abi::ZERO),
-        _ => Ok(()),
+        kind => disk.discard(offset, length, kind == abi::ZERO),
     }
 }
 

@@ -7,7 +7,7 @@ use libc::c_int;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use outrigger_proto_disk::{DiskError, Medium};
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -39,6 +39,22 @@ impl ImageFile {
     /// The same file, whose bytes are moved another way.
     pub fn moved_by(self, transfer: Box<dyn Transfer>) -> Self {
         ImageFile { transfer, ..self }
+    }
+
+    /// Fills pieces of memory one after the other, from `place` on.
+    ///
+    /// # Errors
+    /// Those of preadv(2), and when the file ends before.
+    pub fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>], place: u64) -> io::Result<()> {
+        self.transfer.read_pieces(&self.file, pieces, place)
+    }
+
+    /// Writes pieces of memory one after the other, at `place`. The file must be so long already.
+    ///
+    /// # Errors
+    /// Those of pwritev(2).
+    pub fn write_pieces(&self, pieces: &mut [IoSlice<'_>], place: u64) -> io::Result<()> {
+        self.transfer.write_pieces(&self.file, pieces, place)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! | name | reads | writes |
 //! |---|---|---|
-//! | `buffered` | pread(2) | pwrite(2) |
+//! | `buffered` | pread(2), preadv(2) | pwrite(2), pwritev(2) |
 //! | `direct` | past the page cache of the host, where place and length allow it | the same |
 //! | `mmap` | out of mapped windows | pwrite(2): storing into a hole of a file on a full disk would be a fault |
 //! | `uring` | as `buffered`, while the kernel code goes on: see [`crate::ring`] | the same |
@@ -12,7 +12,7 @@
 
 use crate::mapped::Mapped;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -31,6 +31,72 @@ pub trait Transfer: Send + Sync {
     /// # Errors
     /// Those of pwrite(2).
     fn write(&self, file: &File, data: &[u8], place: u64) -> io::Result<()>;
+
+    /// Fills pieces of memory one after the other.
+    ///
+    /// # Errors
+    /// As [`Transfer::read`].
+    fn read_pieces(&self, file: &File, pieces: &mut [IoSliceMut<'_>], mut place: u64) -> io::Result<()> {
+        for piece in pieces {
+            self.read(file, piece, place)?;
+            place += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes pieces of memory one after the other.
+    ///
+    /// # Errors
+    /// As [`Transfer::write`].
+    fn write_pieces(&self, file: &File, pieces: &mut [IoSlice<'_>], mut place: u64) -> io::Result<()> {
+        for piece in pieces {
+            self.write(file, piece, place)?;
+            place += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+/// preadv(2) until everything is there.
+fn read_all(file: &File, mut pieces: &mut [IoSliceMut<'_>], mut place: u64) -> io::Result<()> {
+    while pieces.iter().any(|piece| !piece.is_empty()) {
+        let (start, count) = (pieces.as_mut_ptr().cast::<libc::iovec>(), pieces.len() as i32);
+        // SAFETY: slices for I/O are what the call takes, and these are memory of our own.
+        match unsafe { libc::preadv(file.as_raw_fd(), start, count, place as i64) } {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            done if done > 0 => {
+                IoSliceMut::advance_slices(&mut pieces, done as usize);
+                place += done as u64;
+            }
+            _ => unless_interrupted()?,
+        }
+    }
+    Ok(())
+}
+
+/// pwritev(2) until nothing is left.
+fn write_all(file: &File, mut pieces: &mut [IoSlice<'_>], mut place: u64) -> io::Result<()> {
+    while pieces.iter().any(|piece| !piece.is_empty()) {
+        let (start, count) = (pieces.as_ptr().cast::<libc::iovec>(), pieces.len() as i32);
+        // SAFETY: slices for I/O are what the call takes.
+        match unsafe { libc::pwritev(file.as_raw_fd(), start, count, place as i64) } {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            done if done > 0 => {
+                IoSlice::advance_slices(&mut pieces, done as usize);
+                place += done as u64;
+            }
+            _ => unless_interrupted()?,
+        }
+    }
+    Ok(())
+}
+
+/// Why the last call has failed, unless it is to be made again.
+fn unless_interrupted() -> io::Result<()> {
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+        error => Err(error),
+    }
 }
 
 /// The one that `io=` names.
@@ -57,6 +123,14 @@ impl Transfer for Buffered {
 
     fn write(&self, file: &File, data: &[u8], place: u64) -> io::Result<()> {
         file.write_all_at(data, place)
+    }
+
+    fn read_pieces(&self, file: &File, pieces: &mut [IoSliceMut<'_>], place: u64) -> io::Result<()> {
+        read_all(file, pieces, place)
+    }
+
+    fn write_pieces(&self, file: &File, pieces: &mut [IoSlice<'_>], place: u64) -> io::Result<()> {
+        write_all(file, pieces, place)
     }
 }
 
@@ -180,9 +254,14 @@ mod tests {
             let skipped = next(64);
             let data: Vec<u8> = (0..length + skipped).map(|at| (at * 7 + round) as u8).collect();
             expected[place..place + length].copy_from_slice(&data[skipped..]);
-            all[next(all.len())].write(&file, &data[skipped..], place as u64).expect("a write");
+            let (first, second) = data[skipped..].split_at(next(length));
+            let (writer, reader) = (&all[next(all.len())], &all[next(all.len())]);
+            let mut pieces = [first, second].map(IoSlice::new);
+            writer.write_pieces(&file, &mut pieces, place as u64).expect("a write");
             let mut found = vec![0; length + skipped];
-            all[next(all.len())].read(&file, &mut found[skipped..], place as u64).expect("a read");
+            let (first, second) = found[skipped..].split_at_mut(next(length));
+            let mut pieces = [first, second].map(IoSliceMut::new);
+            reader.read_pieces(&file, &mut pieces, place as u64).expect("a read");
             assert!(found[skipped..] == data[skipped..], "{length} bytes at {place}");
         }
         for transfer in all {
