@@ -302,8 +302,10 @@ fn content(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
     }
 }
 
+/// Behind all requests that use the handle, in whatever lane they wait: one that came to the server later would be about whatever
+/// has been given the same handle there since.
 fn close(mux: &Mux, handle: &[u8]) {
-    mux.send(Frame::first(Request::Close { handle }.encode(0)));
+    mux.send(Frame::bulk(Request::Close { handle }.encode(0), Bytes::new(), 0));
 }
 
 fn broken(error: io::Error) -> Error {

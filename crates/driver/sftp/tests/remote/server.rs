@@ -66,7 +66,6 @@ pub struct State {
 pub struct Handles {
     /// The process they belong to.
     process: u32,
-    next: u32,
     open: HashMap<Vec<u8>, Open>,
 }
 
@@ -468,8 +467,9 @@ impl Handles {
     }
 
     fn add(&mut self, open: Open) -> Reply {
-        self.next += 1;
-        let handle = self.next.to_be_bytes().to_vec();
+        // As OpenSSH's server does: the smallest number that nothing has.
+        let free = |number: &u32| !self.open.contains_key(&number.to_be_bytes()[..]);
+        let handle = (1..).find(free).unwrap_or_default().to_be_bytes().to_vec();
         self.open.insert(handle.clone(), open);
         Reply::Handle(handle.into())
     }
