@@ -7,12 +7,15 @@ SBINDIR = /sbin
 DESTDIR =
 # For each fuzz target.
 SECONDS = 600
+# Of each type that are damaged at random, and the first number that damage is made of.
+IMAGES = 50
+SEED = 1
 
 target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen fuzz crosscheck install uninstall release deps bench-deps clean
+.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen crash damaged fuzz crosscheck install uninstall release deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +27,8 @@ help:
 	@echo 'make table4     a death of the server at every point of every operation; table5: random deaths under loads'
 	@echo 'make soak       thousands of deaths of one mount: nothing fails, nothing grows'
 	@echo 'make recovery   how long such a death is felt; frozen: a server that stops answering, with and without us'
+	@echo 'make crash      mounted disk images, killed at random moments: what was synced is there, and the image is clean'
+	@echo 'make damaged    IMAGES=$(IMAGES) damaged disk images of each type, from SEED=$(SEED) on: only their kernel code may die'
 	@echo 'make crosscheck  disk images beside the kernel of the host: 100,000 files in a directory, files of more than 4 GiB'
 	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
 	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
@@ -55,6 +60,13 @@ matrix:
 table4 table5 soak recovery frozen: deps release
 	@testing/tools/test-programs.sh >/dev/null
 	cargo run --release --quiet --package outrigger-kill -- $@
+
+# Root.
+crash: deps kernel release
+	cargo run --release --quiet --package outrigger-kill -- crash
+
+damaged: deps kernel release
+	cargo run --release --quiet --package outrigger-damaged -- --images $(IMAGES) --seed $(SEED) --keep $(target)/damaged
 
 # Root, 13 GB below TMPDIR; minutes.
 crosscheck: deps kernel

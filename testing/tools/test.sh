@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# test.sh [SUITE...]: runs every suite, or those named: format lint docs tidy licences scripts kernel cargo kill posix. The last line has the totals.
+# test.sh [SUITE...]: runs every suite, or those named: format lint docs tidy licences scripts kernel cargo kill damaged posix. The last line has the totals.
 # A suite that fails does not stop the others. Logs: target/test-results/SUITE.log.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -103,7 +103,14 @@ suite_kill() {
     check kill-recovery 120 "$program" recovery --subject local --subject mem --deaths 50
     check kill-programs 300 "$program" table4 --subject bindfs --subject sshfs --rounds 2 \
         --operation create --operation mkdir --operation rename --operation append --operation unlink --operation readdir
+    check kill-images 300 "$program" crash --kills 8 --type ext4 --type xfs --type vfat --victim everything --victim unguarded
     check kill-frozen 120 "$program" frozen
+}
+
+# Few images of each type, one in five of those that are damaged on purpose: make damaged has all.
+suite_damaged() {
+    check damaged-build 1200 cargo build "${lock[@]}" --workspace --bins
+    check damaged 600 "${CARGO_TARGET_DIR:-target}/debug/outrigger-damaged" --images 2 --crafted 5
 }
 
 suite_posix() {
@@ -121,9 +128,9 @@ suite_posix() {
 
 rm -rf "$results"
 mkdir -p "$results"
-[ $# -gt 0 ] || set -- format lint docs tidy licences scripts kernel cargo kill posix
+[ $# -gt 0 ] || set -- format lint docs tidy licences scripts kernel cargo kill damaged posix
 for suite; do
-    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint docs tidy licences scripts kernel cargo kill posix"
+    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint docs tidy licences scripts kernel cargo kill damaged posix"
 done
 for suite; do "suite_$suite"; done
 summary

@@ -148,17 +148,17 @@ impl Client {
 
     /// Returns a reference to a node.
     pub(crate) fn forget(&self, node: Node) {
-        if node != Node::ROOT && self.has(OpCode::Forget) {
-            let cx = self.cx(Cancel::default());
-            block_on(self.shared.service.call(&cx, Forget { node, count: 1 }.into()).into_future());
+        if node != Node::ROOT {
+            self.finish(Forget { node, count: 1 });
         }
     }
 
-    /// Does one operation even when the client is cancelled, and drops the outcome: for closing handles.
+    /// Does one operation even when the client is cancelled, and drops the outcome: for closing handles. A tree that does not
+    /// answer is not waited for beyond the timeout.
     pub(crate) fn finish<O: Op>(&self, op: O) {
         if self.has(O::CODE) {
             let cx = self.cx(Cancel::default());
-            block_on(self.shared.service.call(&cx, op.into()).into_future());
+            drop(self.outcome(self.start(&cx, op.into())));
         }
     }
 

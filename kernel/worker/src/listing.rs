@@ -55,20 +55,26 @@ impl Listing {
 
     /// Reads what fits into one buffer; `false` at the end.
     fn read_more(&mut self, task: &Task) -> Result<bool> {
-        let mut buffer = vec![0; BUFFER];
+        let (mut buffer, mut stood) = (vec![0; BUFFER], None);
         while self.ahead.is_empty() {
             let length = task.entries(self.fd, &mut buffer)?;
             if length == 0 {
                 return Ok(false);
             }
-            self.decode(Bytes::copy_from_slice(&buffer[..length]))?;
+            let stands = self.decode(Bytes::copy_from_slice(&buffer[..length]))?;
+            // Entries without a name that can be, again and again: nobody would ever be answered.
+            if self.ahead.is_empty() && stood.replace(stands) == Some(stands) {
+                return Err(Errno::EIO.because("the directory does not end"));
+            }
         }
         Ok(true)
     }
 
-    fn decode(&mut self, mut entries: Bytes) -> Result<()> {
+    /// Takes entries in; tells the position behind the last one.
+    fn decode(&mut self, mut entries: Bytes) -> Result<u64> {
         let malformed = || Errno::EIO.because("the kernel lists a directory in a form of its own");
         let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).map_err(|_| malformed());
+        let mut position = 0;
         while !entries.is_empty() {
             let length = entries.get(16..18).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
             let length = usize::from(length.ok_or_else(malformed)?);
@@ -76,6 +82,7 @@ impl Listing {
                 return Err(malformed());
             }
             let entry = entries.split_to(length);
+            position = number(&entry[8..16])?;
             let end = entry[HEADER..].iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
             let name = entry.slice(HEADER..HEADER + end);
             if name[..] == b"."[..] || name[..] == b".."[..] {
@@ -85,12 +92,12 @@ impl Listing {
             let Ok(name) = Name::new(name) else { continue };
             self.ahead.push_back(Dirent {
                 ino: number(&entry[..8])?,
-                cookie: cookie(number(&entry[8..16])?)?,
+                cookie: cookie(position)?,
                 kind: FileKind::of_mode(u32::from(entry[18]) << 12),
                 name,
             });
         }
-        Ok(())
+        Ok(position)
     }
 }
 

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small tree that every type can hold, and a look at whatever is there.
+//! A small tree that every type can hold.
 
 use outrigger_conformance::{Direct, Flags, Subject};
-use outrigger_core::FileKind;
 use outrigger_core::ops::RenameFlags;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Beyond this a look ends: a damaged directory may have no end.
-const MOST: usize = 5_000;
-/// How much of a file a look reads, in bytes.
-const READ: usize = 1 << 20;
 
 /// The tree in an image.
 pub struct Tree<'a>(&'a Direct);
@@ -84,35 +78,11 @@ impl<'a> Tree<'a> {
             let name = |bytes: &[u8]| dir.join(std::ffi::OsStr::from_bytes(bytes));
             names.extend(listing.entries.iter().map(|entry| name(&entry.name)));
             match listing.entries.last() {
-                Some(last) if !listing.eof && names.len() < MOST => cookie = last.cookie,
+                Some(last) if !listing.eof => cookie = last.cookie,
                 _ => break,
             }
         }
         let _ = self.0.close(open);
         names
-    }
-
-    /// Looks at everything there is, whatever it is; errors are none of its business.
-    pub fn look(&self) {
-        let mut found = self.names(Path::new(""));
-        let mut seen = 0;
-        while let Some(path) = found.pop()
-            && seen < MOST
-        {
-            seen += 1;
-            let _ = self.0.list_xattrs(&path);
-            match self.0.stat(&path).map(|attr| attr.kind()) {
-                Ok(FileKind::Directory) => found.extend(self.names(&path)),
-                Ok(FileKind::Symlink) => drop(self.0.readlink(&path)),
-                Ok(FileKind::Regular) => {
-                    if let Ok(file) = self.0.open(&path, Flags::READ, 0) {
-                        let _ = self.0.read_at(file, 0, READ);
-                        let _ = self.0.close(file);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let _ = self.0.statfs(Path::new(""));
     }
 }

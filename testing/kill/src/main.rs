@@ -3,7 +3,8 @@
 //!
 //! The tables are those of the Re-FUSE paper (EuroSys 2011): [`table4`] one operation and one point of death at a time,
 //! [`table5`] random deaths under loads, [`recovery`] how long a death is felt. Each prints a table and fails when any
-//! result or any tree differs from the undisturbed one. [`frozen`] prints what a server that stops answering does to
+//! result or any tree differs from the undisturbed one. [`crash`] kills what serves disk images, and looks into these.
+//! [`frozen`] prints what a server that stops answering does to
 //! those who use it.
 //!
 //! Our own workers are compared with a plain directory. Programs that know nothing of us differ from one by nature, so
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod cleanup;
+mod crash;
 mod frozen;
 mod inject;
 mod loads;
@@ -24,6 +26,7 @@ mod recovery;
 mod sizes;
 mod snapshot;
 mod soak;
+mod synced;
 mod table4;
 mod table5;
 
@@ -80,6 +83,18 @@ enum Table {
         #[arg(long, default_value_t = 5000)]
         restarts: u32,
     },
+    /// Mounted images: random deaths under a load that syncs, and whether what was synced is in the image.
+    Crash {
+        /// Deaths for each type and each victim.
+        #[arg(long, default_value_t = 200)]
+        kills: u32,
+        /// Only these types.
+        #[arg(long = "type", value_name = "TYPE")]
+        types: Vec<String>,
+        /// Only these victims.
+        #[arg(long, value_name = "VICTIM")]
+        victim: Vec<crash::Victim>,
+    },
     /// A server that does not answer, behind us and without us.
     Frozen,
 }
@@ -113,6 +128,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         Table::Table5 { deaths, load } => table5::run(&place, subjects, load, *deaths),
         Table::Recovery { deaths } => recovery::run(&place, subjects, *deaths),
         Table::Soak { restarts } => soak::run(&place, subjects, *restarts),
+        Table::Crash { kills, types, victim } => crash::run(&place, types, victim, *kills),
         Table::Frozen => frozen::run(&place),
     }
 }

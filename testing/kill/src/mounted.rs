@@ -199,8 +199,16 @@ impl Place {
         self.plain(&format!("store{}", self.stores.get()))
     }
 
+    /// The program to test.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Runs what goes on in the background. It may keep its output open, so that is a file.
-    fn start(&self, command: &mut Command) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it fails, with what it said.
+    pub fn start(&self, command: &mut Command) -> Result<()> {
         let said = self.scratch.path().join("said");
         let file = File::create(&said)?;
         // Reports of crashes go there.

@@ -28,6 +28,10 @@ const LOG_SIZE: u64 = 64 << 10;
 /// Where the part of that file starts with which a mount survives its worker: see `kernel/worker/src/control.rs`.
 pub(crate) const CONTROL: u64 = 128 << 10;
 
+/// What the kernel code says whatever the image is.
+const NOISE: [&str; 3] =
+    ["Kernel command line:", "random: crng init done", "ntfs3: Warning: Activated 64 bits per cluster"];
+
 /// A running worker.
 pub(crate) struct Worker {
     child: Mutex<Child>,
@@ -174,7 +178,8 @@ impl Worker {
     /// The last lines the kernel printed, those that tell of an error if there are any.
     pub(crate) fn last_words(&self) -> String {
         let text = self.read_log().unwrap_or_default();
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let tells = |line: &&str| !line.is_empty() && !NOISE.iter().any(|noise| line.contains(noise));
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(tells).collect();
         match lines.iter().rposition(|line| line.contains("Kernel panic") || line.contains("BUG:")) {
             Some(place) => format!(": {}", lines[place]),
             None => lines[lines.len().saturating_sub(3)..].iter().map(|line| format!(": {line}")).collect(),
