@@ -156,14 +156,14 @@ impl Remover<'_> {
             return Entered::Done(false);
         }
         match inode.entries() {
-            Ok(entries) => Entered::Into(Frame {
+            Ok(entries) => Entered::Into(Box::new(Frame {
                 above: Arc::clone(above),
                 name,
                 inode: Arc::new(inode),
                 entries,
                 shown,
                 stays: false,
-            }),
+            })),
             // An empty directory may be removed without being read.
             Err(error) => match above.rmdir(&name) {
                 Ok(()) => Entered::Done(self.done(Ok(()), "removed directory", &shown)),
@@ -185,7 +185,7 @@ impl Remover<'_> {
 
 enum Entered {
     /// There may be something in it.
-    Into(Frame),
+    Into(Box<Frame>),
     /// It has been dealt with; whether it is gone.
     Done(bool),
 }
