@@ -213,9 +213,16 @@ impl Overlay {
                 self.file.read_exact_at(&mut data, self.place_of(number))?;
                 disk.write_image(&data, start)
             }
-            Content::Hole if !disk.discards() => Ok(()),
-            Content::Zero if !disk.discards() => disk.write_image(&vec![0; length as usize], start),
-            content => disk.discard_image(start, length, content == Content::Zero),
+            Content::Hole | Content::Zero => {
+                let zero = run.content == Content::Zero;
+                match disk.discards().then(|| disk.discard_image(start, length, zero)) {
+                    Some(Ok(())) => Ok(()),
+                    // Not every file can be given a hole, and fewer zeroes: tmpfs has the first only.
+                    Some(Err(error)) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => Err(error),
+                    _ if zero => disk.write_image(&vec![0; length as usize], start),
+                    _ => Ok(()),
+                }
+            }
         }
     }
 
@@ -330,10 +337,16 @@ mod tests {
     use super::*;
     use crate::disk::Image;
     use crate::medium::ImageFile;
+    use std::path::Path;
 
     /// An image of seven and a half blocks, each byte the number of its block, and a control file.
     fn image() -> (Disk, Arc<File>, Arc<Control>) {
-        let new = || tempfile::tempfile().expect("a file");
+        image_in(&std::env::temp_dir())
+    }
+
+    /// The same in this directory.
+    fn image_in(place: &Path) -> (Disk, Arc<File>, Arc<Control>) {
+        let new = || tempfile::tempfile_in(place).expect("a file");
         let file = new();
         let content: Vec<u8> = (0..30_720_u64).map(|at| (at / BLOCK) as u8 + 1).collect();
         file.write_all_at(&content, 0).expect("a write");
@@ -385,6 +398,20 @@ mod tests {
         overlay.checkpoint(&disk).expect("a checkpoint");
         assert!(content(&image) == expected);
         assert!(seen(&overlay, &disk) == expected);
+    }
+
+    #[test]
+    fn an_image_that_takes_no_order_for_zeroes_is_given_them() {
+        let tmpfs = Path::new("/dev/shm");
+        if !tmpfs.is_dir() {
+            return eprintln!("SKIPPED: needs /dev/shm");
+        }
+        let (disk, image, control) = image_in(tmpfs);
+        let mut expected = content(&image);
+        let mut overlay = Overlay::open(control, &disk).expect("an overlay");
+        act(&mut overlay, &disk, &mut expected);
+        overlay.checkpoint(&disk).expect("a checkpoint");
+        assert!(content(&image) == expected);
     }
 
     #[test]
