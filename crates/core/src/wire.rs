@@ -267,6 +267,8 @@ pub enum Body {
     Reply(Reply),
     /// The request with the frame's id is no longer wanted.
     Cancel,
+    /// A request to the program at the other end, not to its tree: what the bytes mean is between the two.
+    Order(Bytes),
 }
 
 /// One message with the id that ties replies to requests.
@@ -294,6 +296,7 @@ impl Frame {
             Body::Request { .. } => 1,
             Body::Reply(_) => 2,
             Body::Cancel => 3,
+            Body::Order(_) => 4,
         };
         kind.put(&mut out);
         self.id.put(&mut out);
@@ -305,6 +308,7 @@ impl Frame {
             }
             Body::Reply(reply) => reply.put(&mut out),
             Body::Cancel => {}
+            Body::Order(order) => order.put(&mut out),
         }
         let len = out.len() - 4;
         if len > FRAME_MAX {
@@ -329,6 +333,7 @@ impl Frame {
             },
             2 => Body::Reply(Reply::get(&mut input)?),
             3 => Body::Cancel,
+            4 => Body::Order(Bytes::get(&mut input)?),
             _ => return Err(Malformed("frame kind")),
         };
         if input.is_empty() { Ok(Frame { id, body }) } else { Err(Malformed("frame: bytes left over")) }
@@ -372,6 +377,8 @@ mod tests {
             let body = Body::Request { uid: 5, gid: 6, request };
             assert_eq!(round_trip(body.clone()), Frame { id: 7, body });
         }
+        let order = Body::Order(Bytes::from_static(b"status"));
+        assert_eq!(round_trip(order.clone()).body, order);
         let failed = Body::Reply(Reply::Error(Errno::EIO.because("no route")));
         assert_eq!(round_trip(failed.clone()).body, failed);
     }

@@ -16,6 +16,7 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
         files.insert(name, frame[4..].to_vec());
     };
     put("cancel".into(), Body::Cancel);
+    put("order".into(), Body::Order(Bytes::from_static(b"order")));
     for &op in OpCode::ALL {
         // A seed of its own for each, so that a new operation leaves the other files as they are.
         let request = sample::request(op, &mut sample::Random::with_seed(op as u64));
