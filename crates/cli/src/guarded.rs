@@ -6,7 +6,7 @@ use crate::status::Failure;
 use outrigger_core::Clock;
 use outrigger_driver_kernel::Kernel;
 use outrigger_driver_libfuse::{Death, LibFuse, Report};
-use outrigger_guard::{Crash, Seat};
+use outrigger_guard::{Crash, History, Seat};
 use outrigger_layer_journal::{Journal, Poisoned};
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -38,6 +38,26 @@ pub fn image_status(image: &Kernel) -> Option<GuardStatus> {
         recovery_ms_p99,
         recovery_ms_max,
     })
+}
+
+/// What became of the workers of a mount.
+pub fn seat_status(history: History) -> GuardStatus {
+    let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.recovery_times);
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    GuardStatus {
+        keeper: history.keeper,
+        proxy: history.proxy,
+        incarnations: history.incarnations,
+        deaths: history.deaths,
+        last_death_age_seconds: history
+            .last_death
+            .as_ref()
+            .map(|death| since_epoch.saturating_sub(death.at).as_secs_f64()),
+        last_death: history.last_death.map(|death| death.reason),
+        recovery_ms_p50,
+        recovery_ms_p99,
+        recovery_ms_max,
+    }
 }
 
 /// What half of the times, 99 of 100 and all are at most, in milliseconds; none of no times.

@@ -51,6 +51,7 @@ mod output;
 mod progress;
 mod remove;
 mod say;
+mod served;
 mod status;
 mod sweep;
 mod switches;

@@ -4,11 +4,12 @@
 use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, DiskStatus, ErrorStatus, GuardStatus, Health, MountStatus, OperationStatus,
-    ProgramStatus, ReplacementStatus, RequestStatus, Server, Unwritten,
+    self, Answer, Controlled, DiskStatus, ErrorStatus, Health, MountStatus, OperationStatus, ProgramStatus,
+    ReplacementStatus, RequestStatus, Server, Unwritten,
 };
 use crate::guarded;
 use crate::location::{Base, Location};
+use crate::served::{Served, There, direct};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
@@ -18,8 +19,9 @@ use outrigger_door_fuse::{
     Connection, Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError,
     unmount,
 };
+use outrigger_driver_kernel::Kernel;
 use outrigger_driver_libfuse::{History as Programs, LibFuse};
-use outrigger_guard::{History, Inherited, Seat};
+use outrigger_guard::{Inherited, Seat};
 use outrigger_layer_cache::{DiskUsage, Mark};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
@@ -34,7 +36,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -55,6 +57,8 @@ pub struct Job {
     pub tree: Tree,
     /// Of the mount.
     pub options: Options,
+    /// The same as the `-o` list.
+    pub list: String,
     /// This process's place among those that serve the mount, if it is guarded.
     pub seat: Option<Arc<Seat>>,
     /// Whether it is guarded by way of a proxy even where the kernel could do without.
@@ -90,7 +94,8 @@ impl Job {
         // Where the kernel reads and writes files by itself, the layers would not see it.
         options.passthrough &= tree.layers.is_empty();
         let (source, proxy) = (mount.source.clone(), guarding == Guarding::Proxy);
-        Ok(Job { source, mountpoint, tree, options, seat, proxy, inherited })
+        let list = mount.options.join(",");
+        Ok(Job { source, mountpoint, tree, options, list, seat, proxy, inherited })
     }
 }
 
@@ -118,7 +123,7 @@ fn shown(source: &OsStr) -> String {
 /// # Errors
 /// Why nothing was mounted.
 pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
-    let Job { source, mountpoint, tree, mut options, seat, proxy, inherited } = job;
+    let Job { source, mountpoint, tree, mut options, list, seat, proxy, inherited } = job;
     options.fsname.get_or_insert_with(|| shown(&source));
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
@@ -130,11 +135,14 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
-        Some(inherited) => resume(context, service, options, inherited)?,
+        Some(inherited) => Served::Here(resume(context, service, options, inherited)?),
         None => {
             answers(context, &source, &service)?;
             let connection = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
-            start(context, &mountpoint, service, options, connection)?
+            match direct(&tree, &options) {
+                Some(image) => hand_over(context, (&mountpoint, list), service, options, image, connection)?,
+                None => Served::Here(start(context, &mountpoint, service, options, connection)?),
+            }
         }
     };
     let mounted = Arc::new(Mounted::new(context, &source, mountpoint, tree, session, control, seat));
@@ -210,6 +218,33 @@ fn connect(
     })
 }
 
+/// Has the kernel code itself serve a new mount, where the kernel sends again what is left when that dies.
+fn hand_over(
+    context: &Context,
+    (mountpoint, list): (&Path, String),
+    service: Arc<dyn Service>,
+    options: Options,
+    image: &Arc<Kernel>,
+    mut connection: Connection,
+) -> Result<Served, Failure> {
+    if !connection.sends_again(READY_DEADLINE).is_ok_and(|again| again) {
+        return Ok(Served::Here(start(context, mountpoint, service, options, connection)?));
+    }
+    let (place, connection) = ((mountpoint.to_owned(), list), (connection, READY_DEADLINE));
+    There::begin(image, place, service, options, context.runtime.clone(), connection)
+        .map(|there| Served::There(Box::new(there)))
+        .map_err(|error| {
+            // Nobody will serve it.
+            let _ = unmount(mountpoint, Force::Abort, UNMOUNT_DEADLINE);
+            no_answer(mountpoint, error)
+        })
+}
+
+fn no_answer(mountpoint: &Path, error: io::Error) -> Failure {
+    let error = Error::from(error);
+    Failure::new(format!("the kernel does not answer on '{}': {error}", mountpoint.display()))
+}
+
 /// Serves a new mount.
 fn start(
     context: &Context,
@@ -220,10 +255,7 @@ fn start(
 ) -> Result<Session, Failure> {
     let session = Session::serve(connection, service, context.runtime.clone(), options)
         .map_err(|error| Failure::new(Error::from(error).to_string()))?;
-    session.wait_ready(READY_DEADLINE).map_err(|error| {
-        let error = Error::from(error);
-        Failure::new(format!("the kernel does not answer on '{}': {error}", mountpoint.display()))
-    })?;
+    session.wait_ready(READY_DEADLINE).map_err(|error| no_answer(mountpoint, error))?;
     Ok(session)
 }
 
@@ -295,7 +327,7 @@ struct Mounted {
     connection: u32,
     source: String,
     tree: Tree,
-    session: Session,
+    session: Served,
     trace: Arc<TraceControl>,
     /// One tracer at a time: the lines go to one place.
     tracer: Mutex<()>,
@@ -310,7 +342,7 @@ impl Mounted {
         source: &OsStr,
         mountpoint: PathBuf,
         tree: Tree,
-        session: Session,
+        session: Served,
         trace: Arc<TraceControl>,
         seat: Option<Arc<Seat>>,
     ) -> Self {
@@ -340,8 +372,9 @@ impl Mounted {
             seat.took_over();
             return Ok(());
         }
-        let device = self.session.device_fd().map_err(Error::from);
-        let negotiated = self.session.wait_ready(READY_DEADLINE).map_err(Error::from);
+        let Some(session) = self.session.here() else { return Ok(()) };
+        let device = session.device_fd().map_err(Error::from);
+        let negotiated = session.wait_ready(READY_DEADLINE).map_err(Error::from);
         device
             .and_then(|device| seat.mounted(device, &negotiated?.to_bytes()))
             .map_err(|error| Failure::serious(format!("the mount cannot be guarded: {error}")))
@@ -438,7 +471,7 @@ impl Controlled for Mounted {
                 age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
             }),
             guard: match &self.seat {
-                Some(seat) => Some(guard_status(seat.history())),
+                Some(seat) => Some(guarded::seat_status(seat.history())),
                 None => self.tree.image.as_ref().and_then(|image| guarded::image_status(image)),
             },
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk).map(disk_status),
@@ -521,10 +554,13 @@ impl Controlled for Mounted {
             }
         };
         let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
-        let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
+        let (Ok(sink), Ok(another), Ok(())) = (out.try_clone(), out.try_clone(), ready) else { return };
+        let elsewhere = self.session.trace(json, another.into());
+        // Also there, for that process may die.
         self.trace.start(Box::new(sink), if json { Format::Json } else { Format::Human });
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);
+        drop(elsewhere);
         self.trace.stop();
     }
 }
@@ -560,24 +596,5 @@ fn program_status(history: Programs) -> ProgramStatus {
             age_seconds: age(replacement.at),
             failure: replacement.failure,
         }),
-    }
-}
-
-fn guard_status(history: History) -> GuardStatus {
-    let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = guarded::percentiles(history.recovery_times);
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    GuardStatus {
-        keeper: history.keeper,
-        proxy: history.proxy,
-        incarnations: history.incarnations,
-        deaths: history.deaths,
-        last_death_age_seconds: history
-            .last_death
-            .as_ref()
-            .map(|death| since_epoch.saturating_sub(death.at).as_secs_f64()),
-        last_death: history.last_death.map(|death| death.reason),
-        recovery_ms_p50,
-        recovery_ms_p99,
-        recovery_ms_max,
     }
 }

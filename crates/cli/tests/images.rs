@@ -4,8 +4,11 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
 use support::{PROGRAM, Place, can_mount, can_serve, has};
 
 fn blank(place: &Place, mebibytes: u64) -> PathBuf {
@@ -71,13 +74,18 @@ fn archives_of_file_systems_are_read() {
 
 /// A place where an empty image with ext4 is mounted, if that is possible here.
 fn mounted_ext4() -> Option<Place> {
+    mounted_ext4_with(&[])
+}
+
+/// The same with further arguments of `mount`.
+fn mounted_ext4_with(arguments: &[&str]) -> Option<Place> {
     if !can_serve() || !can_mount() || !has("mkfs.ext4") {
         return None;
     }
     let place = Place::new();
     blank(&place, 64);
     place.run_as("mkfs.ext4", &["-q", "image"]).ok();
-    place.run(&["mount", "image", "m"]).ok();
+    place.run(&[&["mount", "image", "m"], arguments].concat()).ok();
     Some(place)
 }
 
@@ -119,6 +127,73 @@ fn status_tells_of_the_deaths_of_the_kernel_code() {
             .any(|line| line.starts_with("outrigger_server_deaths_total{") && line.ends_with("} 1")),
         "{metrics}"
     );
+    place.run(&["umount", "m"]).ok();
+}
+
+/// How many system calls a process has made that read or wrote.
+fn reads_and_writes(process: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap();
+    let of = |field: &str| io.lines().find_map(|line| line.strip_prefix(field)?.trim().parse::<u64>().ok());
+    of("syscr:").unwrap() + of("syscw:").unwrap()
+}
+
+#[test]
+fn the_kernel_code_serves_an_unguarded_mount_without_a_detour() {
+    let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };
+    let before = reads_and_writes(place.server());
+    for number in 0..300 {
+        fs::write(place.at(&format!("m/{number}")), [number as u8; 5000]).unwrap();
+    }
+    fs::write(place.at("m/large"), vec![7; 3 << 20]).unwrap();
+    assert_eq!(fs::read(place.at("m/299")).unwrap(), [43; 5000]);
+    assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 302);
+    assert!(reads_and_writes(place.server()) - before < 100, "the mount's process was asked");
+    let status: serde_json::Value =
+        serde_json::from_str(&place.run(&["status", "--json", "m"]).ok()).expect("JSON");
+    let operations = status.pointer("/operations").and_then(serde_json::Value::as_array).expect("a list");
+    let created = operations.iter().find(|operation| operation["operation"] == "create").expect("create");
+    assert_eq!(created["count"], 301, "{status}");
+    place.run(&["flush", "m"]).ok();
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["cat", "image::/17"]).code == Some(0));
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    assert_eq!(place.run(&["ls", "image::/"]).ok().lines().count(), 302);
+}
+
+#[test]
+fn the_end_of_the_kernel_code_of_an_unguarded_mount_is_told_and_the_mount_can_be_removed() {
+    let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };
+    fs::write(place.at("m/file"), "content").unwrap();
+    support::signal(kernel_code(&place), "KILL");
+    let refused = |name: &str| fs::metadata(place.at(name)).err().and_then(|error| error.raw_os_error());
+    assert_eq!(refused("m/other"), Some(5));
+    let told = || place.run(&["status", "m"]).ok().contains("EIO: the kernel code has ended (signal: 9");
+    support::within("the end is told of", told);
+    place.run(&["umount", "m"]).ok();
+    support::within("the image is free again", || place.run(&["ls", "image::/"]).code == Some(0));
+}
+
+#[test]
+fn messages_of_a_mount_that_the_kernel_code_serves_are_traced() {
+    let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };
+    let mut tracer = place.spawn(&["trace", "m"]);
+    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || sender.send(lines.next()));
+    let mut asked = 0;
+    let mut line = None;
+    support::within("a line", || {
+        // Tracing begins some time after the tracer.
+        let _ = fs::metadata(place.at(&format!("m/none-{asked}")));
+        asked += 1;
+        line = receiver.try_recv().ok();
+        line.is_some()
+    });
+    let line = line.flatten().unwrap().unwrap();
+    assert!(line.contains("lookup /none-"), "{line}");
+    reader.join().unwrap().unwrap();
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
     place.run(&["umount", "m"]).ok();
 }
 

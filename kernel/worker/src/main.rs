@@ -3,19 +3,22 @@
 //! protocol. `kernel/README.md` explains how.
 //!
 //! It is started by the driver `kernel` with the words that [`Arguments`] describes, gives up every right it does not
-//! need, and only then reads the image. It ends when the driver hangs up, after unmounting.
+//! need, and only then reads the image. It ends when the driver hangs up, after unmounting. A mount may be handed over to it
+//! ([`direct`]): then it takes requests from the host's kernel by itself.
 
 mod abi;
 mod arguments;
 mod attr;
 mod control;
 mod crash;
+mod direct;
 mod disk;
 mod guard;
 mod host;
 mod kernel;
 mod listing;
 mod log;
+mod machine;
 mod mapped;
 mod marks;
 mod medium;
@@ -24,8 +27,10 @@ mod overlay;
 mod ring;
 mod sandbox;
 mod serve;
+mod socket;
 mod source;
 mod task;
+mod tasks;
 mod transfer;
 mod tree;
 mod watchdog;
@@ -97,17 +102,25 @@ fn run(arguments: Arguments) -> io::Result<()> {
     }
     let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
     if sandbox {
-        let more = [grows.then_some(sandbox::GROWING), ring::descriptor().map(|_| sandbox::RING)];
-        sandbox::enter(&more.into_iter().flatten().collect::<Vec<_>>())?;
+        let (ring, serving) = (ring::descriptor().is_some(), guard.is_none());
+        sandbox::enter(sandbox::Needs { growing: grows, ring, serving: serving && !ring })?;
     }
 
     let mounted = mount(&kernel, source, kind, options).map(Rc::new);
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
-    let served = connection.serve(&kernel, &tree, guard.as_ref());
-    kernel.call(move |task| unmount(task, &tree))?;
-    source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())?;
-    served
+    let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
+        let tree = Rc::clone(tree);
+        kernel.call(move |task| unmount(task, &tree))?;
+        source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())
+    };
+    match connection.serve(&kernel, &tree, guard.as_ref()) {
+        Ok(Some(mount)) => direct::serve(connection, kernel, tree, !source.writable()?, mount, last),
+        served => {
+            last(&kernel, &tree)?;
+            served.map(drop)
+        }
+    }
 }
 
 /// The image in a file, whose bytes are moved as `io` says.

@@ -2,14 +2,12 @@
 //! What the disk of an image is in: a file as it is, or a qcow2 image with those it is based on.
 
 use crate::disk::punch;
+use crate::socket;
 use crate::transfer::{Buffered, Transfer};
-use libc::c_int;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use outrigger_proto_disk::{DiskError, Medium};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
@@ -139,40 +137,11 @@ fn explained(error: DiskError) -> io::Error {
     }
 }
 
-/// The most files that arrive.
-const MOST: usize = 32;
-
-/// The files that were sent ahead of everything else, with one byte (unix(7), `SCM_RIGHTS`).
+/// The files that were sent ahead of everything else, with one byte.
 fn receive(socket: &UnixStream) -> io::Result<Vec<File>> {
-    const DESCRIPTOR: usize = size_of::<c_int>();
-    let mut byte = 0_u8;
-    let mut piece = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // Words, for the headers in it are aligned.
-    let mut space = [0_u64; (MOST * DESCRIPTOR + 64) / 8];
-    // SAFETY: all zeroes is a message without any part.
-    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
-    (message.msg_control, message.msg_controllen) = (space.as_mut_ptr().cast(), size_of_val(&space));
-    // SAFETY: the message and everything it points to live during the call.
-    if unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) } != 1 {
-        return Err(io::Error::other("the files the image is based on have not arrived"));
-    }
     let mut files = Vec::new();
-    // SAFETY: the message was filled by the call.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(&message) };
-    while !header.is_null() {
-        // SAFETY: the header is one of the message's, which ends where its length says.
-        let (part, data) = unsafe { (&*header, libc::CMSG_DATA(header)) };
-        // SAFETY: a plain calculation.
-        let length = part.cmsg_len - unsafe { libc::CMSG_LEN(0) } as usize;
-        if (part.cmsg_level, part.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-            for number in 0..length / DESCRIPTOR {
-                // SAFETY: the descriptors are in the message one after the other, and are ours alone.
-                files.push(unsafe { File::from_raw_fd(data.cast::<c_int>().add(number).read_unaligned()) });
-            }
-        }
-        // SAFETY: as for the first.
-        header = unsafe { libc::CMSG_NXTHDR(&message, header) };
+    match socket::receive(socket, &mut [0], &mut files)? {
+        1 => Ok(files),
+        _ => Err(io::Error::other("the files the image is based on have not arrived")),
     }
-    Ok(files)
 }

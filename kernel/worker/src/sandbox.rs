@@ -35,7 +35,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
     libc::SYS_read,
-    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigreturn,
     libc::SYS_sendto,
@@ -44,23 +44,67 @@ const ALLOWED: &[libc::c_long] = &[
 ];
 
 /// What an image needs beyond these that is no plain file.
-pub const GROWING: libc::c_long = libc::SYS_ftruncate;
+const GROWING: &[libc::c_long] = &[libc::SYS_ftruncate];
 /// What a ring needs beyond these.
-pub const RING: libc::c_long = libc::SYS_io_uring_enter;
+const RING: &[libc::c_long] = &[libc::SYS_io_uring_enter];
 
-/// Those that are allowed as long as they make nothing executable (the third argument).
-const NOT_EXECUTABLE: &[libc::c_long] = &[libc::SYS_mmap, libc::SYS_mprotect];
+/// What the door of a mount needs beyond these: threads, and their buffers in memory.
+const SERVING: &[libc::c_long] = &[
+    libc::SYS_gettid,
+    libc::SYS_mlock,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_set_robust_list,
+    libc::SYS_writev,
+];
 
-/// Gives everything up that serving does not need, but for the system calls `more`; there is no way back.
+/// What an argument of a system call must be like.
+#[derive(Clone, Copy)]
+enum Argument {
+    /// None of these bits.
+    Without(u32),
+    /// One of these bits.
+    With(u32),
+    /// This number.
+    Is(u32),
+}
+
+/// Those that are allowed as long as an argument, counted from 0, is like this: nothing becomes executable.
+const CAREFUL: &[(libc::c_long, usize, Argument)] = &[
+    (libc::SYS_mmap, 2, Argument::Without(libc::PROT_EXEC as u32)),
+    (libc::SYS_mprotect, 2, Argument::Without(libc::PROT_EXEC as u32)),
+];
+
+/// Those for the door: threads, but no processes, and their names.
+const THREADS: &[(libc::c_long, usize, Argument)] = &[
+    (libc::SYS_clone, 0, Argument::With(libc::CLONE_THREAD as u32)),
+    (libc::SYS_prctl, 0, Argument::Is(libc::PR_SET_NAME as u32)),
+];
+
+/// What a process may need beside the image as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// The file of the image grows.
+    pub growing: bool,
+    /// Its bytes are moved by a ring.
+    pub ring: bool,
+    /// A mount may be handed over to it.
+    pub serving: bool,
+}
+
+/// Gives everything up that serving does not need; there is no way back, for no thread.
 ///
 /// # Errors
 /// When the host refuses. A host without Landlock is no error: without the system calls there are no files either.
-pub fn enter(more: &[libc::c_long]) -> io::Result<()> {
+pub fn enter(needs: Needs) -> io::Result<()> {
     limit(libc::RLIMIT_CORE, 0)?;
+    // The first look at the clock finds out where that is, with system calls that are not allowed later.
+    let _ = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     // SAFETY: a plain system call.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
     give_up_files();
-    filter(more)
+    filter(needs)
 }
 
 fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
@@ -100,28 +144,43 @@ const fn give(verdict: u32) -> libc::sock_filter {
 }
 
 /// Any other system call ends the process.
-fn filter(more: &[libc::c_long]) -> io::Result<()> {
+fn filter(needs: Needs) -> io::Result<()> {
     const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
     const ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
     /// `AUDIT_ARCH_X86_64` of `<linux/audit.h>`.
     const X86_64: u32 = 0xc000_003e;
-    /// The third argument's lower half in `struct seccomp_data`.
-    const THIRD_ARGUMENT: usize = 16 + 2 * 8;
+    /// Where the lower half of the first argument is in `struct seccomp_data`.
+    const ARGUMENTS: usize = 16;
 
     let mut program = vec![load(4), step(EQUAL, X86_64, 1, 0), give(libc::SECCOMP_RET_KILL_PROCESS), load(0)];
-    for &number in ALLOWED.iter().chain(more) {
+    let growing = if needs.growing { GROWING } else { &[] };
+    let ring = if needs.ring { RING } else { &[] };
+    let (serving, threads) = if needs.serving { (SERVING, THREADS) } else { (&[][..], &[][..]) };
+    for &number in ALLOWED.iter().chain(growing).chain(ring).chain(serving) {
         program.push(step(EQUAL, number as u32, 0, 1));
         program.push(give(libc::SECCOMP_RET_ALLOW));
     }
-    for &number in NOT_EXECUTABLE {
+    for &(number, place, argument) in CAREFUL.iter().chain(threads) {
         program.push(step(EQUAL, number as u32, 0, 4));
-        program.push(load(THIRD_ARGUMENT));
-        program.push(step(ANY_BIT, libc::PROT_EXEC as u32, 0, 1));
+        program.push(load(ARGUMENTS + place * 8));
+        program.push(match argument {
+            Argument::Without(bits) => step(ANY_BIT, bits, 0, 1),
+            Argument::With(bits) => step(ANY_BIT, bits, 1, 0),
+            Argument::Is(value) => step(EQUAL, value, 1, 0),
+        });
         program.push(give(libc::SECCOMP_RET_KILL_PROCESS));
         program.push(give(libc::SECCOMP_RET_ALLOW));
     }
+    // The C library then makes threads in the way that can be looked at.
+    program.push(step(EQUAL, libc::SYS_clone3 as u32, 0, 1));
+    program.push(give(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
     program.push(give(libc::SECCOMP_RET_KILL_PROCESS));
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
     // SAFETY: the program is complete and lives during the call, which copies it.
-    check(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) }.into())
+    match unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &program) } {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        thread => Err(io::Error::other(format!("thread {thread} cannot be confined"))),
+    }
 }

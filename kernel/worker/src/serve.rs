@@ -4,18 +4,23 @@
 //! All that has arrived becomes jobs, then the kernel runs until nothing can go on, then all replies leave together: one
 //! read and one write for however many requests the other side has sent meanwhile.
 
+use crate::direct::Mount;
 use crate::guard::Guard;
 use crate::kernel::Kernel;
 use crate::ring;
+use crate::socket;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Error, Reply, Request, Spin};
+use outrigger_core::{Credentials, Errno, Error, Reply, Request, Spin, Wire};
+use outrigger_door_fuse::Order;
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
@@ -25,8 +30,10 @@ const IN_FLIGHT: usize = 256;
 
 /// The conversation.
 pub struct Connection {
-    socket: UnixStream,
+    socket: Arc<UnixStream>,
     input: BytesMut,
+    /// Descriptors that came with it.
+    files: Vec<File>,
     spin: Spin,
     shared: Rc<Shared>,
 }
@@ -40,10 +47,25 @@ struct Shared {
 
 impl Shared {
     fn reply(&self, id: u64, reply: Reply) {
-        let frame = Frame { id, body: Body::Reply(reply) }.encode();
-        let frame = frame.or_else(|error| Frame { id, body: Body::Reply(Reply::Error(error)) }.encode());
-        // An error always fits a frame.
-        self.output.borrow_mut().extend_from_slice(&frame.unwrap_or_default());
+        self.output.borrow_mut().extend_from_slice(&encoded(id, reply));
+    }
+}
+
+fn encoded(id: u64, reply: Reply) -> Vec<u8> {
+    let frame = Frame { id, body: Body::Reply(reply) }.encode();
+    // An error always fits a frame.
+    frame.or_else(|error| Frame { id, body: Body::Reply(Reply::Error(error)) }.encode()).unwrap_or_default()
+}
+
+/// Where several threads reply, one after the other.
+pub struct Outlet(Mutex<Arc<UnixStream>>);
+
+impl Outlet {
+    /// Sends a reply at once.
+    pub fn reply(&self, id: u64, reply: Reply) {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever has gone needs none.
+        drop((&**socket).write_all(&encoded(id, reply)));
     }
 }
 
@@ -57,7 +79,8 @@ impl Connection {
         let mut greeting = [0; Hello::LEN];
         socket.read_exact(&mut greeting)?;
         Hello::check(Bytes::copy_from_slice(&greeting))?;
-        Ok(Connection { socket, input: BytesMut::new(), spin: Spin::default(), shared: Rc::default() })
+        let (socket, input, files) = (Arc::new(socket), BytesMut::new(), Vec::new());
+        Ok(Connection { socket, input, files, spin: Spin::default(), shared: Rc::default() })
     }
 
     /// Tells how the start went: the reply number 0.
@@ -69,19 +92,63 @@ impl Connection {
         self.send()
     }
 
-    /// Answers requests until the other side has gone.
+    /// Answers requests until the other side has gone, or hands a mount over.
     ///
     /// # Errors
     /// When it sends what is no frame, or the connection breaks.
-    pub fn serve(&mut self, kernel: &Kernel, tree: &Rc<Tree>, guard: Option<&Rc<Guard>>) -> io::Result<()> {
+    pub fn serve(
+        &mut self,
+        kernel: &Kernel,
+        tree: &Rc<Tree>,
+        guard: Option<&Rc<Guard>>,
+    ) -> io::Result<Option<Mount>> {
         let mut wait = None;
         loop {
-            if self.ready(wait)? && !self.receive(kernel, tree, guard)? {
-                return Ok(());
+            if self.ready(wait)? {
+                if !self.read()? {
+                    return Ok(None);
+                }
+                let mount = self.begin(kernel, tree, guard)?;
+                // Nothing is left undone by whoever goes on.
+                if mount.is_some() {
+                    self.finish(kernel)?;
+                    return Ok(mount);
+                }
             }
             wait = kernel.run();
             self.send()?;
         }
+    }
+
+    /// Answers what was asked so far.
+    fn finish(&mut self, kernel: &Kernel) -> io::Result<()> {
+        loop {
+            let wait = kernel.run();
+            if self.shared.in_flight.get() == 0 {
+                return self.send();
+            }
+            ring::wait(wait.unwrap_or(Duration::from_millis(1)));
+        }
+    }
+
+    /// The next frame, with descriptors that came up to it; none when the other side has gone.
+    ///
+    /// # Errors
+    /// As [`Connection::serve`].
+    pub fn next(&mut self) -> io::Result<Option<(Frame, Vec<File>)>> {
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(Some((frame, std::mem::take(&mut self.files))));
+            }
+            if !self.read()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Where several threads reply from here on.
+    pub fn outlet(&self) -> Outlet {
+        Outlet(Mutex::new(Arc::clone(&self.socket)))
     }
 
     /// Waits until there is something to read, a disk is ready, or for `wait`. Tells whether there is something to read.
@@ -112,31 +179,63 @@ impl Connection {
         }
     }
 
-    /// Reads once, and makes jobs of the frames that are complete. `false` when the other side has gone.
-    fn receive(&mut self, kernel: &Kernel, tree: &Rc<Tree>, guard: Option<&Rc<Guard>>) -> io::Result<bool> {
+    /// Reads once. `false` when the other side has gone.
+    fn read(&mut self) -> io::Result<bool> {
         let known = self.input.len();
         self.input.resize(known + self.wanted(), 0);
-        let count = self.socket.read(&mut self.input[known..])?;
-        self.input.truncate(known + count);
-        while let Some(frame) = self.take_frame()? {
-            if let Body::Request { uid, gid, request } = frame.body {
-                let (shared, tree, guard) = (Rc::clone(&self.shared), Rc::clone(tree), guard.cloned());
-                shared.in_flight.set(shared.in_flight.get() + 1);
-                kernel.submit(move |task| {
-                    let begun = guard.as_ref().map_or(Ok(()), |guard| guard.begin(task, frame.id));
-                    let reply = match (begun, &guard, request) {
-                        (Err(error), ..) => Reply::Error(error),
-                        (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
-                        (.., request) => tree.answer(task, Credentials { uid, gid }, request),
-                    };
-                    if frame.id != Frame::UNANSWERED {
-                        shared.reply(frame.id, reply);
+        let count = socket::receive(&self.socket, &mut self.input[known..], &mut self.files);
+        self.input.truncate(known + count.as_ref().map_or(0, |count| *count));
+        Ok(count? > 0)
+    }
+
+    /// Makes jobs of the frames that are complete, up to one that hands a mount over.
+    fn begin(
+        &mut self,
+        kernel: &Kernel,
+        tree: &Rc<Tree>,
+        guard: Option<&Rc<Guard>>,
+    ) -> io::Result<Option<Mount>> {
+        while let Some(Frame { id, body }) = self.take_frame()? {
+            match body {
+                Body::Request { uid, gid, request } => {
+                    self.submit(id, Credentials { uid, gid }, request, (kernel, tree, guard));
+                }
+                Body::Order(order) => match (Order::get(&mut order.clone()), guard, self.files.pop()) {
+                    // Only this thread looks after a ring.
+                    (Ok(Order::Serve { options, negotiated }), None, Some(device))
+                        if ring::descriptor().is_none() =>
+                    {
+                        return Ok(Some(Mount { order: id, device, options, negotiated }));
                     }
-                    shared.in_flight.set(shared.in_flight.get() - 1);
-                });
+                    _ => self.shared.reply(id, Reply::Error(Errno::EOPNOTSUPP.into())),
+                },
+                Body::Reply(_) | Body::Cancel => {}
             }
         }
-        Ok(count > 0)
+        Ok(None)
+    }
+
+    fn submit(
+        &self,
+        id: u64,
+        cred: Credentials,
+        request: Request,
+        (kernel, tree, guard): (&Kernel, &Rc<Tree>, Option<&Rc<Guard>>),
+    ) {
+        let (shared, tree, guard) = (Rc::clone(&self.shared), Rc::clone(tree), guard.cloned());
+        shared.in_flight.set(shared.in_flight.get() + 1);
+        kernel.submit(move |task| {
+            let begun = guard.as_ref().map_or(Ok(()), |guard| guard.begin(task, id));
+            let reply = match (begun, &guard, request) {
+                (Err(error), ..) => Reply::Error(error),
+                (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
+                (.., request) => tree.answer(task, cred, request),
+            };
+            if id != Frame::UNANSWERED {
+                shared.reply(id, reply);
+            }
+            shared.in_flight.set(shared.in_flight.get() - 1);
+        });
     }
 
     /// How much to read next.
@@ -162,6 +261,6 @@ impl Connection {
 
     fn send(&mut self) -> io::Result<()> {
         let output = self.shared.output.take();
-        self.socket.write_all(&output)
+        (&*self.socket).write_all(&output)
     }
 }

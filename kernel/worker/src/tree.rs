@@ -16,8 +16,8 @@ use outrigger_core::reply::{
     Ttl,
 };
 use outrigger_core::{
-    Class, Credentials, Errno, FileKind, Generation, Handle, Name, Node, Payload, Reply, Request, Result,
-    SetTime, Target,
+    Class, Credentials, Errno, FileKind, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Reply,
+    Request, Result, SetTime, Target,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,6 +29,17 @@ const READ_MAX: u32 = 1 << 20;
 /// What a dirent costs beside its name, see [`ReadDir`] and [`ReadDirPlus`].
 const DIRENT: usize = 24;
 const DIRENT_PLUS: usize = 152;
+
+/// What is not asked of a tree: doors see to it themselves, or do without.
+pub const NOT_SERVED: OpSet = OpSet::of(&[
+    OpCode::Access,
+    OpCode::Flush,
+    OpCode::GetLock,
+    OpCode::Ioctl,
+    OpCode::Locate,
+    OpCode::Poll,
+    OpCode::SetLock,
+]);
 
 /// A mounted file system.
 pub struct Tree {

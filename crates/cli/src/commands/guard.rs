@@ -78,6 +78,7 @@ impl Guard {
             source,
             mountpoint: program.mounted().target.clone(),
             options: adopt(options, &program),
+            list: String::new(),
             tree: Tree::of_program(context, Arc::new(program))?,
             seat: None,
             proxy: false,

@@ -2,12 +2,13 @@
 //! A connection to the kernel before it is served.
 use crate::device::{Device, ReadBuffer, Received};
 use crate::mount::{MountError, Mounted, mount};
+use crate::negotiate::{Negotiated, agree};
 use crate::options::Options;
 use outrigger_core::Abilities;
-use outrigger_proto_fuse::{InHeader, InitFlags, InitIn};
+use outrigger_proto_fuse::{InHeader, InitFlags, InitIn, Notification, OutHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -67,6 +68,53 @@ impl Connection {
         let (_, body) = InHeader::decode(message).map_err(io::Error::other)?;
         let init = InitIn::decode(body).map_err(io::Error::other)?;
         Ok(init.flags.contains(InitFlags::HAS_RESEND))
+    }
+
+    /// Answers the first message, INIT, on behalf of another process that will [`resume`](crate::Session::resume) the
+    /// session from its very beginning.
+    ///
+    /// # Errors
+    /// `TimedOut` when there is none in time; `Unsupported` when there is no common version; what else prevents the answer.
+    pub fn negotiate(
+        &mut self,
+        timeout: Duration,
+        abilities: &Abilities,
+        options: &Options,
+    ) -> io::Result<Negotiated> {
+        let message = self.first(timeout)?.message();
+        let (header, body) = InHeader::decode(message).map_err(io::Error::other)?;
+        let init = InitIn::decode(body).map_err(io::Error::other)?;
+        let idmap = self.mounted.as_ref().is_some_and(|mounted| mounted.idmap);
+        let agreed = agree(&init, options, abilities, idmap).map_err(io::Error::other)?;
+        let negotiated = agreed.ok_or(io::ErrorKind::Unsupported)?;
+        let reply = negotiated.reply().encode();
+        let head = OutHeader::ok(header.unique, reply.len()).encode();
+        self.device.send(&[IoSlice::new(&head), IoSlice::new(&reply)])?;
+        self.first = None;
+        if let Some(mounted) = &self.mounted {
+            mounted.raise_readahead(options.max_readahead);
+        }
+        Ok(negotiated)
+    }
+
+    /// Another descriptor of the connection.
+    ///
+    /// # Errors
+    /// What fcntl(2) says.
+    pub fn device_fd(&self) -> io::Result<OwnedFd> {
+        self.device.try_clone()
+    }
+
+    /// Whether the kernel still has the connection.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.device.is_connected()
+    }
+
+    /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).
+    pub fn invalidate_all(&self) {
+        // A kernel that does not know it goes on as before.
+        let _ = self.device.send(&[IoSlice::new(&Notification::IncEpoch.encode())]);
     }
 
     /// Puts a proxy in between: it gets the device and the first message, and gives the socket to serve instead.

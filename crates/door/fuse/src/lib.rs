@@ -25,6 +25,7 @@
 //! | `connection` | [`Connection`]: a device before it is served, or a proxy in its place |
 //! | `negotiate` | INIT: which abilities are switched on and why |
 //! | `session` | [`Session`]: start, resume, wait, stop |
+//! | `remote` | [`Order`]: what is said to a process that serves a session on behalf of another |
 //! | `reader`, `crew` | the threads that read requests, and how many there are |
 //! | `call` | asking the service; answers that are not ready |
 //! | `slot` | requests in flight |
@@ -71,6 +72,7 @@ mod negotiate;
 mod notify;
 mod options;
 mod reader;
+mod remote;
 mod sender;
 mod session;
 mod slot;
@@ -85,6 +87,7 @@ pub use mount::{MountError, Mounted, dev_fd, mount};
 pub use mountinfo::{MountEntry, Mountpoint, inspect};
 pub use negotiate::Negotiated;
 pub use options::{Kept, Options, OptionsError};
+pub use remote::Order;
 pub use session::{End, Session};
 pub use status::{Failure, InFlight, OpCount, Status};
 pub use unmount::{Force, UnmountError, abort, unmount};

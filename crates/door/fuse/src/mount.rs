@@ -82,6 +82,21 @@ pub struct Mounted {
     pub(crate) idmap: bool,
 }
 
+impl Mounted {
+    /// Has the kernel read ahead so many bytes: it offers 128 KiB in INIT and takes no more there.
+    pub(crate) fn raise_readahead(&self, bytes: Option<u32>) {
+        let Some(bytes) = bytes else { return };
+        let set = match MountEntry::at(&self.mountpoint) {
+            Ok(Some(entry)) => entry.set_readahead(bytes),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = set {
+            tracing::info!(%error, "the read-ahead stays as the kernel has it");
+        }
+    }
+}
+
 /// The helper for users who may not mount.
 pub(crate) const HELPER: &str = "fusermount3";
 /// Where the helper finds the socket to send the descriptor through.

@@ -77,6 +77,9 @@ pub struct Options {
     /// Lock the request buffers into memory, so that a kill never catches the kernel half-way through copying a
     /// request: needed when a later process resumes the session.
     pub lock_buffers: bool,
+    /// Look at the programs that wait (in `/proc`), so that one that was killed need not wait to the end. A process that may
+    /// not open files has to do without.
+    pub watch_programs: bool,
     /// Where the door keeps what a process that resumes the session has to know: files registered for passthrough.
     pub keep: Option<Kept>,
 }
@@ -133,6 +136,7 @@ impl Default for Options {
             timeout: None,
             request_timeout: None,
             lock_buffers: false,
+            watch_programs: true,
             keep: None,
         }
     }

@@ -6,7 +6,6 @@ use crate::connection::Connection;
 use crate::crew::Crew;
 use crate::device::Device;
 use crate::mount::{MountError, Mounted};
-use crate::mountinfo::MountEntry;
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
 use crate::options::{Kept, Options};
@@ -197,7 +196,7 @@ impl Session {
         service.attach(Arc::new(notifier.clone()));
         let shared = Arc::new(Shared {
             view: View::new(&options, &abilities),
-            slots: Slots::default(),
+            slots: Slots::new(options.watch_programs),
             counters: Counters::default(),
             crew: Crew::new(options.readers, options.max_readers),
             backings,
@@ -240,26 +239,12 @@ impl Session {
             (_, Some(end)) => Err(io::Error::other(format!("the session has ended: {end:?}"))),
             (Some(agreed), None) => {
                 drop(end);
-                self.raise_readahead();
+                if let Some(mounted) = lock(&self.mounted).as_ref() {
+                    mounted.raise_readahead(shared.options.max_readahead);
+                }
                 Ok(agreed.negotiated)
             }
             (None, None) => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
-
-    /// The kernel offers 128 KiB in INIT and takes no more there.
-    fn raise_readahead(&self) {
-        let mounted = lock(&self.mounted);
-        let (Some(mounted), Some(bytes)) = (mounted.as_ref(), self.shared.options.max_readahead) else {
-            return;
-        };
-        let set = match MountEntry::at(&mounted.mountpoint) {
-            Ok(Some(entry)) => entry.set_readahead(bytes),
-            Ok(None) => Ok(()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = set {
-            tracing::info!(%error, "the read-ahead stays as the kernel has it");
         }
     }
 

@@ -69,8 +69,9 @@ pub(crate) struct Sighting {
 }
 
 impl About {
-    fn is_given_up(&self) -> bool {
-        is_interruptible(self.opcode) || is_dying(self.pid)
+    /// `watched`: whether the program may be looked at.
+    fn is_given_up(&self, watched: bool) -> bool {
+        is_interruptible(self.opcode) || (watched && is_dying(self.pid))
     }
 }
 
@@ -121,14 +122,20 @@ impl Numbers {
 }
 
 /// All slots of a session.
-#[derive(Default)]
 pub(crate) struct Slots {
+    /// Whether programs that wait may be looked at.
+    watched: bool,
     lives: Mutex<Vec<Arc<Live>>>,
     free: Mutex<Vec<Arc<Slot>>>,
     numbers: Mutex<Numbers>,
 }
 
 impl Slots {
+    /// No slots yet. `watched`: whether programs that wait may be looked at.
+    pub(crate) fn new(watched: bool) -> Self {
+        Self { watched, lives: Mutex::default(), free: Mutex::default(), numbers: Mutex::default() }
+    }
+
     /// A free slot.
     pub(crate) fn take(&self) -> Arc<Slot> {
         if let Some(slot) = lock(&self.free).pop() {
@@ -176,7 +183,7 @@ impl Slots {
             // The slot takes this lock to begin its next request, which therefore cannot be hit by mistake.
             let mut about = lock(&live.about);
             if live.request.load(Ordering::Acquire) == request {
-                if about.is_given_up() {
+                if about.is_given_up(self.watched) {
                     about.cancel.raise();
                     return Interrupted::Raised;
                 }
@@ -190,6 +197,9 @@ impl Slots {
     /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
     /// program. True while there are programs to look after.
     pub(crate) fn patrol(&self) -> bool {
+        if !self.watched {
+            return false;
+        }
         let mut waiting = false;
         for live in lock(&self.lives).iter() {
             let about = lock(&live.about);
@@ -197,7 +207,7 @@ impl Slots {
             if !watched || about.cancel.is_raised() || live.request.load(Ordering::Acquire) == 0 {
                 continue;
             }
-            if about.is_given_up() {
+            if about.is_given_up(self.watched) {
                 about.cancel.raise();
             } else {
                 waiting = true;
@@ -248,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_reaches_its_request_only() {
-        let slots = Slots::default();
+        let slots = Slots::new(true);
         let (mut one, mut two) = (slots.take(), slots.take());
         Arc::get_mut(&mut one).unwrap().begin(&header(10), None);
         Arc::get_mut(&mut two).unwrap().begin(&header(12 | UNIQUE_RESEND), None);
@@ -265,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_kept_token_is_not_reused() {
-        let slots = Slots::default();
+        let slots = Slots::new(true);
         let mut slot = slots.take();
         Arc::get_mut(&mut slot).unwrap().begin(&header(2), None);
         let kept = slot.cx.cancel.clone();
@@ -276,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_token_forgets_the_requests_it_was_used_for() {
-        let slots = Slots::default();
+        let slots = Slots::new(true);
         let task = Arc::new(Nothing);
         for request in 1..4 {
             let mut slot = slots.take();
@@ -291,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_signal_to_a_living_program_is_remembered_until_it_dies() {
-        let slots = Slots::default();
+        let slots = Slots::new(true);
         let mut slot = slots.take();
         let read = InHeader { opcode: outrigger_proto_fuse::Opcode::Read as u32, ..header(2) };
         Arc::get_mut(&mut slot).unwrap().begin(&read, None);

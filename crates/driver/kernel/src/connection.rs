@@ -2,7 +2,7 @@
 //! Requests in flight to a worker. Whoever asks writes, and reads for a moment: most replies come at once, and nobody has
 //! to be woken for them. What takes longer is read by one thread that wakes who waits.
 
-use crate::worker::Worker;
+use crate::worker::{Worker, send_with};
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
@@ -12,6 +12,7 @@ use rustix::net::{RecvFlags, recv};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -169,6 +170,33 @@ impl Connection {
                 self.read_until_answered(id);
             }
         }
+        Ok(receiver)
+    }
+
+    /// Sends an order, with a descriptor if one belongs to it; its reply arrives where the receiver waits.
+    ///
+    /// # Errors
+    /// When the worker has ended, or the order fits no frame.
+    pub(crate) fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Result<Receiver<Reply>> {
+        let (sender, receiver) = oneshot::channel();
+        let mut output = locked(&self.output);
+        let id = output.next + 1;
+        let frame = Frame { id, body: Body::Order(order) }.encode()?;
+        output.next = id;
+        let mut asked = locked(&self.asked);
+        if asked.ended {
+            drop((output, asked));
+            return Err(self.lost());
+        }
+        asked.waiting.insert(id, sender);
+        drop(asked);
+        let sent = output.send().and_then(|()| send_with(&output.socket, &frame, file.as_slice()));
+        drop(output);
+        if sent.is_err() {
+            locked(&self.asked).waiting.remove(&id);
+            return Err(self.lost());
+        }
+        self.left.notify_one();
         Ok(receiver)
     }
 

@@ -32,6 +32,11 @@
 //! Requests in flight are done then; one that was in flight when three workers died by themselves is answered `EIO`.
 //! `docs/design/0007-guarded-images.md` says how.
 //!
+//! # A mount without a detour
+//!
+//! The worker can serve a mount by itself, with a door of its own: [`Kernel::order`] hands it over. What is said then is the
+//! door's (`outrigger_door_fuse::Order`); this driver passes it on.
+//!
 //! # What it cannot
 //!
 //! * Guarded: several partitions of an image together, and jfs, whose journal only its fsck replays.
@@ -73,6 +78,7 @@ pub use outrigger_proto_disk::volume::Volume;
 pub use partitions::Partitions;
 pub use worker::program;
 
+use bytes::Bytes;
 use connection::Connection;
 use guarded::{Asked, Guarded};
 use image::{Image, Part};
@@ -80,6 +86,7 @@ use outrigger_core::reply::Ttl;
 use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Error, Notify, OpCode, OpSet, Reply, Request, Result, Service,
 };
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use worker::Worker;
@@ -243,6 +250,21 @@ impl Kernel {
             Serves::Once(connection) => connection.lost(),
             Serves::Guarded(_) => Errno::EIO.because("the image was unmounted"),
         }
+    }
+
+    /// Asks something of the worker itself, not of its tree: what that is, and what the answer means, is between the caller and
+    /// the worker. A descriptor may go with it. Workers of guarded images take none (`EOPNOTSUPP`).
+    pub fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
+        let Serves::Once(connection) = &self.serves else { return Answer::error(Errno::EOPNOTSUPP) };
+        match connection.order(order, file) {
+            Ok(reply) => Answer::later(connection.reply(reply)),
+            Err(error) => Answer::error(error),
+        }
+    }
+
+    /// Whether the death of the worker is not the end of the tree.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self.serves, Serves::Guarded(_))
     }
 
     /// What became of the workers of a guarded image.

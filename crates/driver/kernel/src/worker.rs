@@ -8,7 +8,7 @@ use outrigger_core::{Errno, Error, Result};
 use rustix::fs::MemfdFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::io::IoSlice;
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -87,11 +87,21 @@ fn hand_over(socket: &UnixStream, disk: &Disk) -> Result<()> {
         return Ok(());
     }
     let files: Vec<BorrowedFd> = disk.chain.iter().map(|link| link.file.as_fd()).collect();
-    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&files).size()];
+    Ok(send_with(socket, &[0], &files)?)
+}
+
+/// Sends `bytes`, which are not none, and with the first of them descriptors (unix(7), `SCM_RIGHTS`).
+///
+/// # Errors
+/// When the other side has gone.
+pub(crate) fn send_with(mut socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(files).size()];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    control.push(SendAncillaryMessage::ScmRights(&files));
-    let sent = sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL);
-    sent.map(drop).map_err(|errno| Errno(errno.raw_os_error()).into())
+    if !files.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    socket.write_all(&bytes[sent..])
 }
 
 impl Worker {
@@ -186,7 +196,7 @@ impl Worker {
         }
     }
 
-    fn read_log(&self) -> std::io::Result<String> {
+    fn read_log(&self) -> io::Result<String> {
         let mut written = [0; 8];
         self.log.read_exact_at(&mut written, 0)?;
         let written = u64::from_le_bytes(written);

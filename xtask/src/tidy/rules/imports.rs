@@ -76,9 +76,10 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) | (Kernel, Core | Proto(_)) => {
-            true
-        }
+        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) => true,
+        // A driver that serves mounts by itself.
+        (Kernel, Core | Proto(_) | Layer(_)) => true,
+        (Kernel, Door(name)) => name == "fuse",
         (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Kernel | Xtask, _) => false,
         (Cli, _) => true,
         (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
@@ -99,7 +100,7 @@ fn allowance(area: &Area) -> &'static str {
         Area::Driver(_) => "a driver may use the core, its own codec and the multiplexer only",
         Area::Layer(_) => "a layer may use the core only",
         Area::Client | Area::Runtime => "the client and the runtime may use the core only",
-        Area::Kernel => "kernel/ may use the core and codecs only",
+        Area::Kernel => "kernel/ may use the core, codecs, layers and the FUSE door only",
         Area::Guard | Area::Cli | Area::Testing => {
             "nothing may use kernel/ or xtask, and only tests use testing/ and the command"
         }
@@ -155,6 +156,8 @@ mod tests {
             ("crates/cli", "crates/driver/mem", true),
             ("crates/cli", "kernel/outrigger-kernel", false),
             ("kernel/outrigger-kernel", "crates/core", true),
+            ("kernel/outrigger-kernel", "crates/door/fuse", true),
+            ("kernel/outrigger-kernel", "crates/door/capi", false),
             ("kernel/outrigger-kernel", "crates/driver/mem", false),
             ("testing/conformance", "crates/driver/mem", true),
             ("fuzz", "crates/driver/archive", true),

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who takes a mount's requests: this process, or the one the tree's kernel code runs in, which saves each request two changes
+//! of process. This one then keeps another descriptor of the connection, and takes over when that one dies.
+
+use crate::trees::Tree;
+use outrigger_core::{Reply, Service, Wire};
+use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Order, Session, Status, unmount};
+use outrigger_driver_kernel::Kernel;
+use outrigger_runtime::Threads;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long the other process may take to answer what is no request.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long unmounting what is not served may take.
+const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
+
+/// See the [module](self).
+pub enum Served {
+    /// By this process.
+    Here(Session),
+    /// By another.
+    There(Box<There>),
+}
+
+/// A mount that another process serves.
+pub struct There {
+    image: Arc<Kernel>,
+    mountpoint: PathBuf,
+    negotiated: Negotiated,
+    /// What this process would serve, and how.
+    service: Arc<dyn Service>,
+    options: Options,
+    runtime: Arc<Threads>,
+    /// Until this process serves.
+    connection: Mutex<Option<Connection>>,
+    /// Tells when the other process is done.
+    done: Mutex<Receiver<Reply>>,
+    /// Since the other has died.
+    here: OnceLock<Session>,
+}
+
+/// The image whose kernel code could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere,
+/// and its death is the end of the tree.
+pub fn direct<'a>(tree: &'a Tree, options: &Options) -> Option<&'a Arc<Kernel>> {
+    let image = tree.image.as_ref()?;
+    (tree.layers.is_empty() && options.timeout.is_none() && !image.is_guarded()).then_some(image)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl There {
+    /// Hands the mount over to the process of `image`, with the `-o` list. `service` is what this process would serve.
+    ///
+    /// # Errors
+    /// When the kernel does not speak, or there are no descriptors left.
+    pub fn begin(
+        image: &Arc<Kernel>,
+        (mountpoint, list): (PathBuf, String),
+        service: Arc<dyn Service>,
+        options: Options,
+        runtime: Arc<Threads>,
+        (mut connection, deadline): (Connection, Duration),
+    ) -> io::Result<Self> {
+        let negotiated = connection.negotiate(deadline, &service.abilities(), &options)?;
+        let device = connection.device_fd()?;
+        let done = ask(&runtime, image, &Order::Serve { options: list, negotiated }, Some(device));
+        Ok(There {
+            image: Arc::clone(image),
+            mountpoint,
+            negotiated,
+            service,
+            options,
+            runtime,
+            connection: Mutex::new(Some(connection)),
+            done: Mutex::new(done),
+            here: OnceLock::new(),
+        })
+    }
+
+    /// Waits until the mount has ended.
+    fn wait(&self) {
+        let reply = locked(&self.done).recv();
+        let Ok(Reply::Error(error)) = reply else { return };
+        tracing::warn!(%error, "'{}' is served by another process from here on", self.mountpoint.display());
+        let Some(connection) = locked(&self.connection).take() else { return };
+        let (service, runtime) = (Arc::clone(&self.service), self.runtime.clone());
+        let session = Session::resume(connection, self.negotiated, service, runtime, self.options.clone());
+        match session {
+            Ok(session) => drop(self.here.get_or_init(|| session).wait()),
+            Err(error) => tracing::error!(%error, "nobody serves '{}'", self.mountpoint.display()),
+        }
+    }
+
+    fn ask(&self, order: &Order, file: Option<OwnedFd>) -> Option<Reply> {
+        ask(&self.runtime, &self.image, order, file).recv_timeout(PATIENCE).ok()
+    }
+
+    fn status(&self) -> Status {
+        let nothing = Status {
+            negotiated: Some(self.negotiated),
+            in_flight: Vec::new(),
+            counts: Vec::new(),
+            last_failure: None,
+            readers: 0,
+        };
+        match self.ask(&Order::Status, None) {
+            Some(Reply::Value(mut bytes)) => Status::get(&mut bytes).unwrap_or(nothing),
+            _ => nothing,
+        }
+    }
+}
+
+/// Gives an order; the reply arrives where the receiver waits.
+fn ask(runtime: &Threads, image: &Arc<Kernel>, order: &Order, file: Option<OwnedFd>) -> Receiver<Reply> {
+    let (sender, receiver) = mpsc::channel();
+    let (image, order) = (Arc::clone(image), order.to_bytes());
+    runtime.handle().spawn(async move {
+        let reply = image.order(order, file.as_ref().map(AsFd::as_fd)).await;
+        // Whoever has waited long enough needs none.
+        let _ = sender.send(reply);
+    });
+    receiver
+}
+
+impl Served {
+    /// The session, if this process has it.
+    pub fn here(&self) -> Option<&Session> {
+        match self {
+            Served::Here(session) => Some(session),
+            Served::There(there) => there.here.get(),
+        }
+    }
+
+    /// Waits until the mount has ended.
+    pub fn wait(&self) {
+        match self {
+            Served::Here(session) => drop(session.wait()),
+            Served::There(there) => there.wait(),
+        }
+    }
+
+    /// A picture of what goes on.
+    pub fn status(&self) -> Status {
+        match (self.here(), self) {
+            (Some(session), _) | (None, Served::Here(session)) => session.status(),
+            (None, Served::There(there)) => there.status(),
+        }
+    }
+
+    /// Makes the kernel ask for every name and its attributes again before it believes them.
+    pub fn invalidate_all(&self) {
+        match (self.here(), self) {
+            (Some(session), _) | (None, Served::Here(session)) => session.invalidate_all(),
+            (None, Served::There(there)) => {
+                locked(&there.connection).iter().for_each(Connection::invalidate_all)
+            }
+        }
+    }
+
+    /// Whether the kernel still has the connection.
+    pub fn is_connected(&self) -> bool {
+        match (self.here(), self) {
+            (Some(session), _) | (None, Served::Here(session)) => session.is_connected(),
+            (None, Served::There(there)) => {
+                locked(&there.connection).as_ref().is_some_and(Connection::is_connected)
+            }
+        }
+    }
+
+    /// Has another process print messages to a descriptor as they pass. `None` when this one is to do so.
+    pub fn trace(&self, json: bool, file: OwnedFd) -> Option<Tracing<'_>> {
+        let Served::There(there) = self else { return None };
+        let began = there.ask(&Order::Trace { json }, Some(file));
+        matches!(began, Some(Reply::Done(()))).then_some(Tracing(there))
+    }
+}
+
+/// Another process prints messages until this is dropped.
+pub struct Tracing<'a>(&'a There);
+
+impl Drop for Tracing<'_> {
+    fn drop(&mut self) {
+        self.0.ask(&Order::Silence, None);
+    }
+}
+
+impl Drop for There {
+    fn drop(&mut self) {
+        let connected = locked(&self.connection).as_ref().is_some_and(Connection::is_connected);
+        if connected && let Err(error) = unmount(&self.mountpoint, Force::Abort, UNMOUNT_DEADLINE) {
+            tracing::warn!(%error, "the mount could not be removed");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel as several threads use it: one at a time runs it, and does what the others have left for it meanwhile. So
+//! whoever asks mostly gets his answer without any other thread, and nobody waits for a lock.
+
+use crate::kernel::Kernel;
+use crate::task::Task;
+use crate::tasks::Tasks;
+use crate::tree::{NOT_SERVED, Tree};
+use futures_channel::oneshot;
+use outrigger_core::reply::Ttl;
+use outrigger_core::{Abilities, Answer, Cx, DriverClass, Errno, Notify, OpSet, Reply, Request, Service};
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
+
+type Work = Box<dyn FnOnce(&Task, &Tree) + Send>;
+
+/// See the [module](self).
+pub struct Machine {
+    inside: Mutex<Inside>,
+    /// What the kernel was not given yet.
+    left: Mutex<Vec<Work>>,
+    tasks: Arc<Tasks>,
+    read_only: bool,
+}
+
+/// What only the thread that runs the kernel may touch.
+struct Inside {
+    kernel: Kernel,
+    tree: Rc<Tree>,
+}
+
+// SAFETY: nothing in it belongs to a certain thread: tasks of the kernel run on stacks of their own, whichever thread runs
+// the kernel, and neither keeps anything that is the thread's. Counters and cells are touched by who has the lock around it
+// only; that includes the tree's copies in jobs, which live and die inside the kernel.
+unsafe impl Send for Inside {}
+
+impl Machine {
+    /// Takes over a running kernel and its tree.
+    ///
+    /// # Errors
+    /// When the host has no thread left.
+    pub fn start(
+        kernel: Kernel,
+        tree: Rc<Tree>,
+        read_only: bool,
+        tasks: Arc<Tasks>,
+    ) -> io::Result<Arc<Self>> {
+        let inside = Mutex::new(Inside { kernel, tree });
+        let machine = Arc::new(Machine { inside, left: Mutex::default(), tasks, read_only });
+        let timer = Arc::clone(&machine);
+        let keep_time = move || {
+            loop {
+                timer.tasks.wait_for_time();
+                timer.turn();
+            }
+        };
+        thread::Builder::new().name("time".into()).spawn(keep_time)?;
+        Ok(machine)
+    }
+
+    /// Runs the kernel until nothing in it can go on, unless another thread does.
+    fn turn(&self) {
+        self.tasks.attend(|| {
+            loop {
+                let inside = match self.inside.try_lock() {
+                    Ok(inside) => inside,
+                    Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                    // Whoever has it looks for what is left before he is done.
+                    Err(TryLockError::WouldBlock) => return,
+                };
+                self.run(&inside);
+                drop(inside);
+                if lock(&self.left).is_empty() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn run(&self, Inside { kernel, tree }: &Inside) {
+        for work in std::mem::take(&mut *lock(&self.left)) {
+            let tree = Rc::clone(tree);
+            kernel.submit(move |task| work(task, &tree));
+        }
+        self.tasks.wake_kernel_after(kernel.run());
+    }
+
+    /// Does the last thing that is done with the kernel. Whatever else is asked gets no answer.
+    pub fn finish<T>(&self, last: impl FnOnce(&Kernel, &Rc<Tree>) -> T) -> T {
+        let inside = lock(&self.inside);
+        let result = last(&inside.kernel, &inside.tree);
+        std::mem::forget(inside);
+        result
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service for Machine {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
+        if NOT_SERVED.has(request.op()) {
+            return Answer::error(Errno::ENOSYS);
+        }
+        let cred = cx.cred;
+        let (sender, mut receiver) = oneshot::channel();
+        lock(&self.left).push(Box::new(move |task, tree| {
+            // Nobody may be waiting any more; then the reply has no taker.
+            drop(sender.send(tree.answer(task, cred, request)));
+        }));
+        self.turn();
+        match receiver.try_recv() {
+            Ok(Some(reply)) => Answer::Ready(reply),
+            _ => Answer::later(
+                async move { receiver.await.unwrap_or_else(|_| Reply::Error(Errno::EIO.into())) },
+            ),
+        }
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            class: DriverClass::Block,
+            read_only: self.read_only,
+            negative_ttl: Ttl::FOREVER,
+            ..Abilities::new("kernel", "", OpSet::all().without(NOT_SERVED))
+        }
+    }
+
+    /// Nobody else changes the image, so there is nothing to tell.
+    fn attach(&self, _: Arc<dyn Notify>) {}
+}
