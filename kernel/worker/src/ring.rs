@@ -308,8 +308,12 @@ mod tests {
         assert_eq!(discarded.done(&ring), 0);
         file.read_exact_at(&mut content, 0).expect("a read");
         assert_eq!(&content, b"0a\x00\x00\x0056789");
-        assert_eq!(Asked::new(1, abi::READ, 8, vec![vec![0; 3]]).done(&ring), (-libc::EIO).into(), "the end");
-        assert_eq!(Asked::new(0, abi::WRITE, 0, vec![vec![0; 3]]).done(&ring), (-libc::EBADF).into());
+        assert_eq!(
+            Asked::new(1, abi::READ, 8, vec![vec![0; 3]]).done(&ring),
+            i64::from(-libc::EIO),
+            "the end"
+        );
+        assert_eq!(Asked::new(0, abi::WRITE, 0, vec![vec![0; 3]]).done(&ring), i64::from(-libc::EBADF));
     }
 
     /// What is not asked for by the kernel code cannot be asked for by whoever has taken this process over either.
