@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
-use support::{Place, can_mount, has, within};
+use support::{Place, can_mount, has, signal, within};
 
 /// A piece of a large file, in bytes, and how many there are.
 const PIECE: usize = 256 << 10;
@@ -261,7 +261,7 @@ fn what_is_known_needs_no_host_until_it_is_flushed() {
 fn nothing_that_was_written_is_lost_by_unmounting() {
     let Some(far) = Far::new() else { return };
     let place = &far.place;
-    far.mount(&["-o", "write=behind"]);
+    far.mount(&["-o", "write=behind,guard=auto"]);
     let mut file = File::create(place.at("m/file")).unwrap();
     far.sshd.signal_sessions(Signal::STOP);
     file.write_all(&large()).unwrap();
@@ -574,4 +574,62 @@ fn a_full_disk_here_is_an_error_to_nobody_and_a_directory_open_to_others_is_refu
     std::os::unix::fs::symlink(far.place.at("far"), &content).unwrap();
     far.place.run(&mount).refused(2);
     far.place.run(&["mount", "mem:", "m", "--layer", "cache=5,disk_cache=1g"]).refused(2);
+}
+
+/// Kills the process that serves and waits for its successor.
+fn kill_server(place: &Place, name: &str) {
+    let before = place.server();
+    signal(before, name);
+    within("another server", || {
+        let said = place.run(&["status", "--json", "m"]);
+        let status: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+        status["pid"].as_u64().is_some_and(|pid| pid != u64::from(before))
+    });
+}
+
+#[test]
+fn a_mount_of_a_host_survives_its_server_with_its_connection_and_what_was_written() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&["-o", "write=behind,guard=auto"]);
+    let at = |name: &str| place.at("m").join(name);
+    let open = |name: &str| File::options().read(true).write(true).create_new(true).open(at(name)).unwrap();
+    let (removed, replaced) = (open("removed"), open("replaced"));
+    removed.write_all_at(b"without a name", 0).unwrap();
+    fs::remove_file(at("removed")).unwrap();
+    replaced.write_all_at(b"replaced", 0).unwrap();
+    fs::write(at("new"), "new").unwrap();
+    fs::rename(at("new"), at("replaced")).unwrap();
+    let sessions = far.sshd.sessions();
+    let content = large();
+    for (round, name) in ["KILL", "SEGV", "KILL"].into_iter().enumerate() {
+        let kept = open(&format!("kept{round}"));
+        // All of it is answered, and little of it is written when the process dies.
+        far.sshd.signal_sessions(Signal::STOP);
+        for (index, piece) in content[..PIECE * 16].chunks(PIECE).enumerate() {
+            kept.write_all_at(piece, (index * PIECE) as u64).unwrap();
+        }
+        kill_server(place, name);
+        far.sshd.signal_sessions(Signal::CONT);
+        let mut read = [0; 14];
+        removed.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"without a name");
+        let mut read = [0; 8];
+        replaced.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"replaced");
+        kept.sync_all().unwrap();
+        let written = fs::read(place.at(&format!("far/kept{round}"))).unwrap();
+        assert!(written == content[..PIECE * 16], "{} bytes", written.len());
+    }
+    assert_eq!(far.sshd.sessions(), sessions, "the connection is the same");
+    drop((removed, replaced));
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(place.at("far")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    within("removed files are gone", || names() == ["kept0", "kept1", "kept2", "replaced"]);
+    place.run(&["umount", "m"]).ok();
+    within("the sessions of the host end", || far.sshd.sessions().is_empty());
 }

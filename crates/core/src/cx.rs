@@ -15,6 +15,7 @@ pub struct Cx {
     pub id: u64,
     /// A small number that no other request in flight at the door has. The door gives it to another request only when
     /// the reply to this one was delivered, so what is noted under it may then be overwritten.
+    /// [`Cx::NO_SLOT`] when no door has asked, but a layer by itself.
     pub slot: u32,
     /// On whose behalf the operation happens.
     pub cred: Credentials,
@@ -53,6 +54,9 @@ pub struct Origin {
 }
 
 impl Cx {
+    /// The slot of requests that a layer makes by itself: nobody sends them again.
+    pub const NO_SLOT: u32 = u32::MAX;
+
     /// A context without deadline for request `id` of `door`.
     pub fn new(id: u64, cred: Credentials, door: &'static str) -> Self {
         let origin = Origin { door, pid: 0 };

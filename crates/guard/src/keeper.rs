@@ -25,6 +25,8 @@ pub struct Settings {
     pub restart_on_hang: Option<Duration>,
     /// Tell whoever started us through standard output when programs are served, and leave the terminal then.
     pub background: bool,
+    /// What the first worker starts may ask something at the terminal until programs are served.
+    pub asks: bool,
 }
 
 /// What standard output says in the background once the mount is there.
@@ -62,7 +64,7 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
         None => State::create()?,
     };
     let mut keeper = Keeper::new(settings, state)?;
-    if settings.background && keeper.state.phase() == Phase::Starting {
+    if settings.background && !settings.asks && keeper.state.phase() == Phase::Starting {
         rustix::process::setsid().map_err(|errno| Errno(errno.raw_os_error()))?;
     }
     block_signals();
@@ -155,7 +157,7 @@ impl Keeper {
         self.look();
         self.answered = self.watch.as_ref().map_or(0, Watch::answered);
         match clone_sharing_descriptors()? {
-            0 => std::process::exit(begin(self.state.clone(), &self.directory, worker)),
+            0 => std::process::exit(begin(self.settings, self.state.clone(), &self.directory, worker)),
             pid => {
                 self.worker = pid;
                 self.state.set(at::WORKER, pid as u64);
@@ -233,6 +235,8 @@ impl Keeper {
         if !self.settings.background {
             return;
         }
+        // It was left already unless somebody might be asked there.
+        let _ = rustix::process::setsid();
         // From now on the parent's end means nothing.
         // SAFETY: takes no pointers.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
@@ -340,10 +344,12 @@ impl Keeper {
 }
 
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
-fn begin(state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
+fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
     name_process(c"outrigger");
-    // Ctrl-C in a terminal reaches the keeper, which passes it on.
-    let _ = rustix::process::setpgid(None, None);
+    // A terminal lets nobody be asked but those in its foreground.
+    if !settings.asks || state.phase() != Phase::Starting {
+        leave_foreground();
+    }
     on_signal(READY_SIGNAL, keeper_died);
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, READY_SIGNAL) };
@@ -363,6 +369,11 @@ fn begin(state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) ->
     }
     crate::crash::install(seat.state());
     worker(seat)
+}
+
+/// Ctrl-C in a terminal reaches the keeper, which passes it on.
+pub(crate) fn leave_foreground() {
+    let _ = rustix::process::setpgid(None, None);
 }
 
 extern "C" fn keeper_died(_: libc::c_int) {

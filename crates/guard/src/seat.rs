@@ -127,6 +127,7 @@ impl Seat {
         // It stays open for all workers to come; nobody here owns it.
         self.state.set(at::DEVICE, device.into_raw_fd() as u64 + 1);
         self.state.set_phase(Phase::Serving);
+        keeper::leave_foreground();
         keeper::tell_ready(&self.state);
         Ok(())
     }

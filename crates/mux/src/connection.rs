@@ -73,9 +73,11 @@ async fn read<R: AsyncRead + Unpin>(shared: &Shared, mut reader: FrameReader<R>)
     loop {
         match reader.next(&*shared.protocol).await {
             Ok(Some(frame)) => {
+                let len = frame.len();
                 if let Err(why) = shared.received(frame) {
                     return why.into();
                 }
+                shared.protocol.taken(len);
             }
             Ok(None) => return "the other side has closed the connection".into(),
             Err(error) => return format!("the connection broke: {error}").into(),

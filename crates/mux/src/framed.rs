@@ -51,7 +51,9 @@ where
     /// # Errors
     /// Those of the stream; `InvalidData` for what is no frame, `UnexpectedEof` for a part of one.
     pub async fn receive(&mut self) -> io::Result<Option<Bytes>> {
-        self.reader.next(&self.protocol).await
+        let frame = self.reader.next(&self.protocol).await?;
+        frame.iter().for_each(|frame| self.protocol.taken(frame.len()));
+        Ok(frame)
     }
 
     /// From now on requests have numbers. Somebody must run the connection.

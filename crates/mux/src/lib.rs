@@ -55,8 +55,22 @@ pub trait Protocol: Send + Sync + 'static {
     /// The number in a whole frame; `None` when there is none, which ends the connection.
     fn tag(&self, frame: &[u8]) -> Option<u32>;
 
-    /// Puts a number into the head of a request.
+    /// Puts a number into the head of a request. Numbers are given out in order, and this is called in that order, before
+    /// the request is written.
     fn set_tag(&self, head: &mut [u8], tag: u32);
+
+    /// The last number that was given out on this connection by others, a former process above all.
+    fn last_tag(&self) -> u32 {
+        0
+    }
+
+    /// A reply to nothing that was asked here: whether it is to be dropped. Otherwise it ends the connection.
+    fn is_stray(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    /// A frame of this length was received, and given to whoever waits for it.
+    fn taken(&self, _len: usize) {}
 }
 
 /// A request.

@@ -97,7 +97,7 @@ impl Shared {
             bulk: VecDeque::new(),
             sent: HashMap::new(),
             late: BTreeMap::new(),
-            next_tag: 0,
+            next_tag: protocol.last_tag(),
             next_call: 0,
             alarm: None,
             progress: Instant::now(),
@@ -235,6 +235,10 @@ impl Shared {
         let mut state = self.lock();
         state.progress = now;
         let Some(waiting) = state.sent.remove(&tag) else {
+            drop(state);
+            if self.protocol.is_stray(&frame) {
+                return Ok(());
+            }
             return Err(format!("an answer to nothing that was asked came, with the number {tag}"));
         };
         if let Some(late) = waiting.late {

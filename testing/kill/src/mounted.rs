@@ -7,11 +7,12 @@ use crate::programs::{self, Program};
 use crate::sizes::{self, Kind, Sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
-use outrigger_remote::Sshd;
+use outrigger_remote::{HOST, Sshd};
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::cell::{Cell, OnceCell};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub enum Subject {
     /// Both by way of a proxy, as on kernels that do not send requests again.
     LocalProxy,
     MemProxy,
+    /// A directory of an SSH server.
+    Sftp,
     /// The program bindfs, guarded; so the others.
     Bindfs,
     Sshfs,
@@ -53,6 +56,7 @@ impl Subject {
     pub fn program(self) -> Option<&'static Program> {
         match self {
             Subject::Local | Subject::Mem | Subject::LocalProxy | Subject::MemProxy => None,
+            Subject::Sftp => None,
             Subject::Bindfs => Some(&programs::BINDFS),
             Subject::Sshfs => Some(&programs::SSHFS),
             Subject::Ntfs3g => Some(&programs::NTFS_3G),
@@ -70,7 +74,10 @@ impl Subject {
 
     /// Whether everything it takes is installed; says so when not.
     pub fn is_here(self) -> bool {
-        let missing = self.program().and_then(Program::missing);
+        let missing = match self {
+            Subject::Sftp => Sshd::missing(),
+            _ => self.program().and_then(Program::missing),
+        };
         if let Some(missing) = missing {
             println!("SKIPPED: {self}: {missing} is not installed");
         }
@@ -154,8 +161,26 @@ impl Place {
                 self.serve(&tree)?;
                 Ok(tree)
             }
+            // It cannot do all that a plain directory can.
+            _ if subject == Subject::Sftp => {
+                let (store, [option, source]) = self.far()?;
+                let program = self.program.display().to_string();
+                let words = [&program, "mount", "--no-guard", "-o", &option, &source];
+                let command = words.map(str::to_owned).to_vec();
+                let tree = Undisturbed { dir: plain, served: Some((command, store)) };
+                self.serve(&tree)?;
+                Ok(tree)
+            }
             _ => Ok(Undisturbed { dir: plain, served: None }),
         }
+    }
+
+    /// A new directory of the SSH server, and the option and the source that mount it.
+    fn far(&self) -> Result<(PathBuf, [String; 2])> {
+        let store = self.store()?;
+        let option = format!("dev,suid,F={}", self.sshd()?.configuration().display());
+        let source = format!("{HOST}:{}", store.display());
+        Ok((store, [option, source]))
     }
 
     fn serve(&self, tree: &Undisturbed) -> Result<()> {
@@ -172,17 +197,26 @@ impl Place {
     /// Mounts an empty tree; of what only reads, the content of the plain directory.
     pub fn mount(&self, subject: Subject, arguments: &[&str]) -> Result<Mounted> {
         let dir = self.plain("mnt")?;
-        let store = self.store()?;
+        let mut store = self.store()?;
         let mut command = Command::new(&self.program);
-        if let Some(program) = subject.program() {
-            let words = (program.store)(self, &store)?;
-            command.arg("guard").args(arguments).arg("--").args(words).arg(&dir);
-        } else {
-            let in_memory = matches!(subject, Subject::Mem | Subject::MemProxy);
-            let by_proxy = matches!(subject, Subject::LocalProxy | Subject::MemProxy);
-            let source = if in_memory { "mem:".into() } else { store.clone().into_os_string() };
-            let options = if by_proxy { "dev,suid,guard=proxy" } else { "dev,suid" };
+        let by_proxy = matches!(subject, Subject::LocalProxy | Subject::MemProxy);
+        let options = if by_proxy { "dev,suid,guard=proxy" } else { "dev,suid" };
+        let mount = |command: &mut Command, options: &str, source: &OsStr| {
             command.arg("mount").args(arguments).args(["-o", options]).arg(source).arg(&dir);
+        };
+        match subject {
+            Subject::Local | Subject::LocalProxy => mount(&mut command, options, store.as_os_str()),
+            Subject::Mem | Subject::MemProxy => mount(&mut command, options, OsStr::new("mem:")),
+            Subject::Sftp => {
+                let (far, [options, source]) = self.far()?;
+                store = far;
+                mount(&mut command, &format!("{options},guard=auto"), source.as_ref());
+            }
+            _ => {
+                let program = subject.program().context("it is a program")?;
+                let words = (program.store)(self, &store)?;
+                command.arg("guard").args(arguments).arg("--").args(words).arg(&dir);
+            }
         }
         self.start(&mut command)?;
         let server = Server { pid: 0, program: subject.program() };
@@ -235,6 +269,11 @@ pub struct Undisturbed {
 }
 
 impl Undisturbed {
+    /// The directory that is served, if there is one.
+    pub fn store(&self) -> Option<&Path> {
+        self.served.as_ref().map(|(_, store)| store.as_path())
+    }
+
     fn umount(&self) -> Result<()> {
         if self.served.is_none() {
             return Ok(());
@@ -291,7 +330,8 @@ pub struct Mounted {
     /// Where it is.
     pub dir: PathBuf,
     server: Server,
-    store: PathBuf,
+    /// What it serves, if that is a directory.
+    pub store: PathBuf,
 }
 
 impl Mounted {

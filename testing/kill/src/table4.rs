@@ -20,7 +20,7 @@ use std::thread;
 enum Point {
     /// Before anything was done.
     Before,
-    /// After any instruction, of a program after any system call, between the request and the reply.
+    /// After any instruction, of a program and in front of an SSH server at any system call, between the request and the reply.
     Inside,
     /// When everything is done and nobody was told.
     After,
@@ -114,11 +114,16 @@ fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<R
 const OF_MEM: &[(&str, &str)] =
     &[("open", "mem has nothing to note for an open file, and the kernel asks once")];
 
+/// What an SSH server is not asked, and why.
+const OF_SFTP: &[(&str, &str)] =
+    &[("setxattr", "the protocol has no extended attributes, and the kernel asks once")];
+
 /// Why there may be no such request.
 fn unasked(subject: Subject, operation: &Operation) -> Option<Reason> {
     let known = match subject.program() {
         Some(program) => program.unasked,
         None if matches!(subject, Subject::Mem | Subject::MemProxy) => OF_MEM,
+        None if subject == Subject::Sftp => OF_SFTP,
         None => &[],
     };
     known.iter().find(|(requests, _)| *requests == operation.requests).map(|(_, why)| ("not asked", *why))
@@ -157,13 +162,20 @@ fn cell(
         prepare(operation, &mounted.dir, rounds)?;
     }
     let before = mounted.deaths()?;
-    let mut trial = Trial { operation, mounted: &mounted, point, steps: None, cell: Cell::default() };
+    let mut trial =
+        Trial { subject, operation, mounted: &mounted, point, steps: None, cell: Cell::default() };
     trial.act(&undisturbed.dir, rounds, rule.is_none())?;
     let mut cell = trial.cell;
     if let (Some(before), Some(after)) = (before, mounted.deaths()?) {
         cell.deaths = after - before;
     }
-    place.remount(&undisturbed)?;
+    if let (Subject::Sftp, Some(store)) = (subject, undisturbed.store()) {
+        // Of links a mount shows those that were made through it; and what is hidden in it, its host shows.
+        let (expected, found) = (snapshot::take(store)?, snapshot::take(&mounted.store)?);
+        cell.wrong.extend(snapshot::differences(&expected, &found));
+    } else {
+        place.remount(&undisturbed)?;
+    }
     let expected = snapshot::take(&undisturbed.dir)?;
     match snapshot::take(&mounted.dir) {
         Ok(found) => cell.wrong.extend(snapshot::differences(&expected, &found)),
@@ -185,6 +197,7 @@ fn prepare(operation: &Operation, dir: &Path, rounds: u32) -> Result<()> {
 
 /// One operation, again and again, with a death at one point of each.
 struct Trial<'a> {
+    subject: Subject,
     operation: &'static Operation,
     mounted: &'a Mounted,
     point: Point,
@@ -217,7 +230,9 @@ impl Trial<'_> {
 
     /// When the server dies. The first one lives: it shows how many steps there are.
     fn moment(&self, random: &mut fastrand::Rng) -> Moment {
-        let unit = if self.mounted.is_program() { Unit::SystemCall } else { Unit::Instruction };
+        // Several threads work on a request to a server.
+        let several = self.mounted.is_program() || self.subject == Subject::Sftp;
+        let unit = if several { Unit::SystemCall } else { Unit::Instruction };
         match self.point {
             Point::Before => Moment::Read,
             Point::Inside => Moment::Step(unit, self.steps.map(|steps| random.u64(1..=steps.max(1)))),

@@ -15,7 +15,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{self, Read, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -65,6 +65,8 @@ pub struct Chosen {
     pub driver: Vec<String>,
     /// Of this program.
     pub guarding: Guarding,
+    /// Whether the user has asked for a guard.
+    pub insists: bool,
 }
 
 /// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
@@ -91,7 +93,8 @@ impl Mount {
     pub fn chosen(&self) -> Result<Chosen, Failure> {
         let parsed = Options::parse(&self.options.join(","));
         let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
-        let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
+        let (mut guarding, mut insists) =
+            (if self.no_guard { Guarding::None } else { Guarding::Auto }, false);
         for value in driver.extract_if(.., |option| option.starts_with("guard=")) {
             guarding = match &value["guard=".len()..] {
                 "auto" => Guarding::Auto,
@@ -99,17 +102,20 @@ impl Mount {
                 "none" => Guarding::None,
                 _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
             };
+            insists = true;
         }
-        Ok(Chosen { door, driver, guarding })
+        Ok(Chosen { door, driver, guarding, insists })
     }
 
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
-        if self.chosen()?.guarding == Guarding::None || !trees::survives(&self.source) {
+        let Chosen { driver, guarding, insists, .. } = self.chosen()?;
+        if guarding == Guarding::None || !trees::survives(&self.source, &driver, insists) {
             let job = Job::new(context, &self, None)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }
-        let settings = Settings { background, restart_on_hang: self.restart_on_hang };
+        let asks = trees::asks(&self.source) && io::stderr().is_terminal();
+        let settings = Settings { background, restart_on_hang: self.restart_on_hang, asks };
         let status = watch_over(settings, &mut |seat| {
             let job = Job::new(context, &self, Some(Arc::new(seat)));
             if let Err(failure) = job.and_then(|job| mounted::serve(context, job, || Ok(()))) {

@@ -107,12 +107,6 @@ impl Pile<'_> {
             "simulate" => self.stack.push(Simulate::new()),
             "cache" => {
                 let options = cache_options(argument)?;
-                if self.keep.is_some() && options.delays() {
-                    return Err(Failure::serious(format!(
-                        "--layer {spec}: writes are delayed only with --no-guard: \
-                         what is not written yet would die with the process that serves"
-                    )));
-                }
                 if options.disk > 0 {
                     return Err(Failure::serious(format!(
                         "--layer {spec}: disk_cache is an option of mounts of hosts (-o disk_cache=SIZE)"
@@ -139,9 +133,17 @@ impl Pile<'_> {
     }
 
     fn push_cache(mut self, options: &CacheOptions, disk: Option<Disk>, spec: &str) -> Result<Self, Failure> {
-        let cache = match disk {
-            Some(disk) => Cache::with_disk(options, self.runtime.clone(), disk),
-            None => Cache::new(options, self.runtime.clone()),
+        let cache = match (self.keep, disk) {
+            // What survives is that of one.
+            (Some(_), _) if !self.caches.is_empty() && options.delays() => {
+                return Err(Failure::serious(format!(
+                    "--layer {spec}: a second cache delays writes only with --no-guard: what is not written yet would die \
+                     with the process that serves"
+                )));
+            }
+            (Some(keep), disk) => Cache::with_keep(options, self.runtime.clone(), disk, &**keep)?,
+            (None, Some(disk)) => Cache::with_disk(options, self.runtime.clone(), disk),
+            (None, None) => Cache::new(options, self.runtime.clone()),
         };
         self.caches.push(cache.control());
         let pushed = self.stack.push(cache);

@@ -68,14 +68,27 @@ impl Tree {
     }
 }
 
-/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program, of a disk image or of
-/// a server does not, nor what the kernel code has in memory.
-pub fn survives(text: &OsStr) -> bool {
-    match Location::parse(text).base {
-        Base::Program(_) | Base::Remote { .. } => false,
+/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image does
+/// not, nor what the kernel code has in memory. What is kept on disk of another host belongs to one process.
+/// Mounts of other hosts do so when the user insists: long runs under deaths have not passed yet.
+pub fn survives(text: &OsStr, options: &[String], insists: bool) -> bool {
+    let location = Location::parse(text);
+    match location.base {
+        Base::Program(_) => false,
+        // What is inside a file there is a tree of its own.
+        Base::Remote { .. } => {
+            insists
+                && location.nested.is_empty()
+                && !options.iter().any(|option| option.starts_with("disk_cache="))
+        }
         Base::Host(path) => !image::is_one(&path),
         Base::Url { scheme, .. } => scheme != "tmpfs",
     }
+}
+
+/// Whether opening the tree that `text` names may ask for a password.
+pub fn asks(text: &OsStr) -> bool {
+    matches!(Location::parse(text).base, Base::Remote { .. })
 }
 
 /// Whether `text` names a disk image, whose driver guards it by itself.
@@ -113,7 +126,7 @@ fn driver(
         TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options, keep),
         TreeName::Whole(Base::Remote { host, .. }) if takes_none(host) => Err(takes_no_path(host)),
         TreeName::Whole(Base::Remote { host, port, path }) => {
-            Ok(Arc::new(Serve(remote::at(context, host, *port, path, options)?)))
+            Ok(Arc::new(Serve(remote::at(context, host, *port, path, options, keep)?)))
         }
         TreeName::Inside(location) => inside(context, location, options),
     }
@@ -251,7 +264,7 @@ pub fn mountable(
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(&location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
-            let sftp = remote::at(context, host, *port, path, &options)?;
+            let sftp = remote::at(context, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = remote::lasting_name(context, &sftp, (host, *port), path, &options)?;
                 disk = Some(layers::disk(cache, &name, &context.runtime)?);

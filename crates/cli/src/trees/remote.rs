@@ -5,7 +5,7 @@ use super::DriverOptions;
 use crate::context::Context;
 use crate::status::Failure;
 use outrigger_client::Client;
-use outrigger_core::{Errno, Error, Runtime};
+use outrigger_core::{Errno, Error, Keep, Runtime};
 use outrigger_driver_sftp::{Options, Sftp};
 use outrigger_layer_cache::{Options as CacheOptions, Writes};
 use std::sync::Arc;
@@ -100,10 +100,10 @@ pub(super) fn whole(
     port: Option<u16>,
     options: &DriverOptions,
 ) -> Result<Sftp, Failure> {
-    at(context, host, port, b"/", options)
+    at(context, host, port, b"/", options, None)
 }
 
-/// The directory of a host at `path`, which may be relative to the home of the user.
+/// The directory of a host at `path`, which may be relative to the home of the user; with `keep`, it outlives this process.
 ///
 /// # Errors
 /// As [`whole`].
@@ -113,10 +113,11 @@ pub(super) fn at(
     port: Option<u16>,
     path: &[u8],
     options: &DriverOptions,
+    keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Sftp, Failure> {
     let sftp = settings(context, port, options)?;
     let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
-    let connect = Sftp::connect(host, path, sftp, runtime);
+    let connect = Sftp::connect(host, path, sftp, runtime, keep.cloned());
     context.runtime.handle().block_on(connect).map_err(|error| {
         let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
         Failure::serious(format!("cannot open {host}: {why}"))

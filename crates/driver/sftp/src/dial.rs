@@ -2,15 +2,18 @@
 //! Where connections come from: usually a child process of ssh, which brings configuration, agents, jump hosts and hardware
 //! keys with it.
 
+use crate::line::{self, Ends};
 use crate::options::Options;
 use outrigger_core::{BoxFuture, Errno, Error};
 use std::ffi::OsString;
 use std::future::ready;
 use std::io::IsTerminal;
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::unix::pipe;
 use tokio::process::{Child as Process, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -30,6 +33,15 @@ pub trait Dial: Send + Sync {
     /// # Errors
     /// Why there is none.
     fn dial(&self) -> BoxFuture<'_, Result<Connected, Error>>;
+
+    /// The same as pipes, which can outlive this process; `None` where connections are of another kind. Called with a tokio
+    /// runtime around it.
+    ///
+    /// # Errors
+    /// As [`Dial::dial`].
+    fn dial_by_pipes(&self) -> Option<Piped> {
+        None
+    }
 }
 
 /// A connection.
@@ -41,6 +53,9 @@ pub struct Connected {
     /// Who carries the bytes, and may know why they stopped.
     pub carrier: Box<dyn Carrier>,
 }
+
+/// A connection as pipes, and who carries the bytes; or why there is none.
+pub type Piped = Result<(Ends, Box<dyn Carrier>), Error>;
 
 /// What carries the bytes of a connection. Dropping it ends it.
 pub trait Carrier: Send {
@@ -59,7 +74,8 @@ pub(crate) struct Ssh {
 
 /// The process, and what it says.
 struct Child {
-    process: Process,
+    /// `None` when a former process has started it.
+    process: Option<Process>,
     said: Arc<Mutex<Vec<u8>>>,
     saying: JoinHandle<()>,
     command: String,
@@ -67,32 +83,53 @@ struct Child {
 
 impl Dial for Ssh {
     fn dial(&self) -> BoxFuture<'_, Result<Connected, Error>> {
-        Box::pin(ready(start(&self.options, &self.host)))
+        Box::pin(ready(self.start()))
+    }
+
+    fn dial_by_pipes(&self) -> Option<Piped> {
+        Some(self.start_on_pipes())
     }
 }
 
-fn start(options: &Options, host: &str) -> Result<Connected, Error> {
-    let words = words(options, host, std::io::stderr().is_terminal())?;
-    let command = words[0].to_string_lossy().into_owned();
-    let cannot =
-        |error: std::io::Error| Errno::ENOENT.because(format!("{command} cannot be started: {error}"));
-    let mut process = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(cannot)?;
-    let (Some(writer), Some(reader), Some(errors)) =
-        (process.stdin.take(), process.stdout.take(), process.stderr.take())
-    else {
-        return Err(Errno::EIO.because("a child process without pipes"));
-    };
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let saying = tokio::spawn(listen(errors, Arc::clone(&said)));
-    let carrier = Box::new(Child { process, said, saying, command });
-    Ok(Connected { reader: Box::new(reader), writer: Box::new(writer), carrier })
+impl Ssh {
+    fn start(&self) -> Result<Connected, Error> {
+        let (mut process, command) = self.spawn(Stdio::piped(), Stdio::piped(), Stdio::piped())?;
+        let (Some(writer), Some(reader), Some(errors)) =
+            (process.stdin.take(), process.stdout.take(), process.stderr.take())
+        else {
+            return Err(Errno::EIO.because("a child process without pipes"));
+        };
+        let carrier = Box::new(Child::new(Some(process), errors, command));
+        Ok(Connected { reader: Box::new(reader), writer: Box::new(writer), carrier })
+    }
+
+    fn start_on_pipes(&self) -> Piped {
+        let (ends, theirs) = line::pipes()?;
+        let (process, command) =
+            self.spawn(theirs.stdin.into(), theirs.stdout.into(), theirs.stderr.into())?;
+        let errors = pipe::Receiver::from_owned_fd(ends.errors.try_clone()?)?;
+        Ok((ends, Box::new(Child::new(Some(process), errors, command))))
+    }
+
+    fn spawn(&self, stdin: Stdio, stdout: Stdio, stderr: Stdio) -> Result<(Process, String), Error> {
+        let words = words(&self.options, &self.host, std::io::stderr().is_terminal())?;
+        let command = words[0].to_string_lossy().into_owned();
+        let cannot =
+            |error: std::io::Error| Errno::ENOENT.because(format!("{command} cannot be started: {error}"));
+        let mut process = Command::new(&words[0]);
+        process.args(&words[1..]).stdin(stdin).stdout(stdout).stderr(stderr).kill_on_drop(true);
+        let process = process.spawn().map_err(cannot)?;
+        Ok((process, command))
+    }
+}
+
+/// What carries a connection that a former process made, and goes on talking to `errors`.
+///
+/// # Errors
+/// When that is no pipe.
+pub(crate) fn inherited(errors: OwnedFd) -> Result<Box<dyn Carrier>, Error> {
+    let errors = pipe::Receiver::from_owned_fd(errors)?;
+    Ok(Box::new(Child::new(None, errors, "the connection".to_owned())))
 }
 
 /// The command line.
@@ -156,7 +193,10 @@ async fn listen(mut errors: impl AsyncRead + Unpin, said: Arc<Mutex<Vec<u8>>>) {
 impl Carrier for Child {
     fn last_words(mut self: Box<Self>, otherwise: Error) -> BoxFuture<'static, Error> {
         Box::pin(async move {
-            let status = timeout(LAST_WORDS, self.process.wait()).await.ok().and_then(Result::ok);
+            let status = match &mut self.process {
+                Some(process) => timeout(LAST_WORDS, process.wait()).await.ok().and_then(Result::ok),
+                None => None,
+            };
             let status = status.filter(|status| !status.success());
             self.error(otherwise, status.map(|status| status.to_string())).await
         })
@@ -165,13 +205,25 @@ impl Carrier for Child {
     fn cut_short(mut self: Box<Self>, otherwise: Error) -> BoxFuture<'static, Error> {
         Box::pin(async move {
             // It may have ended by itself.
-            let _ = self.process.start_kill();
+            if let Some(process) = &mut self.process {
+                let _ = process.start_kill();
+            }
             self.error(otherwise, None).await
         })
     }
 }
 
 impl Child {
+    fn new(
+        process: Option<Process>,
+        errors: impl AsyncRead + Send + Unpin + 'static,
+        command: String,
+    ) -> Self {
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let saying = tokio::spawn(listen(errors, Arc::clone(&said)));
+        Child { process, said, saying, command }
+    }
+
     async fn error(&mut self, otherwise: Error, status: Option<String>) -> Error {
         // What it has said is in the pipe; a child of it may hold that open for longer.
         let _ = timeout(LAST_WORDS, &mut self.saying).await;

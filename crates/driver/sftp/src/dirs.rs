@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::listing::{Item, Listing, Progress};
+use crate::places::hash;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
@@ -24,12 +25,18 @@ pub(crate) struct Dirs {
     open: Mutex<HashMap<Handle, Arc<OpenDir>>>,
 }
 
-/// An open directory. A cookie is the number of names before it in the listing.
+/// An open directory. A cookie is the number of names before it in the listing. Of a tree that outlives this process it follows
+/// from the name, and the names come in the order of their cookies: so another process, with another listing, goes on with
+/// those that were not told yet.
 pub(crate) struct OpenDir {
     node: Node,
     listing: Mutex<Arc<Listing>>,
+    /// All names with their cookies, in that order, once they are wanted.
+    ordered: Mutex<Option<Ordered>>,
     was_read: AtomicBool,
 }
+
+type Ordered = Arc<Vec<(u64, Item)>>;
 
 impl Drop for OpenDir {
     fn drop(&mut self) {
@@ -67,8 +74,12 @@ impl Inner {
         let parent = parent.map(|slash| if slash == 0 { &path[..1] } else { &path[..slash] });
         let listing = self.ahead.list(&path, parent);
         // It is left when this request is, whether it was answered or not.
-        let dir =
-            OpenDir { node, listing: Mutex::new(Arc::clone(&listing)), was_read: AtomicBool::new(false) };
+        let dir = OpenDir {
+            node,
+            listing: Mutex::new(Arc::clone(&listing)),
+            ordered: Mutex::default(),
+            was_read: AtomicBool::new(false),
+        };
         if let Err(error) = listing.opened().await {
             self.ahead.forget(&path);
             return Err(error);
@@ -90,6 +101,10 @@ impl Inner {
             let path = self.places.path(dir.node)?;
             let again = Listing::begin(&self.link, path, false);
             std::mem::replace(&mut *lock(&dir.listing), again).leave();
+            *lock(&dir.ordered) = None;
+        }
+        if self.kept.is_some() {
+            return self.names_in_order(dir, cookie, size as usize, each).await;
         }
         let listing = Arc::clone(&lock(&dir.listing));
         let (mut at, mut left) = (cookie, size as usize);
@@ -116,6 +131,50 @@ impl Inner {
                 return Ok((names, is_all));
             }
         }
+    }
+
+    /// As [`Inner::names`], by cookies that follow from the names.
+    async fn names_in_order(
+        &self,
+        dir: &OpenDir,
+        cookie: u64,
+        mut left: usize,
+        each: usize,
+    ) -> Result<(Vec<(u64, Item)>, bool)> {
+        let ordered = self.ordered(dir).await?;
+        let rest = &ordered[ordered.partition_point(|(at, _)| *at <= cookie)..];
+        let mut names = Vec::new();
+        for (at, item) in rest.iter().filter(|(_, item)| !self.is_hidden_name(dir.node, &item.name)) {
+            let takes = each + item.name.len();
+            if takes > left && !names.is_empty() {
+                return Ok((names, false));
+            }
+            left = left.saturating_sub(takes);
+            names.push((*at, item.clone()));
+        }
+        Ok((names, true))
+    }
+
+    async fn ordered(&self, dir: &OpenDir) -> Result<Ordered> {
+        if let Some(ordered) = &*lock(&dir.ordered) {
+            return Ok(Arc::clone(ordered));
+        }
+        let listing = Arc::clone(&lock(&dir.listing));
+        let mut items = Vec::new();
+        loop {
+            match listing.from(items.len(), usize::MAX).await {
+                Progress::Names(more, is_all) => {
+                    items.extend(more);
+                    if is_all {
+                        break;
+                    }
+                }
+                Progress::Failed(error) => return Err(error),
+            }
+        }
+        let ordered = Arc::new(in_order(items));
+        *lock(&dir.ordered) = Some(Arc::clone(&ordered));
+        Ok(ordered)
     }
 
     pub(crate) async fn read_dir(&self, handle: Handle, cookie: u64, size: u32) -> Result<Dirents> {
@@ -165,6 +224,20 @@ impl Inner {
             other => Ok(other?),
         }
     }
+}
+
+/// Names with their cookies, in that order.
+fn in_order(items: Vec<Item>) -> Vec<(u64, Item)> {
+    // Far from the largest cookies, which doors and caches use.
+    let mut ordered: Vec<(u64, Item)> =
+        items.into_iter().map(|item| (hash(&item.name[..]) >> 3 | 1, item)).collect();
+    ordered.sort_unstable_by(|(one, a), (other, b)| (one, &a.name[..]).cmp(&(other, &b.name[..])));
+    let mut last = 0;
+    for (cookie, _) in &mut ordered {
+        *cookie = (*cookie).max(last + 1);
+        last = *cookie;
+    }
+    ordered
 }
 
 /// A name about which the server says nothing.

@@ -3,6 +3,7 @@
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
+use crate::kept::{Kept, WasOpen};
 use crate::link::Again;
 use crate::read_ahead::{Budget, ReadAhead, Version, no_budget};
 use crate::session::Session;
@@ -13,7 +14,7 @@ use outrigger_core::ops::{CopyRange, OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, OpenHow, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -30,6 +31,7 @@ const POSITION_MAX: u64 = i64::MAX as u64;
 #[derive(Default)]
 pub(crate) struct Files {
     next: AtomicU64,
+    kept: Option<Arc<Kept>>,
     open: Mutex<Table>,
     budget: Budget,
 }
@@ -39,8 +41,8 @@ struct Table {
     files: HashMap<Handle, Arc<OpenFile>>,
     /// What the open files of each node share.
     uses: HashMap<Node, Use>,
-    /// Open nodes whose last name was taken.
-    hidden: HashSet<Node>,
+    /// Open nodes whose last name was taken, and where that is noted.
+    hidden: HashMap<Node, Option<usize>>,
 }
 
 /// What is known of a node while it is open.
@@ -54,6 +56,7 @@ struct Use {
 
 /// An open file.
 pub(crate) struct OpenFile {
+    handle: Handle,
     pub(crate) node: Node,
     flags: OpenFlags,
     /// What it was opened for.
@@ -66,6 +69,9 @@ pub(crate) struct OpenFile {
     version: Version,
 }
 
+/// Set in the owner of a handle that is not what the file was opened for.
+const OTHER: u64 = 1;
+
 /// What a handle is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum For {
@@ -76,7 +82,7 @@ enum For {
 }
 
 impl OpenFile {
-    fn new(node: Node, flags: OpenFlags, main: Slot, usage: &Use, budget: &Budget) -> Self {
+    fn new(handle: Handle, node: Node, flags: OpenFlags, main: Slot, usage: &Use, budget: &Budget) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
             Flags::READ
         } else {
@@ -84,7 +90,19 @@ impl OpenFile {
         };
         let version = Arc::clone(&usage.version);
         let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
-        OpenFile { node, flags, main, other: Slot::new(other), ahead, version }
+        OpenFile { handle, node, flags, main, other: Slot::new(other), ahead, version }
+    }
+
+    /// Takes over a handle that a former process had opened for the file.
+    fn adopt(&self, owner: u64, held: Held) {
+        let slot = if owner & OTHER == 0 { &self.main } else { &self.other };
+        slot.adopt(held);
+    }
+
+    /// Notes that a handle of the server is one of this file.
+    fn owns(&self, slot: &Slot, held: &Held) {
+        let other = if std::ptr::eq(slot, &self.other) { OTHER } else { 0 };
+        held.note_owner(self.handle.0 << 1 | other);
     }
 
     fn slot(&self, purpose: For) -> &Slot {
@@ -119,22 +137,54 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
 }
 
 impl Files {
-    /// None; content is read ahead of readers or not.
-    pub(crate) fn new(read_ahead: bool) -> Self {
+    /// None but those of former processes; content is read ahead of readers or not.
+    pub(crate) fn new(read_ahead: bool, kept: Option<Arc<Kept>>) -> Self {
         let budget = if read_ahead { Budget::default() } else { no_budget() };
-        Files { budget, ..Files::default() }
+        let files = Files { budget, kept, ..Files::default() };
+        for WasOpen { handle, node, flags } in files.kept.iter().flat_map(|kept| kept.files()) {
+            files.insert(handle, node, flags, Slot::new(server_flags(flags)));
+        }
+        files
+    }
+
+    /// Gives the handles of the server that a former process had to the files that they are for, and closes the others.
+    pub(crate) fn adopt(&self, session: &Session, kept: &Kept) {
+        for (handle, owner) in kept.handles(session.epoch) {
+            let held = Held::new(session.clone(), handle);
+            if let Ok(file) = self.get(Handle(owner >> 1)) {
+                file.adopt(owner, held);
+            }
+        }
     }
 
     /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`.
-    pub(crate) fn add(&self, node: Node, flags: OpenFlags, slot: Slot) -> Opened {
-        let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
+    ///
+    /// # Errors
+    /// `ENFILE` when as many are open as can be noted.
+    pub(crate) fn add(&self, cx: &Cx, node: Node, flags: OpenFlags, slot: Slot) -> Result<Opened> {
+        let handle = match &self.kept {
+            Some(kept) => kept.next_file(),
+            None => Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1),
+        };
+        // What a layer has opened for itself, that layer does not know any more when it dies.
+        if let Some(kept) = self.kept.as_ref().filter(|_| cx.slot != Cx::NO_SLOT) {
+            kept.note_file(handle, node, flags)?;
+        }
+        let file = self.insert(handle, node, flags, slot);
+        if let Some(held) = file.main.present() {
+            file.owns(&file.main, &held);
+        }
+        // Writes are answered when they were made, so that closing has nothing to tell.
+        Ok(Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() })
+    }
+
+    fn insert(&self, handle: Handle, node: Node, flags: OpenFlags, slot: Slot) -> Arc<OpenFile> {
         let mut table = lock(&self.open);
         let usage = table.uses.entry(node).or_default();
         usage.count += 1;
-        let file = OpenFile::new(node, flags, slot, usage, &self.budget);
-        table.files.insert(handle, Arc::new(file));
-        // Writes are answered when they were made, so that closing has nothing to tell.
-        Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() }
+        let file = Arc::new(OpenFile::new(handle, node, flags, slot, usage, &self.budget));
+        table.files.insert(handle, Arc::clone(&file));
+        file
     }
 
     /// # Errors
@@ -144,8 +194,8 @@ impl Files {
         file.ok_or_else(|| Errno::EBADF.because("the file is not open"))
     }
 
-    /// Takes a file out; tells whether it was hidden and nobody has it open any more.
-    pub(crate) fn remove(&self, handle: Handle) -> Option<(Arc<OpenFile>, bool)> {
+    /// Takes a file out; tells whether it was hidden and nobody has it open any more, and where that is noted.
+    pub(crate) fn remove(&self, handle: Handle) -> Option<(Arc<OpenFile>, Option<Option<usize>>)> {
         let mut table = lock(&self.open);
         let file = table.files.remove(&handle)?;
         let usage = table.uses.get_mut(&file.node)?;
@@ -154,7 +204,8 @@ impl Files {
         if last {
             table.uses.remove(&file.node);
         }
-        let was_hidden = last && table.hidden.remove(&file.node);
+        let was_hidden = if last { table.hidden.remove(&file.node) } else { None };
+        self.kept.iter().for_each(|kept| kept.erase_file(handle));
         Some((file, was_hidden))
     }
 
@@ -170,27 +221,32 @@ impl Files {
     }
 
     pub(crate) fn is_hidden(&self, node: Node) -> bool {
-        lock(&self.open).hidden.contains(&node)
+        lock(&self.open).hidden.contains_key(&node)
     }
 
-    /// Notes that an open node lost its last name; false when it is not open any more.
-    pub(crate) fn hide(&self, node: Node) -> bool {
+    /// Notes that an open node lost its last name, as `note` tells processes to come; false when it is not open any more.
+    pub(crate) fn hide(&self, node: Node, note: Option<usize>) -> bool {
         let mut table = lock(&self.open);
         let is_open = table.uses.contains_key(&node);
         if is_open {
-            table.hidden.insert(node);
+            table.hidden.insert(node, note);
         }
         is_open
     }
 
+    /// Where it is noted that an open node lost its last name.
+    pub(crate) fn note_of(&self, node: Node) -> Option<usize> {
+        lock(&self.open).hidden.get(&node).copied().flatten()
+    }
+
     pub(crate) fn hidden(&self) -> Vec<Node> {
-        lock(&self.open).hidden.iter().copied().collect()
+        lock(&self.open).hidden.keys().copied().collect()
     }
 }
 
 impl Inner {
     /// Opens a file that exists.
-    pub(crate) async fn open_file(&self, node: Node, flags: OpenFlags) -> Result<Opened> {
+    pub(crate) async fn open_file(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
         match self.places.kind(node)? {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::EISDIR.into()),
@@ -220,7 +276,7 @@ impl Inner {
         if empties {
             self.files.changes(node);
         }
-        Ok(self.files.add(node, flags, slot))
+        self.files.add(cx, node, flags, slot)
     }
 
     /// Does `work` with a handle of the server that is fit for `purpose`, and again with another one when the connection is
@@ -237,7 +293,9 @@ impl Inner {
     {
         let mut repeats = 0;
         loop {
-            let held = file.slot(purpose).get(&self.link, || self.places.path(file.node)).await?;
+            let slot = file.slot(purpose);
+            let held = slot.get(&self.link, || self.places.path(file.node)).await?;
+            file.owns(slot, &held);
             again.prepare(&held.session).await;
             let fault = match work(Arc::clone(&held)).await {
                 Ok(done) => return Ok(done),
@@ -428,8 +486,8 @@ impl Inner {
         };
         let node = file.node;
         drop(file);
-        if was_hidden {
-            self.remove_hidden(node);
+        if let Some(note) = was_hidden {
+            self.remove_hidden(node, note);
         }
         Ok(())
     }
@@ -457,7 +515,7 @@ fn pieces(
 
 /// Writes, and tells how many bytes were written before the first failure.
 async fn write_range(held: Arc<Held>, offset: u64, data: Bytes, then: After) -> Result<u64, Fault> {
-    let Held { session, handle } = &*held;
+    let Held { session, handle, .. } = &*held;
     let mut asked = Vec::new();
     for (at, len) in pieces(session, offset, data.len(), session.max_write) {
         let start = (at - offset) as usize;

@@ -2,13 +2,15 @@
 //! Files that were removed while they were open.
 //!
 //! A file can be opened again on the next connection only while it has a name. So an open file that loses its last name is
-//! renamed aside, and removed when it is closed. The name is not shown to this client; after a crash of this client it stays.
+//! renamed aside, and removed when it is closed. The name is not shown to this client. After a
+//! crash of this client it stays, unless the tree outlives its process: the name is noted before it is given.
 
 use crate::fault::Fault;
 use crate::inner::Inner;
+use crate::kept::Aside;
 use crate::link::Again;
 use outrigger_core::{Name, Node, Result};
-use outrigger_proto_sftp::{Extensions, Request};
+use outrigger_proto_sftp::{Extensions, Request, StatusCode};
 
 /// What hidden names begin with.
 const PREFIX: &str = ".outrigger-removed-";
@@ -38,29 +40,88 @@ impl Inner {
     pub(crate) async fn hide(&self, dir: Node, name: &Name, node: Node) -> Result<(), Fault> {
         let aside = new_name()?;
         let (from, to) = (self.places.child(dir, name)?, self.places.child(dir, &aside)?);
-        self.change(&self.renaming(&from, &to)).await?;
-        self.is_aside(dir, name, &aside, node)?;
+        let note = self.note_aside(node, dir, name, &aside);
+        if let Err(fault) = self.change(&self.renaming(&from, &to)).await {
+            self.erase_aside(note);
+            return Err(fault);
+        }
+        self.is_aside(dir, name, &aside, (node, note))?;
         Ok(())
     }
 
+    /// Notes that a file is about to get a name aside.
+    pub(crate) fn note_aside(&self, node: Node, dir: Node, name: &Name, aside: &Name) -> Option<usize> {
+        self.kept.as_ref()?.note_aside(node, dir, name, aside)
+    }
+
+    /// It has not got it, or lost it.
+    pub(crate) fn erase_aside(&self, note: Option<usize>) {
+        if let (Some(kept), Some(note)) = (&self.kept, note) {
+            kept.erase_aside(note);
+        }
+    }
+
+    /// Finds out what became of the files that former processes renamed aside, or were about to.
+    pub(crate) async fn settle_asides(&self) {
+        let asides = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.asides());
+        let table = self.places.table();
+        for Aside { note, node, dir, name, aside } in asides {
+            let is_there = match table.get(dir, &aside) {
+                Some(known) => Ok(known == node),
+                None => match self.places.child(dir, &aside) {
+                    Ok(path) => self.is_there(&path).await,
+                    Err(_) => Ok(false),
+                },
+            };
+            match is_there {
+                Ok(true) if table.get(dir, &aside).is_some() || table.get(dir, &name) == Some(node) => {
+                    if let Err(error) = self.is_aside(dir, &name, &aside, (node, Some(note))) {
+                        tracing::warn!(%error, "a removed file is left behind");
+                    }
+                }
+                Ok(true) => self.remove_aside(dir, &aside, Some(note)),
+                Ok(false) => self.erase_aside(Some(note)),
+                Err(error) => tracing::warn!(%error, "a removed file may be left behind"),
+            }
+        }
+    }
+
+    /// Whether there is anything at a path.
+    async fn is_there(&self, path: &[u8]) -> Result<bool> {
+        match self.look(path).await {
+            Ok(_) => Ok(true),
+            Err(fault) if fault.code() == Some(StatusCode::NoSuchFile) => Ok(false),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
     /// Gives an open file a second name aside, because its first one is going to be another file's; the new name.
-    pub(crate) async fn keep_aside(&self, dir: Node, name: &Name) -> Result<Name, Fault> {
+    pub(crate) async fn keep_aside(
+        &self,
+        dir: Node,
+        name: &Name,
+        node: Option<Node>,
+    ) -> Result<(Name, Option<usize>), Fault> {
         let aside = new_name()?;
         let (from, to) = (self.places.child(dir, name)?, self.places.child(dir, &aside)?);
+        let note = node.and_then(|node| self.note_aside(node, dir, name, &aside));
         // A second name leaves no moment without the first one; not every file system has such a thing.
         let linked = match self.extensions.contains(Extensions::HARDLINK) {
             true => self.change(&Request::HardLink { from: &from, to: &to }).await,
             false => Err(Fault::Known(outrigger_core::Errno::EPERM.into())),
         };
-        match linked {
-            Err(Fault::Refused(_) | Fault::Known(_)) => self.change(&self.renaming(&from, &to)).await?,
-            linked => linked?,
+        let kept = match linked {
+            Err(Fault::Refused(_) | Fault::Known(_)) => self.change(&self.renaming(&from, &to)).await,
+            linked => linked,
+        };
+        if kept.is_err() {
+            self.erase_aside(note);
         }
-        Ok(aside)
+        kept.map(|()| (aside, note))
     }
 
     /// Gives a file that was kept aside its name back.
-    pub(crate) async fn put_back(&self, dir: Node, name: &Name, aside: &Name) {
+    pub(crate) async fn put_back(&self, dir: Node, name: &Name, (aside, note): (&Name, Option<usize>)) {
         let (Ok(from), Ok(to)) = (self.places.child(dir, aside), self.places.child(dir, name)) else {
             return;
         };
@@ -72,39 +133,59 @@ impl Inner {
             return;
         }
         let _ = self.change(&Request::Remove { path: &from }).await;
+        self.erase_aside(note);
     }
 
     /// Notes that a file is at its hidden name now.
-    pub(crate) fn is_aside(&self, dir: Node, name: &Name, aside: &Name, node: Node) -> Result<()> {
-        self.places.table().renamed((dir, name), (dir, aside))?;
+    pub(crate) fn is_aside(
+        &self,
+        dir: Node,
+        name: &Name,
+        aside: &Name,
+        (node, note): (Node, Option<usize>),
+    ) -> Result<()> {
+        let table = self.places.table();
+        if table.get(dir, aside) != Some(node) {
+            table.renamed((dir, name), (dir, aside))?;
+        }
         self.dir_changes(dir);
-        if !self.files.hide(node) {
+        if !self.files.hide(node, note) {
             // It was closed meanwhile.
-            self.remove_hidden(node);
+            self.remove_hidden(node, note);
         }
         Ok(())
     }
 
     /// Removes a hidden file that nobody has open any more, without waiting.
-    pub(crate) fn remove_hidden(&self, node: Node) {
+    pub(crate) fn remove_hidden(&self, node: Node, note: Option<usize>) {
         let table = self.places.table();
         for (dir, name) in table.names(node).unwrap_or_default() {
-            let Ok(path) = self.places.child(dir, &name) else { continue };
+            self.remove_aside(dir, &name, note);
             table.removed(dir, &name);
             self.dir_changes(dir);
-            let link = self.link.clone();
-            self.link.runtime().spawn(Box::pin(async move {
-                let request = Request::Remove { path: &path };
-                let removed = link.run(Again::Always, |session| {
-                    let request = &request;
-                    async move { session.begin(request).await.done().await }
-                });
-                if let Err(fault) = removed.await {
-                    let error = outrigger_core::Error::from(fault);
-                    tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
-                }
-            }));
         }
+    }
+
+    /// Removes what is at a name aside, without waiting.
+    fn remove_aside(&self, dir: Node, aside: &Name, note: Option<usize>) {
+        let Ok(path) = self.places.child(dir, aside) else { return };
+        let (link, kept) = (self.link.clone(), self.kept.clone());
+        self.link.runtime().spawn(Box::pin(async move {
+            let request = Request::Remove { path: &path };
+            let removed = link.run(Again::Always, |session| {
+                let request = &request;
+                async move { session.begin(request).await.done().await }
+            });
+            let failed = removed.await.err();
+            // Where there was no answer the next process tries once more.
+            if let (Some(kept), Some(note), None | Some(Fault::Refused(_))) = (kept, note, &failed) {
+                kept.erase_aside(note);
+            }
+            if let Some(fault) = failed {
+                let error = outrigger_core::Error::from(fault);
+                tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
+            }
+        }));
     }
 
     /// Moves hidden files out of a directory that is to be removed; whether there were any.
@@ -118,6 +199,9 @@ impl Inner {
                 continue;
             };
             let moved = self.change(&self.renaming(&from, &to)).await.is_ok();
+            if moved && let (Some(kept), Some(note)) = (&self.kept, self.files.note_of(node)) {
+                kept.move_aside(note, above);
+            }
             any |= moved && table.renamed((dir, &name), (above, &name)).is_ok();
         }
         any

@@ -7,19 +7,20 @@ use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
 use crate::files::Files;
+use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
 use crate::look::Look;
 use crate::options::Options;
 use crate::origin::Unsynced;
 use crate::places::Places;
 use crate::session::Session;
-use bytes::Bytes;
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
 use rustix::process::{getegid, geteuid};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// How many files are remembered as readable.
 const READABLE_MAX: usize = 1 << 16;
@@ -42,17 +43,17 @@ pub(crate) struct Inner {
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
     /// Files that the server probably lets us read.
     readable: Mutex<HashSet<Node>>,
+    /// What outlives this process.
+    pub(crate) kept: Option<Arc<Kept>>,
+    /// Until when requests may come that a former process has worked on.
+    repeats_until: Option<Duration>,
 }
+
+/// For how long requests may come that a former process has worked on: whoever sends them again does so at once.
+const REPEATS: Duration = Duration::from_secs(30);
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is asked about a directory before it is served.
-struct Greeting {
-    home: Bytes,
-    owner: Option<Owner>,
-    base: Bytes,
 }
 
 impl Inner {
@@ -62,29 +63,54 @@ impl Inner {
         path: &[u8],
         options: Options,
         runtime: Arc<dyn Runtime>,
-        table: NodeTable,
+        (table, kept): (NodeTable, Option<Arc<Kept>>),
     ) -> Result<Self> {
         let (idmap, read_ahead) = (options.idmap, options.read_ahead);
-        let link = Link::new(dial, options, runtime);
-        let extensions = link.session().await?.extensions;
+        let link = Link::new(dial, options, Arc::clone(&runtime), kept.clone());
         let shown = String::from_utf8_lossy(path).into_owned();
-        let greeting = link.run(Again::Always, |session| ask_about(session, path)).await;
-        let greeting = greeting.map_err(|fault| about(&shown, host, fault.into()))?;
+        let known = kept.as_ref().and_then(|kept| kept.origins());
+        let repeats_until = known.as_ref().map(|_| runtime.monotonic() + REPEATS);
+        let origins = match known {
+            Some(known) => known,
+            None => greeted(&link, host, path, &shown).await?,
+        };
+        if let (Some(kept), None) = (&kept, repeats_until) {
+            kept.note_origins(&origins);
+        }
         let here = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-        Ok(Inner {
-            places: Places::new(table, greeting.base),
-            people: People::new(idmap, greeting.owner, here),
-            files: Files::new(read_ahead),
+        let inner = Inner {
+            places: Places::new(table, origins.base, kept.clone()),
+            people: People::new(idmap, origins.owner, here),
+            files: Files::new(read_ahead, kept.clone()),
             unsynced: Unsynced::default(),
             dirs: Dirs::default(),
             ahead: Ahead::new(link.clone()),
-            home: greeting.home.to_vec(),
+            home: origins.home.to_vec(),
             tree: format!("{host}:{shown}"),
-            extensions,
+            extensions: origins.extensions,
             removed: Mutex::default(),
             readable: Mutex::default(),
+            kept,
+            repeats_until,
             link,
-        })
+        };
+        inner.take_over().await;
+        Ok(inner)
+    }
+
+    /// Goes on with what a former process had open.
+    async fn take_over(&self) {
+        let Some(kept) = self.kept.as_ref().filter(|_| self.repeats_until.is_some()) else { return };
+        if let Some(session) = self.link.present() {
+            self.files.adopt(&session, kept);
+            self.unsynced.note_all(&session);
+        }
+        self.settle_asides().await;
+    }
+
+    /// Whether requests may come that a former process has worked on.
+    pub(crate) fn repeats(&self) -> bool {
+        self.repeats_until.is_some_and(|until| self.link.runtime().monotonic() < until)
     }
 
     pub(crate) fn options(&self) -> &Options {
@@ -237,8 +263,19 @@ fn join_home(home: &[u8], path: &[u8]) -> Result<Vec<u8>> {
     if path.is_empty() { Ok(home.to_vec()) } else { crate::places::join(home.to_vec(), path) }
 }
 
+/// Finds out where a tree begins.
+///
+/// # Errors
+/// Why it cannot be served.
+async fn greeted(link: &Link, host: &str, path: &[u8], shown: &str) -> Result<Origins> {
+    // Why there is no connection is said as it is.
+    link.session().await?;
+    let greeting = link.run(Again::Always, |session| ask_about(session, path)).await;
+    greeting.map_err(|fault| about(shown, host, fault.into()))
+}
+
 /// Asks where the tree begins and who we are, at once.
-async fn ask_about(session: Session, path: &[u8]) -> Result<Greeting, Fault> {
+async fn ask_about(session: Session, path: &[u8]) -> Result<Origins, Fault> {
     let (home, owner) =
         (session.begin(&Request::RealPath { path: b"." }), session.begin(&Request::Stat { path: b"." }));
     let (home, owner) = (home.await, owner.await);
@@ -257,7 +294,7 @@ async fn ask_about(session: Session, path: &[u8]) -> Result<Greeting, Fault> {
     if attr::kind(&attrs) != FileKind::Directory {
         return Err(Errno::ENOTDIR.into());
     }
-    Ok(Greeting { home, owner, base })
+    Ok(Origins { home, owner, base, extensions: session.extensions })
 }
 
 fn about(path: &str, host: &str, error: Error) -> Error {

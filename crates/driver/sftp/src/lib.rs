@@ -54,6 +54,12 @@
 //! A server that answers nothing for `timeout=SECONDS` (30) costs each waiting request `ETIMEDOUT`; then the connection is
 //! given up and made anew.
 //!
+//! # When this process is killed
+//!
+//! With a [`Keep`] the next process goes on with nodes, open files and the connection, in the middle of a message if need be
+//! (see `line`); it also closes at the server what the dead one had open and nobody uses any more. Content asked for ahead
+//! is asked for again. Without, the tree ends with the process.
+//!
 //! # What the protocol cannot do
 //!
 //! * Times have whole seconds from 1970 to 2106; others become the nearest. The time of change is that of modification.
@@ -74,6 +80,8 @@ mod fault;
 mod files;
 mod hidden;
 mod inner;
+mod kept;
+mod line;
 mod link;
 mod listing;
 mod look;
@@ -89,12 +97,14 @@ mod slots;
 mod symlinks;
 mod trouble;
 
-pub use dial::{Carrier, Connected, Dial};
+pub use dial::{Carrier, Connected, Dial, Piped};
+pub use line::Ends;
 pub use options::{IdMap, Options};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;
-use outrigger_core::{NodeTable, Result, Runtime};
+use crate::kept::Kept;
+use outrigger_core::{Keep, NodeTable, Result, Runtime};
 use std::sync::Arc;
 
 /// Room for the nodes known, in bytes; taken as it fills.
@@ -107,17 +117,28 @@ pub struct Sftp(Arc<Inner>);
 impl Sftp {
     /// Connects to `host`, which may be `USER@HOST` or a name from ssh_config(5), and serves its directory `path`: relative to
     /// the home of the user, and that itself when empty; `~` and `~USER` are homes. Tasks and processes run on `runtime`.
+    /// With `keep`, the tree outlives this process: another one that does the same goes on with nodes, open files and the
+    /// connection.
     ///
     /// # Errors
-    /// Why there is no connection, in ssh's own words; `ENOENT`, `ENOTDIR` or `EACCES` for the directory.
+    /// Why there is no connection, in ssh's own words; `ENOENT`, `ENOTDIR` or `EACCES` for the directory; `EUCLEAN` when
+    /// `keep` has something else.
     pub async fn connect(
         host: &str,
         path: &[u8],
         options: Options,
         runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let ssh = Ssh { host: host.to_owned(), options: options.clone() };
-        Sftp::over(Box::new(ssh), host, path, options, runtime).await
+        let kept = match keep {
+            Some(keep) => {
+                let (kept, table) = Kept::open(keep)?;
+                (table, Some(Arc::new(kept)))
+            }
+            None => (NodeTable::in_memory(TABLE)?, None),
+        };
+        Ok(Sftp(Arc::new(Inner::connect(Box::new(ssh), host, path, options, runtime, kept).await?)))
     }
 
     /// As [`Sftp::connect`] over connections that `dial` makes, to what is called `host`.
@@ -132,7 +153,7 @@ impl Sftp {
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
         let table = NodeTable::in_memory(TABLE)?;
-        Ok(Sftp(Arc::new(Inner::connect(dial, host, path, options, runtime, table).await?)))
+        Ok(Sftp(Arc::new(Inner::connect(dial, host, path, options, runtime, (table, None)).await?)))
     }
 
     /// The absolute path at the server of one that is relative to the home of the user who logged in; `~` and `~USER` are

@@ -5,15 +5,19 @@
 //! same. A server that owes an answer and has been silent for the whole patience is given up, so that the next request
 //! finds out whether it can be reached at all.
 
-use crate::dial::{Carrier, Connected, Dial};
+use crate::dial::{self, Carrier, Connected, Dial};
 use crate::fault::Fault;
+use crate::kept::Kept;
+use crate::line::{self, Inherited, Line, Notes};
 use crate::options::Options;
 use crate::session::Session;
 use outrigger_core::{Errno, Error, Runtime};
+use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 /// How often a request is made again when connections are lost in the middle of it.
@@ -51,6 +55,8 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     epochs: AtomicU64,
     state: Mutex<State>,
+    /// Where connections are noted that outlive this process.
+    kept: Option<Arc<Kept>>,
 }
 
 type Outcome = Result<Session, Error>;
@@ -65,9 +71,41 @@ enum State {
 }
 
 impl Link {
-    pub(crate) fn new(dial: Box<dyn Dial>, options: Options, runtime: Arc<dyn Runtime>) -> Self {
+    /// Called with a tokio runtime around it. With `kept`, the connection of a former process is gone on with.
+    pub(crate) fn new(
+        dial: Box<dyn Dial>,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        kept: Option<Arc<Kept>>,
+    ) -> Self {
         let (epochs, state) = (AtomicU64::new(1), Mutex::new(State::Down(None)));
-        Link(Arc::new(Shared { dial, options, runtime, epochs, state }))
+        let link = Link(Arc::new(Shared { dial, options, runtime, epochs, state, kept }));
+        link.inherit();
+        link
+    }
+
+    fn inherit(&self) {
+        let Some(kept) = &self.0.kept else { return };
+        self.0.epochs.store(line::last_epoch(kept) + 1, Ordering::Relaxed);
+        let inherited = match Line::inherit(kept) {
+            Ok(inherited) => inherited,
+            Err(error) => return tracing::warn!(%error, "a connection was lost"),
+        };
+        let Some(Inherited { line, extensions, max_read, max_write }) = inherited else { return };
+        let carrier = line.errors().map_err(Error::from).and_then(dial::inherited);
+        let Ok(carrier) = carrier else { return };
+        let server = (extensions, max_read, max_write);
+        let (session, connection) = Session::resume(line, server, self.0.options.timeout);
+        self.0.serve(&session, connection, carrier);
+        *self.0.lock() = State::Up(session);
+    }
+
+    /// The connection of a former process, if it is still there.
+    pub(crate) fn present(&self) -> Option<Session> {
+        match &*self.0.lock() {
+            State::Up(session) if session.is_open() => Some(session.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn options(&self) -> &Options {
@@ -165,9 +203,33 @@ impl Shared {
 
     async fn connect(&self) -> Outcome {
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let by_pipes = self.kept.as_ref().and_then(|kept| Some((kept, self.dial.dial_by_pipes()?)));
+        let Some((kept, dialed)) = by_pipes else {
+            let Connected { reader, writer, carrier } = self.dial.dial().await?;
+            return self.greet(reader, writer, carrier, (epoch, None)).await;
+        };
+        let (ends, carrier) = dialed?;
+        let line = Line::new(kept, epoch, ends).map_err(Error::from)?;
+        let held = line.hold()?;
+        let Line { reader, writer, notes } = line;
+        let session = self.greet(reader, writer, carrier, (epoch, Some(notes.clone()))).await?;
+        notes.establish(&held, (session.extensions, session.max_read, session.max_write));
+        Ok(session)
+    }
+
+    async fn greet<R, W>(
+        &self,
+        reader: R,
+        writer: W,
+        carrier: Box<dyn Carrier>,
+        (epoch, notes): (u64, Option<Notes>),
+    ) -> Outcome
+    where
+        R: AsyncRead + Send + Unpin + 'static,
+        W: AsyncWrite + Send + Unpin + 'static,
+    {
         let limit = self.options.connect_timeout;
-        let Connected { reader, writer, carrier } = self.dial.dial().await?;
-        let greeting = Session::greet(reader, writer, epoch, self.options.timeout);
+        let greeting = Session::greet(reader, writer, (epoch, notes), self.options.timeout);
         let (mut session, connection) = match tokio::time::timeout(limit, greeting).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) => return Err(carrier.last_words(error).await),
@@ -176,26 +238,33 @@ impl Shared {
                 return Err(carrier.cut_short(Errno::ETIMEDOUT.because(why)).await);
             }
         };
-        let served = session.clone();
-        self.runtime.spawn(Box::pin(async move {
-            connection.await;
-            see_off(&served, carrier).await;
-        }));
+        self.serve(&session, connection, carrier);
         if session.has(Extensions::LIMITS) {
             let limits = session.begin(&Request::Limits).await.extended().await?;
             session.limit(Limits::decode(&limits).map_err(Fault::from)?);
         }
-        let asking = session.clone();
+        Ok(session)
+    }
+
+    /// Moves its bytes until it ends, and finds out who is at its other end.
+    fn serve(&self, session: &Session, connection: Connection, carrier: Box<dyn Carrier>) {
+        let (served, asking) = (session.clone(), session.clone());
+        self.runtime.spawn(Box::pin(async move {
+            connection.await;
+            see_off(&served, carrier).await;
+        }));
         // Nobody has to wait for it later on.
         self.runtime.spawn(Box::pin(async move {
             asking.origin().await;
         }));
-        Ok(session)
     }
 }
 
 /// The connection has ended: what carried it may say why.
 async fn see_off(session: &Session, carrier: Box<dyn Carrier>) {
+    if let Some(notes) = session.notes() {
+        notes.end();
+    }
     let why = Errno::ENOTCONN.because(session.ended().unwrap_or_default());
     let error = carrier.last_words(why).await;
     if !session.is_finishing() {

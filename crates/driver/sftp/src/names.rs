@@ -12,8 +12,8 @@ use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
 };
 use outrigger_core::reply::{Created, Entries, Entry, Opened};
-use outrigger_core::{Errno, FileKind, Name, Node, Result};
-use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request};
+use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
 
 impl Inner {
     pub(crate) async fn find(&self, op: Lookup) -> Result<Entry> {
@@ -117,7 +117,7 @@ impl Inner {
                 let open = session.begin(&Request::Open { path, flags, attrs }).await;
                 let look = self.link.look(&session, path).await;
                 let handle = open.handle().await?;
-                let held = Held { session, handle };
+                let held = Held::new(session, handle);
                 let attrs = match look.attrs().await {
                     // The server does not keep the order.
                     Err(Fault::Refused(_)) => {
@@ -130,7 +130,7 @@ impl Inner {
             .await
     }
 
-    pub(crate) async fn create_file(&self, op: Create) -> Result<Created> {
+    pub(crate) async fn create_file(&self, cx: &Cx, op: Create) -> Result<Created> {
         let path = self.places.child(op.dir, &op.name)?;
         let theirs = server_flags(op.flags);
         let fault = match self.make_file(&path, theirs, op.mode).await {
@@ -138,7 +138,7 @@ impl Inner {
                 self.dir_changes(op.dir);
                 let attrs = self.complete_mode(&path, attrs, op.mode).await;
                 let entry = self.entry(op.dir, &op.name, &attrs)?;
-                let opened = self.files.add(entry.node, op.flags, Slot::open(theirs, held));
+                let opened = self.files.add(cx, entry.node, op.flags, Slot::open(theirs, held))?;
                 return Ok(Created { entry, opened });
             }
             Err(fault) => fault,
@@ -147,13 +147,13 @@ impl Inner {
         if error.errno != Errno::EEXIST || op.flags.contains(OpenFlags::EXCL) {
             return Err(error);
         }
-        self.open_existing(op, &path).await
+        self.open_existing(cx, op, &path).await
     }
 
-    async fn open_existing(&self, op: Create, path: &[u8]) -> Result<Created> {
+    async fn open_existing(&self, cx: &Cx, op: Create, path: &[u8]) -> Result<Created> {
         let attrs = self.look(path).await?;
         let entry = self.entry(op.dir, &op.name, &attrs)?;
-        let opened: Result<Opened> = self.open_file(entry.node, op.flags).await;
+        let opened: Result<Opened> = self.open_file(cx, entry.node, op.flags).await;
         let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -182,6 +182,10 @@ impl Inner {
         let to = self.places.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::HardLink { from: &from, to: &to }, &to).await;
         self.dir_changes(op.dir);
+        let made = match made {
+            Err(fault @ Fault::Refused(_)) => self.was_linked(&from, &to).await.ok_or(fault),
+            made => made,
+        };
         let attrs = match made {
             Ok(attrs) => attrs,
             Err(fault) => return Err(self.why(fault, Attempt::Link { from: &from, to: &to }).await),
@@ -275,6 +279,10 @@ impl Inner {
         };
         self.dir_changes(op.dir);
         self.dir_changes(op.to_dir);
+        let renamed = match renamed {
+            Err(Fault::Refused(_)) if self.was_renamed(&op, (&from, &to)).await => Ok(None),
+            renamed => renamed,
+        };
         let replaced = match renamed {
             Ok(replaced) => replaced,
             Err(fault) => {
@@ -293,6 +301,25 @@ impl Inner {
         table.renamed((op.dir, &op.name), (op.to_dir, &op.to_name))?;
         self.keep(op.to_dir, &op.to_name);
         Ok(())
+    }
+
+    /// Whether what cannot be renamed is at its new name because a former process has done that, and died before it could say
+    /// so: what is known here is still the state before.
+    async fn was_renamed(&self, op: &Rename, (from, to): (&[u8], &[u8])) -> bool {
+        if !self.repeats() || self.places.table().get(op.dir, &op.name).is_none() {
+            return false;
+        }
+        let gone = self.look(from).await.is_err_and(|fault| fault.code() == Some(StatusCode::NoSuchFile));
+        gone && self.look(to).await.is_ok()
+    }
+
+    /// The file at `to`, if that is what a former process made a second name of the one at `from`.
+    async fn was_linked(&self, from: &[u8], to: &[u8]) -> Option<Attrs> {
+        if !self.repeats() {
+            return None;
+        }
+        let (from, to) = (self.look(from).await.ok()?, self.look(to).await.ok()?);
+        (from == to).then_some(to)
     }
 
     /// Enters what `name` in `dir` leads to, so that its node follows it to another name.
@@ -321,17 +348,17 @@ impl Inner {
             let look_first = there.is_some() && there != moved;
             return self.rename_and_look(from, to, look_first).await;
         }
-        let aside = self.keep_aside(op.to_dir, &op.to_name).await?;
+        let (aside, note) = self.keep_aside(op.to_dir, &op.to_name, open).await?;
         if !is_atomic {
             // A second name may have been made, and the first one is still there.
             let _ = self.change(&Request::Remove { path: to }).await;
         }
         if let Err(fault) = self.change(&self.renaming(from, to)).await {
-            self.put_back(op.to_dir, &op.to_name, &aside).await;
+            self.put_back(op.to_dir, &op.to_name, (&aside, note)).await;
             return Err(fault);
         }
         match open {
-            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, node)?,
+            Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, (node, note))?,
             None => {
                 let aside = self.places.child(op.to_dir, &aside)?;
                 self.change(&Request::Remove { path: &aside }).await?;

@@ -129,12 +129,12 @@ impl Driver for Sftp {
         self.0.rename_to(op).await
     }
 
-    async fn open(&self, _: &Cx, op: Open) -> Result<Opened> {
-        self.0.open_file(op.node, op.flags).await
+    async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
+        self.0.open_file(cx, op.node, op.flags).await
     }
 
-    async fn create(&self, _: &Cx, op: Create) -> Result<Created> {
-        self.0.create_file(op).await
+    async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
+        self.0.create_file(cx, op).await
     }
 
     async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {

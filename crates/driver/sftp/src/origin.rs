@@ -14,7 +14,7 @@ use crate::session::Session;
 use bytes::Bytes;
 use outrigger_core::BoxFuture;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request, StatusCode};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -120,13 +120,17 @@ struct Notes {
     files: HashMap<u64, (u64, Session)>,
     order: BTreeMap<u64, u64>,
     last: u64,
+    /// By which connection a former process may have changed any file.
+    any: Option<Session>,
+    /// Files that were put on stable storage since that process died, as far as they are remembered.
+    settled: HashSet<u64>,
 }
 
 impl Unsynced {
     /// The file with this inode number was changed by way of a connection.
     pub(crate) fn note(&self, ino: u64, session: &Session) {
         let mut notes = lock(&self.0);
-        let Notes { files, order, last } = &mut *notes;
+        let Notes { files, order, last, .. } = &mut *notes;
         if files.contains_key(&ino) {
             return;
         }
@@ -144,8 +148,19 @@ impl Unsynced {
     /// done, if anything was.
     pub(crate) fn take(&self, ino: u64) -> Option<Session> {
         let mut notes = lock(&self.0);
-        let (number, session) = notes.files.remove(&ino)?;
-        notes.order.remove(&number);
-        Some(session)
+        if let Some((number, session)) = notes.files.remove(&ino) {
+            notes.order.remove(&number);
+            return Some(session);
+        }
+        let any = notes.any.clone()?;
+        if notes.settled.len() >= UNSYNCED_MAX {
+            notes.settled.clear();
+        }
+        notes.settled.insert(ino).then_some(any)
+    }
+
+    /// A former process may have changed any file by way of a connection.
+    pub(crate) fn note_all(&self, session: &Session) {
+        lock(&self.0).any = Some(session.clone());
     }
 }

@@ -6,12 +6,13 @@
 //! every pause, and kept while the file is known, also when it is renamed. The number is the table's key of the node, and
 //! holds the kind of the file in its last three bits, for a name that leads to another kind leads to another file.
 
+use crate::kept::Kept;
 use bytes::Bytes;
 use outrigger_core::node_table::FileKey;
 use outrigger_core::{Errno, Error, FileKind, Name, Node, NodeTable, Result};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inode number of the root.
 const ROOT_INO: u64 = 1;
@@ -30,16 +31,19 @@ pub(crate) struct Places {
     /// Nodes that are remembered for a while though nobody refers to them, because their numbers do not follow from their
     /// names; the oldest first.
     kept: Mutex<VecDeque<Node>>,
+    /// Where that is noted.
+    notes: Option<Arc<Kept>>,
 }
 
 /// How many nodes are remembered.
-const KEPT_MAX: usize = 1 << 14;
+pub(crate) const KEPT_MAX: usize = 1 << 14;
 
 impl Places {
     /// The tree below `base`, an absolute path, with what `table` knows of it.
-    pub(crate) fn new(table: NodeTable, base: Bytes) -> Self {
+    pub(crate) fn new(table: NodeTable, base: Bytes, notes: Option<Arc<Kept>>) -> Self {
         let base = if base.ends_with(b"/") { base.slice(..base.len() - 1) } else { base };
-        Places { table, base, naming: Mutex::new(()), kept: Mutex::default() }
+        let kept = notes.iter().flat_map(|notes| notes.remembered()).collect();
+        Places { table, base, naming: Mutex::new(()), kept: Mutex::new(kept), notes }
     }
 
     pub(crate) fn table(&self) -> &NodeTable {
@@ -104,8 +108,13 @@ impl Places {
         let key = self.table.key(node).ok()?;
         self.table.found(dir, name, key).ok()?;
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = if kept.len() >= KEPT_MAX { kept.pop_front() } else { None };
         kept.push_back(node);
-        if kept.len() > KEPT_MAX { kept.pop_front() } else { None }
+        if let Some(notes) = &self.notes {
+            oldest.iter().for_each(|_| notes.drop_oldest());
+            notes.remember(node);
+        }
+        oldest
     }
 
     /// The inode number that `name` in `dir` shows in a listing.
@@ -171,7 +180,8 @@ fn too_long(len: usize) -> Error {
     Errno::ENAMETOOLONG.because(format!("the path is {len} bytes long; servers take {PATH_MAX}"))
 }
 
-fn hash(what: impl Hash) -> u64 {
+/// A hash that is the same in every process.
+pub(crate) fn hash(what: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()
@@ -194,7 +204,7 @@ mod tests {
     use super::*;
 
     fn places() -> Places {
-        Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"))
+        Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"), None)
     }
 
     fn name(text: &str) -> Name {
@@ -211,7 +221,7 @@ mod tests {
         places.table().renamed((Node::ROOT, &name("d")), (Node::ROOT, &name("e"))).expect("renamed");
         assert_eq!(places.path(file).as_deref(), Ok(&b"/srv/e/f"[..]));
         assert_eq!(places.ino(file), Ok(ino));
-        let whole = Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"));
+        let whole = Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"), None);
         assert_eq!(whole.path(Node::ROOT).as_deref(), Ok(&b"/"[..]));
         assert_eq!(whole.child(Node::ROOT, &name("x")).as_deref(), Ok(&b"/x"[..]));
     }

@@ -175,7 +175,7 @@ impl Piece {
 
 /// Asks for a range in pieces that suit the connection.
 async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Budget>) -> Vec<Arc<Piece>> {
-    let Held { session, handle } = held;
+    let Held { session, handle, .. } = held;
     let chunk = session.chunk(session.max_read) as u64;
     let mut pieces = Vec::new();
     let mut offset = start;

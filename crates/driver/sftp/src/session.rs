@@ -2,6 +2,8 @@
 //! One connection to a server: its greeting, what it can do, and asking it something.
 
 use crate::fault::Fault;
+use crate::inner::lock;
+use crate::line::{Line, Notes};
 use crate::origin::Origin;
 use bytes::Bytes;
 use outrigger_core::{Errno, Error};
@@ -10,8 +12,8 @@ use outrigger_proto_sftp::{
     self as sftp, Attrs, Extensions, Limits, Named, Reply, Request, StatusCode, VERSION, Version,
 };
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OnceCell, oneshot};
@@ -27,7 +29,16 @@ const PIECE: usize = 4 << 10;
 const PIECES: usize = 8;
 
 /// The multiplexer's view of the protocol.
-pub(crate) struct Sftp3;
+pub(crate) struct Sftp3 {
+    /// Of a connection that outlives this process.
+    notes: Option<Notes>,
+    /// The last number that a former process gave out.
+    last_tag: u32,
+    strays: Strays,
+}
+
+/// Handles that were given to a former process, which nobody will use.
+type Strays = Arc<Mutex<Vec<Bytes>>>;
 
 impl Protocol for Sftp3 {
     fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
@@ -37,7 +48,27 @@ impl Protocol for Sftp3 {
         sftp::number(frame)
     }
     fn set_tag(&self, head: &mut [u8], tag: u32) {
+        if let Some(notes) = &self.notes {
+            notes.tag(tag);
+        }
         sftp::set_number(head, tag);
+    }
+    fn last_tag(&self) -> u32 {
+        self.last_tag
+    }
+    fn is_stray(&self, frame: &[u8]) -> bool {
+        let asked_before = sftp::number(frame).is_some_and(|tag| tag != 0 && tag <= self.last_tag);
+        if asked_before
+            && let Ok((_, Reply::Handle(handle))) = Reply::decode(&Bytes::copy_from_slice(&frame[4..]))
+        {
+            lock(&self.strays).push(handle);
+        }
+        asked_before
+    }
+    fn taken(&self, len: usize) {
+        if let Some(notes) = &self.notes {
+            notes.taken(len);
+        }
     }
 }
 
@@ -66,6 +97,9 @@ pub(crate) struct Session {
     /// What pieces of listings have taken on average, in bytes.
     piece: Arc<AtomicUsize>,
     origin: Arc<OnceCell<Option<Origin>>>,
+    /// Of a connection that outlives this process.
+    notes: Option<Notes>,
+    strays: Strays,
 }
 
 /// A reply that will come. Dropping it lets it go unread.
@@ -147,14 +181,16 @@ impl Session {
     pub(crate) async fn greet<R, W>(
         reader: R,
         writer: W,
-        epoch: u64,
+        (epoch, notes): (u64, Option<Notes>),
         patience: Duration,
     ) -> Result<(Self, Connection), Error>
     where
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let mut framed = Framed::new(Sftp3, reader, writer);
+        let strays = Strays::default();
+        let protocol = Sftp3 { notes: notes.clone(), last_tag: 0, strays: Arc::clone(&strays) };
+        let mut framed = Framed::new(protocol, reader, writer);
         let sent = framed.send(&Request::Init.encode(0)).await;
         // Whoever does not listen may have said why.
         let Some(greeting) = framed.receive().await.map_err(broken)? else {
@@ -171,8 +207,28 @@ impl Session {
         let extensions = version.promised();
         let (max_read, max_write) = (CONTENT, CONTENT);
         let (piece, origin) = (Arc::new(AtomicUsize::new(PIECE)), Arc::default());
-        let session = Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin };
+        let session =
+            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, strays };
         Ok((session, connection))
+    }
+
+    /// Goes on with a connection of a former process. It has to be served from then on.
+    pub(crate) fn resume(
+        line: Line,
+        (extensions, max_read, max_write): (Extensions, u32, u32),
+        patience: Duration,
+    ) -> (Self, Connection) {
+        let Line { reader, writer, notes } = line;
+        let strays = Strays::default();
+        let (last_tag, epoch) = (notes.last_tag(), notes.epoch);
+        let protocol = Sftp3 { notes: Some(notes.clone()), last_tag, strays: Arc::clone(&strays) };
+        let framed = Framed::new(protocol, reader, writer);
+        let (mux, connection) = framed.start(MuxLimits { patience, ..MuxLimits::default() });
+        let (piece, origin) = (Arc::new(AtomicUsize::new(PIECE)), Arc::default());
+        let notes = Some(notes);
+        let session =
+            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, strays };
+        (session, connection)
     }
 
     /// Takes over what the server says it accepts.
@@ -226,8 +282,10 @@ impl Session {
     }
 
     async fn begin_frame(&self, frame: Frame) -> Pending {
+        let strays = std::mem::take(&mut *lock(&self.strays));
+        strays.iter().for_each(|handle| self.close(handle));
         let (sender, receiver) = oneshot::channel();
-        let (mux, patience) = (self.mux.clone(), self.patience);
+        let (mux, patience, notes) = (self.mux.clone(), self.patience, self.notes.clone());
         let answered = move |packet: Result<Bytes, outrigger_mux::Error>| {
             if matches!(packet, Err(outrigger_mux::Error::TimedOut { .. })) && mux.silence() >= patience {
                 // Whether the server can be reached at all, the next connection tells.
@@ -236,9 +294,12 @@ impl Session {
             let reply = packet.map_err(Fault::from).and_then(|packet| {
                 Reply::decode(&packet.slice(4..)).map(|(_, reply)| reply).map_err(Fault::from)
             });
+            if let (Some(notes), Ok(Reply::Handle(handle))) = (&notes, &reply) {
+                notes.kept.note_handle(notes.epoch, handle);
+            }
             // Whoever waited may be gone, and then nobody else would close what was opened.
             if let Err(Ok(Reply::Handle(handle))) = sender.send(reply) {
-                close(&mux, &handle);
+                close(&mux, notes.as_ref(), &handle);
             }
         };
         self.mux.call_then(frame, answered).await;
@@ -246,8 +307,20 @@ impl Session {
     }
 
     /// Closes a handle without waiting.
-    pub(crate) fn close(&self, handle: &[u8]) {
-        close(&self.mux, handle);
+    pub(crate) fn close(&self, handle: &Bytes) {
+        close(&self.mux, self.notes.as_ref(), handle);
+    }
+
+    /// Notes what a handle is for, so that a process that takes over uses it for the same.
+    pub(crate) fn note_owner(&self, handle: &Bytes, owner: u64) {
+        if let Some(notes) = &self.notes {
+            notes.kept.owns(notes.epoch, handle, owner);
+        }
+    }
+
+    /// What is noted of it, if it outlives this process.
+    pub(crate) fn notes(&self) -> Option<&Notes> {
+        self.notes.as_ref()
     }
 
     /// How much one read or write of much content should move, in bytes, when at most `max` fit.
@@ -304,7 +377,10 @@ fn content(reply: Result<Reply, Fault>) -> Result<Bytes, Fault> {
 
 /// Behind all requests that use the handle, in whatever lane they wait: one that came to the server later would be about whatever
 /// has been given the same handle there since.
-fn close(mux: &Mux, handle: &[u8]) {
+fn close(mux: &Mux, notes: Option<&Notes>, handle: &Bytes) {
+    if let Some(notes) = notes {
+        notes.kept.erase_handle(notes.epoch, handle);
+    }
     mux.send(Frame::bulk(Request::Close { handle }.encode(0), Bytes::new(), 0));
 }
 

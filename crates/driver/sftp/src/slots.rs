@@ -8,12 +8,28 @@ use crate::session::{Pending, Session};
 use bytes::Bytes;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Mutex;
 
 /// A handle of the server.
 pub(crate) struct Held {
     pub(crate) session: Session,
     pub(crate) handle: Bytes,
+    /// Whose it is, once that is noted.
+    owner: AtomicU64,
+}
+
+impl Held {
+    pub(crate) fn new(session: Session, handle: Bytes) -> Self {
+        Held { session, handle, owner: AtomicU64::new(0) }
+    }
+
+    /// Notes whose it is, for a process that takes over.
+    pub(crate) fn note_owner(&self, owner: u64) {
+        if self.owner.swap(owner, Ordering::Relaxed) != owner {
+            self.session.note_owner(&self.handle, owner);
+        }
+    }
 }
 
 impl Drop for Held {
@@ -72,7 +88,7 @@ impl Slot {
             }
             State::Opening(session, pending) => match pending.handle().await {
                 Ok(handle) => {
-                    let held = Arc::new(Held { session, handle });
+                    let held = Arc::new(Held::new(session, handle));
                     *state = State::Open(Arc::clone(&held));
                     return Ok(held);
                 }
@@ -84,6 +100,15 @@ impl Slot {
         let held = Arc::new(open(link, &path()?, self.flags, Attrs::NONE).await?);
         *state = State::Open(Arc::clone(&held));
         Ok(held)
+    }
+
+    /// Takes over a handle, unless there is one.
+    pub(crate) fn adopt(&self, held: Held) {
+        if let Ok(mut state) = self.state.try_lock()
+            && let State::Closed = &*state
+        {
+            *state = State::Open(Arc::new(held));
+        }
     }
 
     /// The handle, if it is open at this moment.
@@ -105,7 +130,7 @@ pub(crate) async fn open(link: &Link, path: &[u8], flags: OpenFlags, attrs: Attr
     link.run(again, |session| async move {
         let request = Request::Open { path, flags, attrs };
         let handle = session.begin(&request).await.handle().await?;
-        Ok(Held { session, handle })
+        Ok(Held::new(session, handle))
     })
     .await
 }

@@ -5,6 +5,7 @@ use crate::delayed::{Manner, Number, Piece};
 use crate::file::File;
 use crate::gate::Gate;
 use crate::inner::Inner;
+use crate::log::{self, Left, Log};
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
@@ -15,7 +16,7 @@ use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Of so many files it is noted that writes failed and nobody was told.
@@ -31,15 +32,20 @@ pub(crate) struct Behind {
     bytes_max: usize,
     /// The number of the last one that was answered.
     last: AtomicU64,
+    /// Where they are for the next process.
+    log: Option<Log>,
+    /// Whether what is there was taken over.
+    taken_over: AtomicBool,
     /// Opens when there is more room, and when a file has no such writes any more.
     pub(crate) gate: Gate,
 }
 
 impl Behind {
-    /// No writes, and never more than so many bytes.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// No writes but those in the log, and never more than so many bytes.
+    pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
         let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Behind { files, lost, bytes, bytes_max, last: AtomicU64::new(0), gate: Gate::default() }
+        let (last, taken_over) = (AtomicU64::new(0), AtomicBool::new(log.is_none()));
+        Behind { files, lost, bytes, bytes_max, last, log, taken_over, gate: Gate::default() }
     }
 
     /// Memory they take, in bytes.
@@ -71,10 +77,21 @@ impl Behind {
     }
 
     fn lose(&self, node: Node, error: &Error) {
+        if let Some(log) = &self.log {
+            log.lose(node, error.errno);
+        }
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
             lost.insert(node, error.clone());
         }
+    }
+
+    /// Somebody was told that writes to a file failed.
+    fn told(&self, node: Node) {
+        if let Some(log) = &self.log {
+            log.told(node);
+        }
+        lock(&self.lost).remove(&node);
     }
 
     /// Takes room for a write, if there is any; one of any size has it when it is the only one.
@@ -105,6 +122,7 @@ struct UnderWay {
     file: Arc<File>,
     number: Number,
     weight: usize,
+    logged: Vec<log::Place>,
     outcome: Result<()>,
 }
 
@@ -124,6 +142,9 @@ impl Drop for UnderWay {
             // What was believed to be written is not there.
             table.replace_content(self.node);
         }
+        if let Some(log) = &self.inner.behind.log {
+            self.logged.iter().for_each(|&place| log.done(place));
+        }
         let mut files = lock(&self.inner.behind.files);
         let mut delayed = lock(&self.file.delayed);
         delayed.landed(self.number, failed, last);
@@ -142,11 +163,17 @@ impl Inner {
         let Some((open, data)) = self.may_delay(&op) else { return self.change(cx, op.into()) };
         let weight = Piece::weight_of(data.len());
         if self.behind.take(weight) {
-            return Answer::Ready(self.delay(cx, &op, &open, data));
+            return match self.delay(cx, &op, &open, data) {
+                Some(reply) => Answer::Ready(reply),
+                None => self.change(cx, op.into()),
+            };
         }
         Answer::later(async move {
             self.behind.gate.wait(|| self.behind.take(weight).then_some(())).await;
-            self.delay(cx, &op, &open, data)
+            match self.delay(cx, &op, &open, data) {
+                Some(reply) => reply,
+                None => self.change(cx, op.into()).await,
+            }
         })
     }
 
@@ -173,8 +200,9 @@ impl Inner {
         }
     }
 
-    /// Notes a write, for which room was taken, and answers it.
-    fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Reply {
+    /// Notes a write, for which room was taken, and answers it. `None`, and the room is free, when it could not be noted for
+    /// the next process.
+    fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Option<Reply> {
         let manner = Manner {
             handle: op.handle,
             cred: cx.cred,
@@ -184,17 +212,18 @@ impl Inner {
         };
         let count = data.len() as u64;
         let file = &open.file;
-        let most = u64::from(self.below().abilities.max_io);
+        let weight = Piece::weight_of(data.len());
         let mut files = lock(&self.behind.files);
+        // In the order of their numbers, which is that of what overlaps.
+        let logged = self.behind.log.as_ref().map(|log| log.append(op.node, &manner, op.offset, &data));
+        if logged == Some(None) {
+            drop(files);
+            self.behind.give_back(weight);
+            return None;
+        }
         files.entry(op.node).or_insert_with(|| Arc::clone(file));
         // Before anybody can read it: whoever finds it missing among what is known waits for it.
-        let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
-        lock(&file.delayed).add(
-            number,
-            Piece::new(manner, op.offset, data.clone()),
-            self.runtime.wall(),
-            most,
-        );
+        self.add(file, Piece::new(manner, op.offset, data.clone(), logged.flatten()));
         drop(files);
         let changes = {
             let mut content = lock(&file.content);
@@ -204,7 +233,40 @@ impl Inner {
         lock(&self.table).was_written(op.node);
         self.overlay(file, op.offset, data, changes);
         self.send_next(op.node, file);
-        Reply::Count(Count(count))
+        Some(Reply::Count(Count(count)))
+    }
+
+    /// Puts a write to a file, which is noted as one with such writes, in line.
+    fn add(&self, file: &File, piece: Piece) {
+        let most = u64::from(self.below().abilities.max_io);
+        let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
+        lock(&file.delayed).add(number, piece, self.runtime.wall(), most);
+    }
+
+    /// Goes on with the writes that a former process answered, once.
+    pub(crate) fn take_over(self: &Arc<Self>) {
+        if self.behind.taken_over.load(Ordering::Relaxed)
+            || self.behind.taken_over.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let Some(log) = &self.behind.log else { return };
+        for (node, errno) in log.lost() {
+            let file = lock(&self.table).file(node, self.now());
+            lock(&file.delayed).failed(errno.into());
+            self.behind.lose(node, &errno.into());
+        }
+        for Left { place, node, manner, offset, data } in log.left() {
+            let open = self.open_file(node, manner.handle);
+            let mut files = lock(&self.behind.files);
+            files.entry(node).or_insert_with(|| Arc::clone(&open.file));
+            *lock(&self.behind.bytes) += Piece::weight_of(data.len());
+            self.add(&open.file, Piece::new(manner, offset, data, Some(place)));
+        }
+        for (node, file) in self.behind.files() {
+            lock(&self.table).was_written(node);
+            self.send_next(node, &file);
+        }
     }
 
     /// Makes what can be made now of the writes to a file.
@@ -213,8 +275,9 @@ impl Inner {
         loop {
             let Some((number, piece)) = lock(&file.delayed).next(most) else { return };
             let (inner, file, weight) = (Arc::clone(self), Arc::clone(file), piece.weight);
+            let logged = piece.logged.clone();
             let outcome = Err(Errno::EIO.because("a delayed write was given up"));
-            let under_way = UnderWay { inner, node, file, number, weight, outcome };
+            let under_way = UnderWay { inner, node, file, number, weight, logged, outcome };
             self.runtime.spawn(Box::pin(async move {
                 let outcome = under_way.inner.write_out(node, &piece).await;
                 under_way.ends(outcome);
@@ -296,7 +359,7 @@ impl Inner {
             let node = self.leads_to(op.dir, &op.name);
             let file = node.and_then(|node| lock(&self.table).known_file(node));
             if let (Some(node), Some(error)) = (node, file.and_then(|file| lock(&file.delayed).untold())) {
-                lock(&self.behind.lost).remove(&node);
+                self.behind.told(node);
                 return Err(error);
             }
         }
@@ -341,7 +404,7 @@ impl Inner {
     fn with_trouble(&self, open: &OpenFile, reply: Reply) -> Reply {
         let trouble = lock(&open.file.delayed).tell(&mut lock(&open.told));
         let Some(error) = trouble else { return reply };
-        lock(&self.behind.lost).remove(&open.node);
+        self.behind.told(open.node);
         Reply::Error(error)
     }
 

@@ -4,6 +4,7 @@
 //! They set out in the order in which they came, several at once; one that overlaps another waits until that has been made.
 //! While some are under way, small ones that follow each other become one.
 
+use crate::log;
 use crate::record::Ticket;
 use bytes::Bytes;
 use outrigger_core::{Attr, Credentials, Error, Handle, Time};
@@ -37,12 +38,14 @@ pub(crate) struct Piece {
     pub(crate) len: u64,
     /// Memory in bytes.
     pub(crate) weight: usize,
+    /// Where it is in the log.
+    pub(crate) logged: Vec<log::Place>,
 }
 
 impl Piece {
-    pub(crate) fn new(manner: Manner, offset: u64, data: Bytes) -> Self {
+    pub(crate) fn new(manner: Manner, offset: u64, data: Bytes, logged: Option<log::Place>) -> Self {
         let (len, weight) = (data.len() as u64, Piece::weight_of(data.len()));
-        Piece { manner, offset, data: vec![data], len, weight }
+        Piece { manner, offset, data: vec![data], len, weight, logged: logged.into_iter().collect() }
     }
 
     /// Memory that a write of `len` bytes takes.
@@ -118,6 +121,7 @@ impl Delayed {
             back.len += piece.len;
             back.weight += piece.weight;
             back.data.extend(piece.data);
+            back.logged.extend(piece.logged);
             return;
         }
         self.last = number;
@@ -144,12 +148,17 @@ impl Delayed {
     pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Ticket) {
         self.under_way.retain(|&(other, ..)| other != number);
         if let Some(error) = failed {
-            self.trouble.count += 1;
-            (self.trouble.last, self.trouble.told) = (Some(error), false);
+            self.failed(error);
         }
         if self.is_empty() {
             self.done = last;
         }
+    }
+
+    /// One has failed, here or in a former process.
+    pub(crate) fn failed(&mut self, error: Error) {
+        self.trouble.count += 1;
+        (self.trouble.last, self.trouble.told) = (Some(error), false);
     }
 
     /// Somebody waits for all that came so far; answers the number of the last one, if any has not been made.
@@ -223,7 +232,7 @@ mod tests {
 
     fn add(delayed: &mut Delayed, offset: u64, len: usize) {
         let number = delayed.last + 1;
-        delayed.add(number, Piece::new(manner(1), offset, vec![1; len].into()), Time::new(9, 0), MOST);
+        delayed.add(number, Piece::new(manner(1), offset, vec![1; len].into(), None), Time::new(9, 0), MOST);
     }
 
     fn sent(delayed: &mut Delayed) -> Vec<(u64, u64)> {
@@ -283,7 +292,7 @@ mod tests {
     fn others_ways_of_writing_are_kept_apart() {
         let mut delayed = Delayed::default();
         add(&mut delayed, 0, 10);
-        delayed.add(3, Piece::new(manner(2), 10, vec![1; 10].into()), Time::new(9, 0), MOST);
+        delayed.add(3, Piece::new(manner(2), 10, vec![1; 10].into(), None), Time::new(9, 0), MOST);
         delayed.hurry();
         assert_eq!(sent(&mut delayed), [(0, 10), (10, 10)]);
     }
@@ -322,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_made_in_part_goes_on_behind_it() {
-        let mut piece = Piece::new(manner(1), 0, Bytes::from_static(b"abc"));
+        let mut piece = Piece::new(manner(1), 0, Bytes::from_static(b"abc"), None);
         piece.data.push(Bytes::from_static(b"def"));
         piece.len = 6;
         for (done, rest) in [(0, "abcdef"), (2, "cdef"), (3, "def"), (5, "f"), (6, "")] {

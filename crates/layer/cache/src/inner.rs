@@ -3,6 +3,7 @@
 
 use crate::behind::Behind;
 use crate::disk::Disk;
+use crate::log::Log;
 use crate::moment::{self, Moment};
 use crate::open::Handles;
 use crate::options::Options;
@@ -17,8 +18,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Ids of the requests this layer makes by itself start here, far from those of any door.
 const OWN_IDS: u64 = 1 << 62;
-/// Their place among the requests in flight: none that a door uses.
-const OWN_SLOT: u32 = u32::MAX;
 
 /// What waits to be written to disk may take this part of the memory for content, and no more than so many bytes.
 const DISK_PARTS: usize = 4;
@@ -52,7 +51,12 @@ pub(crate) struct Below {
 }
 
 impl Inner {
-    pub(crate) fn new(options: &Options, runtime: Arc<dyn Runtime>, disk: Option<Disk>) -> Self {
+    pub(crate) fn new(
+        options: &Options,
+        runtime: Arc<dyn Runtime>,
+        disk: Option<Disk>,
+        log: Option<Log>,
+    ) -> Self {
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
         Inner {
@@ -60,7 +64,7 @@ impl Inner {
             handles: Handles::new(runtime.wall()),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
-            behind: Behind::new(options.write_memory),
+            behind: Behind::new(options.write_memory, log),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),
@@ -115,7 +119,7 @@ impl Inner {
     /// The context of a request of our own on behalf of a user.
     pub(crate) fn own_cx(&self, cred: Credentials) -> Cx {
         let mut own = Cx::new(self.next_id.fetch_add(1, Ordering::Relaxed), cred, "cache");
-        own.slot = OWN_SLOT;
+        own.slot = Cx::NO_SLOT;
         own
     }
 

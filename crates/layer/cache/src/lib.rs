@@ -35,7 +35,7 @@
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
 //! * The time of the last access lags behind when reading changes it.
 //! * A tree whose clock is more than five seconds behind that of this machine may be changed by others, and look the same.
-//! * What is not written yet is lost with the process; what was lost can be asked for only while it lives ([`Control::lost`]).
+//! * What is not written yet is lost with the process, unless that has a [`Keep`]; what was lost can be asked for only while it lives ([`Control::lost`]).
 //! * It takes handles whose 16 highest bits are all set for its own.
 #![forbid(unsafe_code)]
 
@@ -51,6 +51,7 @@ mod fill;
 mod gate;
 mod inner;
 mod list;
+mod log;
 mod lookup;
 mod lru;
 mod moment;
@@ -70,11 +71,12 @@ pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Belief, Different, Options, Policy, Writes};
 
 use inner::Inner;
+use log::Log;
 use notices::Ear;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Class, Cx, Error, Layer, Node, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
-    Runtime, Service,
+    Abilities, Answer, Class, Cx, Error, Keep, Layer, Node, Notice, Notify, OpCode, OpSet, Place, Reply,
+    Request, Result, Runtime, Service,
 };
 use record::lock;
 use std::future::poll_fn;
@@ -113,12 +115,26 @@ pub struct Usage {
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, None)))
+        Cache(Arc::new(Inner::new(options, runtime, None, None)))
     }
 
     /// As [`Cache::new`], with content on disk as well.
     pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Disk) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, Some(disk))))
+        Cache(Arc::new(Inner::new(options, runtime, Some(disk), None)))
+    }
+
+    /// As [`Cache::new`], perhaps with content on disk as well, and writes that were answered outlive this process: another one that does the same makes them.
+    ///
+    /// # Errors
+    /// Those of [`Keep::region`]; `EUCLEAN` when there is something else in it.
+    pub fn with_keep(
+        options: &Options,
+        runtime: Arc<dyn Runtime>,
+        disk: Option<Disk>,
+        keep: &dyn Keep,
+    ) -> Result<Self> {
+        let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, log))))
     }
 
     /// To be kept when the layer is put into its stack.
@@ -197,6 +213,7 @@ impl Layer for Cache {
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let inner = &self.0;
         inner.stand_on(next);
+        inner.take_over();
         match request {
             Request::Lookup(op) => inner.lookup(cx, op),
             Request::Walk(op) if inner.has(OpCode::Walk) => inner.walk(cx, op),

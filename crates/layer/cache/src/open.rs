@@ -305,7 +305,7 @@ impl Inner {
         let below = self.below();
         let op = Open { node: open.node, flags: open.flags.unwrap_or(OpenFlags::empty()) };
         let flags = op.flags;
-        let handle = ask(&*below.service, cx, op).await?.handle;
+        let handle = ask(&*below.service, &self.cx(cx), op).await?.handle;
         let first = *lock(&open.real).get_or_insert(handle);
         if first != handle && self.has(OpCode::Release) {
             // Somebody else came first.

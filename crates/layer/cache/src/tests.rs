@@ -126,7 +126,7 @@ impl Bench {
         Bench { sim: sim.clone(), wide, top, control, options, held: Vec::new() }
     }
 
-    fn ask<O: Op + Send + 'static>(&self, op: O) -> outrigger_core::Result<O::Out>
+    fn ask<O: Op + Send + 'static>(&self, op: O) -> Result<O::Out>
     where
         O::Out: Send + 'static,
     {

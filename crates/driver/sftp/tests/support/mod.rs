@@ -30,7 +30,7 @@ pub fn serve() -> Option<Served> {
     options.set("command", server).expect("an option");
     let runtime = Arc::new(Threads::new());
     let path = dir.path().as_os_str().as_encoded_bytes();
-    let connect = Sftp::connect("localhost", path, options, Arc::clone(&runtime) as Arc<dyn Runtime>);
+    let connect = Sftp::connect("localhost", path, options, Arc::clone(&runtime) as Arc<dyn Runtime>, None);
     let sftp = runtime.handle().block_on(connect).expect("connected");
     Some(Served { sftp, _runtime: runtime, _dir: dir })
 }
