@@ -427,3 +427,82 @@ impl Drop for LineWriter {
         self.notes.kept.keep.let_go(self.ring.as_fd());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::HeapKeep;
+    use std::io::{Read, Write};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn kept(keep: &Arc<HeapKeep>) -> Arc<Kept> {
+        let keep = Arc::clone(keep);
+        Arc::new(Kept::open(keep).expect("regions").0)
+    }
+
+    /// A connection, and its other side: what it gets, and what it says.
+    fn line(keep: &Arc<HeapKeep>) -> (Line, std::fs::File, std::fs::File) {
+        let (ends, theirs) = pipes().expect("pipes");
+        let line = Line::new(&kept(keep), 1, ends).expect("a line");
+        line.notes.establish(&line.hold().expect("held"), (Extensions::empty(), 1, 2));
+        (line, theirs.stdin.into(), theirs.stdout.into())
+    }
+
+    /// Dies: nothing is closed in order, and nothing said.
+    fn succeed(line: Line, keep: &Arc<HeapKeep>) -> Line {
+        std::mem::forget(line);
+        let next = Line::inherit(&kept(keep)).expect("descriptors").expect("a line");
+        assert_eq!((next.max_read, next.max_write, next.line.notes.epoch), (1, 2, 1));
+        next.line
+    }
+
+    fn message(round: usize) -> Vec<u8> {
+        (0..(round * 37_123) % 900_000 + 1).map(|index| (index + round) as u8).collect()
+    }
+
+    const ROUNDS: usize = 40;
+
+    #[tokio::test]
+    async fn whole_messages_are_sent_whoever_dies_in_the_middle() {
+        let keep = Arc::new(HeapKeep::default());
+        let (mut line, mut gets, _says) = line(&keep);
+        let expected: Vec<u8> = (0..ROUNDS).flat_map(message).collect();
+        let mut got = vec![0; expected.len()];
+        let got = tokio::task::spawn_blocking(move || {
+            gets.read_exact(&mut got).expect("a pipe");
+            got
+        });
+        for round in 0..ROUNDS {
+            line.writer.write_all(&message(round)).await.expect("room");
+            // As far as the pipe takes it at once.
+            let flush = tokio::time::timeout(std::time::Duration::ZERO, line.writer.flush());
+            let _ = flush.await;
+            if round % 3 == 0 {
+                line.writer.write_all(b"the beginning of a message").await.expect("room");
+            }
+            line = succeed(line, &keep);
+        }
+        line.writer.shutdown().await.expect("sent");
+        assert!(got.await.expect("read") == expected);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_was_given_is_received_once_more() {
+        let keep = Arc::new(HeapKeep::default());
+        let (mut line, _gets, mut says) = line(&keep);
+        std::thread::spawn(move || {
+            (0..ROUNDS).for_each(|round| says.write_all(&message(round)).expect("a pipe"))
+        });
+        for round in 0..ROUNDS - 1 {
+            for (number, taken) in [(round, true), (round + 1, false)] {
+                let mut read = vec![0; message(number).len()];
+                line.reader.read_exact(&mut read).await.expect("a message");
+                assert!(read == message(number), "{number} in round {round}");
+                if taken {
+                    line.notes.taken(read.len());
+                }
+            }
+            line = succeed(line, &keep);
+        }
+    }
+}

@@ -213,3 +213,61 @@ impl Log {
         places.map(|at| (Node(self.get(at)), Errno(self.get(at + 1) as i32))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::HeapKeep;
+
+    fn manner(handle: u64) -> Manner {
+        let cred = Credentials { uid: 7, gid: 8 };
+        Manner { handle: Handle(handle), cred, pid: 9, cached: true, kill_setid: false }
+    }
+
+    fn found(log: &Log) -> Vec<(u64, u64, Vec<u8>)> {
+        log.left().into_iter().map(|left| (left.node.0, left.offset, left.data.to_vec())).collect()
+    }
+
+    #[test]
+    fn a_successor_finds_what_was_answered_and_not_made() {
+        let keep = HeapKeep::default();
+        let log = Log::open(&keep, 1 << 10).expect("room");
+        let one = log.append(Node(1), &manner(3), 10, b"one").expect("room");
+        log.append(Node(2), &manner(3), 20, b"exactly8").expect("room");
+        let three = log.append(Node(1), &manner(3), 30, b"the third").expect("room");
+        log.done(three);
+        log.lose(Node(5), Errno::ENOSPC);
+        let next = Log::open(&keep, 1 << 10).expect("room");
+        assert_eq!(found(&next), [(1, 10, b"one".to_vec()), (2, 20, b"exactly8".to_vec())]);
+        assert!(next.left()[0].manner == manner(3));
+        assert_eq!(next.lost(), [(Node(5), Errno::ENOSPC)]);
+        next.told(Node(5));
+        next.done(one);
+        let last = Log::open(&keep, 1 << 10).expect("room");
+        assert_eq!((found(&last).len(), last.lost()), (1, Vec::new()));
+    }
+
+    #[test]
+    fn the_ring_goes_round_and_says_when_it_is_full() {
+        let keep = HeapKeep::default();
+        let log = Log::open(&keep, 1 << 10).expect("room");
+        let data = vec![5; 300 << 10];
+        let mut places = std::collections::VecDeque::new();
+        for round in 0..200_u64 {
+            match log.append(Node(round), &manner(1), round, &data[..data.len() - round as usize]) {
+                Some(place) => places.push_back((place, round)),
+                None => {
+                    let (place, _) = places.pop_front().expect("there are some");
+                    log.done(place);
+                }
+            }
+            let expected: Vec<u64> = places.iter().map(|&(_, round)| round).collect();
+            let found: Vec<u64> =
+                found(&Log::open(&keep, 1 << 10).expect("room")).iter().map(|one| one.0).collect();
+            assert_eq!(found, expected);
+        }
+        assert!(places.len() > 3);
+        places.iter().for_each(|&(place, _)| log.done(place));
+        assert!(found(&Log::open(&keep, 1 << 10).expect("room")).is_empty());
+    }
+}
