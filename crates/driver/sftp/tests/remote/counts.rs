@@ -76,6 +76,24 @@ async fn no_directory_is_listed_twice_in_one_walk() {
     assert_eq!(store.state().counts["opendir"], 302);
 }
 
+/// Handles are given out again: what is asked about one must not arrive behind its end.
+#[tokio::test(start_paused = true)]
+async fn every_name_of_many_large_directories_is_listed() {
+    const DIRS: usize = 150;
+    const FILES: usize = 1500;
+    let store = Store::new();
+    for dir in 0..DIRS {
+        let dir = format!("/home/d{dir:03}");
+        let files = (0..FILES).map(|file| (format!("{dir}/f{file:04}").into_bytes(), File::new(Vec::new())));
+        let mut state = store.state();
+        state.files.extend(files);
+        state.files.insert(dir.into_bytes(), File::Dir);
+    }
+    let line = Line::new(&store, DELAY).at(1e6);
+    let user = connected(&line, &[]).await;
+    assert_eq!(user.list_all(Node::ROOT).await, Ok(DIRS + DIRS * FILES));
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_looking_ahead_each_directory_takes_its_time() {
     let store = Store::new();
