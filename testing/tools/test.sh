@@ -110,7 +110,7 @@ suite_kill() {
 
 # Few images of each type, one in five of those that are damaged on purpose: make damaged has all.
 suite_damaged() {
-    check damaged-build 1200 cargo build "${lock[@]}" --workspace --bins
+    check damaged-build 1200 cargo build "${lock[@]}" --workspace "${which[@]}"
     check damaged 600 "${CARGO_TARGET_DIR:-target}/debug/outrigger-damaged" --images 2 --crafted 5
 }
 
