@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const OURS: &str = "outrigger";
+const UNGUARDED: &str = "outrigger --no-guard";
 const HOST: &str = "loop mount";
 const FUSE2FS: &str = "fuse2fs";
 const FILES: usize = 20_000;
@@ -153,14 +154,16 @@ fn first_answer(bench: &Bench, sample: &Sample) -> Result<Row> {
     Ok(row.goal(Goal::Limit { subject: OURS, limit: 50.0 }))
 }
 
-/// Both servers on images of their own, at work in turns.
+/// The servers on images of their own, at work in turns.
 fn mounted(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
     let fuse2fs = bench.peers.fuse2fs.as_ref().context("fuse2fs is missing")?;
     let start = |name: &'static str| -> Result<Mount> {
-        let (image, dir) = (sample.dir.with_file_name(format!("{name}.img")), bench.mountpoint(name));
+        let place = name.replace(' ', "");
+        let (image, dir) = (sample.dir.with_file_name(format!("{place}.img")), bench.mountpoint(&place));
         duplicate(&sample.full, &image)?;
         let server = match name {
             OURS => mounts::outrigger(&bench.outrigger, &image.to_string_lossy(), &dir, ""),
+            UNGUARDED => mounts::outrigger(&bench.outrigger, &image.to_string_lossy(), &dir, "guard=none"),
             _ => {
                 let mut server = Command::new(fuse2fs);
                 server.args([&image, &dir]).args(["-f", "-o", "fakeroot"]);
@@ -169,7 +172,7 @@ fn mounted(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
         };
         Mount::start(name, dir, server)
     };
-    let all = [start(FUSE2FS)?, start(OURS)?];
+    let all = [start(FUSE2FS)?, start(OURS)?, start(UNGUARDED)?];
     let each = |what: &str, unit, sampler: &dyn Fn(&Mount) -> Result<Option<f64>>| -> Result<Row> {
         let mut subjects: Vec<(&str, Sampler<'_>)> = Vec::new();
         for mount in &all {
