@@ -45,7 +45,7 @@ use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
 use serve::Connection;
 use source::Source;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -106,7 +106,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
         sandbox::enter(sandbox::Needs { growing: grows, ring, serving: serving && !ring })?;
     }
 
-    let mounted = mount(&kernel, source, kind, options).map(Rc::new);
+    let mounted = kernel.call(move |task| mount(task, source, &kind, &options).map(Rc::new));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
     let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
@@ -135,36 +135,29 @@ fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -
 }
 
 /// Mounts what is there, read-only until the first change.
-fn mount(kernel: &Kernel, source: Source, kind: CString, options: CString) -> Result<Tree> {
-    let device = kernel.call(move |task| {
-        task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
-        source.add(task)
-    })?;
+fn mount(task: &Task, source: Source, kind: &CStr, options: &CStr) -> Result<Tree> {
+    let device = source.add(task)?;
+    task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
     let writable = source.writable()?;
-    if writable && &*kind == c"hfsplus" {
-        prepare_hfsplus(kernel, &device, &options)?;
+    if writable && kind == c"hfsplus" {
+        prepare_hfsplus(task, &device, options)?;
     }
-    kernel.call(move |task| {
-        task.mount(&device, MOUNTPOINT, &kind, libc::MS_RDONLY, &options)?;
-        let remount = move |task: &Task| match writable {
-            true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
-            false => Err(Errno::EROFS.into()),
-        };
-        Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
-    })
+    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
+    let options = options.to_owned();
+    let remount = move |task: &Task| match writable {
+        true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
+        false => Err(Errno::EROFS.into()),
+    };
+    Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
 }
 
 /// Sees to it that there is [`PRIVATE`]. The code for HFS+ makes it when it mounts, not when a mount becomes a writable one,
 /// and relies on it in both cases.
-fn prepare_hfsplus(kernel: &Kernel, device: &CStr, options: &CStr) -> Result<()> {
-    // What is unmounted is free for another mount when the job that did it has ended.
+fn prepare_hfsplus(task: &Task, device: &CStr, options: &CStr) -> Result<()> {
     let mount_once = |flags| {
-        let (device, options) = (device.to_owned(), options.to_owned());
-        kernel.call(move |task| {
-            task.mount(&device, MOUNTPOINT, c"hfsplus", flags, &options)?;
-            let is_there = task.stat(Fd::CWD, PRIVATE).is_ok();
-            task.umount(MOUNTPOINT, 0).map(|()| is_there)
-        })
+        task.mount(device, MOUNTPOINT, c"hfsplus", flags, options)?;
+        let is_there = task.stat(Fd::CWD, PRIVATE).is_ok();
+        task.umount(MOUNTPOINT, 0).map(|()| is_there)
     };
     if !mount_once(libc::MS_RDONLY)? {
         mount_once(0)?;
