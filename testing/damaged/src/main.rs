@@ -148,7 +148,7 @@ fn subject(name: &'static str, scratch: &Path) -> Result<Option<Subject>> {
     if name == "ext4" {
         // Where nothing has a checksum damage comes further; those who have are inside MBR and qcow2.
         let tuned = command("tune2fs").args(["-O", "^metadata_csum"]).arg(image.path()).output()?;
-        ensure!(tuned.status.success(), "tune2fs: {}", String::from_utf8_lossy(&tuned.stderr));
+        ensure!(tuned.status.success(), "tune2fs: {}: {}", tuned.status, String::from_utf8_lossy(&[tuned.stdout, tuned.stderr].concat()));
     }
     let bytes = Bytes::of(&image.path())?;
     let kind = row.asked.or_else(|| FsType::named(row.name).is_ok().then_some(row.name));
