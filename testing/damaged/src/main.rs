@@ -146,9 +146,13 @@ fn subject(name: &'static str, scratch: &Path) -> Result<Option<Subject>> {
     let Some(row) = kind(name) else { return Ok(None) };
     let image = filled(row)?;
     if name == "ext4" {
-        // Where nothing has a checksum damage comes further; those who have are inside MBR and qcow2.
-        let tuned = command("tune2fs").args(["-O", "^metadata_csum"]).arg(image.path()).output()?;
-        ensure!(tuned.status.success(), "tune2fs: {}: {}", tuned.status, String::from_utf8_lossy(&[tuned.stdout, tuned.stderr].concat()));
+        // Where nothing has a checksum damage comes further; those who have are inside MBR and qcow2. What was mounted since
+        // it was checked, if only by a second, tune2fs does not touch.
+        for words in [&["e2fsck", "-fp"][..], &["tune2fs", "-O", "^metadata_csum"]] {
+            let done = command(words[0]).args(&words[1..]).arg(image.path()).output()?;
+            let said = [done.stdout, done.stderr].concat();
+            ensure!(done.status.success(), "{}: {}", words[0], String::from_utf8_lossy(&said));
+        }
     }
     let bytes = Bytes::of(&image.path())?;
     let kind = row.asked.or_else(|| FsType::named(row.name).is_ok().then_some(row.name));
