@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Time comes from the host's clock. Interrupts are calls, made where the kernel is about to leave or has just asked a disk
- * for something. That of the timer is made when the moment it was set for has passed.
+ * Time comes from the host's clock. Interrupts are calls, made where the kernel is about to leave, has just asked a disk for
+ * something, or offers to let other tasks run. That of the timer is made when the moment it was set for has passed.
  */
 #include <linux/clockchips.h>
 #include <linux/clocksource.h>
@@ -52,6 +52,20 @@ bool outrigger_timer_due(void)
 	next_event = U64_MAX;
 	outrigger_interrupt(TIMER_INTERRUPT);
 	return true;
+}
+
+/*
+ * A task that neither waits nor ends must not be alone for ever: what it waits for may be the work of others. Reclaim of
+ * memory turns in such a circle until what it gave back is free, which takes a grace period of RCU.
+ */
+void outrigger_interruptible(void)
+{
+	static unsigned int calls;
+
+	/* The clock is asked rarely: this is called for each page that is read or written. */
+	if (++calls % 32 || irqs_disabled() || in_interrupt() || !outrigger_booted)
+		return;
+	outrigger_timer_due();
 }
 
 static u64 clock_read(struct clocksource *source)

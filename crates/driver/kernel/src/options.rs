@@ -98,11 +98,11 @@ impl Options {
     }
 }
 
-/// With less the kernel code does not even start.
-const LEAST: u64 = 16 << 20;
+/// With less the kernel code does not even start, or XFS cannot be mounted.
+const LEAST: u64 = 24 << 20;
 
 fn refused(value: &str) -> Error {
-    Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 16M"))
+    Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 24M"))
 }
 
 /// A number of seconds, and at least one.
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn memory_has_a_least_size() {
         for (value, fits) in
-            [("16M", true), ("1G", true), ("15M", false), ("", false), ("M", false), ("99999999999G", false)]
+            [("24M", true), ("1G", true), ("23M", false), ("", false), ("M", false), ("99999999999G", false)]
         {
             assert_eq!(Options::default().set("memory", value).is_ok(), fits, "{value}");
         }

@@ -3,8 +3,8 @@
 #define _ASM_OUTRIGGER_IRQFLAGS_H
 
 /*
- * Interrupts are calls that the idle task and the disk make when they find something due (kernel/time.c), so whether
- * they are allowed is a variable.
+ * Interrupts are calls that tasks make when they find something due (kernel/time.c), so whether they are allowed is a
+ * variable.
  */
 extern unsigned long outrigger_interrupts;
 
