@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::inode::Inode;
+use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Generation, Handle, Name, Node, Result};
@@ -22,29 +23,6 @@ pub struct Entries {
     batch: vec::IntoIter<DirentPlus>,
     ended: bool,
     circle: Circle,
-}
-
-/// Sees that a listing goes in a circle, as that of a damaged directory may: a cookie that was remembered comes again after
-/// others. Which one is remembered changes ever less often (Brent 1980). Names side by side may share a cookie.
-#[derive(Debug, Default)]
-struct Circle {
-    remembered: Option<u64>,
-    others: bool,
-    seen: u64,
-}
-
-impl Circle {
-    fn closes(&mut self, cookie: u64) -> bool {
-        if self.remembered == Some(cookie) {
-            return self.others;
-        }
-        self.others = true;
-        self.seen += 1;
-        if self.seen.is_power_of_two() {
-            (self.remembered, self.others) = (Some(cookie), false);
-        }
-        false
-    }
 }
 
 impl Entries {
@@ -143,26 +121,5 @@ impl Drop for Entries {
         if self.handle != Handle(0) {
             self.client.finish(ReleaseDir { node: self.node, handle: self.handle });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn closes(cookies: impl IntoIterator<Item = u64>) -> bool {
-        let mut circle = Circle::default();
-        cookies.into_iter().any(|cookie| circle.closes(cookie))
-    }
-
-    #[test]
-    fn a_listing_in_a_circle_is_seen_and_a_long_one_is_none() {
-        for (head, round) in [(0, 2), (1, 2), (5, 3), (100, 37), (3, 1000)] {
-            let cookies = (0..).map(|at| if at < head { at } else { head + (at - head) % round });
-            assert!(closes(cookies.take(10_000)), "{head} and {round}");
-        }
-        assert!(!closes(0..100_000));
-        assert!(!closes((0..100_000).map(|at| at / 3)));
-        assert!(!closes((0..100_000).rev()));
     }
 }

@@ -47,6 +47,7 @@ pub mod driver;
 pub mod error;
 pub mod keep;
 pub mod layer;
+pub mod listing;
 pub mod name;
 pub mod node;
 pub mod node_table;

@@ -155,6 +155,9 @@ pub struct Abilities {
     pub stateless_files: bool,
     /// Directories need no [`crate::ops::OpenDir`].
     pub stateless_dirs: bool,
+    /// Names in directories come in the order of [`crate::listing::cookie_of`] them, and that is the cookie of each: whoever
+    /// learns of a name knows its position, and another process goes on with a listing where this one was.
+    pub cookies_by_name: bool,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,
     /// The most bytes one read or write may have.
@@ -173,6 +176,7 @@ impl Abilities {
             read_only: false,
             stateless_files: false,
             stateless_dirs: false,
+            cookies_by_name: false,
             negative_ttl: Ttl::NEVER,
             max_io: 1 << 20,
         }

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::listing::{Item, Listing, Progress};
-use crate::places::hash;
+use outrigger_core::listing::cookie_of;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
@@ -226,12 +226,11 @@ impl Inner {
     }
 }
 
-/// Names with their cookies, in that order.
+/// Names with their cookies, in that order; each once, however often the server tells it.
 fn in_order(items: Vec<Item>) -> Vec<(u64, Item)> {
-    // Far from the largest cookies, which doors and caches use.
-    let mut ordered: Vec<(u64, Item)> =
-        items.into_iter().map(|item| (hash(&item.name[..]) >> 3 | 1, item)).collect();
-    ordered.sort_unstable_by(|(one, a), (other, b)| (one, &a.name[..]).cmp(&(other, &b.name[..])));
+    let mut ordered: Vec<(u64, Item)> = items.into_iter().map(|item| (cookie_of(&item.name), item)).collect();
+    ordered.sort_by(|(one, a), (other, b)| (one, &a.name[..]).cmp(&(other, &b.name[..])));
+    ordered.dedup_by(|(_, b), (_, a)| a.name == b.name);
     let mut last = 0;
     for (cookie, _) in &mut ordered {
         *cookie = (*cookie).max(last + 1);

@@ -58,6 +58,7 @@ impl Driver for Sftp {
         Abilities {
             identity: Identity::ByPath,
             class: DriverClass::Network,
+            cookies_by_name: self.0.kept.is_some(),
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)
         }

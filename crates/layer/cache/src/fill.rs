@@ -4,10 +4,11 @@
 use crate::gate::Gate;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
-use crate::names::{File, Names, Slot};
+use crate::names::{File, Names, Placing, Slot};
 use crate::real::Real;
 use crate::record::{SharedNames, Ticket, lock, stamp};
 use crate::underway::Asked;
+use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Time, ask};
@@ -93,7 +94,7 @@ impl Inner {
         let period = attr.as_ref().map_or(belief.of_absence(), |attr| belief.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let fill = Arc::new(Fill {
-            names: Arc::new(Mutex::new(Names::filling(stamp, after(when.now, period)))),
+            names: Arc::new(Mutex::new(Names::filling(stamp, after(when.now, period), self.placing()))),
             since: when.now,
             ticket: last,
             stage: Mutex::new(Stage::Opening),
@@ -112,6 +113,15 @@ impl Inner {
         fill
     }
 
+    /// Where names are put that are made here: so that a position which was given out means the same to the next process.
+    fn placing(&self) -> Placing {
+        match self.below().abilities.cookies_by_name {
+            true => Placing::ByName,
+            false if self.outlived => Placing::Unknown,
+            false => Placing::Last,
+        }
+    }
+
     /// Opens a directory below.
     pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Real> {
         let below = self.below();
@@ -125,11 +135,12 @@ impl Inner {
     async fn receive(&self, cx: &Cx, dir: Node, fill: &Fill) -> Result<Stage> {
         let real = self.open_dir(cx, dir).await?;
         fill.reach(Stage::Receiving);
-        let mut cookie = 0;
+        let (mut cookie, mut circle) = (0, Circle::default());
         loop {
             let asked = self.asked();
             let piece = self.piece(cx, dir, real.handle(), cookie).await?;
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
+            let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();
             let large = self.take_in(dir, fill, piece.entries, complete, asked);
             self.settle(cx).await;
@@ -138,6 +149,9 @@ impl Inner {
             }
             if large {
                 return Ok(Stage::Large(Arc::new(real)));
+            }
+            if closes {
+                return Err(Errno::EIO.because("the directory listing goes in a circle"));
             }
             if last == Some(cookie) {
                 return Err(Errno::EIO.because("the directory listing does not move on"));

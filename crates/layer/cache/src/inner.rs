@@ -34,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
     pub(crate) behind: Behind,
+    /// Another process goes on when this one dies.
+    pub(crate) outlived: bool,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
     /// The most bytes of small files to read ahead.
@@ -56,6 +58,7 @@ impl Inner {
         runtime: Arc<dyn Runtime>,
         disk: Option<Disk>,
         log: Option<Log>,
+        outlived: bool,
     ) -> Self {
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
@@ -64,6 +67,7 @@ impl Inner {
             handles: Handles::new(runtime.wall()),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
+            outlived,
             behind: Behind::new(options.write_memory, log),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),

@@ -115,12 +115,12 @@ pub struct Usage {
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, None, None)))
+        Cache(Arc::new(Inner::new(options, runtime, None, None, false)))
     }
 
     /// As [`Cache::new`], with content on disk as well.
     pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Disk) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, Some(disk), None)))
+        Cache(Arc::new(Inner::new(options, runtime, Some(disk), None, false)))
     }
 
     /// As [`Cache::new`], perhaps with content on disk as well, and writes that were answered outlive this process: another one that does the same makes them.
@@ -134,7 +134,7 @@ impl Cache {
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
-        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, log))))
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, log, true))))
     }
 
     /// To be kept when the layer is put into its stack.

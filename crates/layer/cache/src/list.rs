@@ -231,7 +231,8 @@ fn collect(
 ) -> Option<Piece> {
     // Other names than those that follow our changes may lead to files that are not there any more.
     let follows = table.follows(wanted.node, names);
-    let names = lock(names);
+    let mut names = lock(names);
+    names.put_in_order();
     let (complete, until, extent) = (names.is_complete(), names.until(), names.extent());
     let mut rest = names.from(names.position(wanted.cookie)?).peekable();
     let (each, mut used) = (if wanted.plus { PLUS } else { PLAIN }, 0);

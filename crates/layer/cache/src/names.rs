@@ -5,6 +5,7 @@ use crate::moment::Moment;
 use crate::siblings::Order;
 use bytes::Bytes;
 use hashbrown::HashTable;
+use outrigger_core::listing::cookie_of;
 use outrigger_core::reply::COOKIE_MAX;
 use outrigger_core::{FileKind, Generation, Name, Node, Time};
 use std::collections::{BinaryHeap, HashMap};
@@ -63,9 +64,22 @@ enum Stage {
     All,
 }
 
+/// Where a new name comes in a listing that is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Placing {
+    /// Behind all others.
+    #[default]
+    Last,
+    /// Where the tree has it, which follows from the name.
+    ByName,
+    /// Only the tree knows, and the process that takes over will ask it.
+    Unknown,
+}
+
 /// The names in one directory.
 pub(crate) struct Names {
     stage: Stage,
+    placing: Placing,
     /// The listing, in the tree's order.
     slots: Vec<Slot>,
     /// Slots by name.
@@ -97,6 +111,7 @@ impl Default for Names {
     fn default() -> Self {
         Names {
             stage: Stage::Some,
+            placing: Placing::Last,
             slots: Vec::new(),
             index: HashTable::new(),
             hasher: RandomState::new(),
@@ -119,8 +134,8 @@ fn own(name: &Name) -> Name {
 
 impl Names {
     /// No names yet of a listing that is to come, of a directory with this stamp; it will be believed `until` then.
-    pub(crate) fn filling(stamp: Option<Stamp>, until: Moment) -> Self {
-        Names { stage: Stage::Filling, stamp, until, ..Names::default() }
+    pub(crate) fn filling(stamp: Option<Stamp>, until: Moment, placing: Placing) -> Self {
+        Names { stage: Stage::Filling, stamp, until, placing, ..Names::default() }
     }
 
     /// Memory in bytes.
@@ -262,7 +277,7 @@ impl Names {
         if let Some(at) = self.slot_of(name) {
             self.drop_odd(name);
             self.slots[at as usize].file = file;
-        } else if let Some(cookie) = self.next_cookie() {
+        } else if let Some(cookie) = self.new_cookie(name) {
             self.drop_odd(name);
             self.add(Slot { name: Some(own(name)), cookie, file });
         } else {
@@ -271,10 +286,21 @@ impl Names {
         }
     }
 
-    /// A cookie behind all others, if there is such a thing.
-    fn next_cookie(&self) -> Option<u64> {
+    /// The cookie of a name that is new, if there can be one.
+    fn new_cookie(&self, name: &[u8]) -> Option<u64> {
         let last = self.slots.last().map_or(0, |slot| slot.cookie);
-        (self.ascending && last < COOKIE_MAX).then_some(last + 1)
+        match self.placing {
+            Placing::Last => (self.ascending && last < COOKIE_MAX).then_some(last + 1),
+            Placing::ByName => Some(cookie_of(name)),
+            Placing::Unknown => None,
+        }
+    }
+
+    /// Puts names that came later where they belong, before the listing is read.
+    pub(crate) fn put_in_order(&mut self) {
+        if self.placing == Placing::ByName && !self.ascending {
+            self.leave_out_gone();
+        }
     }
 
     /// Receives the next name of a listing; answers whether it leads where the listing says. What a change of ours tells of
@@ -401,167 +427,18 @@ impl Names {
         if self.stage == Stage::Filling {
             return;
         }
-        if !self.ascending {
+        if !self.ascending && self.placing != Placing::ByName {
             return self.distrust();
         }
-        self.gone = 0;
+        (self.gone, self.ascending) = (0, true);
         self.index.clear();
-        let slots = std::mem::take(&mut self.slots);
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.retain(|slot| slot.name.is_some());
+        slots.sort_by_key(|slot| slot.cookie);
         self.text -= slots.iter().filter_map(|slot| slot.name.as_deref()).map(<[u8]>::len).sum::<usize>();
-        slots.into_iter().filter(|slot| slot.name.is_some()).for_each(|slot| self.add(slot));
+        slots.into_iter().for_each(|slot| self.add(slot));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(text: &str) -> Name {
-        Name::try_from(text).expect("a name")
-    }
-
-    fn leading(node: u64) -> File {
-        File { node: Node(node), generation: Generation(1), ino: node, kind: None }
-    }
-
-    fn file(node: u64) -> What {
-        What::File(leading(node))
-    }
-
-    fn slot(text: &str, cookie: u64, node: u64) -> Slot {
-        Slot { name: Some(name(text)), cookie, file: leading(node) }
-    }
-
-    fn listed(cookies: [u64; 3]) -> Names {
-        let mut names = Names::filling(Some((Time::new(1, 0), Time::new(1, 0))), 100);
-        for (text, cookie) in ["a", "b", "c"].iter().zip(cookies) {
-            names.receive(slot(text, cookie, cookie + 10));
-        }
-        names.finish();
-        names
-    }
-
-    fn shown(names: &Names, cookie: u64) -> String {
-        let position = names.position(cookie).expect("a known cookie");
-        names.from(position).map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
-    }
-
-    #[test]
-    fn single_names_are_believed_as_long_as_told() {
-        let mut names = Names::default();
-        names.learn(&name("a"), file(2), (0, 10));
-        names.learn(&name("b"), What::Absent, (0, 20));
-        assert_eq!(names.find(b"a", 9), (file(2), 10));
-        assert_eq!(names.find(b"a", 10).0, What::Unknown);
-        assert_eq!(names.find(b"b", 10), (What::Absent, 20));
-        assert_eq!(names.find(b"c", 0).0, What::Unknown);
-        names.learn(&name("b"), What::Unknown, (0, 0));
-        assert_eq!(names.find(b"b", 0).0, What::Unknown);
-    }
-
-    #[test]
-    fn a_listing_tells_what_is_not_there_and_follows_changes() {
-        let mut names = listed([1, 2, 3]);
-        assert_eq!((names.find(b"b", 99).0, names.find(b"x", 99).0), (file(12), What::Absent));
-        assert_eq!(names.find(b"x", 100).0, What::Unknown);
-        names.learn(&name("b"), What::Absent, (0, 0));
-        names.learn(&name("x"), file(7), (0, 0));
-        names.learn(&name("c"), file(8), (0, 0));
-        assert_eq!((names.find(b"b", 0).0, names.find(b"x", 0).0), (What::Absent, file(7)));
-        assert_eq!(names.find(b"c", 0).0, file(8));
-        assert_eq!((shown(&names, 0), shown(&names, 2)), ("a c x".into(), "c x".into()));
-        assert!(names.is_listable(0));
-        names.learn(&name("a"), What::Unknown, (0, 0));
-        assert_eq!(names.find(b"a", 0).0, What::Unknown);
-        assert!(!names.is_listable(0) && names.is_believed(0));
-    }
-
-    #[test]
-    fn what_happens_while_a_listing_arrives_wins() {
-        let mut names = Names::filling(None, 100);
-        names.receive(slot("a", 1, 11));
-        names.receive(slot("b", 2, 12));
-        names.learn(&name("a"), What::Absent, (0, 9));
-        names.learn(&name("c"), What::Absent, (0, 9));
-        names.learn(&name("d"), file(14), (0, 9));
-        names.learn(&name("f"), What::Unknown, (0, 9));
-        for (text, cookie) in [("c", 3), ("d", 4), ("b", 5), ("e", 6), ("f", 7)] {
-            names.receive(slot(text, cookie, 20 + cookie));
-        }
-        names.finish();
-        for (text, what) in
-            [("a", What::Absent), ("b", file(12)), ("d", file(14)), ("e", file(26)), ("f", What::Unknown)]
-        {
-            assert_eq!(names.find(text.as_bytes(), 50).0, what, "{text}");
-        }
-        assert_eq!(shown(&names, 0), "b d e f");
-        assert!(!names.is_listable(50), "f may be there or not");
-    }
-
-    /// A directory that was made while it was listed, and could not be removed then because it was not empty, was once
-    /// missing from what whoever opened its parent then was shown.
-    #[test]
-    fn a_name_in_doubt_is_not_missing_from_the_listing_that_arrives() {
-        let mut names = Names::filling(None, 100);
-        names.learn(&name("d"), file(14), (0, 9));
-        assert!(names.will_tell(50));
-        names.receive(slot("d", 1, 21));
-        names.learn(&name("d"), What::Unknown, (0, 9));
-        assert!(!names.will_tell(50), "whoever comes now gets another listing");
-        names.finish();
-        assert_eq!(shown(&names, 0), "d");
-        assert!(names.is_in_doubt(b"d") && names.find(b"d", 0).0 == What::Unknown);
-    }
-
-    #[test]
-    fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
-        for what in [file(7), What::Absent, What::Unknown] {
-            let mut names = listed([1, 2, 3]);
-            names.learn(&name("b"), what, (150, 160));
-            names.confirm((Time::new(1, 0), Time::new(1, 0)), 300);
-            assert!(!names.is_believed(200), "{what:?}");
-        }
-    }
-
-    #[test]
-    fn a_listing_holds_while_the_directory_has_its_stamp() {
-        let stamp = |secs| (Time::new(secs, 0), Time::new(secs, 0));
-        let mut names = listed([1, 2, 3]);
-        names.confirm(stamp(1), 200);
-        assert!(names.is_believed(199));
-        names.restamp();
-        names.confirm(stamp(2), 300);
-        assert!(
-            names.is_believed(199) && !names.is_believed(200),
-            "a change of ours neither ends nor extends it"
-        );
-        let mut names = listed([1, 2, 3]);
-        names.confirm(stamp(2), 200);
-        assert!(!names.is_believed(0));
-    }
-
-    #[test]
-    fn cookies_in_any_order_are_found_again() {
-        let mut names = listed([30, 10, 20]);
-        assert_eq!((shown(&names, 30), shown(&names, 10)), ("b c".into(), "c".into()));
-        assert!(names.position(15).is_none());
-        names.learn(&name("b"), What::Absent, (0, 0));
-        assert_eq!(shown(&names, 10), "c");
-        names.learn(&name("d"), file(5), (0, 50));
-        assert!(!names.is_listable(0) && names.find(b"d", 0).0 == file(5));
-    }
-
-    #[test]
-    fn making_and_removing_names_for_ever_needs_no_more_memory() {
-        let mut names = listed([1, 2, 3]);
-        let before = names.weight();
-        for round in 0..10_000 {
-            let text = name(&format!("temporary-{round}"));
-            names.learn(&text, file(9), (0, 50));
-            names.learn(&text, What::Absent, (0, 50));
-        }
-        assert!(names.weight() < before + 200 * (size_of::<Slot>() + NAME_COST), "{}", names.weight());
-        assert_eq!(shown(&names, 1), "b c");
-        assert_eq!(names.len(), 3);
-    }
-}
+mod tests;

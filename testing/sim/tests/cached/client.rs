@@ -138,6 +138,17 @@ impl Client {
         options: &[(&str, &str)],
         disk: Option<Disk>,
     ) -> Self {
+        let mut chosen = Options::default();
+        options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
+        let cache = match disk {
+            Some(disk) => Cache::with_disk(&chosen, sim.clone(), disk),
+            None => Cache::new(&chosen, sim.clone()),
+        };
+        Client::over(sim, tree, cache)
+    }
+
+    /// One with this cache.
+    pub fn over(sim: &Arc<Sim>, tree: &Arc<dyn Service>, cache: Cache) -> Self {
         let line = Line {
             sim: sim.clone(),
             passed: Arc::default(),
@@ -147,12 +158,6 @@ impl Client {
             opened: Arc::default(),
             fails: Arc::default(),
             arrived: Arc::default(),
-        };
-        let mut chosen = Options::default();
-        options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
-        let cache = match disk {
-            Some(disk) => Cache::with_disk(&chosen, sim.clone(), disk),
-            None => Cache::new(&chosen, sim.clone()),
         };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));

@@ -8,3 +8,4 @@ mod content;
 mod disk;
 mod names;
 mod siblings;
+mod successor;
