@@ -6,14 +6,60 @@
 //! crash of this client it stays, unless the tree outlives its process: the name is noted before it is given.
 
 use crate::fault::Fault;
-use crate::inner::Inner;
+use crate::inner::{Inner, lock};
 use crate::kept::Aside;
 use crate::link::Again;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
 
 /// What hidden names begin with.
 const PREFIX: &str = ".outrigger-removed-";
+
+/// Names aside that are being removed: there is nothing to see of them any more.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    names: Mutex<HashSet<(Node, Name)>>,
+    left: Notify,
+}
+
+/// One of them, until this is dropped.
+struct Leaves {
+    all: Arc<Leaving>,
+    place: (Node, Name),
+}
+
+impl Leaving {
+    fn begin(self: &Arc<Self>, dir: Node, name: &Name) -> Leaves {
+        let place = (dir, name.clone());
+        lock(&self.names).insert(place.clone());
+        Leaves { all: Arc::clone(self), place }
+    }
+
+    fn has(&self, dir: Node, name: &Name) -> bool {
+        lock(&self.names).contains(&(dir, name.clone()))
+    }
+
+    /// Waits until all have left that are in a directory.
+    pub(crate) async fn wait(&self, dir: Node) {
+        loop {
+            let left = self.left.notified();
+            if !lock(&self.names).iter().any(|(place, _)| *place == dir) {
+                return;
+            }
+            left.await;
+        }
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        lock(&self.all.names).remove(&self.place);
+        self.all.left.notify_waiters();
+    }
+}
 
 fn new_name() -> Result<Name> {
     Name::try_from(&*format!("{PREFIX}{:016x}", fastrand::u64(..)))
@@ -33,7 +79,7 @@ impl Inner {
     /// Whether `name` is the one of a hidden file.
     pub(crate) fn is_hidden_name(&self, dir: Node, name: &Name) -> bool {
         let ours = || self.places.table().get(dir, name).is_some_and(|node| self.files.is_hidden(node));
-        name.starts_with(PREFIX.as_bytes()) && ours()
+        name.starts_with(PREFIX.as_bytes()) && (ours() || self.leaving.has(dir, name))
     }
 
     /// Renames an open file aside.
@@ -169,6 +215,7 @@ impl Inner {
     /// Removes what is at a name aside, without waiting.
     fn remove_aside(&self, dir: Node, aside: &Name, note: Option<usize>) {
         let Ok(path) = self.places.child(dir, aside) else { return };
+        let leaves = self.leaving.begin(dir, aside);
         let (link, kept) = (self.link.clone(), self.kept.clone());
         self.link.runtime().spawn(Box::pin(async move {
             let request = Request::Remove { path: &path };
@@ -185,6 +232,7 @@ impl Inner {
                 let error = outrigger_core::Error::from(fault);
                 tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
             }
+            drop(leaves);
         }));
     }
 

@@ -7,6 +7,7 @@ use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
 use crate::files::Files;
+use crate::hidden::Leaving;
 use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
 use crate::look::Look;
@@ -41,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) extensions: Extensions,
     /// Attributes of files that were removed while somebody referred to them, and were not open.
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
+    /// Files that nobody has open any more and that are being removed.
+    pub(crate) leaving: Arc<Leaving>,
     /// Files that the server probably lets us read.
     readable: Mutex<HashSet<Node>>,
     /// What outlives this process.
@@ -89,6 +92,7 @@ impl Inner {
             tree: format!("{host}:{shown}"),
             extensions: origins.extensions,
             removed: Mutex::default(),
+            leaving: Arc::default(),
             readable: Mutex::default(),
             kept,
             repeats_until,

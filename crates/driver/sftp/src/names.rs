@@ -244,9 +244,13 @@ impl Inner {
     pub(crate) async fn remove_dir(&self, op: RmDir) -> Result<()> {
         let path = self.places.child(op.dir, &op.name)?;
         let request = Request::RmDir { path: &path };
+        let known = self.places.table().get(op.dir, &op.name);
+        if let Some(node) = known {
+            self.leaving.wait(node).await;
+        }
         let mut removed = self.change(&request).await;
         if removed.as_ref().is_err_and(Fault::is_vague)
-            && let Some(node) = self.places.table().get(op.dir, &op.name)
+            && let Some(node) = known
             && self.clear_hidden(node, op.dir).await
         {
             removed = self.change(&request).await;

@@ -290,6 +290,24 @@ async fn a_file_that_is_removed_while_open_lives_on_across_connections_and_leave
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_directory_is_removed_as_soon_as_the_removed_file_in_it_is_closed() {
+    let store = Store::new();
+    let (_, user) = connected(&store).await;
+    let dir = user.mkdir(Node::ROOT, "dir").await.expect("made");
+    for lists in [true, false] {
+        let (file, handle) = user.create(dir, "f").await.expect("made");
+        user.unlink(dir, "f").await.expect("removed");
+        user.close(file, handle).await.expect("closed");
+        // What it was called aside is on its way out.
+        if lists {
+            assert_eq!(user.list(dir).await.map(|names| names.len()), Ok(0));
+        }
+    }
+    assert_eq!(user.rmdir(Node::ROOT, "dir").await, Ok(()));
+    assert_eq!(store.state().files.len(), 2, "nothing is left behind");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_replaced_while_open_lives_on_with_every_kind_of_server() {
     use outrigger_proto_sftp::Extensions;
     let all = Extensions::all();
