@@ -98,10 +98,9 @@ suite_kill() {
     check kill-tools 1200 testing/tools/test-programs.sh
     check kill-table4 600 "$program" table4 --subject local --subject mem --rounds 6
     check kill-proxy 300 "$program" table4 --subject local-proxy --subject mem-proxy --rounds 2
-    # Not readdir, which is known to fail: docs/GUARD.md.
     check kill-sftp 300 "$program" table4 --subject sftp --rounds 2 --operation create --operation mkdir --operation symlink \
-        --operation rename --operation "rename over" --operation open --operation read --operation write --operation append \
-        --operation unlink --operation rmdir --operation truncate --operation chmod --operation utime --operation stat
+        --operation rename --operation "rename over" --operation open --operation read --operation readdir --operation write \
+        --operation append --operation unlink --operation rmdir --operation truncate --operation chmod --operation utime --operation stat
     check kill-table5 600 "$program" table5 --subject local --subject mem --deaths 25
     check kill-soak 300 "$program" soak --restarts 60
     check kill-recovery 120 "$program" recovery --subject local --subject mem --deaths 50

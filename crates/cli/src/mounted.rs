@@ -73,7 +73,7 @@ impl Job {
     /// # Errors
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Mount, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
-        let Chosen { door: mut options, driver: mut others, guarding, .. } = mount.chosen()?;
+        let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
         if guarding != Guarding::None && trees::is_image(&mount.source) {
             others.push("guard".to_owned());
         }

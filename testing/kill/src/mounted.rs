@@ -210,7 +210,7 @@ impl Place {
             Subject::Sftp => {
                 let (far, [options, source]) = self.far()?;
                 store = far;
-                mount(&mut command, &format!("{options},guard=auto"), source.as_ref());
+                mount(&mut command, &options, source.as_ref());
             }
             _ => {
                 let program = subject.program().context("it is a program")?;

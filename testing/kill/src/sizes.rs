@@ -25,6 +25,8 @@ pub enum Kind {
 
 /// Kilobytes of a journal of which everything was used: two times 8192 entries of 256 bytes, and a little more.
 const JOURNAL: u64 = 4096 + 64;
+/// Kilobytes of the log of answered writes when as much was waiting to be written as may: it keeps what it has ever taken.
+const CACHE_LOG: u64 = 42 * 1024 + 64;
 
 impl Kind {
     /// As people call it.
@@ -45,6 +47,7 @@ impl Kind {
             Kind::Resident(_) => warm + warm / 4 + 1024,
             // What former processes left is in a ring, whose places are taken one after the other.
             Kind::MemoryFile(name) if name == "outrigger-journal" => JOURNAL,
+            Kind::MemoryFile(name) if name == "outrigger-cache-log" => CACHE_LOG,
             Kind::MemoryFile(_) => warm + warm / 4 + 256,
             Kind::Processes => warm,
         }

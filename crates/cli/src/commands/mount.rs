@@ -65,8 +65,6 @@ pub struct Chosen {
     pub driver: Vec<String>,
     /// Of this program.
     pub guarding: Guarding,
-    /// Whether the user has asked for a guard.
-    pub insists: bool,
 }
 
 /// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
@@ -93,8 +91,7 @@ impl Mount {
     pub fn chosen(&self) -> Result<Chosen, Failure> {
         let parsed = Options::parse(&self.options.join(","));
         let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
-        let (mut guarding, mut insists) =
-            (if self.no_guard { Guarding::None } else { Guarding::Auto }, false);
+        let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
         for value in driver.extract_if(.., |option| option.starts_with("guard=")) {
             guarding = match &value["guard=".len()..] {
                 "auto" => Guarding::Auto,
@@ -102,15 +99,13 @@ impl Mount {
                 "none" => Guarding::None,
                 _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
             };
-            insists = true;
         }
-        Ok(Chosen { door, driver, guarding, insists })
+        Ok(Chosen { door, driver, guarding })
     }
 
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
-        let Chosen { driver, guarding, insists, .. } = self.chosen()?;
-        if guarding == Guarding::None || !trees::survives(&self.source, &driver, insists) {
+        if self.chosen()?.guarding == Guarding::None || !trees::survives(&self.source) {
             let job = Job::new(context, &self, None)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }

@@ -69,18 +69,13 @@ impl Tree {
 }
 
 /// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image does
-/// not, nor what the kernel code has in memory. What is kept on disk of another host belongs to one process.
-/// Mounts of other hosts do so when the user insists: long runs under deaths have not passed yet.
-pub fn survives(text: &OsStr, options: &[String], insists: bool) -> bool {
+/// not, nor what the kernel code has in memory.
+pub fn survives(text: &OsStr) -> bool {
     let location = Location::parse(text);
     match location.base {
         Base::Program(_) => false,
         // What is inside a file there is a tree of its own.
-        Base::Remote { .. } => {
-            insists
-                && location.nested.is_empty()
-                && !options.iter().any(|option| option.starts_with("disk_cache="))
-        }
+        Base::Remote { .. } => location.nested.is_empty(),
         Base::Host(path) => !image::is_one(&path),
         Base::Url { scheme, .. } => scheme != "tmpfs",
     }

@@ -263,7 +263,7 @@ fn what_is_known_needs_no_host_until_it_is_flushed() {
 fn nothing_that_was_written_is_lost_by_unmounting() {
     let Some(far) = Far::new() else { return };
     let place = &far.place;
-    far.mount(&["-o", "write=behind,guard=auto"]);
+    far.mount(&["-o", "write=behind"]);
     let mut file = File::create(place.at("m/file")).unwrap();
     far.sshd.signal_sessions(Signal::STOP);
     file.write_all(&large()).unwrap();
@@ -431,6 +431,13 @@ fn content_on_disk_is_not_asked_for_again_and_belongs_to_one_version_only() {
     assert_eq!(read_by_a_new_mount(&far, &[]).0, b'b');
     assert_eq!(read_by_a_new_mount(&far, &[]), (b'b', 0));
     assert_eq!(read_by_a_new_mount(&far, &["-o", "cache=never"]), (b'b', 0), "it is not looked for");
+    far.mount(&["-o", "disk_cache=1g"]);
+    kill_server(&far.place, "KILL");
+    assert!(fs::read(far.place.at("m/file")).unwrap().iter().all(|&byte| byte == b'b'));
+    let status = far.place.run(&["status", "m", "--json"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["disk_cache"]["misses"], 0, "the process that took over finds it as well");
+    far.place.run(&["umount", "m"]).ok();
     let inside = fs::metadata(far.place.at("cache/outrigger/content")).unwrap();
     assert_eq!(inside.permissions().mode() & 0o777, 0o700);
 
@@ -490,7 +497,7 @@ fn kill_server(place: &Place, name: &str) {
 fn a_mount_of_a_host_survives_its_server_with_its_connection_and_what_was_written() {
     let Some(far) = Far::new() else { return };
     let place = &far.place;
-    far.mount(&["-o", "write=behind,guard=auto"]);
+    far.mount(&["-o", "write=behind"]);
     let at = |name: &str| place.at("m").join(name);
     let open = |name: &str| File::options().read(true).write(true).create_new(true).open(at(name)).unwrap();
     let (removed, replaced) = (open("removed"), open("replaced"));
