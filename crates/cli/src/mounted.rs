@@ -4,7 +4,7 @@
 use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, DiskStatus, ErrorStatus, Health, MountStatus, OperationStatus, ProgramStatus,
+    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, ProgramStatus,
     ReplacementStatus, RequestStatus, Server, Unwritten,
 };
 use crate::guarded;
@@ -22,7 +22,7 @@ use outrigger_door_fuse::{
 use outrigger_driver_kernel::Kernel;
 use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{Inherited, Seat};
-use outrigger_layer_cache::{DiskUsage, Mark};
+use outrigger_layer_cache::Mark;
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
@@ -474,7 +474,7 @@ impl Controlled for Mounted {
                 Some(seat) => Some(guarded::seat_status(seat.history())),
                 None => self.tree.image.as_ref().and_then(|image| guarded::image_status(image)),
             },
-            disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk).map(disk_status),
+            disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
             program: self.tree.program.as_ref().map(|program| program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint)
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
@@ -572,11 +572,6 @@ fn goes_on(program: &LibFuse) -> String {
         true => format!("'{command}' goes on"),
         false => format!("and '{command}' cannot be started again either"),
     }
-}
-
-fn disk_status(disk: DiskUsage) -> DiskStatus {
-    let DiskUsage { bytes, bytes_max, files, hits, misses, kept, dropped } = disk;
-    DiskStatus { bytes, bytes_max, files, hits, misses, kept, dropped }
 }
 
 fn program_status(history: Programs) -> ProgramStatus {

@@ -3,12 +3,13 @@
 
 use super::{Run, output_failed};
 use crate::context::Context;
-use crate::control::{self, DiskStatus, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
+use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
+use outrigger_layer_cache::DiskUsage;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -135,8 +136,8 @@ fn guard(guard: &GuardStatus) -> String {
 }
 
 /// A line about content on disk.
-fn disk_cache(disk: &DiskStatus) -> String {
-    let DiskStatus { bytes, bytes_max, hits, misses, dropped, .. } = disk;
+fn disk_cache(disk: &DiskUsage) -> String {
+    let DiskUsage { bytes, bytes_max, hits, misses, dropped, .. } = disk;
     let (bytes, most) = (Unit::HUMAN.show(*bytes, 1), Unit::HUMAN.show(*bytes_max, 1));
     let dropped = if *dropped > 0 { format!(", {dropped} blocks not kept") } else { String::new() };
     format!("  on disk {bytes} of {most}; {hits} reads came from there, {misses} did not{dropped}\n")

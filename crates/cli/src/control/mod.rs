@@ -16,6 +16,7 @@ pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
 pub use written::{wait_written, what_was_lost};
 
+use outrigger_layer_cache::DiskUsage;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -125,32 +126,13 @@ pub struct MountStatus {
     pub guard: Option<GuardStatus>,
     /// What is kept of its content on disk, if anything is.
     #[serde(default)]
-    pub disk_cache: Option<DiskStatus>,
+    pub disk_cache: Option<DiskUsage>,
     /// What happened to the FUSE programs that served it, if any do.
     #[serde(default)]
     pub program: Option<ProgramStatus>,
     /// The latest report of a crash, and its age in seconds.
     #[serde(default)]
     pub report: Option<(PathBuf, f64)>,
-}
-
-/// Content on disk.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct DiskStatus {
-    /// Bytes, of all mounts that use the directory.
-    pub bytes: u64,
-    /// The most of them that this mount allows.
-    pub bytes_max: u64,
-    /// Files, of all mounts that use the directory.
-    pub files: u64,
-    /// Reads that were answered from disk, since the present server began.
-    pub hits: u64,
-    /// Reads of which something was not there.
-    pub misses: u64,
-    /// Blocks of 128 KiB that were written.
-    pub kept: u64,
-    /// Blocks that could not be written, or not fast enough.
-    pub dropped: u64,
 }
 
 /// What happened to the FUSE programs that served a mount.

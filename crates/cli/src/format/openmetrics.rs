@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What mounts are and do in OpenMetrics 1.0 text, which Prometheus and its collectors read.
 
-use crate::control::{DiskStatus, MountStatus, OperationStatus};
+use crate::control::{MountStatus, OperationStatus};
+use outrigger_layer_cache::DiskUsage;
 use std::fmt::Write as _;
 
 /// One family of samples: its name, what kind it is, what it tells, and the samples of one mount.
@@ -25,7 +26,7 @@ fn by_operation(status: &MountStatus, value: fn(&OperationStatus) -> u64) -> Vec
     status.operations.iter().map(sample).collect()
 }
 
-fn disk(status: &MountStatus, suffix: &'static str, value: fn(&DiskStatus) -> u64) -> Vec<Sample> {
+fn disk(status: &MountStatus, suffix: &'static str, value: fn(&DiskUsage) -> u64) -> Vec<Sample> {
     status.disk_cache.iter().map(|disk| (suffix, None, value(disk) as f64)).collect()
 }
 

@@ -19,6 +19,7 @@ use crate::record::lock;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use outrigger_core::{Result, Runtime};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,19 +37,19 @@ const COST: usize = 256;
 pub struct Disk(Arc<Shared>);
 
 /// How much is on disk, and what became of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskUsage {
-    /// Bytes of all trees in the directory.
+    /// Bytes, of all mounts that use the directory.
     pub bytes: u64,
-    /// The most bytes there may be.
+    /// The most of them that this mount allows.
     pub bytes_max: u64,
-    /// Files of all trees in the directory.
+    /// Files, of all mounts that use the directory.
     pub files: u64,
-    /// Reads that were answered from disk, in this process.
+    /// Reads that were answered from disk, since the present server began.
     pub hits: u64,
     /// Reads of which something was not there.
     pub misses: u64,
-    /// Blocks that were written.
+    /// Blocks of 128 KiB that were written.
     pub kept: u64,
     /// Blocks that could not be written, or not fast enough.
     pub dropped: u64,
