@@ -48,6 +48,15 @@ impl Control {
         Control { file: Arc::new(file), start, replaying: AtomicBool::new(true) }
     }
 
+    /// In a file of memory that nobody else has.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn in_memory() -> io::Result<Self> {
+        let file = rustix::fs::memfd_create("outrigger-kernel overlay", rustix::fs::MemfdFlags::CLOEXEC)?;
+        Ok(Control::at(file.into(), 0))
+    }
+
     /// The file itself.
     pub fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)

@@ -26,6 +26,7 @@ pub struct Disk {
     start: u64,
     /// Its size in bytes.
     size: u64,
+    /// Whether the image may be changed.
     writable: bool,
     /// Whether the ring of this process has its file.
     has_ring: bool,
@@ -91,9 +92,14 @@ impl Disk {
         self.size
     }
 
-    /// Whether it takes writes.
+    /// Whether the image may be changed.
     pub fn writable(&self) -> bool {
         self.writable
+    }
+
+    /// Whether it takes writes, be it that nobody else ever sees them.
+    pub fn takes_writes(&self) -> bool {
+        self.writable || self.overlay.is_some()
     }
 
     /// Whether what is discarded becomes free on the host.
@@ -112,7 +118,7 @@ impl Disk {
         }
     }
 
-    /// The same disk, of which the file changes only at [`Disk::checkpoint`].
+    /// The same disk, of which the file changes only at [`Disk::checkpoint`], and never if it is not to be changed.
     ///
     /// # Errors
     /// When what a predecessor left cannot be written.
@@ -142,7 +148,10 @@ impl Disk {
     /// # Errors
     /// Those of writing it.
     pub fn checkpoint(&self) -> io::Result<()> {
-        self.overlay().map_or_else(|| self.flush_image(), |mut overlay| overlay.checkpoint(self))
+        match self.overlay() {
+            Some(mut overlay) if self.writable => overlay.checkpoint(self),
+            _ => self.flush_image(),
+        }
     }
 
     /// Fills `buffer` from `offset` on.
@@ -162,8 +171,9 @@ impl Disk {
     /// # Errors
     /// As [`Disk::read`].
     pub fn read_pieces(&self, pieces: &mut [IoSliceMut<'_>], mut offset: u64) -> io::Result<()> {
-        if let (Image::Plain(image), None) = (&self.image, &self.overlay) {
-            let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let in_file = self.overlay().is_none_or(|overlay| overlay.has_nothing_of(offset, length));
+        if let (Image::Plain(image), true) = (&self.image, in_file) {
             return image.read_pieces(pieces, self.place(length, offset)?);
         }
         for piece in pieces {
@@ -194,7 +204,7 @@ impl Disk {
     /// # Errors
     /// Those of pwrite(2); `EIO` beyond the end.
     pub fn write(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        if !self.writable {
+        if !self.takes_writes() {
             return Err(io::Error::from_raw_os_error(libc::EROFS));
         }
         self.place(buffer.len() as u64, offset)?;

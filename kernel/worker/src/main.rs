@@ -92,6 +92,9 @@ fn run(arguments: Arguments) -> io::Result<()> {
         if let Some(control) = &control {
             disk = disk.kept_apart(Arc::clone(control))?;
             marks::take_away(&disk, &kind, control)?;
+        } else if !write {
+            // A journal that has to be replayed is replayed, and the image stays as it is.
+            disk = disk.kept_apart(Arc::new(Control::in_memory()?))?;
         }
         // Flash memory is what the kernel code does not wait for.
         if io == "uring" && flash.is_none() {

@@ -40,7 +40,7 @@ impl Source {
         }
     }
 
-    /// Whether it takes writes.
+    /// Whether it may be changed.
     ///
     /// # Errors
     /// When there is no such disk.
@@ -78,7 +78,7 @@ fn add_disk(task: &Task, number: u32, disk: &Disk) -> Result<CString> {
         number,
         sector_size: SECTOR,
         size: disk.size(),
-        read_only: !disk.writable(),
+        read_only: !disk.takes_writes(),
         discards: disk.discards(),
     })?;
     task.mknod(Fd::CWD, DEVICE, libc::S_IFBLK | 0o600, device(abi::DISK_MAJOR, number))?;

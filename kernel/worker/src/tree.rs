@@ -160,9 +160,18 @@ impl Tree {
                 self.forget(task, op.node, op.count);
                 Reply::Done(())
             }
-            Request::SyncFs(op) => self.node(op.node).and_then(|fd| self.settled(task.syncfs(fd))).into(),
+            Request::SyncFs(_) => self.settled(self.sync(task)).into(),
             _ => Reply::Error(Errno::ENOSYS.into()),
         }
+    }
+
+    /// Puts everything on the medium.
+    fn sync(&self, task: &Task) -> Result<()> {
+        // A descriptor that only says where a file is does not do.
+        let root = task.reopen(self.node(Node::ROOT)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
+        let synced = task.syncfs(root);
+        task.close(root);
+        synced
     }
 
     /// Looking at an image does not write into it; the first change does.

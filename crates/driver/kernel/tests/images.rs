@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the suite for all drivers does not ask: images as such.
 
-use outrigger_conformance::{Direct, block_on};
+use outrigger_conformance::{Direct, Flags, Subject, block_on};
 use outrigger_core::ops::{
-    Create, Forget, GetAttr, GetXattr, Lookup, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr, Write,
-    XattrFlags,
+    Create, Forget, GetAttr, GetXattr, Lookup, MkDir, OpenDir, OpenFlags, Read, ReadDirPlus, SetXattr,
+    SyncFs, Write, XattrFlags,
 };
 use outrigger_core::{
     Answer, Credentials, Cx, Errno, Name, Node, Op, Reply, Result, Service, XattrName, ask,
 };
 use outrigger_driver_kernel::{Kernel, Options};
 use outrigger_images::{Image, Tree, WRITTEN, content, kind};
+use std::fs;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -45,6 +47,34 @@ fn what_was_written_is_there_when_the_image_is_opened_again() {
         let kernel = Arc::new(image.open());
         Tree::new(&Direct::new(kernel.clone())).must_be_there();
         kernel.unmount().expect("it unmounts");
+    }
+}
+
+/// What a power failure leaves: the file that was synced is only in the journal, where the type has one.
+#[test]
+fn a_journal_is_replayed_for_who_only_reads_and_the_image_stays_as_it_is() {
+    let (dir, file) = (Path::new("dir"), Path::new("dir/file"));
+    for kind in WRITTEN.iter().filter_map(|row| kind(row.name)) {
+        let image = Image::new(kind);
+        let kernel = Arc::new(image.open());
+        let tree = Direct::new(kernel.clone());
+        tree.mkdir(dir, 0o755).expect("mkdir");
+        let opened = tree.open(file, Flags::NEW, 0o644).expect("create");
+        tree.write_at(opened, 0, b"content").expect("write");
+        tree.fsync(opened, false).expect("fsync");
+        tree.close(opened).expect("close");
+        call(&kernel, SyncFs { node: Node::ROOT }).expect("sync");
+        let copy = image.path().with_extension("copy");
+        fs::copy(image.path(), &copy).expect("a copy");
+        let before = content(&copy);
+        let options = Options { read_only: true, ..Options::default() };
+        let reader =
+            Arc::new(Kernel::start(&copy, &options).unwrap_or_else(|error| panic!("{}: {error}", kind.name)));
+        let tree = Direct::new(reader.clone());
+        let size = tree.stat(file).map(|attr| attr.size);
+        assert_eq!((size, tree.mkdir(Path::new("new"), 0o755)), (Ok(7), Err(Errno::EROFS)), "{}", kind.name);
+        reader.unmount().expect("it unmounts");
+        assert_eq!(content(&copy), before, "{}", kind.name);
     }
 }
 
@@ -97,10 +127,10 @@ fn two_writers_of_one_image_are_refused() {
 fn a_damaged_image_is_an_error_that_says_why() {
     let Some(kind) = kind("ext4") else { return };
     let image = Image::new(kind);
-    let mut bytes = std::fs::read(image.path()).expect("a file");
+    let mut bytes = fs::read(image.path()).expect("a file");
     // The group descriptors.
     bytes[4096..8192].fill(0xa5);
-    std::fs::write(image.path(), bytes).expect("a write");
+    fs::write(image.path(), bytes).expect("a write");
     let error = Kernel::start(&image.path(), &Options::default()).map(drop).expect_err("a damaged image");
     let reason = error.reason.expect("a reason");
     assert!(reason.contains("EXT4-fs"), "{reason}");
