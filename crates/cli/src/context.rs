@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub struct Context {
     /// The command's name, for messages.
     pub command: &'static str,
+    /// Whether it changes nothing.
+    pub only_looks: bool,
     /// Whether output is one JSON object a line.
     pub json: bool,
     /// Clock, timers and threads.
@@ -100,9 +102,16 @@ fn join(path: &mut Vec<u8>, name: &[u8]) {
 
 impl Context {
     /// The surroundings of `command`.
-    pub fn new(command: &'static str, json: bool, options: TreeOptions, cancel: Cancel) -> Self {
+    pub fn new(
+        command: &'static str,
+        only_looks: bool,
+        json: bool,
+        options: TreeOptions,
+        cancel: Cancel,
+    ) -> Self {
         Context {
             command,
+            only_looks,
             json,
             runtime: Arc::new(Threads::new()),
             cancel,

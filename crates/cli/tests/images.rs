@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -57,6 +57,34 @@ fn a_tree_goes_into_an_image_and_comes_out_the_same() {
     place.run_as("diff", &["-r", "--no-dereference", "src", "back"]).ok();
     assert_eq!(listing(&place, "src"), listing(&place, "image::/"));
     assert_eq!(place.run(&["cat", "image::/link"]).ok().len(), 200_000);
+}
+
+#[test]
+fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/large", vec![b'x'; 4 << 20]);
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&["cp", "src/large", "image::/large"]).ok();
+    let before = fs::read(place.at("image")).unwrap();
+    // It has begun, and cannot end before somebody takes the rest.
+    let mut reader = place.spawn(&["cat", "image::/large"]);
+    let mut content = reader.stdout.take().expect("a pipe");
+    content.read_exact(&mut [0; 100]).unwrap();
+    for look in ["ls", "stat", "find", "du", "df", "tree"] {
+        place.run(&[look, "image::/"]).ok();
+    }
+    place.run(&["diff", "src/large", "image::/large"]).ok();
+    for (change, status) in [(&["rm", "image::/large"][..], 2), (&["find", "image::/large", "-delete"], 1)] {
+        let complaint = place.run(change).refused(status);
+        assert!(complaint.contains("another process uses this image"), "{complaint}");
+    }
+    assert_eq!(content.read_to_end(&mut Vec::new()).unwrap(), (4 << 20) - 100);
+    assert!(reader.wait().unwrap().success());
+    assert!(fs::read(place.at("image")).unwrap() == before, "looking has changed it");
 }
 
 #[test]

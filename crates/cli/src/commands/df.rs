@@ -161,6 +161,10 @@ impl Run for Df {
     const NAME: &'static str = "df";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let options = Options::new(&self.given)?;
         let mut places = self.operands;

@@ -203,6 +203,10 @@ impl Run for Du {
     const NAME: &'static str = "du";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let options = Options::new(&self.given)?;
         if self.given.iter().any(|option| option.id == "summarize") && options.depth_given {

@@ -52,6 +52,11 @@ pub trait Run {
     /// default effect, or the command deals with them by itself.
     const INTERRUPTIBLE: bool = false;
 
+    /// Whether it only looks: images it names are opened for reading, as several may at once, and stay as they are.
+    fn only_looks(&self) -> bool {
+        false
+    }
+
     /// Does it.
     ///
     /// # Errors
@@ -112,7 +117,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     let cancel = Cancel::default();
     // If no handler can be installed, a signal still ends the command, only less tidily.
     let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
-    let context = Context::new(C::NAME, json, trees, cancel);
+    let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
     if let Err(failure) = command.run(&context) {
         context.complain(failure.status, &failure);
     }

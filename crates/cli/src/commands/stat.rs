@@ -66,6 +66,10 @@ impl Run for Stat {
     const NAME: &'static str = "stat";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         if self.places.is_empty() {
             return Err(usage(Self::NAME, "missing operand"));

@@ -162,6 +162,10 @@ impl Run for Tree {
     const NAME: &'static str = "tree";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut drawing = Drawing::new(context, &self);
         let mut places = self.places.clone();

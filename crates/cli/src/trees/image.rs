@@ -2,6 +2,7 @@
 //! Disk images as trees.
 
 use super::DriverOptions;
+use crate::context::Context;
 use crate::status::Failure;
 use outrigger_core::{Error, Service};
 use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
@@ -15,12 +16,13 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-pub fn on_host(path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
+pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
     if !is_one(path) {
         return Ok(None);
     }
     let mut settings = Options::default();
     options.apply(|key, value| settings.set(key, value))?;
+    settings.read_only |= context.only_looks;
     outrigger_driver_kernel::open(path, &settings)
         .map(Some)
         .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))

@@ -204,7 +204,7 @@ fn inside(
     options: &DriverOptions,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        if let Some(opened) = image::on_host(path, options)? {
+        if let Some(opened) = image::on_host(context, path, options)? {
             return Ok(opened.service());
         }
         return archive::on_host(context, path, options);
@@ -244,7 +244,7 @@ pub fn mountable(
         same_as_before(path, &**keep)?;
     }
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty())
-        && let Some(opened) = image::on_host(path, &options)?
+        && let Some(opened) = image::on_host(context, path, &options)?
     {
         let layered =
             layers::stack(opened.service(), &context.options().layer, &context.runtime, keep, None)?;

@@ -41,6 +41,10 @@ impl Run for Cat {
     const NAME: &'static str = "cat";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(mut self, context: &Context) -> Result<(), Failure> {
         // Straight to the descriptor: what is written are whole blocks already.
         let out = io::stdout().as_fd().try_clone_to_owned().map(fs::File::from).map_err(output_failed)?;

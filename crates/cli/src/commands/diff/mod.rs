@@ -98,6 +98,10 @@ impl Run for Diff {
     const NAME: &'static str = "diff";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut settings = Settings::default();
         for given in &self.arguments.given {

@@ -54,6 +54,10 @@ impl Run for Find {
     const NAME: &'static str = "find";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        !self.arguments.iter().any(|word| word == "-delete")
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = Plan::parse(context, self.arguments)?;
         let now = context.runtime.wall();

@@ -60,6 +60,10 @@ impl Run for Ls {
     const NAME: &'static str = "ls";
     const INTERRUPTIBLE: bool = true;
 
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn run(self, context: &Context) -> Result<(), Failure> {
         let (options, warnings) = Options::new(&self.given)?;
         for warning in warnings {
