@@ -101,6 +101,8 @@ suite_kill() {
     check kill-sftp 300 "$program" table4 --subject sftp --rounds 2 --operation create --operation mkdir --operation symlink \
         --operation rename --operation "rename over" --operation open --operation read --operation readdir --operation write \
         --operation append --operation unlink --operation rmdir --operation truncate --operation chmod --operation utime --operation stat
+    check kill-rows 300 "$program" table4 --subject ext4 --subject xfs --subject vfat --rounds 3 --operation create \
+        --operation "rename over" --operation append --operation fsync
     check kill-table5 600 "$program" table5 --subject local --subject mem --deaths 25
     check kill-soak 300 "$program" soak --restarts 60
     check kill-recovery 120 "$program" recovery --subject local --subject mem --deaths 50

@@ -121,7 +121,7 @@ fn shown(source: &OsStr) -> String {
 /// Serves a job until it is unmounted. Calls `ready` once the mount answers.
 ///
 /// # Errors
-/// Why nothing was mounted.
+/// Why nothing was mounted, or what an image may lack.
 pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
     let Job { source, mountpoint, tree, mut options, list, seat, proxy, inherited } = job;
     options.fsname.get_or_insert_with(|| shown(&source));
@@ -166,7 +166,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     mounted.write_out();
-    Ok(())
+    mounted.tree.unmount_image()
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.

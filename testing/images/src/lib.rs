@@ -15,6 +15,7 @@ use std::process::Command;
 pub use tree::Tree;
 
 /// An image in a directory of its own.
+#[derive(Debug)]
 pub struct Image {
     dir: tempfile::TempDir,
     kind: &'static Kind,
@@ -22,6 +23,7 @@ pub struct Image {
 
 /// How images of a type are made and checked. In commands, `IMAGE` stands for the image and `TREE` for a directory,
 /// which is empty for a type that is written and has the sample tree for one that is made of it.
+#[derive(Debug)]
 pub struct Kind {
     /// Its name.
     pub name: &'static str,

@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use outrigger_core::wire::{Body, Frame};
 use outrigger_proto_fuse::Opcode;
 use std::collections::HashSet;
 use std::fs;
@@ -39,6 +40,17 @@ pub enum Unit {
     Instruction,
     /// The beginning or the end of a system call of any thread.
     SystemCall,
+    /// A nanosecond. Kernel code has more instructions than anybody could count.
+    Nanosecond,
+}
+
+/// How requests reach a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// As messages of the host's kernel, one at a time (fuse(4)).
+    Fuse,
+    /// As frames of the core's wire protocol, which the process with the kernel code of an image gets.
+    Frames,
 }
 
 /// What is to die, of what, and when.
@@ -46,6 +58,8 @@ pub enum Unit {
 pub struct Aim<'a> {
     /// The process.
     pub process: rustix::process::Pid,
+    /// How it is asked.
+    pub language: Language,
     /// The request, by the names of operations with `|` between them.
     pub requests: &'a str,
     /// The moment.
@@ -71,6 +85,8 @@ const NAP: Duration = Duration::from_micros(100);
 /// A header of a request, and of a reply.
 const REQUEST: usize = 40;
 const REPLY: usize = 16;
+/// How much of a message is looked at, in bytes.
+const LOOKED_AT: usize = 64 << 10;
 
 /// Traces the process, calls `ready`, and kills it as soon as the moment has come. Returns when it has ended, or when `over`
 /// says that the moment will not come. One that has just ended is not hunted.
@@ -79,7 +95,8 @@ const REPLY: usize = 16;
 /// When the process cannot be traced.
 pub fn hunt(aim: Aim<'_>, over: &AtomicBool, ready: impl FnOnce()) -> Result<Caught> {
     let process = Pid::from_raw(aim.process.as_raw_nonzero().get());
-    let mut hunt = Hunt { aim, process, stage: Stage::Waiting, caught: Caught::default(), until: None };
+    let (stage, caught, begun) = (Stage::Waiting, Caught::default(), Instant::now());
+    let mut hunt = Hunt { aim, process, stage, caught, until: None, begun, strike: None };
     match hunt.attach() {
         Err(error) if error.downcast_ref() == Some(&Errno::ESRCH) => return Ok(hunt.caught),
         result => result?,
@@ -91,9 +108,7 @@ pub fn hunt(aim: Aim<'_>, over: &AtomicBool, ready: impl FnOnce()) -> Result<Cau
         match waitpid(None, Some(any)) {
             Ok(WaitStatus::StillAlive) if !hunt.caught.fired && over.load(Ordering::Relaxed) => break,
             Ok(WaitStatus::StillAlive) => {
-                if hunt.until.is_some_and(|until| Instant::now() > until) {
-                    kill(process, Signal::SIGKILL)?;
-                }
+                hunt.look_at_clock()?;
                 idle += 1;
                 if idle < PROMPT { thread::yield_now() } else { thread::sleep(NAP) }
             }
@@ -125,6 +140,9 @@ struct Hunt<'a> {
     caught: Caught,
     /// When a process that was killed gently is killed for good.
     until: Option<Instant>,
+    /// When the request was read; and when the process is killed, if that is a matter of time.
+    begun: Instant,
+    strike: Option<Instant>,
 }
 
 impl Hunt<'_> {
@@ -207,18 +225,26 @@ impl Hunt<'_> {
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         match self.stage {
             Stage::Waiting => {
-                let header = call.received(thread).filter(|header| self.is_meant(header));
-                if let Some(header) = header {
-                    self.stage = Stage::Served(thread, word(&header[8..]), 0);
-                    if self.aim.moment == Moment::Read {
-                        return self.fire(thread, call);
+                let received = call.received(thread);
+                let meant = |message| self.aim.language.request(&message, self.aim.requests);
+                if let Some(unique) = received.and_then(meant) {
+                    self.stage = Stage::Served(thread, unique, 0);
+                    self.begun = Instant::now();
+                    match self.aim.moment {
+                        Moment::Read => return self.fire(thread, call),
+                        Moment::Step(Unit::Nanosecond, Some(wanted)) => {
+                            self.strike = Some(self.begun + Duration::from_nanos(wanted));
+                        }
+                        _ => {}
                     }
                 }
             }
             Stage::Served(_, unique, steps)
-                if call.has_begun() && call.replies(call.number, thread, unique) =>
+                if call.has_begun() && self.replies(call, call.number, thread, unique) =>
             {
-                self.caught.steps = Some(steps);
+                let by_time = matches!(self.aim.moment, Moment::Step(Unit::Nanosecond, _));
+                let took = || self.begun.elapsed().as_nanos() as u64;
+                self.caught.steps = Some(if by_time { took() } else { steps });
                 self.stage = Stage::Answered(thread);
                 if self.aim.moment == Moment::Reply || matches!(self.aim.moment, Moment::Step(_, Some(_))) {
                     return self.fire(thread, call);
@@ -249,7 +275,7 @@ impl Hunt<'_> {
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         let Moment::Step(_, wanted) = self.aim.moment else { return self.resume(thread, None) };
         // The number of a call that is about to begin is where its result will be.
-        let replies = call.is_next(thread) && call.replies(call.result, thread, unique);
+        let replies = call.is_next(thread) && self.replies(call, call.result, thread, unique);
         if wanted == Some(steps + 1) || (replies && wanted.is_some()) {
             return self.fire(thread, call);
         }
@@ -260,9 +286,23 @@ impl Hunt<'_> {
         self.resume(thread, None)
     }
 
-    fn is_meant(&self, header: &[u8; REQUEST]) -> bool {
-        let name = Opcode::from_u32(word(&header[..8]).wrapping_shr(32) as u32).map_or("", Opcode::name);
-        self.aim.requests.split('|').any(|one| one == name.trim_end_matches('2'))
+    /// Kills the process when it is time to.
+    fn look_at_clock(&mut self) -> Result<()> {
+        let has_come = |time: Option<Instant>| time.is_some_and(|time| Instant::now() >= time);
+        if has_come(self.until) {
+            kill(self.process, Signal::SIGKILL)?;
+        }
+        if !self.caught.fired && has_come(self.strike) {
+            self.caught.fired = true;
+            self.until = self.aim.gently.then(|| Instant::now() + GRACE);
+            kill(self.process, if self.aim.gently { Signal::SIGSEGV } else { Signal::SIGKILL })?;
+        }
+        Ok(())
+    }
+
+    /// Whether a call, as the system call of that number, sends the reply to the request of this number.
+    fn replies(&self, call: Call, number: i64, thread: Pid, unique: u64) -> bool {
+        call.sent(number, thread).is_some_and(|message| self.aim.language.is_reply(&message, unique))
     }
 
     /// Kills the process, of which this thread is stopped. A system call that was about to begin never does: it dies by the
@@ -314,37 +354,93 @@ impl Call {
         read::<2>(thread, self.instruction).is_some_and(|code| code == [0x0f, 0x05])
     }
 
-    /// The header of a message that it has received.
-    fn received(&self, thread: Pid) -> Option<[u8; REQUEST]> {
-        let len = u32::try_from(self.result).ok().filter(|&len| len as usize >= REQUEST)?;
+    /// What it has received.
+    fn received(&self, thread: Pid) -> Option<Message> {
+        let length = u64::try_from(self.result).ok().filter(|&length| length > 0)?;
         let buffer = match self.number {
             libc::SYS_read | libc::SYS_recvfrom => self.arguments[1],
-            libc::SYS_readv => word(&read::<8>(thread, self.arguments[1])?),
-            libc::SYS_recvmsg => first_buffer(thread, self.arguments[1])?,
+            libc::SYS_readv => piece(thread, self.arguments[1])?.0,
+            libc::SYS_recvmsg => first_piece(thread, self.arguments[1])?.0,
             _ => return None,
         };
-        read::<REQUEST>(thread, buffer).filter(|header| header[..4] == len.to_ne_bytes())
+        Message::of(thread, buffer, length)
     }
 
-    /// Whether, as the system call of that number, it sends the reply to the request of this number.
-    fn replies(&self, number: i64, thread: Pid, unique: u64) -> bool {
-        let buffer = match number {
-            libc::SYS_write | libc::SYS_sendto => Some(self.arguments[1]),
-            libc::SYS_writev | libc::SYS_vmsplice => {
-                read::<8>(thread, self.arguments[1]).map(|bytes| word(&bytes))
-            }
-            libc::SYS_sendmsg => first_buffer(thread, self.arguments[1]),
-            _ => None,
+    /// What it sends as the system call of that number, up to the end of its first piece of memory.
+    fn sent(&self, number: i64, thread: Pid) -> Option<Message> {
+        let (buffer, length) = match number {
+            libc::SYS_write | libc::SYS_sendto => (self.arguments[1], self.arguments[2]),
+            libc::SYS_writev | libc::SYS_vmsplice => piece(thread, self.arguments[1])?,
+            libc::SYS_sendmsg => first_piece(thread, self.arguments[1])?,
+            _ => return None,
         };
-        let header = buffer.and_then(|buffer| read::<REPLY>(thread, buffer));
-        header.is_some_and(|header| word(&header[8..]) == unique)
+        Message::of(thread, buffer, length)
     }
 }
 
-/// Where the first buffer of a message is (`struct msghdr`).
-fn first_buffer(thread: Pid, message: u64) -> Option<u64> {
-    let buffers = word(&read::<8>(thread, message + 16)?);
-    Some(word(&read::<8>(thread, buffers)?))
+/// Something a process has received, or is about to send.
+struct Message {
+    /// In bytes.
+    length: u64,
+    /// How it begins.
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn of(thread: Pid, address: u64, length: u64) -> Option<Self> {
+        let mut bytes = vec![0; LOOKED_AT.min(length as usize)];
+        let remote = [RemoteIoVec { base: address as usize, len: bytes.len() }];
+        let read = process_vm_readv(thread, &mut [IoSliceMut::new(&mut bytes)], &remote).ok()?;
+        (read == bytes.len()).then_some(Message { length, bytes })
+    }
+
+    /// The frames that are in it as a whole.
+    fn frames(&self) -> impl Iterator<Item = Frame> {
+        let mut rest = &self.bytes[..];
+        std::iter::from_fn(move || {
+            let length = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+            let frame = rest.get(4..4 + length)?;
+            rest = &rest[4 + length..];
+            Frame::decode(frame.to_vec().into()).ok()
+        })
+    }
+}
+
+impl Language {
+    /// The number of the first request in a message that has one of these names.
+    fn request(self, message: &Message, names: &str) -> Option<u64> {
+        let is_meant = |name: &str| names.split('|').any(|one| one == name.trim_end_matches('2'));
+        match self {
+            Language::Fuse => {
+                let header = message.bytes.first_chunk::<REQUEST>()?;
+                let name = Opcode::from_u32(word(header).wrapping_shr(32) as u32).map_or("", Opcode::name);
+                let is_whole = word(header) as u32 == message.length as u32;
+                (is_whole && is_meant(name)).then(|| word(&header[8..]))
+            }
+            Language::Frames => message.frames().find_map(|frame| match frame.body {
+                Body::Request { request, .. } => is_meant(request.op().name()).then_some(frame.id),
+                _ => None,
+            }),
+        }
+    }
+
+    /// Whether a message answers the request of this number.
+    fn is_reply(self, message: &Message, unique: u64) -> bool {
+        match self {
+            Language::Fuse => message.bytes.len() >= REPLY && word(&message.bytes[8..]) == unique,
+            Language::Frames => message.frames().any(|frame| frame.id == unique),
+        }
+    }
+}
+
+/// Where the first piece of memory of a message is (`struct msghdr`), and how long.
+fn first_piece(thread: Pid, message: u64) -> Option<(u64, u64)> {
+    piece(thread, word(&read::<8>(thread, message + 16)?))
+}
+
+/// Where a piece of memory is (`struct iovec`), and how long.
+fn piece(thread: Pid, at: u64) -> Option<(u64, u64)> {
+    read::<16>(thread, at).map(|bytes| (word(&bytes), word(&bytes[8..])))
 }
 
 fn read<const N: usize>(thread: Pid, address: u64) -> Option<[u8; N]> {

@@ -7,6 +7,7 @@ use crate::programs::{self, Program};
 use crate::sizes::{self, Kind, Sizes};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use outrigger_images::Image;
 use outrigger_remote::{HOST, Sshd};
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +16,7 @@ use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -34,6 +36,10 @@ pub enum Subject {
     MemProxy,
     /// A directory of an SSH server.
     Sftp,
+    /// An image of this type, whose kernel code dies; so the next ones.
+    Ext4,
+    Xfs,
+    Vfat,
     /// The program bindfs, guarded; so the others.
     Bindfs,
     Sshfs,
@@ -56,7 +62,7 @@ impl Subject {
     pub fn program(self) -> Option<&'static Program> {
         match self {
             Subject::Local | Subject::Mem | Subject::LocalProxy | Subject::MemProxy => None,
-            Subject::Sftp => None,
+            Subject::Sftp | Subject::Ext4 | Subject::Xfs | Subject::Vfat => None,
             Subject::Bindfs => Some(&programs::BINDFS),
             Subject::Sshfs => Some(&programs::SSHFS),
             Subject::Ntfs3g => Some(&programs::NTFS_3G),
@@ -67,6 +73,16 @@ impl Subject {
         }
     }
 
+    /// Whether it is an image.
+    pub fn is_image(self) -> bool {
+        matches!(self, Subject::Ext4 | Subject::Xfs | Subject::Vfat)
+    }
+
+    /// A new image of this type.
+    fn image(self) -> Result<Image> {
+        Ok(Image::new(outrigger_images::kind(&self.to_string()).context("what makes the image is gone")?))
+    }
+
     /// Whether nothing can be changed in it.
     pub fn is_read_only(self) -> bool {
         self.program().is_some_and(|program| program.is_read_only)
@@ -74,6 +90,9 @@ impl Subject {
 
     /// Whether everything it takes is installed; says so when not.
     pub fn is_here(self) -> bool {
+        if self.is_image() {
+            return outrigger_images::kind(&self.to_string()).is_some();
+        }
         let missing = match self {
             Subject::Sftp => Sshd::missing(),
             _ => self.program().and_then(Program::missing),
@@ -157,21 +176,37 @@ impl Place {
             Some(program) if !program.is_read_only => {
                 let store = self.store()?;
                 let command = (program.store)(self, &store)?;
-                let tree = Undisturbed { dir: plain, served: Some((command, store)) };
+                let tree = Undisturbed { dir: plain, served: Some((command, store)), image: None };
                 self.serve(&tree)?;
                 Ok(tree)
             }
-            // It cannot do all that a plain directory can.
-            _ if subject == Subject::Sftp => {
-                let (store, [option, source]) = self.far()?;
+            // These cannot do all that a plain directory can.
+            _ if matches!(subject, Subject::Sftp | Subject::Vfat) => {
+                let (store, [option, source], image) = match subject {
+                    Subject::Sftp => {
+                        let (store, words) = self.far()?;
+                        (store, words, None)
+                    }
+                    _ => {
+                        let image = subject.image()?;
+                        let words = ["dev,suid".to_owned(), image.path().display().to_string()];
+                        (self.store()?, words, Some(image))
+                    }
+                };
                 let program = self.program.display().to_string();
                 let words = [&program, "mount", "--no-guard", "-o", &option, &source];
                 let command = words.map(str::to_owned).to_vec();
-                let tree = Undisturbed { dir: plain, served: Some((command, store)) };
+                let tree = Undisturbed { dir: plain, served: Some((command, store)), image };
                 self.serve(&tree)?;
                 Ok(tree)
             }
-            _ => Ok(Undisturbed { dir: plain, served: None }),
+            _ => {
+                if subject == Subject::Ext4 {
+                    // Every new one has it.
+                    fs::DirBuilder::new().mode(0o700).create(plain.join("lost+found"))?;
+                }
+                Ok(Undisturbed { dir: plain, served: None, image: None })
+            }
         }
     }
 
@@ -196,6 +231,16 @@ impl Place {
 
     /// Mounts an empty tree; of what only reads, the content of the plain directory.
     pub fn mount(&self, subject: Subject, arguments: &[&str]) -> Result<Mounted> {
+        let image = subject.is_image().then(|| subject.image()).transpose()?;
+        self.mount_with(subject, arguments, image)
+    }
+
+    /// Mounts an image that may have been mounted before.
+    pub fn mount_image(&self, subject: Subject, image: Image) -> Result<Mounted> {
+        self.mount_with(subject, &[], Some(image))
+    }
+
+    fn mount_with(&self, subject: Subject, arguments: &[&str], image: Option<Image>) -> Result<Mounted> {
         let dir = self.plain("mnt")?;
         let mut store = self.store()?;
         let mut command = Command::new(&self.program);
@@ -205,6 +250,7 @@ impl Place {
             command.arg("mount").args(arguments).args(["-o", options]).arg(source).arg(&dir);
         };
         match subject {
+            _ if let Some(image) = &image => mount(&mut command, options, image.path().as_os_str()),
             Subject::Local | Subject::LocalProxy => mount(&mut command, options, store.as_os_str()),
             Subject::Mem | Subject::MemProxy => mount(&mut command, options, OsStr::new("mem:")),
             Subject::Sftp => {
@@ -220,7 +266,7 @@ impl Place {
         }
         self.start(&mut command)?;
         let server = Server { pid: 0, program: subject.program() };
-        let mut mounted = Mounted { program: self.program.clone(), dir, server, store };
+        let mut mounted = Mounted { program: self.program.clone(), dir, server, store, image };
         let status = mounted.status()?;
         let pid = if subject.program().is_some() { &status["pid"] } else { &status["guard"]["keeper"] };
         mounted.server.pid = pid.as_i64().context("nobody serves the mount")? as i32;
@@ -266,6 +312,9 @@ pub struct Undisturbed {
     pub dir: PathBuf,
     /// The command, and its store; nothing for a plain directory.
     served: Option<(Vec<String>, PathBuf)>,
+    /// What is mounted, where that is an image.
+    #[expect(dead_code, reason = "it is taken away when it is dropped")]
+    image: Option<Image>,
 }
 
 impl Undisturbed {
@@ -332,6 +381,8 @@ pub struct Mounted {
     server: Server,
     /// What it serves, if that is a directory.
     pub store: PathBuf,
+    /// What it serves, if that is an image.
+    image: Option<Image>,
 }
 
 impl Mounted {
@@ -400,6 +451,7 @@ impl Mounted {
     /// Resident kilobytes of the keeper; nothing where there is none.
     pub fn keeper_size(&self) -> Result<Option<u64>> {
         match self.server.program {
+            _ if self.image.is_some() => Ok(None),
             Some(_) => Ok(None),
             None => processes::resident(self.server.pid).map(Some),
         }
@@ -468,6 +520,14 @@ impl Mounted {
     /// Unmounts; an error when that is refused or takes too long.
     pub fn end(self) -> Result<()> {
         self.umount(&[])
+    }
+
+    /// Unmounts, and gives the image, which nobody uses any more; nothing where there is none.
+    pub fn into_image(mut self) -> Result<Option<Image>> {
+        let serving = Pid::from_raw(self.server.pid);
+        self.umount(&[])?;
+        ensure!(processes::wait(serving.as_slice(), PATIENCE), "what served the mount does not end");
+        Ok(self.image.take())
     }
 
     fn umount(&self, arguments: &[&str]) -> Result<()> {

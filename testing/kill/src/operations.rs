@@ -142,6 +142,15 @@ pub const ALL: &[Operation] = &[
         },
     },
     Operation {
+        name: "fsync",
+        requests: "fsync|syncfs",
+        prepare: with_file,
+        act: |dir, n| {
+            let file = OpenOptions::new().write(true).open(file(dir, n))?;
+            done(file.write_all_at(b"other", 3).and_then(|()| file.sync_all()))
+        },
+    },
+    Operation {
         name: "unlink",
         requests: "unlink",
         prepare: with_file,

@@ -2,7 +2,7 @@
 //! Controlled deaths (Table 4 of the paper): each operation, each point of death; the results programs get and the tree
 //! they leave must be those of a plain directory.
 
-use crate::inject::{self, Aim, Caught, Moment, Unit};
+use crate::inject::{self, Aim, Caught, Language, Moment, Unit};
 use crate::mounted::{Mounted, Place, Subject};
 use crate::operations::{ALL, Operation};
 use crate::snapshot;
@@ -43,7 +43,7 @@ impl Point {
     /// Our own workers die by a rule, which stands as near to the driver as can be: the journal is above it.
     fn rule(self, subject: Subject, requests: &str) -> Option<String> {
         match self {
-            _ if subject.program().is_some() => None,
+            _ if subject.program().is_some() || subject.is_image() => None,
             Point::Before => Some(format!("fault=op={requests},die,every=2")),
             Point::After => Some(format!("fault=op={requests},die,applied,every=2")),
             Point::Inside | Point::Replied => None,
@@ -100,6 +100,9 @@ type Reason = (&'static str, &'static str);
 
 /// Why nobody can die there.
 fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<Reason> {
+    if subject == Subject::Vfat && operation.requests == "readlink" {
+        return Some(("no links", "vfat has no symbolic links"));
+    }
     let program = subject.program()?;
     match &program.torn {
         _ if program.is_read_only && operation.is_change() => {
@@ -118,12 +121,16 @@ const OF_MEM: &[(&str, &str)] =
 const OF_SFTP: &[(&str, &str)] =
     &[("setxattr", "the protocol has no extended attributes, and the kernel asks once")];
 
+/// What a vfat image is not asked, and why.
+const OF_VFAT: &[(&str, &str)] = &[("setxattr", "vfat has no extended attributes, and the kernel asks once")];
+
 /// Why there may be no such request.
 fn unasked(subject: Subject, operation: &Operation) -> Option<Reason> {
     let known = match subject.program() {
         Some(program) => program.unasked,
         None if matches!(subject, Subject::Mem | Subject::MemProxy) => OF_MEM,
         None if subject == Subject::Sftp => OF_SFTP,
+        None if subject == Subject::Vfat => OF_VFAT,
         None => &[],
     };
     known.iter().find(|(requests, _)| *requests == operation.requests).map(|(_, why)| ("not asked", *why))
@@ -166,7 +173,9 @@ fn cell(
         Trial { subject, operation, mounted: &mounted, point, steps: None, cell: Cell::default() };
     trial.act(&undisturbed.dir, rounds, rule.is_none())?;
     let mut cell = trial.cell;
-    if let (Some(before), Some(after)) = (before, mounted.deaths()?) {
+    if rule.is_some()
+        && let (Some(before), Some(after)) = (before, mounted.deaths()?)
+    {
         cell.deaths = after - before;
     }
     if let (Subject::Sftp, Some(store)) = (subject, undisturbed.store()) {
@@ -184,7 +193,12 @@ fn cell(
     if !cell.wrong.is_empty() {
         eprintln!("{subject}, {}, {point:?}: last error {}", operation.name, mounted.last_error());
     }
-    mounted.end()?;
+    if let Some(image) = mounted.into_image()? {
+        image.must_be_clean();
+        let again = place.mount_image(subject, image)?;
+        cell.wrong.extend(snapshot::differences(&expected, &snapshot::take(&again.dir)?));
+        again.end()?;
+    }
     Ok(cell)
 }
 
@@ -230,9 +244,12 @@ impl Trial<'_> {
 
     /// When the server dies. The first one lives: it shows how many steps there are.
     fn moment(&self, random: &mut fastrand::Rng) -> Moment {
-        // Several threads work on a request to a server.
-        let several = self.mounted.is_program() || self.subject == Subject::Sftp;
-        let unit = if several { Unit::SystemCall } else { Unit::Instruction };
+        let unit = match self.subject {
+            subject if subject.is_image() => Unit::Nanosecond,
+            // Several threads work on a request.
+            subject if subject.program().is_some() || subject == Subject::Sftp => Unit::SystemCall,
+            _ => Unit::Instruction,
+        };
         match self.point {
             Point::Before => Moment::Read,
             Point::Inside => Moment::Step(unit, self.steps.map(|steps| random.u64(1..=steps.max(1)))),
@@ -245,7 +262,8 @@ impl Trial<'_> {
     fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
         let process = self.mounted.serving()?;
         let (moment, gently) = (self.moment(random), random.bool());
-        let aim = Aim { process, requests: self.operation.requests, moment, gently };
+        let language = if self.subject.is_image() { Language::Frames } else { Language::Fuse };
+        let aim = Aim { process, language, requests: self.operation.requests, moment, gently };
         let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());
         let (found, caught) = thread::scope(|scope| {
             let hunter = scope.spawn(|| inject::hunt(aim, &over, move || ready.send(()).unwrap_or(())));

@@ -66,6 +66,17 @@ impl Tree {
         let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None, None)?;
         Ok(Tree::new(layered, Some(program), None))
     }
+
+    /// Returns when everything is in the image, if it is one, and others may have it. Its kernel code would do that by itself,
+    /// but then whoever waits for this process would wait for too little.
+    ///
+    /// # Errors
+    /// Why that is not so.
+    pub fn unmount_image(&self) -> Result<(), Failure> {
+        let unmounted = self.image.as_ref().map_or(Ok(()), |image| image.unmount());
+        unmounted
+            .map_err(|error| Failure::serious(format!("the image was not unmounted in good order: {error}")))
+    }
 }
 
 /// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image does
