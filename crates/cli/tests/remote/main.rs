@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directories of another host, which is an SSH server of our own on this one.
 
+mod counts;
 mod programs;
 #[path = "../support/mod.rs"]
 mod support;
