@@ -51,6 +51,12 @@ pub enum Notice {
         /// The file.
         node: Node,
     },
+    /// The driver knows nothing of these any more but that the door refers to them. A door that can gives back what nobody
+    /// uses, by a [`Forget`](crate::ops::Forget) each; one that cannot does nothing.
+    Unneeded {
+        /// The files.
+        nodes: Vec<Node>,
+    },
     /// The state an earlier poll with this key waits for may have changed.
     Wake {
         /// The key of [`crate::ops::Poll`].

@@ -10,6 +10,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
+/// The most nodes in one notification.
+const PRUNED: usize = 4096;
+
 /// What the thread is told.
 enum Command {
     Send(Notice),
@@ -84,11 +87,24 @@ impl Courier {
                     return None;
                 }
             },
+            Notice::Unneeded { nodes } => return self.prune(nodes),
             Notice::Wake { key } => Notification::Poll { kh: *key }.encode(),
         };
         // ENOENT and ENOTDIR: the kernel does not cache it, which is as good.
         let error = self.device.send(&[IoSlice::new(&message)]).err()?;
         tracing::trace!(%error, ?notice, "notification not taken");
         error.raw_os_error()
+    }
+
+    /// Has the kernel let go of what it does not use. Kernels before 6.18 do not know how to.
+    fn prune(&self, nodes: &[Node]) -> Option<i32> {
+        for nodes in nodes.chunks(PRUNED) {
+            let message = Notification::Prune { nodes: nodes.iter().map(|node| node.0).collect() }.encode();
+            if let Err(error) = self.device.send(&[IoSlice::new(&message)]) {
+                tracing::trace!(%error, "the kernel keeps what it refers to");
+                return error.raw_os_error();
+            }
+        }
+        None
     }
 }

@@ -486,6 +486,46 @@ fn references_that_the_kernel_does_not_have_are_returned_when_doubted() {
     assert_eq!(tree.state().references.get(&known).copied(), before);
 }
 
+/// Whether the kernel can be asked to let go of what it does not use, as from 6.18 on.
+fn can_prune() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) >= (Some(6), Some(18))
+}
+
+#[test]
+fn the_kernel_lets_go_of_what_it_does_not_use_when_asked_to_if_it_can() {
+    if !can_mount() {
+        return;
+    }
+    let (tree, service) = serve(Habits::default());
+    let fixture = Fixture::new(service, "");
+    let (used, unused) = (fixture.path("used"), fixture.path("unused"));
+    let path = unused.clone();
+    let (open, [used, unused]) = limited(move || {
+        let open = File::create(used).unwrap();
+        drop(File::create(&unused).unwrap());
+        let inos = [open.metadata().unwrap().ino(), fs::metadata(&unused).unwrap().ino()];
+        (open, inos)
+    });
+    let referred = |ino: u64| tree.state().references.get(&ino).is_some_and(|&count| count > 0);
+    assert!(referred(used) && referred(unused));
+    let ask = || {
+        let nodes = vec![Node(used), Node(1 << 40), Node(unused)];
+        tree.notify.get().unwrap().notify(Notice::Unneeded { nodes });
+    };
+    ask();
+    if can_prune() {
+        within(|| {
+            ask();
+            !referred(unused)
+        });
+    }
+    assert!(referred(used));
+    assert_eq!(limited(move || fs::metadata(path).unwrap().ino()), unused);
+    drop(open);
+}
+
 #[test]
 fn stateless_drivers_are_not_asked_to_open() {
     if !can_mount() {

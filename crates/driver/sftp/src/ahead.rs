@@ -20,8 +20,9 @@ use std::time::Duration;
 
 /// Directories being listed at once.
 const AT_ONCE: usize = 64;
-/// Names in listings that nobody has wanted yet, and directories waiting to be listed. Beyond these nothing is asked for ahead.
-const NAMES_MAX: usize = 100_000;
+/// Names in listings that nobody has wanted yet, each of which takes some 200 bytes, and directories waiting to be listed.
+/// Beyond these nothing is asked for ahead.
+const NAMES_MAX: usize = 1 << 15;
 const QUEUE_MAX: usize = 20_000;
 
 /// Listings asked for ahead.
@@ -44,6 +45,8 @@ struct State {
     read: HashMap<Vec<u8>, (Option<Arc<Listing>>, Duration)>,
     running: usize,
     names: usize,
+    /// How many names directories had of late: as many are expected of those being listed.
+    usual: usize,
 }
 
 struct Ready {
@@ -79,7 +82,9 @@ impl Ahead {
             None => Listing::begin(&self.link, path.to_vec(), false),
         };
         state.wanted.remove(path);
-        state.read.insert(path.to_vec(), (Some(Arc::clone(&listing)), now));
+        // One without directories leads nowhere, and need not be kept.
+        let leads_on = listing.all(|items| items.iter().any(is_directory)).unwrap_or(true);
+        state.read.insert(path.to_vec(), (leads_on.then(|| Arc::clone(&listing)), now));
         // Nothing more is to be learnt from it then.
         let walked = |parent| Some((parent, state.read.get_mut(parent)?.0.take()?));
         if let Some((parent, above)) = parent.and_then(walked) {
@@ -113,7 +118,7 @@ impl Ahead {
     fn go_on(&self) {
         loop {
             let mut state = self.lock();
-            if state.running >= AT_ONCE || state.names >= NAMES_MAX {
+            if state.running >= AT_ONCE || state.names + state.running * state.usual >= NAMES_MAX {
                 return;
             }
             let Some(path) = state.queue.pop_front() else { return };
@@ -155,6 +160,7 @@ impl Ahead {
             }
             return;
         };
+        state.usual = (state.usual + names) / 2;
         if let Some(ready) = state.ready.get_mut(path).filter(is_this) {
             (ready.names, ready.since) = (names, Some(now));
             state.names += names;
@@ -202,7 +208,11 @@ impl State {
 }
 
 fn directories(path: &[u8], items: &[Item]) -> Vec<Vec<u8>> {
+    let below = items.iter().filter(|item| is_directory(item));
+    below.filter_map(|item| join(path.to_vec(), &item.name).ok()).collect()
+}
+
+fn is_directory(item: &Item) -> bool {
     // What links lead to may be above, and the walk would not end.
-    let is_directory = |item: &&Item| !item.followed && kind(&item.attrs) == FileKind::Directory;
-    items.iter().filter(is_directory).filter_map(|item| join(path.to_vec(), &item.name).ok()).collect()
+    !item.followed && kind(&item.attrs) == FileKind::Directory
 }

@@ -26,6 +26,11 @@
 //! What is known is corrected at once by a change that passes through, to exactly what it changes; by a notice from below;
 //! and all of it is dropped when told so ([`Control::flush`]).
 //!
+//! # Memory
+//! Files and names, and content, are bounded by [`Options`]; those unused for longest go first. A door may refer to many more
+//! files, which the tree below then has to know: it is asked to let go of those of which nothing is known here any more
+//! ([`Notice::Unneeded`]).
+//!
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
@@ -66,6 +71,7 @@ mod record;
 mod siblings;
 mod table;
 mod underway;
+mod unneeded;
 
 pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Belief, Different, Options, Policy, Writes};

@@ -44,7 +44,7 @@ impl Inner {
             }
             Notice::InvalidateAll => table.clear(),
             // What a former process knew was lost with it, and the door answers for itself.
-            Notice::Doubt { .. } | Notice::Wake { .. } => {}
+            Notice::Doubt { .. } | Notice::Unneeded { .. } | Notice::Wake { .. } => {}
         }
     }
 }

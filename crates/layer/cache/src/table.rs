@@ -15,6 +15,7 @@ use crate::options::{Belief, Options, Part, Parts, Policy};
 use crate::pool::ContentId;
 use crate::record::{Body, Directory, Record, SharedNames, Ticket, lock};
 use crate::underway::{Altering, Asked};
+use crate::unneeded::Unneeded;
 use outrigger_core::reply::{Attrs, Entry};
 use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) struct Table {
     records: Lru<Record>,
     /// References handed out beyond those held below, of nodes without a record.
     debts: HashMap<Node, u64>,
+    unneeded: Unneeded,
     /// References to give back below.
     returns: Vec<(Node, u64)>,
     /// What doors have to be told.
@@ -76,6 +78,7 @@ impl Table {
             places: HashMap::new(),
             records: Lru::default(),
             debts: HashMap::new(),
+            unneeded: Unneeded::default(),
             returns: Vec::new(),
             notices: Vec::new(),
             leftovers: Vec::new(),
@@ -106,6 +109,7 @@ impl Table {
             return self.records.get_mut(at).expect("the places lead to records");
         }
         let debt = self.debts.remove(&node).unwrap_or(0);
+        self.unneeded.remove(node);
         let mut record = Record::new(node, debt, self.last_unknown);
         record.weight = record.measure();
         let weight = record.weight;
@@ -308,14 +312,19 @@ impl Table {
         self.bytes -= record.weight;
         self.last_unknown = self.last_unknown.max(record.changed);
         self.leftovers.extend(record.file.map(|file| lock(&file.content).id));
-        if record.node == Node::ROOT || record.balance == 0 {
+        if record.node == Node::ROOT {
             return None;
         }
         let count = record.balance.unsigned_abs();
         if record.balance > 0 {
             return Some((record.node, count));
         }
-        self.debts.insert(record.node, count);
+        if count > 0 {
+            self.debts.insert(record.node, count);
+        }
+        // As no reference is held for this layer, all there are were handed out.
+        let nodes = self.unneeded.add(record.node);
+        self.notices.extend(nodes.map(|nodes| Notice::Unneeded { nodes }));
         None
     }
 
@@ -324,12 +333,14 @@ impl Table {
         if node == Node::ROOT {
             return count;
         }
+        self.unneeded.remove(node);
         // All there are, after a process died that knew how many; those of this layer among them.
         if count == u64::MAX {
             self.debts.remove(&node);
             if let Some(&at) = self.places.get(&node) {
                 self.drop_record(at);
                 self.debts.remove(&node);
+                self.unneeded.remove(node);
             }
             return count;
         }

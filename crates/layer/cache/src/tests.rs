@@ -7,7 +7,7 @@ use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenDir, ReadDirPlus, Release
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Opened};
 use outrigger_core::{Attr, Credentials, Errno, FileKind, Generation, Name, Node, Op, Stack, Time, ask};
 use outrigger_sim::{Sim, explore};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 /// Directories with so many names each that they are known as soon as they are asked for, and who holds references to
@@ -199,6 +199,42 @@ fn a_million_files_in_directories_fit_into_the_bound() {
         }
     }
     assert_eq!((total, dirs.len()), (1_000_000, 1000));
+    bench.must_be_even();
+}
+
+/// A door that notes what it is asked to let go of.
+#[derive(Default)]
+struct Door(Mutex<HashSet<Node>>);
+
+impl Notify for Door {
+    fn notify(&self, notice: Notice) {
+        if let Notice::Unneeded { nodes } = notice {
+            lock(&self.0).extend(nodes);
+        }
+    }
+}
+
+#[test]
+fn the_tree_below_has_to_know_few_files_when_the_door_lets_go_of_what_it_is_asked_to() {
+    let mut bench = Bench::new(&Sim::new(4), &[100, 1000], small());
+    let door = Arc::new(Door::default());
+    bench.top.attach(door.clone());
+    bench.list(Node::ROOT, |_, _| {});
+    let mut most = 0;
+    for dir in 0..100 {
+        bench.list(bench.wide.child(Node::ROOT, dir), |_, _| {});
+        let unneeded = std::mem::take(&mut *lock(&door.0));
+        for node in std::mem::take(&mut bench.held) {
+            // Directories have files in them that it keeps.
+            if unneeded.contains(&node) && !bench.wide.attr(node).is_dir() {
+                bench.ask(Forget { node, count: 1 }).expect("forgotten");
+            } else {
+                bench.held.push(node);
+            }
+        }
+        most = most.max(lock(&bench.wide.held).len());
+    }
+    assert!(most < 10_000, "{most} of 100,000 files were known at once");
     bench.must_be_even();
 }
 

@@ -98,6 +98,8 @@ impl Notify for Renumbered {
                 up.node(dir);
                 up.node(node);
             }
+            // The directory itself is not given back.
+            Notice::Unneeded { nodes } => nodes.retain(|&node| node != self.layer.root && node != Node::ROOT),
             Notice::InvalidateAll | Notice::Wake { .. } => {}
         }
         if !up.forbidden {
