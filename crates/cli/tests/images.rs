@@ -59,6 +59,60 @@ fn a_tree_goes_into_an_image_and_comes_out_the_same() {
     assert_eq!(place.run(&["cat", "image::/link"]).ok().len(), 200_000);
 }
 
+/// Content that the kernel code takes from the host's file, or puts there, by itself.
+#[test]
+fn large_files_go_into_an_image_and_come_out_the_same() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    let content: Vec<u8> = (0..20_000_003_u32).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
+    place.file("src/large", &content);
+    let holes = place.file("src/holes", &content[..3 << 20]);
+    let holes = fs::File::options().write(true).open(holes).unwrap();
+    holes.write_all_at(&content, 30 << 20).unwrap();
+    holes.set_len(60 << 20).unwrap();
+    blank(&place, 96);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    for sparse in ["auto", "never", "always"] {
+        place.run(&["cp", "-a", &format!("--sparse={sparse}"), "src/.", "image::/"]).ok();
+        place.run(&["cp", "-a", &format!("--sparse={sparse}"), "image::/", "back"]).ok();
+        fs::remove_dir(place.at("back/lost+found")).unwrap();
+        place.run_as("diff", &["-r", "src", "back"]).ok();
+        fs::remove_dir_all(place.at("back")).unwrap();
+    }
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    let said = place.run(&["cp", "--sparse=never", "src/holes", "image::/second"]);
+    let complaint = "error writing 'image::/second': No space left on device";
+    assert!(said.code == Some(1) && said.err.contains(complaint), "{said:?}");
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+}
+
+/// Small files that go into an image together: whatever becomes of one of them, the others arrive.
+#[test]
+fn one_of_many_small_files_that_cannot_be_made_does_not_take_others_along() {
+    if !can_serve() || !has("mkfs.vfat") {
+        return;
+    }
+    let place = Place::new();
+    for number in 0..100 {
+        place.file(&format!("src/dir{}/file{number}", number / 40), vec![number as u8; number * 700]);
+    }
+    place.file("src/dir1/not:a:name", "content");
+    place.file("src/dir1/FILE50", "the same name for this file system");
+    blank(&place, 16);
+    place.run_as("mkfs.vfat", &["image"]).ok();
+    let said = place.run(&["cp", "-r", "src", "image::/"]);
+    let refused = |line: &str| line.contains("cannot create regular file 'image::/src/dir1/");
+    assert_eq!((said.code, said.err.lines().count()), (Some(1), 2), "{said:?}");
+    assert!(said.err.lines().all(refused) && said.err.contains("not:a:name"), "{said:?}");
+    assert_eq!(place.run(&["find", "image::/src", "-type", "f"]).ok().lines().count(), 100);
+    for number in [0, 1, 39, 40, 63, 64, 99] {
+        let file = format!("image::/src/dir{}/file{number}", number / 40);
+        assert_eq!(place.run(&["cat", &file]).ok().len(), number * 700);
+    }
+}
+
 #[test]
 fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
     if !can_serve() || !has("mkfs.ext4") {

@@ -6,10 +6,11 @@ use crate::wait::block_on;
 use outrigger_core::ops::{Forget, GetAttr, StatFs};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{
-    Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, Errno, Node, Op, OpCode, Reply, Request,
-    Result, Runtime, Service,
+    Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, Errno, Exchange, Node, Op, OpCode, Reply,
+    Request, Result, Runtime, Service,
 };
 use std::future::poll_fn;
+use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,6 +145,22 @@ impl Client {
         let mut started: Vec<Started<'_>> = contexts.iter().zip(requests).map(ask).collect();
         started.iter_mut().for_each(Started::begin);
         started.into_iter().map(|one| O::result(self.outcome(one))).collect()
+    }
+
+    /// Moves content between an open file and one of the host, see [`Service::exchange`].
+    pub(crate) fn exchange(&self, exchange: Exchange, host: BorrowedFd<'_>) -> Result<u64> {
+        let cx = self.cx(self.settings.cancel.clone());
+        let answer = match cx.cancel.is_raised() {
+            true => Answer::error(Errno::EINTR),
+            false => self.shared.service.exchange(&cx, exchange, host),
+        };
+        // To be counted and given up as a write would be.
+        let (op, class) = (OpCode::Write, Class::Change);
+        match self.outcome(Started { cx: &cx, op, class, answer }) {
+            Reply::Count(count) => Ok(count.0),
+            Reply::Error(error) => Err(error),
+            _ => Err(Errno::EPROTO.into()),
+        }
     }
 
     /// Returns a reference to a node.

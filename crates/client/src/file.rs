@@ -6,8 +6,10 @@ use bytes::{Buf, Bytes};
 use outrigger_core::ops::{
     CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
 };
-use outrigger_core::reply::Opened;
-use outrigger_core::{Attr, Errno, Error, Handle, LockOwner, Node, Payload, Result, SetAttrs};
+use outrigger_core::reply::{Count, Opened};
+use outrigger_core::{
+    Attr, Backing, Errno, Error, Exchange, Handle, LockOwner, Node, Payload, Result, SetAttrs,
+};
 use std::io;
 
 /// An open file. [`File::close`] reports delayed errors; dropping it closes it without asking for any.
@@ -17,15 +19,16 @@ pub struct File {
     handle: Handle,
     flags: OpenFlags,
     open: bool,
+    backing: Backing,
 }
 
 impl File {
     pub(crate) fn opened(client: Client, node: Node, opened: Opened, flags: OpenFlags) -> Self {
-        File { client, node, handle: opened.handle, flags, open: true }
+        File { client, node, handle: opened.handle, flags, open: true, backing: opened.backing }
     }
 
     pub(crate) fn stateless(client: Client, node: Node, flags: OpenFlags) -> Self {
-        File { client, node, handle: Handle(0), flags, open: false }
+        File { client, node, handle: Handle(0), flags, open: false, backing: Backing::NONE }
     }
 
     /// The most bytes one read or write of this tree may have.
@@ -49,21 +52,30 @@ impl File {
     pub fn write_at(&self, offset: u64, data: Bytes) -> Result<usize> {
         let data = data.slice(..data.len().min(self.max_io()));
         let len = data.len();
-        let write = Write {
-            node: self.node,
-            handle: self.handle,
-            offset,
-            data: Payload::Bytes(data),
-            cached: false,
-            kill_setid: false,
+        self.client.call(self.to_write(offset, data)).and_then(|count| accepted(count, len))
+    }
+
+    fn to_write(&self, offset: u64, data: Bytes) -> Write {
+        let (node, handle, data) = (self.node, self.handle, Payload::Bytes(data));
+        Write { node, handle, offset, data, cached: false, kill_setid: false }
+    }
+
+    /// Writes the whole content of several empty files of one tree at once.
+    ///
+    /// # Errors
+    /// Of each file as [`File::write_all_at`].
+    pub fn fill_all<'a>(files: impl IntoIterator<Item = (&'a File, Bytes)>) -> Vec<Result<()>> {
+        let files: Vec<(&File, Bytes)> = files.into_iter().collect();
+        let Some((first, _)) = files.first() else { return Vec::new() };
+        let most = first.max_io();
+        let writes = files.iter().map(|(file, data)| file.to_write(0, data.slice(..data.len().min(most))));
+        let written = first.client.call_all(writes);
+        let rest = |((file, mut data), count): ((&File, Bytes), Result<Count>)| {
+            let count = accepted(count?, data.len())?;
+            data.advance(count);
+            file.write_all_at(count as u64, data)
         };
-        match self.client.call(write)?.0 as usize {
-            0 if len > 0 => Err(Errno::EIO.because("the tree accepted no byte of a write")),
-            count if count > len => {
-                Err(Errno::EIO.because("the tree claims to have written more than it was given"))
-            }
-            count => Ok(count),
-        }
+        files.into_iter().zip(written).map(rest).collect()
     }
 
     /// Writes all of `data` at `offset`.
@@ -106,6 +118,31 @@ impl File {
             len,
         })?;
         Ok(copied.0)
+    }
+
+    /// Lets the tree write up to `len` bytes of another tree's file by itself, and tells how many it did: none at the end of
+    /// that file.
+    ///
+    /// # Errors
+    /// `ENOSYS` or `EOPNOTSUPP` when it cannot, or the other file is none of the host; else what stood in the way, of either
+    /// file.
+    pub fn take_from(&self, offset: u64, other: &File, other_offset: u64, len: u64) -> Result<u64> {
+        self.exchange(offset, other, other_offset, len, true)
+    }
+
+    /// Lets the tree read up to `len` bytes into another tree's file by itself, and tells how many it did: none at the end of
+    /// this file.
+    ///
+    /// # Errors
+    /// As [`File::take_from`].
+    pub fn give_to(&self, offset: u64, other: &File, other_offset: u64, len: u64) -> Result<u64> {
+        self.exchange(offset, other, other_offset, len, false)
+    }
+
+    fn exchange(&self, offset: u64, other: &File, host_offset: u64, len: u64, inward: bool) -> Result<u64> {
+        let host = other.backing.fd().ok_or(Errno::EOPNOTSUPP)?;
+        let (node, handle) = (self.node, self.handle);
+        self.client.exchange(Exchange { node, handle, offset, host_offset, len, inward }, host)
     }
 
     /// Its attributes now.
@@ -220,6 +257,17 @@ impl io::Write for Writer<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// How many bytes of `len` a tree has written.
+fn accepted(count: Count, len: usize) -> Result<usize> {
+    match count.0 as usize {
+        0 if len > 0 => Err(Errno::EIO.because("the tree accepted no byte of a write")),
+        count if count > len => {
+            Err(Errno::EIO.because("the tree claims to have written more than it was given"))
+        }
+        count => Ok(count),
     }
 }
 

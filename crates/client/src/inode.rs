@@ -9,7 +9,7 @@ use outrigger_core::ops::{
     Create, GetAttr, GetXattr, Link, ListXattr, Lookup, MkDir, MkNod, OpCode, Open, OpenFlags, ReadLink,
     RemoveXattr, Rename, RenameFlags, RmDir, SetAttr, SetXattr, SymLink, Unlink, XattrFlags,
 };
-use outrigger_core::reply::{Attrs, Entry, Names, Ttl};
+use outrigger_core::reply::{Attrs, Created, Entry, Names, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Name, Node, Result, SetAttrs, Target, XattrName};
 use std::fmt;
 
@@ -163,9 +163,28 @@ impl Inode {
             return self.create_in_two_steps(name, mode, flags);
         }
         let created = self.client.call(Create { dir: self.node(), name: name.clone(), mode, flags })?;
-        let inode = Inode::held(self.client.clone(), created.entry);
-        let file = File::opened(self.client.clone(), inode.node(), created.opened, flags);
-        Ok((inode, file))
+        Ok(Inode::created(&self.client, created, flags))
+    }
+
+    /// Makes and opens several files at once, in directories of one tree, each as [`Inode::create`] does.
+    pub fn create_all<'a>(
+        files: impl IntoIterator<Item = (&'a Inode, Name, u32)>,
+        flags: OpenFlags,
+    ) -> Vec<Result<(Inode, File)>> {
+        let files: Vec<(&Inode, Name, u32)> = files.into_iter().collect();
+        let Some(client) = files.first().map(|(dir, ..)| dir.client.clone()) else { return Vec::new() };
+        if !client.has(OpCode::Create) {
+            return files.iter().map(|(dir, name, mode)| dir.create(name, *mode, flags)).collect();
+        }
+        let create = |(dir, name, mode): (&Inode, Name, u32)| Create { dir: dir.node(), name, mode, flags };
+        let created = client.call_all(files.into_iter().map(create));
+        created.into_iter().map(|created| Ok(Inode::created(&client, created?, flags))).collect()
+    }
+
+    fn created(client: &Client, created: Created, flags: OpenFlags) -> (Inode, File) {
+        let inode = Inode::held(client.clone(), created.entry);
+        let file = File::opened(client.clone(), inode.node(), created.opened, flags);
+        (inode, file)
     }
 
     fn create_in_two_steps(&self, name: &Name, mode: u32, flags: OpenFlags) -> Result<(Inode, File)> {

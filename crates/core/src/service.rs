@@ -3,6 +3,7 @@
 
 use crate::cx::Cx;
 use crate::error::{Errno, Result};
+use crate::exchange::Exchange;
 use crate::notify::Notify;
 use crate::ops::{Op, Request};
 use crate::opset::OpSet;
@@ -10,6 +11,7 @@ use crate::reply::{Reply, Ttl};
 use crate::runtime::BoxFuture;
 use std::fmt;
 use std::future::{Future, IntoFuture};
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,6 +26,16 @@ pub trait Service: Send + Sync {
 
     /// Called once before the first request with the place to send notices to.
     fn attach(&self, notify: Arc<dyn Notify>);
+
+    /// Moves content between an open file and a file of the host that `host` is open on, as a write or a read would.
+    /// The answer is how many bytes: fewer than asked for at the end of what is read, and when an error struck later.
+    ///
+    /// Hardly any service does this (`ENOSYS`): reads and writes do the same everywhere. A layer, which may have to see
+    /// content, never does.
+    fn exchange<'a>(&'a self, cx: &'a Cx, exchange: Exchange, host: BorrowedFd<'_>) -> Answer<'a> {
+        let _ = (cx, exchange, host);
+        Answer::error(Errno::ENOSYS)
+    }
 }
 
 impl<S: Service + ?Sized> Service for Arc<S> {
@@ -35,6 +47,9 @@ impl<S: Service + ?Sized> Service for Arc<S> {
     }
     fn attach(&self, notify: Arc<dyn Notify>) {
         (**self).attach(notify);
+    }
+    fn exchange<'a>(&'a self, cx: &'a Cx, exchange: Exchange, host: BorrowedFd<'_>) -> Answer<'a> {
+        (**self).exchange(cx, exchange, host)
     }
 }
 

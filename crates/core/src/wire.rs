@@ -289,33 +289,45 @@ impl Frame {
     ///
     /// # Errors
     /// `EMSGSIZE` beyond [`FRAME_MAX`]; a read error when the payload is a piece of a file that cannot be read.
-    pub fn encode(mut self) -> Result<Vec<u8>> {
+    pub fn encode(self) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.encode_to(&mut out)?;
+        Ok(out)
+    }
+
+    /// Appends what [`Frame::encode`] gives; nothing when that fails.
+    ///
+    /// # Errors
+    /// As [`Frame::encode`].
+    pub fn encode_to(mut self, out: &mut Vec<u8>) -> Result<()> {
         self.materialise()?;
-        let mut out = vec![0; 4];
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
         let kind: u8 = match &self.body {
             Body::Request { .. } => 1,
             Body::Reply(_) => 2,
             Body::Cancel => 3,
             Body::Order(_) => 4,
         };
-        kind.put(&mut out);
-        self.id.put(&mut out);
+        kind.put(out);
+        self.id.put(out);
         match &self.body {
             Body::Request { uid, gid, request } => {
-                uid.put(&mut out);
-                gid.put(&mut out);
-                request.put(&mut out);
+                uid.put(out);
+                gid.put(out);
+                request.put(out);
             }
-            Body::Reply(reply) => reply.put(&mut out),
+            Body::Reply(reply) => reply.put(out),
             Body::Cancel => {}
-            Body::Order(order) => order.put(&mut out),
+            Body::Order(order) => order.put(out),
         }
-        let len = out.len() - 4;
+        let len = out.len() - start - 4;
         if len > FRAME_MAX {
+            out.truncate(start);
             return Err(Errno::EMSGSIZE.because(format!("a frame of {len} bytes; at most {FRAME_MAX} fit")));
         }
-        out[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        Ok(out)
+        out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        Ok(())
     }
 
     /// Decodes what follows the length field.

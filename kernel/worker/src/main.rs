@@ -13,6 +13,7 @@ mod control;
 mod crash;
 mod direct;
 mod disk;
+mod exchange;
 mod guard;
 mod host;
 mod kernel;

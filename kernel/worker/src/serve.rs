@@ -9,10 +9,11 @@ use crate::guard::Guard;
 use crate::kernel::Kernel;
 use crate::ring;
 use crate::socket;
+use crate::task::Task;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Errno, Error, Reply, Request, Spin, Wire};
+use outrigger_core::{Credentials, Errno, Error, Exchange, Reply, Request, Spin, Wire};
 use outrigger_door_fuse::Order;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -47,14 +48,16 @@ struct Shared {
 
 impl Shared {
     fn reply(&self, id: u64, reply: Reply) {
-        self.output.borrow_mut().extend_from_slice(&encoded(id, reply));
+        encode(id, reply, &mut self.output.borrow_mut());
     }
 }
 
-fn encoded(id: u64, reply: Reply) -> Vec<u8> {
-    let frame = Frame { id, body: Body::Reply(reply) }.encode();
-    // An error always fits a frame.
-    frame.or_else(|error| Frame { id, body: Body::Reply(Reply::Error(error)) }.encode()).unwrap_or_default()
+fn encode(id: u64, reply: Reply, out: &mut Vec<u8>) {
+    let frame = |reply| Frame { id, body: Body::Reply(reply) };
+    if let Err(error) = frame(reply).encode_to(out) {
+        // An error always fits a frame.
+        drop(frame(Reply::Error(error)).encode_to(out));
+    }
 }
 
 /// Where several threads reply, one after the other.
@@ -64,8 +67,10 @@ impl Outlet {
     /// Sends a reply at once.
     pub fn reply(&self, id: u64, reply: Reply) {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frame = Vec::new();
+        encode(id, reply, &mut frame);
         // Whoever has gone needs none.
-        drop((&**socket).write_all(&encoded(id, reply)));
+        drop((&**socket).write_all(&frame));
     }
 }
 
@@ -200,12 +205,21 @@ impl Connection {
                 Body::Request { uid, gid, request } => {
                     self.submit(id, Credentials { uid, gid }, request, (kernel, tree, guard));
                 }
-                Body::Order(order) => match (Order::get(&mut order.clone()), guard, self.files.pop()) {
-                    // Only this thread looks after a ring.
-                    (Ok(Order::Serve { options, negotiated }), None, Some(device))
-                        if ring::descriptor().is_none() =>
-                    {
-                        return Ok(Some(Mount { order: id, device, options, negotiated }));
+                Body::Order(order) => match (self.files.pop(), guard) {
+                    (Some(file), None) => {
+                        match (Exchange::from_order(order.clone()), Order::get(&mut order.clone())) {
+                            (Ok((cred, exchange)), _) => {
+                                let tree = Rc::clone(tree);
+                                self.run(id, kernel, move |task| {
+                                    tree.exchange(task, cred, &exchange, &file).into()
+                                });
+                            }
+                            // Only this thread looks after a ring.
+                            (_, Ok(Order::Serve { options, negotiated })) if ring::descriptor().is_none() => {
+                                return Ok(Some(Mount { order: id, device: file, options, negotiated }));
+                            }
+                            _ => self.shared.reply(id, Reply::Error(Errno::EOPNOTSUPP.into())),
+                        }
                     }
                     _ => self.shared.reply(id, Reply::Error(Errno::EOPNOTSUPP.into())),
                 },
@@ -222,15 +236,23 @@ impl Connection {
         request: Request,
         (kernel, tree, guard): (&Kernel, &Rc<Tree>, Option<&Rc<Guard>>),
     ) {
-        let (shared, tree, guard) = (Rc::clone(&self.shared), Rc::clone(tree), guard.cloned());
-        shared.in_flight.set(shared.in_flight.get() + 1);
-        kernel.submit(move |task| {
+        let (tree, guard) = (Rc::clone(tree), guard.cloned());
+        self.run(id, kernel, move |task| {
             let begun = guard.as_ref().map_or(Ok(()), |guard| guard.begin(task, id));
-            let reply = match (begun, &guard, request) {
+            match (begun, &guard, request) {
                 (Err(error), ..) => Reply::Error(error),
                 (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
                 (.., request) => tree.answer(task, cred, request),
-            };
+            }
+        });
+    }
+
+    /// Does `work` inside the kernel, which answers the request `id`.
+    fn run(&self, id: u64, kernel: &Kernel, work: impl FnOnce(&Task) -> Reply + 'static) {
+        let shared = Rc::clone(&self.shared);
+        shared.in_flight.set(shared.in_flight.get() + 1);
+        kernel.submit(move |task| {
+            let reply = work(task);
             if id != Frame::UNANSWERED {
                 shared.reply(id, reply);
             }
@@ -260,7 +282,10 @@ impl Connection {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        let output = self.shared.output.take();
-        (&*self.socket).write_all(&output)
+        let mut output = self.shared.output.take();
+        let sent = (&*self.socket).write_all(&output);
+        output.clear();
+        self.shared.output.replace(output);
+        sent
     }
 }

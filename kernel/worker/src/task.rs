@@ -33,6 +33,7 @@ mod number {
     pub const UTIMENSAT: u64 = 88;
     pub const CLOCK_SETTIME: u64 = 112;
     pub const CLOCK_GETTIME: u64 = 113;
+    pub const FADVISE64: u64 = 223;
     pub const SYNCFS: u64 = 267;
     pub const RENAMEAT2: u64 = 276;
     pub const COPY_FILE_RANGE: u64 = 285;
@@ -247,6 +248,13 @@ impl Task {
         let arguments = [fd.argument(), pointer(data.as_ptr()), data.len() as u64, offset];
         // SAFETY: the buffer has that length.
         unsafe { self.call(number::PWRITE64, arguments) }.map(|count| count as usize)
+    }
+
+    /// posix_fadvise(2): nobody will ask for this content soon. It goes to the disk, and out of memory.
+    pub fn drop_content(&self, fd: Fd, offset: u64, len: u64) {
+        let advice = libc::POSIX_FADV_DONTNEED as u64;
+        // SAFETY: no pointers. It is but advice.
+        drop(unsafe { self.call(number::FADVISE64, [fd.argument(), offset, len, advice]) });
     }
 
     /// readlinkat(2) of a descriptor

@@ -85,7 +85,7 @@ pub(crate) fn c_string(bytes: &[u8]) -> Result<CString> {
     CString::new(bytes).map_err(|_| Errno::EINVAL.into())
 }
 
-fn checked(offset: u64) -> Result<u64> {
+pub(crate) fn checked(offset: u64) -> Result<u64> {
     if offset <= i64::MAX as u64 { Ok(offset) } else { Err(Errno::EINVAL.into()) }
 }
 
@@ -187,7 +187,7 @@ impl Tree {
         self.nodes.borrow().fd(node)
     }
 
-    fn file<T>(&self, handle: Handle, work: impl FnOnce(Fd) -> Result<T>) -> Result<T> {
+    pub(crate) fn file<T>(&self, handle: Handle, work: impl FnOnce(Fd) -> Result<T>) -> Result<T> {
         let fd = self.open.borrow().file(handle)?;
         work(fd)
     }
@@ -577,7 +577,7 @@ fn nameless(dirent: &outrigger_core::reply::Dirent) -> Entry {
 }
 
 /// `cred`, or nobody in place of root: whose writes clear set-id bits.
-fn unprivileged(cred: Credentials) -> Credentials {
+pub(crate) fn unprivileged(cred: Credentials) -> Credentials {
     if cred.uid == 0 { Credentials { uid: 65534, gid: cred.gid } } else { cred }
 }
 

@@ -19,6 +19,9 @@ const HOLE: usize = 4096;
 /// The most a tree copies inside itself before the user's Ctrl-C is looked at, in bytes.
 const INSIDE: u64 = 64 << 20;
 
+/// The most a tree moves by itself before the user's Ctrl-C is looked at, in bytes.
+const PIECE: u64 = 8 << 20;
+
 /// Which side of a copy failed.
 pub(super) enum Fault {
     Read(Error),
@@ -109,8 +112,27 @@ impl Content<'_> {
         Ok(done)
     }
 
+    /// Lets one of the trees move what the other has in a file of the host, and tells how many bytes it did. Whatever stands
+    /// in the way is left to who reads and writes: that tells which side it is.
+    fn exchange(&self, start: u64, end: u64) -> u64 {
+        let mut at = start;
+        while end.saturating_sub(at) > BLOCK as u64 && !self.shared.cancel.is_raised() {
+            let len = (end - at).min(PIECE);
+            let inward = self.target.take_from(at, self.source, at, len);
+            match inward.or_else(|_| self.source.give_to(at, self.target, at, len)) {
+                Ok(count) if (1..=len).contains(&count) => {
+                    self.shared.progress.bytes(count);
+                    at += count;
+                }
+                _ => break,
+            }
+        }
+        at - start
+    }
+
     /// Reads and writes from `start` to `end`, or to the end of the file.
     fn pump(&self, start: u64, end: Option<u64>, find_holes: bool) -> Result<(), Fault> {
+        let start = start + if find_holes { 0 } else { self.exchange(start, end.unwrap_or(self.attr.size)) };
         let expected = end.unwrap_or(self.attr.size).saturating_sub(start);
         let mut writer = Writer { content: self, at: start, find_holes, hole: false };
         let mut reader = ReadOn { file: self.source, at: start, end, expected: self.attr.size };

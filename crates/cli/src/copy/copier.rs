@@ -241,6 +241,7 @@ impl<'c> Copier<'c> {
                 }
             }
         }
+        self.pool.copy_together();
         // After an interruption directories stay without their attributes: they are not complete.
         while let Some(Frame { dir, .. }) = frames.pop() {
             Directory::release(dir, &self.shared);

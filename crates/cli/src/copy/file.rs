@@ -4,13 +4,19 @@
 use super::attrs;
 use super::content::{Content, Fault, knows_holes};
 use super::directory::Directory;
-use super::options::Preserve;
+use super::options::{Preserve, Sparse};
 use super::shared::Shared;
 use crate::say::quoted;
+use bytes::Bytes;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::{Forget, Lookup, OpCode, OpenFlags, Unlink};
 use outrigger_core::{Attr, DriverClass, Error, FileKind, Name};
 use std::sync::Arc;
+
+/// What new files are opened with. Exclusively: what somebody else put there meanwhile is neither opened nor followed.
+const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
+/// Files up to this size, in bytes, are copied together with others.
+pub(super) const SMALL: u64 = 64 << 10;
 
 /// A regular file to copy.
 pub(super) struct FileCopy {
@@ -50,6 +56,69 @@ impl FileCopy {
         copied.map(|copy| (source, copy))
     }
 
+    /// Whether both go into the same tree.
+    pub(super) fn has_target_tree_of(&self, other: &FileCopy) -> bool {
+        self.dir.inode.client().tree() == other.dir.inode.client().tree()
+    }
+
+    /// Whether it can be copied together with others: a small file that gets a new name in another tree.
+    pub(super) fn is_small(&self, shared: &Shared) -> bool {
+        let (attr, options) = (self.source.attr(), &shared.options);
+        self.existing.is_none()
+            && attr.size <= SMALL
+            && attr.blocks.saturating_mul(512) >= attr.size
+            && options.sparse != Sparse::Always
+            && !options.attributes_only
+            && self.source.kind() == FileKind::Regular
+            && self.source.client().tree() != self.dir.inode.client().tree()
+    }
+
+    /// Copies several files into one tree, each of which [is small](FileCopy::is_small): a tree that is asked through a
+    /// connection is asked for many of them at once. What turns out to be otherwise is copied by itself.
+    pub(super) fn run_together(files: Vec<FileCopy>, shared: &Shared) {
+        let mut ready = Vec::with_capacity(files.len());
+        for file in files {
+            match file.content() {
+                Some(content) if !shared.cancel.is_raised() => ready.push((file, content)),
+                _ => drop(file.run(shared)),
+            }
+        }
+        let wanted = ready.iter().map(|(file, _)| (&file.dir.inode, file.name.clone(), file.modes(shared).1));
+        let made = Inode::create_all(wanted, NEW);
+        let mut open = Vec::with_capacity(made.len());
+        for ((file, content), made) in ready.into_iter().zip(made) {
+            match made {
+                Ok((inode, target)) => {
+                    let made = Some(file.modes(shared).0);
+                    open.push((file, content, Target { inode, file: target, made }));
+                }
+                Err(error) => {
+                    shared.cannot("cannot create regular file", &file.to, &error);
+                    Directory::release(file.dir, shared);
+                }
+            }
+        }
+        let written = File::fill_all(open.iter().map(|(_, content, target)| (&target.file, content.clone())));
+        for ((file, content, target), written) in open.into_iter().zip(written) {
+            if let Err(error) = &written {
+                shared.cannot("error writing", &file.to, error);
+            }
+            shared.progress.bytes(content.len() as u64);
+            if file.finish(shared, target, written.is_ok()).is_some() {
+                shared.progress.file();
+            }
+            Directory::release(file.dir, shared);
+        }
+    }
+
+    /// All of it; none when that is not as much as was expected, or cannot be had.
+    fn content(&self) -> Option<Bytes> {
+        let source = self.source.open(OpenFlags::empty()).ok()?;
+        let size = self.source.attr().size as usize;
+        // A byte more tells whether it has grown.
+        source.read_at(0, size + 1).ok().filter(|content| content.len() == size)
+    }
+
     fn copy(&mut self, shared: &Shared) -> Option<Inode> {
         let source = match self.source.open(OpenFlags::empty()) {
             Ok(file) => file,
@@ -63,9 +132,15 @@ impl FileCopy {
                 return None;
             }
         };
-        let Target { mut inode, file, made } = self.open_target(shared)?;
-        let complete = self.fill(shared, &source, &inode, &file);
+        let target = self.open_target(shared)?;
+        let complete = self.fill(shared, &source, &target.inode, &target.file);
         drop(source);
+        self.finish(shared, target, complete)
+    }
+
+    /// Gives the copy its attributes, or removes it when it is not complete.
+    fn finish(&self, shared: &Shared, target: Target, complete: bool) -> Option<Inode> {
+        let Target { mut inode, file, made } = target;
         if !complete {
             drop(file);
             if made.is_some() {
@@ -138,12 +213,15 @@ impl FileCopy {
     }
 
     fn create(&self, shared: &Shared) -> Result<Target, Error> {
-        let made = new_mode(&shared.options.preserve, self.source.attr());
-        let mode = made & !shared.umask & !attrs::withheld(shared, FileKind::Regular);
-        // Exclusively: what somebody else put there meanwhile is neither opened nor followed.
-        let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
-        let (inode, file) = self.dir.inode.create(&self.name, mode, flags)?;
+        let (made, mode) = self.modes(shared);
+        let (inode, file) = self.dir.inode.create(&self.name, mode, NEW)?;
         Ok(Target { inode, file, made: Some(made) })
+    }
+
+    /// The mode a new file is meant to get before the umask, and the one it is made with.
+    fn modes(&self, shared: &Shared) -> (u32, u32) {
+        let made = new_mode(&shared.options.preserve, self.source.attr());
+        (made, made & !shared.umask & !attrs::withheld(shared, FileKind::Regular))
     }
 
     /// Removes what we made and could not complete, provided that the name still leads to it.

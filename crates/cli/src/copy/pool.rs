@@ -2,7 +2,8 @@
 //! Files copied side by side.
 //!
 //! The walker offers each file to the pool; when all threads are busy and the queue is full it copies the file
-//! itself, so that walking never runs far ahead of copying.
+//! itself, so that walking never runs far ahead of copying. Small files for an image go together, up to so many: the
+//! process that serves it is then asked for all of them at once.
 
 use super::file::FileCopy;
 use super::shared::Shared;
@@ -13,6 +14,8 @@ use std::thread::{self, JoinHandle};
 
 /// Files that wait for a thread, per thread.
 const QUEUE: usize = 32;
+/// The most files that are copied together.
+const TOGETHER: usize = 32;
 /// Threads for a tree behind a network: most of the time each waits for the server.
 const NETWORK_THREADS: usize = 8;
 
@@ -21,6 +24,8 @@ pub(super) struct Pool {
     shared: Arc<Shared>,
     processors: usize,
     running: Option<Running>,
+    /// Small files that wait for others, all of them for the same tree.
+    together: Vec<FileCopy>,
 }
 
 struct Running {
@@ -31,11 +36,21 @@ struct Running {
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        Pool { shared, processors, running: None }
+        Pool { shared, processors, running: None, together: Vec::new() }
     }
 
     /// Copies `file` on some thread, perhaps on this one.
     pub(super) fn copy(&mut self, file: FileCopy) {
+        if file.trees()[1] == DriverClass::Block && file.is_small(&self.shared) {
+            if self.together.first().is_some_and(|first| !first.has_target_tree_of(&file)) {
+                self.copy_together();
+            }
+            self.together.push(file);
+            if self.together.len() == TOGETHER {
+                self.copy_together();
+            }
+            return;
+        }
         let wanted = self.threads(file.trees());
         let shared = &self.shared;
         let running = self.running.get_or_insert_with(|| Running::start(shared, wanted));
@@ -54,8 +69,14 @@ impl Pool {
         self.processors.saturating_sub(1 + servers).max(usize::from(servers == 0))
     }
 
+    /// Copies the small files that wait for others.
+    pub(super) fn copy_together(&mut self) {
+        FileCopy::run_together(std::mem::take(&mut self.together), &self.shared);
+    }
+
     /// Waits until every file is done.
     pub(super) fn wait(&mut self) {
+        self.copy_together();
         if let Some(Running { queue, threads }) = self.running.take() {
             drop(queue);
             for thread in threads {

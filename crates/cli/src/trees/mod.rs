@@ -138,10 +138,10 @@ fn driver(
     }
 }
 
-/// A command starts at the host's root and works on whatever file system its files are on, where nodes are known by
-/// path anyway; and nobody takes its files' descriptors.
+/// A command starts at the host's root and works on whatever file system its files are on, where nodes are known by path
+/// anyway.
 fn for_a_command() -> LocalOptions {
-    LocalOptions { handles: false, passthrough: false, ..LocalOptions::default() }
+    LocalOptions { handles: false, ..LocalOptions::default() }
 }
 
 fn local(

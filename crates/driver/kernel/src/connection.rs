@@ -8,7 +8,7 @@ use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
 use outrigger_core::{Credentials, Cx, Errno, Error, Reply, Request, Result, Spin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -71,13 +71,28 @@ impl Output {
 
     fn add(&mut self, id: u64, cred: Credentials, request: Request) -> Result<()> {
         let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
-        self.held_back.extend_from_slice(&Frame { id, body }.encode()?);
-        Ok(())
+        Frame { id, body }.encode_to(&mut self.held_back)
     }
 
     /// Sends what was held back. The other direction is emptied meanwhile, for that takes another lock.
     fn send(&mut self) -> io::Result<()> {
-        let sent = self.socket.write_all(&self.held_back);
+        self.send_or(|| {})
+    }
+
+    /// The same. `full` is called before it waits for room.
+    fn send_or(&mut self, full: impl FnOnce()) -> io::Result<()> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let begun = match send(&self.socket, &self.held_back, flags) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(0),
+            begun => begun.map_err(io::Error::from),
+        };
+        let sent = begun.and_then(|begun| match &self.held_back[begun..] {
+            [] => Ok(()),
+            rest => {
+                full();
+                self.socket.write_all(rest)
+            }
+        });
         self.held_back.clear();
         sent
     }
@@ -153,7 +168,8 @@ impl Connection {
         if !ended && cx.more && output.held_back.len() < HELD_BACK {
             return Ok(receiver);
         }
-        let sent = output.send();
+        // The worker may not take more before somebody reads what it has to say.
+        let sent = output.send_or(|| self.left.notify_one());
         drop(output);
         let mut asked = locked(&self.asked);
         if ended || sent.is_err() {
@@ -162,8 +178,8 @@ impl Connection {
             return Err(self.lost());
         }
         match (asked.reading, cx.more) {
-            (true, _) => {}
-            (false, true) => self.left.notify_one(),
+            // Whoever follows, or waits for this, sees to it that somebody reads.
+            (true, _) | (false, true) => {}
             (false, false) => {
                 asked.reading = true;
                 drop(asked);
@@ -201,7 +217,11 @@ impl Connection {
     }
 
     /// Waits for the reply to a request.
-    pub(crate) async fn reply(&self, receiver: Receiver<Reply>) -> Reply {
+    pub(crate) async fn reply(&self, mut receiver: Receiver<Reply>) -> Reply {
+        // Whoever asked last has often read the replies to all.
+        if let Ok(Some(reply)) = receiver.try_recv() {
+            return reply;
+        }
         self.send_rest();
         receiver.await.unwrap_or_else(|_| Reply::Error(self.lost()))
     }

@@ -84,7 +84,8 @@ use guarded::{Asked, Guarded};
 use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Cx, DriverClass, Errno, Error, Notify, OpCode, OpSet, Reply, Request, Result, Service,
+    Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, OpCode, OpSet, Reply, Request,
+    Result, Service,
 };
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -306,7 +307,14 @@ impl Service for Kernel {
             return Answer::Ready(Reply::Done(()));
         }
         let connection = match &self.serves {
-            Serves::Once(connection) => connection,
+            Serves::Once(connection) => {
+                // Nobody learns anything from the reply, and what is asked later comes later.
+                if let Request::Release(_) = request {
+                    connection.tell(cx.cred, request);
+                    return Answer::Ready(Reply::Done(()));
+                }
+                connection
+            }
             Serves::Guarded(guarded) => {
                 return match guarded.ask(cx, request) {
                     Ok(Asked::Answered(reply)) => Answer::Ready(self.explained(reply)),
@@ -325,6 +333,12 @@ impl Service for Kernel {
             },
             Err(error) => Answer::error(error),
         }
+    }
+
+    /// The worker reads or writes the file of the host by itself; that of a guarded image does not, whose requests have to be
+    /// kept for its successor.
+    fn exchange<'a>(&'a self, cx: &'a Cx, exchange: Exchange, host: BorrowedFd<'_>) -> Answer<'a> {
+        self.order(exchange.to_order(cx.cred), Some(host)).map(|reply| self.explained(reply))
     }
 
     fn abilities(&self) -> Abilities {
