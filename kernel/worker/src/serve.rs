@@ -205,7 +205,7 @@ impl Connection {
                 Body::Request { uid, gid, request } => {
                     self.submit(id, Credentials { uid, gid }, request, (kernel, tree, guard));
                 }
-                Body::Order(order) => match (self.files.pop(), guard) {
+                Body::Order(order) => match (self.next_file(), guard) {
                     (Some(file), None) => {
                         match (Exchange::from_order(order.clone()), Order::get(&mut order.clone())) {
                             (Ok((cred, exchange)), _) => {
@@ -258,6 +258,11 @@ impl Connection {
             }
             shared.in_flight.set(shared.in_flight.get() - 1);
         });
+    }
+
+    /// The descriptor that came first: those of several orders may have arrived together.
+    fn next_file(&mut self) -> Option<File> {
+        (!self.files.is_empty()).then(|| self.files.remove(0))
     }
 
     /// How much to read next.
