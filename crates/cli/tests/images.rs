@@ -242,6 +242,18 @@ fn the_kernel_code_serves_an_unguarded_mount_without_a_detour() {
     assert_eq!(place.run(&["ls", "image::/"]).ok().lines().count(), 302);
 }
 
+/// What it has to remember grows, and is given back, in the sandbox.
+#[test]
+fn the_kernel_code_of_an_unguarded_mount_serves_thousands_of_files() {
+    let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };
+    for number in 0..6000 {
+        fs::write(place.at(&format!("m/file{number}")), "").unwrap();
+    }
+    assert!(fs::read_dir(place.at("m")).unwrap().all(|entry| entry.unwrap().metadata().is_ok()));
+    (0..6000).for_each(|number| fs::remove_file(place.at(&format!("m/file{number}"))).unwrap());
+    place.run(&["umount", "m"]).ok();
+}
+
 #[test]
 fn the_end_of_the_kernel_code_of_an_unguarded_mount_is_told_and_the_mount_can_be_removed() {
     let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };

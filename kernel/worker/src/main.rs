@@ -62,6 +62,9 @@ const MOUNTPOINT: &CStr = c"/mnt";
 const PRIVATE: &CStr = c"/mnt/\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
 
 fn main() -> ExitCode {
+    // Further arenas look into a file before they shrink (glibc's arena.c), and in the sandbox there are no files.
+    // SAFETY: a plain call.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     match Arguments::from_command_line().map_err(io::Error::other).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
