@@ -4,7 +4,7 @@
 use crate::cli::TreeOptions;
 use crate::location::{Base, Location, TreeName};
 use crate::status::{Failure, Status};
-use crate::trees::{self, DriverOptions, Opened};
+use crate::trees::{self, DriverOptions, Images, Opened};
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::{Cancel, Credentials, Name, Result};
 use outrigger_runtime::Threads;
@@ -28,6 +28,8 @@ pub struct Context {
     pub cancel: Cancel,
     /// The umask this program was started with: permission bits new files must not get.
     pub umask: u32,
+    /// The images it has opened.
+    pub images: Images,
     options: TreeOptions,
     status: Cell<Status>,
     opened: RefCell<Vec<(TreeName, Opened)>>,
@@ -116,6 +118,7 @@ impl Context {
             runtime: Arc::new(Threads::new()),
             cancel,
             umask: take_umask(),
+            images: Images::default(),
             options,
             status: Cell::new(Status::Success),
             opened: RefCell::new(Vec::new()),

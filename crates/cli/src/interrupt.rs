@@ -2,7 +2,7 @@
 //! Ctrl-C: the first asks the command to stop and to tidy up, the second ends it at once.
 
 use outrigger_core::Cancel;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use signal_hook::flag;
@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Ends, and so becomes readable, with the first signal.
 static WAKE: OnceLock<OwnedFd> = OnceLock::new();
@@ -59,18 +60,48 @@ pub fn install(cancel: &Cancel) -> io::Result<Caught> {
     Ok(caught)
 }
 
+/// What came first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// It can be read, or has ended.
+    Readable,
+    /// A signal.
+    Interrupted,
+    /// The end of the time.
+    InVain,
+}
+
 /// Waits until `input` can be read or has ended; `false` when a signal came first.
 ///
 /// # Errors
 /// As poll(2).
 pub fn wait_readable(input: impl AsFd) -> io::Result<bool> {
-    let Some(wake) = WAKE.get() else { return Ok(true) };
-    let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(&input, PollFlags::IN)];
+    Ok(wait_until(input, None)? == Waited::Readable)
+}
+
+/// The same for at most `patience`.
+///
+/// # Errors
+/// As poll(2).
+pub fn wait_readable_for(input: impl AsFd, patience: Duration) -> io::Result<Waited> {
+    wait_until(input, Instant::now().checked_add(patience))
+}
+
+fn wait_until(input: impl AsFd, end: Option<Instant>) -> io::Result<Waited> {
+    let wake = WAKE.get().map(|wake| PollFd::new(wake, PollFlags::IN));
+    let mut fds: Vec<PollFd<'_>> = [PollFd::new(&input, PollFlags::IN)].into_iter().chain(wake).collect();
     loop {
-        match poll(&mut fds, None) {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        // A time too long for the system is no bound.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
-            Ok(_) => return Ok(fds[0].revents().is_empty()),
+            Ok(0) => return Ok(Waited::InVain),
+            Ok(_) if fds.get(1).is_some_and(|wake| !wake.revents().is_empty()) => {
+                return Ok(Waited::Interrupted);
+            }
+            Ok(_) => return Ok(Waited::Readable),
         }
     }
 }

@@ -166,7 +166,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     mounted.write_out();
-    mounted.tree.unmount_image()
+    context.images.unmount()
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.

@@ -3,19 +3,23 @@
 
 use super::Run;
 use crate::context::Context;
-use crate::control;
+use crate::control::{self, Ending};
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::{Force, unmount};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long the server of a mount may take to let go.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// How long its process may take to end, if nothing else is said: longer than unmounting an image may (`patience=`).
+const END: Duration = Duration::from_secs(180);
 
 /// Arguments of `umount`.
 ///
-/// What programs have written is written first, and what could not be is named.
+/// What programs have written is written first, and what could not be is named. Without --lazy and --force it returns when
+/// the process that served the mount has ended: an image is then unmounted, and free to be checked or mounted again.
+/// With --timeout it waits for that so long only, else for three minutes.
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The mounts.
@@ -39,15 +43,36 @@ impl Run for Umount {
             (false, false) => Force::No,
         };
         for mount in &self.mounts {
-            if let (Force::No, Ok((peer, _))) = (force, control::find(mount))
-                && let Err(what) = control::wait_written(&peer)
-            {
-                context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
-            }
-            if let Err(error) = unmount(mount, force, PATIENCE) {
-                context.complain(Status::Minor, error);
+            match force {
+                Force::No => end(context, mount),
+                _ => drop(detach(context, mount, force)),
             }
         }
         Ok(())
     }
+}
+
+/// Unmounts and waits until the mount's process has ended, so that what it served can be used.
+fn end(context: &Context, mount: &Path) {
+    let complain =
+        |what: &str| context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
+    let found = control::find(mount).ok();
+    if let Some((peer, _)) = &found
+        && let Err(what) = control::wait_written(peer)
+    {
+        complain(&what);
+    }
+    let ending = found.and_then(|(peer, status)| Ending::of(&peer, &status));
+    if detach(context, mount, Force::No)
+        && let Some(ending) = ending
+        && let Err(what) = ending.wait(context.options().timeout.unwrap_or(END))
+    {
+        complain(&what);
+    }
+}
+
+/// Takes the mount away; `false` when that fails.
+fn detach(context: &Context, mount: &Path, force: Force) -> bool {
+    let unmounted = unmount(mount, force, PATIENCE);
+    unmounted.map_err(|error| context.complain(Status::Minor, error)).is_ok()
 }

@@ -5,12 +5,14 @@
 //! [`Answer::Done`] to [`Ask::Trace`] with one line a message until the client hangs up.
 
 mod directory;
+mod ending;
 mod peer;
 mod place;
 mod server;
 mod written;
 
 pub use directory::directory;
+pub use ending::Ending;
 pub use peer::{Peer, find, first_answer, peers, statuses};
 pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};

@@ -56,6 +56,11 @@ impl Peer {
         Some(Peer { hash: hashed.to_owned(), socket, connection, owner, pid, mountpoint })
     }
 
+    /// The number of its FUSE connection.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
+
     /// Asks, and gives the connection the answer comes from.
     ///
     /// # Errors

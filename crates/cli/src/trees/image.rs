@@ -6,11 +6,31 @@ use crate::context::Context;
 use crate::status::Failure;
 use outrigger_core::{Error, Service};
 use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The images that a command has opened.
+#[derive(Default)]
+pub struct Images(RefCell<Vec<Opened>>);
+
+impl Images {
+    /// Returns when everything is in the images, and others may have them. Their kernel code would do that by itself when this
+    /// process has ended, but then whoever waits for this process would wait for too little.
+    ///
+    /// # Errors
+    /// Why that is not so.
+    pub fn unmount(&self) -> Result<(), Failure> {
+        let unmounted = self.0.take().iter().map(Opened::unmount).collect::<Vec<_>>();
+        unmounted
+            .into_iter()
+            .collect::<Result<(), Error>>()
+            .map_err(|error| Failure::serious(format!("the image was not unmounted in good order: {error}")))
+    }
+}
 
 /// Opens the disk image in a file of the host; none when the file is no such thing.
 ///
@@ -23,9 +43,10 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
     let mut settings = Options::default();
     options.apply(|key, value| settings.set(key, value))?;
     settings.read_only |= context.only_looks;
-    outrigger_driver_kernel::open(path, &settings)
-        .map(Some)
-        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))
+    let opened = outrigger_driver_kernel::open(path, &settings)
+        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
+    context.images.0.borrow_mut().push(opened.clone());
+    Ok(Some(opened))
 }
 
 /// An empty tree in memory, of the kernel's own making.

@@ -9,7 +9,7 @@ mod program;
 mod remote;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
-pub use image::inspect;
+pub use image::{Images, inspect};
 pub use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;
@@ -65,17 +65,6 @@ impl Tree {
     pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
         let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None, None)?;
         Ok(Tree::new(layered, Some(program), None))
-    }
-
-    /// Returns when everything is in the image, if it is one, and others may have it. Its kernel code would do that by itself,
-    /// but then whoever waits for this process would wait for too little.
-    ///
-    /// # Errors
-    /// Why that is not so.
-    pub fn unmount_image(&self) -> Result<(), Failure> {
-        let unmounted = self.image.as_ref().map_or(Ok(()), |image| image.unmount());
-        unmounted
-            .map_err(|error| Failure::serious(format!("the image was not unmounted in good order: {error}")))
     }
 }
 

@@ -119,6 +119,7 @@ pub fn open(path: &Path, options: &Options) -> Result<Opened> {
 }
 
 /// What [`open`] found in an image.
+#[derive(Clone)]
 pub enum Opened {
     /// One file system.
     One(Arc<Kernel>),
@@ -132,6 +133,17 @@ impl Opened {
         match self {
             Opened::One(kernel) => kernel.clone(),
             Opened::Several(partitions) => partitions.clone(),
+        }
+    }
+
+    /// Unmounts, and waits until everything is in the image.
+    ///
+    /// # Errors
+    /// As [`Kernel::unmount`]; of several file systems the first that failed.
+    pub fn unmount(&self) -> Result<()> {
+        match self {
+            Opened::One(kernel) => kernel.unmount(),
+            Opened::Several(partitions) => partitions.unmount(),
         }
     }
 }

@@ -67,6 +67,20 @@ impl Partitions {
         Partitions { image: Arc::new(image), options: Arc::new(options), places, top }
     }
 
+    /// Unmounts those that are mounted, side by side, and waits until everything is in the image.
+    ///
+    /// # Errors
+    /// As [`Kernel::unmount`], of the first that failed.
+    pub fn unmount(&self) -> Result<()> {
+        let mounted = self.places.iter().filter_map(|place| place.kernel.get()?.as_ref().ok());
+        std::thread::scope(|scope| {
+            let ending: Vec<_> = mounted.map(|kernel| scope.spawn(|| kernel.unmount())).collect();
+            let lost = |_| Err(Errno::EIO.because("the thread that unmounts a partition has ended"));
+            let ended: Vec<_> = ending.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect();
+            ended.into_iter().collect()
+        })
+    }
+
     /// The place with this number, counted from 1.
     fn place(&self, number: u64) -> Option<&Place> {
         self.places.get(usize::try_from(number).ok()?.checked_sub(1)?)
