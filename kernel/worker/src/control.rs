@@ -5,6 +5,8 @@
 //! content.
 //! `crates/driver/kernel/src/guarded/control.rs` is the other side.
 
+use crate::sandbox;
+use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -53,8 +55,19 @@ impl Control {
     /// # Errors
     /// When there is no memory.
     pub fn in_memory() -> io::Result<Self> {
-        let file = rustix::fs::memfd_create("outrigger-kernel overlay", rustix::fs::MemfdFlags::CLOEXEC)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("outrigger-kernel overlay", flags)?;
         Ok(Control::at(file.into(), 0))
+    }
+
+    /// Bounds the file to an overlay of `room` bytes; gives its length.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn bounded(&self, room: u64) -> io::Result<u64> {
+        let length = self.blocks() + room;
+        sandbox::seal(&self.file, length)?;
+        Ok(length)
     }
 
     /// The file itself.

@@ -42,11 +42,30 @@ pub enum Image {
     Qcow2(Box<Mutex<Qcow2<ImageFile>>>),
 }
 
+/// What of a qcow2 image is not content: less than this part of it, whatever the size of clusters, and some more bytes.
+const TABLES: (u64, u64) = (16, 64 << 20);
+
 impl Image {
-    fn size(&self) -> u64 {
+    /// Of the disk, in bytes.
+    pub fn size(&self) -> u64 {
         match self {
             Image::Plain(image) => image.size(),
             Image::Qcow2(image) => image.size(),
+        }
+    }
+
+    /// How long the file may become when it is written, in bytes: content of a qcow2 image may all move behind its end.
+    ///
+    /// # Errors
+    /// Those of looking at it.
+    pub fn longest(&self) -> io::Result<u64> {
+        match self {
+            Image::Plain(image) => Ok(image.size()),
+            Image::Qcow2(image) => {
+                let ((part, more), disk) = (TABLES, image.size());
+                let file = locked(image).storage().size();
+                Ok(file.saturating_add(disk).saturating_add(disk / part + more))
+            }
         }
     }
 }

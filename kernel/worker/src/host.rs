@@ -7,9 +7,12 @@ use crate::abi::{self, ABI, Access, Host};
 use crate::disk::{self, Disk};
 use crate::log;
 use crate::ring::{self, Ring};
+use crate::sandbox;
 use libc::{c_int, c_void};
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::slice::from_raw_parts_mut;
 use std::sync::OnceLock;
@@ -20,7 +23,7 @@ const WINDOW: u64 = 4 << 30;
 const ALIGNMENT: u64 = 2 << 20;
 
 /// The object behind the kernel's memory, of which pieces are mapped a second time.
-static MEMORY: OnceLock<OwnedFd> = OnceLock::new();
+static MEMORY: OnceLock<File> = OnceLock::new();
 
 /// Makes the machine: `memory` bytes of it, rounded up to 2 MiB. The disks are those of [`disk::add`].
 ///
@@ -28,17 +31,9 @@ static MEMORY: OnceLock<OwnedFd> = OnceLock::new();
 /// When the host has not that many addresses to give.
 pub fn machine(memory: u64) -> io::Result<Host> {
     let memory_size = memory.next_multiple_of(ALIGNMENT);
-    // SAFETY: a plain system call with a string that lives for ever; the result is checked.
-    let fd = unsafe { libc::memfd_create(c"kernel memory".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just made and nobody else has it.
-    let object = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: a plain system call.
-    if unsafe { libc::ftruncate(object.as_raw_fd(), memory_size as i64) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let object = memfd_create("kernel memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let object = File::from(object);
+    sandbox::seal(&object, memory_size)?;
     let reserved =
         map(null_mut(), memory_size + ALIGNMENT, libc::PROT_NONE, libc::MAP_PRIVATE | ANONYMOUS, -1, 0)?;
     let start = reserved.map_addr(|address| address.next_multiple_of(ALIGNMENT as usize));

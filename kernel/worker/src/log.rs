@@ -16,6 +16,9 @@ const SIZE: u64 = 64 << 10;
 static FILE: OnceLock<File> = OnceLock::new();
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
+/// How long the file is that it is kept in, in bytes, with what is in front of it.
+pub const LENGTH: u64 = START + SIZE;
+
 /// Keeps what is printed in `file`. Until then it goes to standard error.
 pub fn keep_in(file: File) {
     // There is one at most.

@@ -23,6 +23,7 @@ mod machine;
 mod mapped;
 mod marks;
 mod medium;
+mod memory;
 mod nodes;
 mod overlay;
 mod ring;
@@ -82,6 +83,9 @@ fn run(arguments: Arguments) -> io::Result<()> {
         _ => None,
     };
     if let Some(log) = log {
+        if control.is_none() {
+            sandbox::seal(&log, log::LENGTH)?;
+        }
         log::keep_in(log);
     }
     watchdog::watch(&socket, patience)?;
@@ -90,15 +94,20 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let mut source = Source::Memory;
+    let (mut source, mut longest) = (Source::Memory, None);
     if let Some(image) = image {
+        let room = overlay::room(memory, image.size());
+        longest = write.then(|| image.longest()).transpose()?;
         let mut disk = Disk::new(image, start, size, write)?;
         if let Some(control) = &control {
+            longest = longest.max(Some(control.bounded(room)?));
             disk = disk.kept_apart(Arc::clone(control))?;
             marks::take_away(&disk, &kind, control)?;
         } else if !write {
             // A journal that has to be replayed is replayed, and the image stays as it is.
-            disk = disk.kept_apart(Arc::new(Control::in_memory()?))?;
+            let control = Control::in_memory()?;
+            control.bounded(room)?;
+            disk = disk.kept_apart(Arc::new(control))?;
         }
         // Flash memory is what the kernel code does not wait for.
         if io == "uring" && flash.is_none() {
@@ -110,7 +119,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
     if sandbox {
         let (ring, serving) = (ring::descriptor().is_some(), guard.is_none());
-        sandbox::enter(sandbox::Needs { growing: grows, ring, serving: serving && !ring })?;
+        let serving = serving && !ring;
+        sandbox::enter(sandbox::Needs { growing: grows, ring, serving, memory, longest })?;
     }
 
     let mounted = kernel.call(move |task| mount(task, source, &kind, &options).map(Rc::new));

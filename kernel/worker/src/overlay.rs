@@ -23,6 +23,10 @@ const BLOCK: u64 = 4096;
 const RUN: u64 = 256;
 /// Beyond this the memory of blocks is given back at a checkpoint, in bytes.
 const KEPT: u64 = 32 << 20;
+/// Images that are larger are never written as a whole between two checkpoints, in bytes.
+const LARGE: u64 = 8 << 30;
+/// What is written several times, and the list, in bytes.
+const SPARE: u64 = 1 << 30;
 /// Bytes of an entry of the list.
 const ENTRY: usize = 16;
 
@@ -58,6 +62,12 @@ pub struct Overlay {
     segments: Vec<Segment>,
     /// How many blocks of the file are in use.
     used: u64,
+}
+
+/// How much of an overlay's memory there is for an image of `size` bytes that kernel code with so much memory writes: all that
+/// it may have changed, again and again, between two checkpoints. What nobody writes takes none of the host's.
+pub fn room(memory: u64, size: u64) -> u64 {
+    size.min(LARGE) + 4 * memory + SPARE
 }
 
 impl Overlay {

@@ -66,7 +66,8 @@ impl Log {
     /// # Errors
     /// When there is no memory.
     pub(crate) fn new() -> Result<Self> {
-        let file = rustix::fs::memfd_create("outrigger-kernel log", MemfdFlags::CLOEXEC);
+        let file =
+            rustix::fs::memfd_create("outrigger-kernel log", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
         let file = file.map_err(|errno| Error::from(Errno(errno.raw_os_error())))?;
         Ok(Log { file: File::from(file), survived: false })
     }
