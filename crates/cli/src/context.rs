@@ -4,7 +4,7 @@
 use crate::cli::TreeOptions;
 use crate::location::{Base, Location, TreeName};
 use crate::status::{Failure, Status};
-use crate::trees::{self, DriverOptions, Images, Opened};
+use crate::trees::{self, DriverOptions, Images, Opened, Sides};
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::{Cancel, Credentials, Name, Result};
 use outrigger_runtime::Threads;
@@ -12,14 +12,14 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The surroundings of one command.
 pub struct Context {
     /// The command's name, for messages.
     pub command: &'static str,
-    /// Whether it changes nothing.
-    pub only_looks: bool,
     /// Whether output is one JSON object a line.
     pub json: bool,
     /// Clock, timers and threads.
@@ -31,6 +31,10 @@ pub struct Context {
     /// The images it has opened.
     pub images: Images,
     options: TreeOptions,
+    /// The files that hold trees it may change; all when nothing is said.
+    written: RefCell<Option<Vec<PathBuf>>>,
+    /// What became of the options, where there are trees of several drivers.
+    sides: RefCell<Option<Rc<Sides>>>,
     status: Cell<Status>,
     opened: RefCell<Vec<(TreeName, Opened)>>,
 }
@@ -113,13 +117,14 @@ impl Context {
     ) -> Self {
         Context {
             command,
-            only_looks,
             json,
             runtime: Arc::new(Threads::new()),
             cancel,
             umask: take_umask(),
             images: Images::default(),
             options,
+            written: RefCell::new(only_looks.then(Vec::new)),
+            sides: RefCell::default(),
             status: Cell::new(Status::Success),
             opened: RefCell::new(Vec::new()),
         }
@@ -142,6 +147,34 @@ impl Context {
         }
     }
 
+    /// Says which of the LOCATIONs of the command it changes, before any is opened. Images that only others are in are opened for
+    /// reading, and stay as they are.
+    pub fn only_writes(&self, changed: &[OsString]) {
+        let file = |text: &OsString| match Location::parse(text).expanded().ok()?.base {
+            Base::Host(path) => Some(path),
+            _ => None,
+        };
+        *self.written.borrow_mut() = Some(changed.iter().filter_map(file).collect());
+    }
+
+    /// Whether it may change the tree in this file of the host.
+    pub fn may_write(&self, file: &Path) -> bool {
+        self.written.borrow().as_ref().is_none_or(|written| written.iter().any(|path| path == file))
+    }
+
+    /// Says that an option may be meant for any of the trees it opens from here on.
+    pub fn has_sides(&self) {
+        *self.sides.borrow_mut() = Some(Rc::default());
+    }
+
+    /// All its trees are open.
+    ///
+    /// # Errors
+    /// A sentence about an option that none of them takes.
+    pub fn all_options_taken(&self) -> Result<(), Failure> {
+        self.sides.borrow().as_ref().map_or(Ok(()), |sides| sides.all_taken())
+    }
+
     /// The place a LOCATION names. Trees are opened once for a command, however often they are named.
     ///
     /// # Errors
@@ -152,7 +185,8 @@ impl Context {
         }
         let (name, path) = Location::parse(text).expanded()?.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
-        let opened = self.tree(name, &DriverOptions::parse(&self.options.opt))?;
+        let options = DriverOptions::parse(&self.options.opt).for_sides(self.sides.borrow().clone());
+        let opened = self.tree(name, &options)?;
         let path = opened.path(self, path)?;
         Ok(Place { client: opened.client, path, shown: text.to_owned() })
     }

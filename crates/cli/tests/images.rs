@@ -132,6 +132,9 @@ fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
         place.run(&[look, "image::/"]).ok();
     }
     place.run(&["diff", "src/large", "image::/large"]).ok();
+    place.run(&["cp", "image::/large", "copy"]).ok();
+    place.run(&["touch", "-r", "image::/large", "copy"]).ok();
+    place.run(&["chmod", "--reference=image::/large", "copy"]).ok();
     for (change, status) in [(&["rm", "image::/large"][..], 2), (&["find", "image::/large", "-delete"], 1)] {
         let complaint = place.run(change).refused(status);
         assert!(complaint.contains("another process uses this image"), "{complaint}");
@@ -139,6 +142,29 @@ fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
     assert_eq!(content.read_to_end(&mut Vec::new()).unwrap(), (4 << 20) - 100);
     assert!(reader.wait().unwrap().success());
     assert!(fs::read(place.at("image")).unwrap() == before, "looking has changed it");
+}
+
+#[test]
+fn options_concern_the_side_of_a_copy_that_knows_them() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/file", "content");
+    blank(&place, 16);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&["cp", "-r", "--opt", "io=mmap,xattr=off,commit=9", "src", "image::/"]).ok();
+    place.run(&["cp", "--opt", "io=mmap,xattr=off", "image::/src/file", "back"]).ok();
+    place.run(&["diff", "--opt", "io=mmap", "src", "image::/src"]).ok();
+    place.run(&["mv", "--opt", "xattr=off,io=buffered", "image::/src/file", "moved"]).ok();
+    assert_eq!(fs::read_to_string(place.at("moved")).unwrap(), "content");
+    for words in [&["cp", "--opt", "io=mmap", "moved", "other"][..], &["ls", "--opt", "io=mmap", "src"]] {
+        let complaint = place.run(words).refused(2);
+        assert!(complaint.contains("local has no option io"), "{complaint}");
+    }
+    let complaint = place.run(&["cp", "--opt", "io=none", "moved", "image::/"]).refused(2);
+    assert!(complaint.contains("option io cannot be \"none\""), "{complaint}");
+    assert!(!place.at("other").exists());
 }
 
 #[test]

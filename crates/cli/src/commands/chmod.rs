@@ -89,6 +89,7 @@ impl Settings {
     /// The change, taken from the options or from the first operand.
     fn change(&self, context: &Context, operands: &mut Vec<OsString>) -> Result<ModeChange, Failure> {
         if let Some(reference) = &self.reference {
+            context.only_writes(operands);
             let name = operand(reference);
             let failed = |error| Failure::new(format!("failed to get attributes of {name}: {error}"));
             let inode = context.place(reference)?.find(Follow::Yes).map_err(failed)?;

@@ -199,6 +199,7 @@ impl Changer<'_> {
             if operands.is_empty() {
                 return Err(usage(Chown::NAME, "missing operand"));
             }
+            self.context.only_writes(operands);
             let name = operand(reference);
             let failed = |error| Failure::new(format!("failed to get attributes of {name}: {error}"));
             let inode = self.context.place(reference)?.find(Follow::Yes).map_err(failed)?;

@@ -123,15 +123,16 @@ impl Run for Mv {
         for given in &self.arguments.given {
             settings.take(given)?;
         }
+        context.has_sides();
         let (sources, destination) = settings.target.destination(context, self.arguments.operands)?;
+        let sources: Vec<Place> = sources.iter().filter_map(|source| place(context, source)).collect();
+        context.all_options_taken()?;
         let mover = Mover { context, settings };
         for source in &sources {
             if context.cancel.is_raised() {
                 break;
             }
-            if let Some(place) = place(context, source) {
-                mover.move_one(&place, &destination);
-            }
+            mover.move_one(source, &destination);
         }
         Ok(())
     }

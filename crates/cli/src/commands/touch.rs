@@ -180,6 +180,7 @@ impl Run for Touch {
         if self.arguments.operands.is_empty() {
             return Err(usage(Self::NAME, "missing file operand"));
         }
+        context.only_writes(&self.arguments.operands);
         let (atime, mtime) = settings.times(context)?;
         let both = settings.access == settings.modification;
         let attrs = SetAttrs {

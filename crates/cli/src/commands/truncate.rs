@@ -144,6 +144,7 @@ impl Run for Truncate {
         let base = match &self.reference {
             None => None,
             Some(reference) => {
+                context.only_writes(&self.files);
                 let failed = |error| Failure::new(format!("cannot stat {}: {error}", operand(reference)));
                 Some(context.place(reference)?.find(Follow::Yes).map_err(failed)?.attr().size)
             }

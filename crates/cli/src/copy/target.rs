@@ -36,6 +36,14 @@ fn directory(place: &Place) -> Result<(), Errno> {
 }
 
 impl TargetOptions {
+    /// What names the destination, if anything does.
+    pub fn named<'a>(&'a self, files: &'a [OsString]) -> &'a [OsString] {
+        match &self.target_directory {
+            Some(target) => std::slice::from_ref(target),
+            None => files.last().map_or(&[], std::slice::from_ref),
+        }
+    }
+
     /// Splits the operands into sources and destination as cp(1) does.
     ///
     /// # Errors

@@ -2,8 +2,11 @@
 //! The drivers: what `outrigger drivers` lists, and how options reach them.
 
 use crate::status::Failure;
-use outrigger_core::Error;
+use outrigger_core::{Errno, Error};
 use serde::Serialize;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
 
 /// What `outrigger drivers` tells about a driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,9 +76,35 @@ pub const DRIVERS: &[DriverInfo] = &[
     },
 ];
 
+/// What became of the options of a command that has trees of several drivers: one concerns whoever takes it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sides {
+    taken: RefCell<HashSet<String>>,
+    /// With what the driver said.
+    refused: RefCell<Vec<(String, String)>>,
+}
+
+impl Sides {
+    /// All trees are open: whatever concerns one of them has been taken.
+    ///
+    /// # Errors
+    /// What a driver said about an option that none takes.
+    pub fn all_taken(&self) -> Result<(), Failure> {
+        let (taken, refused) = (self.taken.borrow(), self.refused.borrow());
+        match refused.iter().find(|(key, _)| !taken.contains(key)) {
+            Some((_, why)) => Err(Failure::serious(why)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Options meant for a driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DriverOptions(Vec<(String, String)>);
+pub struct DriverOptions {
+    pairs: Vec<(String, String)>,
+    /// Where some may be meant for others.
+    sides: Option<Rc<Sides>>,
+}
 
 impl DriverOptions {
     /// Reads `key=value,key` lists.
@@ -84,39 +113,68 @@ impl DriverOptions {
         DriverOptions::of(items)
     }
 
+    /// The same options, of which some may be meant for other drivers.
+    pub fn for_sides(self, sides: Option<Rc<Sides>>) -> Self {
+        DriverOptions { sides, ..self }
+    }
+
+    /// Whether an option can only be meant for another driver than `kernel`, which leaves what it does not know to the file
+    /// system.
+    pub fn is_elsewhere(&self, key: &str) -> bool {
+        let of = |driver: &DriverInfo| {
+            driver.options.split_whitespace().any(|item| item.split('=').next() == Some(key))
+        };
+        let others = ["local", "archive", "sftp"];
+        self.sides.is_some()
+            && DRIVERS.iter().any(|driver| others.contains(&driver.name) && of(driver))
+            && !DRIVERS.iter().any(|driver| driver.name == "kernel" && of(driver))
+    }
+
     /// Reads single `key=value` or `key` items.
     pub fn of<'a>(items: impl Iterator<Item = &'a str>) -> Self {
         let pair = |item: &str| match item.split_once('=') {
             Some((key, value)) => (key.to_owned(), value.to_owned()),
             None => (item.to_owned(), String::new()),
         };
-        DriverOptions(items.map(pair).collect())
+        DriverOptions { pairs: items.map(pair).collect(), sides: None }
     }
 
     /// Takes out those whose keys are `known`.
     pub fn take(&mut self, known: impl Fn(&str) -> bool) -> Self {
-        DriverOptions(self.0.extract_if(.., |(key, _)| known(key)).collect())
+        let pairs = self.pairs.extract_if(.., |(key, _)| known(key)).collect();
+        DriverOptions { pairs, sides: self.sides.clone() }
     }
 
     /// Whether one of these options is given.
     pub fn has(&self, keys: &[&str]) -> bool {
-        self.0.iter().any(|(key, _)| keys.contains(&key.as_str()))
+        self.pairs.iter().any(|(key, _)| keys.contains(&key.as_str()))
     }
 
     /// The key of the first one.
     pub fn first(&self) -> Option<&str> {
-        self.0.first().map(|(key, _)| &**key)
+        self.pairs.first().map(|(key, _)| &**key)
     }
 
     /// Gives each option to `set`.
     ///
     /// # Errors
-    /// What the driver says about an option it does not take.
+    /// What the driver says about an option it does not take, unless that may be meant for another one.
     pub fn apply(&self, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Failure> {
-        for (key, value) in &self.0 {
-            set(key, value)
-                .map_err(|error| Failure::serious(error.reason.as_deref().unwrap_or("bad option")))?;
+        for (key, value) in &self.pairs {
+            let said =
+                set(key, value).map_err(|error| error.reason.as_deref().unwrap_or("bad option").to_owned());
+            match (said, &self.sides) {
+                (Err(why), None) => return Err(Failure::serious(why)),
+                (Err(why), Some(sides)) => sides.refused.borrow_mut().push((key.clone(), why)),
+                (Ok(()), Some(sides)) => _ = sides.taken.borrow_mut().insert(key.clone()),
+                (Ok(()), None) => {}
+            }
         }
         Ok(())
+    }
+
+    /// What a driver says that does not know an option.
+    pub fn unknown(driver: &str, key: &str) -> Error {
+        Errno::EINVAL.because(format!("{driver} has no option {key}"))
     }
 }

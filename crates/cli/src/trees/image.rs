@@ -41,8 +41,11 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         return Ok(None);
     }
     let mut settings = Options::default();
-    options.apply(|key, value| settings.set(key, value))?;
-    settings.read_only |= context.only_looks;
+    options.apply(|key, value| match options.is_elsewhere(key) {
+        true => Err(DriverOptions::unknown("kernel", key)),
+        false => settings.set(key, value),
+    })?;
+    settings.read_only |= !context.may_write(path);
     let opened = outrigger_driver_kernel::open(path, &settings)
         .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
     context.images.0.borrow_mut().push(opened.clone());

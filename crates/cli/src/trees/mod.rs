@@ -8,7 +8,7 @@ mod layers;
 mod program;
 mod remote;
 
-pub use drivers::{DRIVERS, DriverInfo, DriverOptions};
+pub use drivers::{DRIVERS, DriverInfo, DriverOptions, Sides};
 pub use image::{Images, inspect};
 pub use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
 pub use program::{named as program, replacement};

@@ -33,10 +33,13 @@ impl Run for Cp {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let settings = Settings::new(&self.arguments.given, context.json)?;
+        context.only_writes(settings.target.named(&self.arguments.operands));
+        context.has_sides();
         let (sources, destination) = settings.target.destination(context, self.arguments.operands)?;
         let progress = Progress::new(settings.progress);
         let mut copier = Copier::new(context, settings.options, progress);
         let sources: Vec<Place> = sources.iter().filter_map(|source| place(context, source)).collect();
+        context.all_options_taken()?;
         copier.expect(sources.clone());
         for source in sources {
             if context.cancel.is_raised() {

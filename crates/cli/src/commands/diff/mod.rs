@@ -114,7 +114,9 @@ impl Run for Diff {
             [_, _, extra, ..] => return Err(usage(format!("extra operand {}", operand(extra)))),
         };
         let serious = |failure: Failure| Failure::serious(failure.message);
+        context.has_sides();
         let (left, right) = (context.place(left).map_err(serious)?, context.place(right).map_err(serious)?);
+        context.all_options_taken()?;
         let mut differ = Differ {
             context,
             settings,
