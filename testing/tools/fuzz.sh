@@ -20,7 +20,9 @@ fi
 rm -f "$table"
 for name in "${targets[@]}"; do
     heading "$name, $seconds s"
-    if deadline $((seconds + 1200)) cargo +nightly fuzz run "$name" -- \
+    # What is found goes into the first folder.
+    mkdir -p "fuzz/target/found/$name"
+    if deadline $((seconds + 1200)) cargo +nightly fuzz run "$name" "fuzz/target/found/$name" "fuzz/corpus/$name" -- \
         -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -print_final_stats=1; then
         record "$name" 1 0 0 "$seconds s without a finding"
     else
