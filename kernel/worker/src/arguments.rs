@@ -22,6 +22,9 @@ pub struct Arguments {
     /// `format=qcow2`: the image is one, and `backing=qcow2,raw,...` says of which form the files are that it is based on; they
     /// arrive at the socket ahead of everything else. Without, its bytes are the disk's.
     pub form: Form,
+    /// `device=OPTION,FORM,...`, several times: further disks, whose files arrive at the socket after those above, a message
+    /// each. They are of this form, as in `backing=`; then come those of the files it is based on.
+    pub devices: Vec<Device>,
     /// `start=BYTES`, `size=BYTES`: the part of it that is the disk; all of it without.
     pub start: u64,
     /// See above.
@@ -42,6 +45,14 @@ pub struct Arguments {
     pub io: String,
     /// `patience=SECONDS`: how long unmounting may take when the other side has gone.
     pub patience: Duration,
+}
+
+/// A further disk.
+pub struct Device {
+    /// The option of mount(8) that names it.
+    pub option: String,
+    /// What its file is.
+    pub form: Form,
 }
 
 /// Enough for what usual memory can hold, in seconds.
@@ -90,6 +101,7 @@ impl Arguments {
                 Some(b"qcow2") => Form::Qcow2(forms(&text("backing").unwrap_or_default())),
                 Some(_) => return Err("format= is not one that is served".into()),
             },
+            devices: words.iter().filter_map(|word| further(word.strip_prefix(b"device=")?)).collect(),
             start: number("start")?.unwrap_or(0),
             size: number("size")?,
             flash: number("flash")?.map(|bytes| bytes as u32),
@@ -102,6 +114,14 @@ impl Arguments {
             patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),
         })
     }
+}
+
+/// What the value of `device=` says.
+fn further(value: &[u8]) -> Option<Device> {
+    let (option, list) = value.split_at(value.iter().position(|&byte| byte == b',')?);
+    let forms = forms(list);
+    let form = if *forms.first()? { Form::Qcow2(forms[1..].to_vec()) } else { Form::Plain };
+    Some(Device { option: String::from_utf8_lossy(option).into_owned(), form })
 }
 
 /// Which of the files in a list are qcow2 images.

@@ -11,6 +11,7 @@ mod arguments;
 mod attr;
 mod control;
 mod crash;
+mod devices;
 mod direct;
 mod disk;
 mod exchange;
@@ -40,6 +41,7 @@ mod xattr;
 
 use arguments::Arguments;
 use control::Control;
+use devices::Devices;
 use disk::{Disk, Image};
 use guard::Guard;
 use kernel::Kernel;
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
-    let Arguments { memory, patience, sandbox, io, form, .. } = arguments;
+    let Arguments { memory, patience, sandbox, io, form, devices, .. } = arguments;
     let control = match (&log, control) {
         (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
         _ => None,
@@ -89,15 +91,17 @@ fn run(arguments: Arguments) -> io::Result<()> {
         log::keep_in(log);
     }
     watchdog::watch(&socket, patience)?;
-    let grows = matches!(form, Form::Qcow2(_));
     let image = image.map(|image| opened(image, &form, &io, write, &socket)).transpose()?;
+    let others = devices::receive(devices, &io, write, &socket)?;
+    let images = || image.iter().chain(others.iter().map(|(_, image)| image)).filter(|_| write);
+    let grows = images().any(|image| matches!(image, Image::Qcow2(_)));
+    let mut longest = images().map(Image::longest).collect::<io::Result<Vec<u64>>>()?.into_iter().max();
     let mut connection = Connection::open(socket)?;
     let kernel = Kernel::start(host::machine(memory)?, c"loglevel=6")?;
     crash::report()?;
-    let (mut source, mut longest) = (Source::Memory, None);
+    let mut source = Source::Memory;
     if let Some(image) = image {
         let room = overlay::room(memory, image.size());
-        longest = write.then(|| image.longest()).transpose()?;
         let mut disk = Disk::new(image, start, size, write)?;
         if let Some(control) = &control {
             longest = longest.max(Some(control.bounded(room)?));
@@ -116,6 +120,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
         let number = disk::add(disk)?;
         source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
+    let devices = Devices::add(others, memory, write)?;
     let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
     if sandbox {
         let (ring, serving) = (ring::descriptor().is_some(), guard.is_none());
@@ -123,12 +128,14 @@ fn run(arguments: Arguments) -> io::Result<()> {
         sandbox::enter(sandbox::Needs { growing: grows, ring, serving, memory, longest })?;
     }
 
-    let mounted = kernel.call(move |task| mount(task, source, &kind, &options).map(Rc::new));
+    let named = devices.clone();
+    let mounted = kernel.call(move |task| mount(task, source, &named, &kind, &options).map(Rc::new));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
     let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
         let tree = Rc::clone(tree);
         kernel.call(move |task| unmount(task, &tree))?;
+        devices.settle()?;
         source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())
     };
     match connection.serve(&kernel, &tree, guard.as_ref()) {
@@ -144,22 +151,21 @@ fn run(arguments: Arguments) -> io::Result<()> {
 fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -> io::Result<Image> {
     let image = ImageFile::new(file)?;
     let transfer = transfer::named(io, &image.file, write)?;
-    let image = image.moved_by(transfer);
-    Ok(match form {
-        Form::Plain => Image::Plain(image),
-        Form::Qcow2(below) => Image::Qcow2(Box::new(medium::qcow2(image, below, socket)?)),
-    })
+    let files = if form.has_files() { medium::receive(socket)? } else { Vec::new() };
+    medium::image(image.moved_by(transfer), form, files)
 }
 
 /// Mounts what is there, read-only until the first change.
-fn mount(task: &Task, source: Source, kind: &CStr, options: &CStr) -> Result<Tree> {
+fn mount(task: &Task, source: Source, devices: &Devices, kind: &CStr, options: &CStr) -> Result<Tree> {
     let device = source.add(task)?;
     task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
     let writable = source.writable()?;
     if writable && kind == c"hfsplus" {
         prepare_hfsplus(task, &device, options)?;
     }
-    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, options)?;
+    // What it is on does not change later, so it is not named again.
+    let all = devices.named(task, options)?;
+    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, &all)?;
     let options = options.to_owned();
     let remount = move |task: &Task| match writable {
         true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),

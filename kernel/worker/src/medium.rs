@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the disk of an image is in: a file as it is, or a qcow2 image with those it is based on.
 
-use crate::disk::punch;
+use crate::disk::{Image, punch};
 use crate::socket;
 use crate::transfer::{Buffered, Transfer};
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
@@ -109,12 +109,25 @@ pub enum Form {
     Qcow2(Vec<bool>),
 }
 
-/// The qcow2 image in `image`, which is based on the files that arrive at `socket`.
+impl Form {
+    /// Whether it is based on other files.
+    pub fn has_files(&self) -> bool {
+        matches!(self, Form::Qcow2(below) if !below.is_empty())
+    }
+}
+
+/// The image of this form in a file, which is based on `files`.
 ///
 /// # Errors
-/// When they do not arrive; when an image is damaged or not one that is served.
-pub fn qcow2(image: ImageFile, below: &[bool], socket: &UnixStream) -> io::Result<Mutex<Qcow2<ImageFile>>> {
-    let files = if below.is_empty() { Vec::new() } else { receive(socket)? };
+/// When there are not all that it says; when an image is damaged or not one that is served.
+pub fn image(image: ImageFile, form: &Form, files: Vec<File>) -> io::Result<Image> {
+    Ok(match form {
+        Form::Plain => Image::Plain(image),
+        Form::Qcow2(below) => Image::Qcow2(Box::new(qcow2(image, below, files)?)),
+    })
+}
+
+fn qcow2(image: ImageFile, below: &[bool], files: Vec<File>) -> io::Result<Mutex<Qcow2<ImageFile>>> {
     if files.len() != below.len() {
         return Err(io::Error::other("not all files the image is based on have arrived"));
     }
@@ -137,11 +150,14 @@ fn explained(error: DiskError) -> io::Error {
     }
 }
 
-/// The files that were sent ahead of everything else, with one byte.
-fn receive(socket: &UnixStream) -> io::Result<Vec<File>> {
+/// Files that were sent ahead of everything else, with one byte.
+///
+/// # Errors
+/// When nothing has arrived.
+pub fn receive(socket: &UnixStream) -> io::Result<Vec<File>> {
     let mut files = Vec::new();
     match socket::receive(socket, &mut [0], &mut files)? {
         1 => Ok(files),
-        _ => Err(io::Error::other("the files the image is based on have not arrived")),
+        _ => Err(io::Error::other("the files of the image have not arrived")),
     }
 }

@@ -5,11 +5,9 @@ use crate::abi;
 use crate::attr::device;
 use crate::disk::{self, Disk};
 use crate::task::{Fd, Task};
-use outrigger_core::Result;
-use std::ffi::{CStr, CString};
+use outrigger_core::{Errno, Error, Result};
+use std::ffi::CString;
 
-/// The block device of a disk, in the kernel's own tree.
-const DEVICE: &CStr = c"/disk";
 /// The unit of disks, in bytes.
 const SECTOR: u32 = 512;
 /// JFFS2 mounts nothing smaller, in what is erased together.
@@ -73,7 +71,12 @@ impl Source {
     }
 }
 
-fn add_disk(task: &Task, number: u32, disk: &Disk) -> Result<CString> {
+/// Tells the kernel of a disk; gives the path of its block device, in the kernel's own tree.
+///
+/// # Errors
+/// What the kernel says.
+pub fn add_disk(task: &Task, number: u32, disk: &Disk) -> Result<CString> {
+    let path = CString::new(format!("/disk{number}")).map_err(|_| Error::from(Errno::EINVAL))?;
     task.add_disk(&abi::Disk {
         number,
         sector_size: SECTOR,
@@ -81,8 +84,8 @@ fn add_disk(task: &Task, number: u32, disk: &Disk) -> Result<CString> {
         read_only: !disk.takes_writes(),
         discards: disk.discards(),
     })?;
-    task.mknod(Fd::CWD, DEVICE, libc::S_IFBLK | 0o600, device(abi::DISK_MAJOR, number))?;
-    Ok(DEVICE.into())
+    task.mknod(Fd::CWD, &path, libc::S_IFBLK | 0o600, device(abi::DISK_MAJOR, number))?;
+    Ok(path)
 }
 
 /// An image need not be a whole number of what is erased together: the rest is empty, and nothing is written then.
@@ -92,5 +95,5 @@ fn add_flash(task: &Task, number: u32, erase_size: u32, disk: &Disk) -> Result<C
     let read_only = !disk.writable() || size != disk.size();
     task.add_flash(&abi::Flash { number, erase_size, size, content: disk.size(), read_only })?;
     let name = format!("mtd:flash{number}");
-    CString::new(name).map_err(|_| outrigger_core::Errno::EINVAL.into())
+    CString::new(name).map_err(|_| Errno::EINVAL.into())
 }

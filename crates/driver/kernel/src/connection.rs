@@ -399,9 +399,19 @@ fn greet(socket: &mut UnixStream, input: &mut Input) -> Result<Reply> {
 fn explained(error: Error, words: &str) -> Error {
     match error.reason {
         Some(_) => error,
-        None => error.errno.because(format!("the kernel code cannot mount it{words}")),
+        None => {
+            let hint = HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint);
+            error.errno.because(format!("the kernel code cannot mount it{words}{hint}"))
+        }
     }
 }
+
+/// What helps when the kernel code says this.
+const HINTS: [(&str, &str); 3] = [
+    (" is missing: BTRFS error", " (device=FILE names the others, or `degraded` does without)"),
+    ("failed to open journal device", " (journal_path=FILE names it)"),
+    ("specify logdev", " (logdev=FILE)"),
+];
 
 /// Frames from a socket.
 pub(crate) struct Input {

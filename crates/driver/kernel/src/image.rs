@@ -10,16 +10,25 @@ use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
 use outrigger_proto_disk::{DiskError, Medium};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// An image, open and locked.
 pub(crate) struct Image {
     disk: Disk,
+    others: Vec<Other>,
     name: String,
     writable: bool,
     /// The partition that may be written, where that can be one only.
     writer: OnceLock<u32>,
+}
+
+/// A further disk that the file system in an image is on.
+pub(crate) struct Other {
+    /// The option of mount(8) that names it.
+    pub option: String,
+    /// The disk.
+    pub disk: Disk,
 }
 
 /// A range of an image.
@@ -59,22 +68,33 @@ impl Part {
 }
 
 impl Image {
-    /// Opens and locks the image in the file `path`; for writing where that is asked for and allowed.
+    /// Opens and locks the image in the file `path`, and the further ones that the options name; for writing where that is asked
+    /// for and allowed for all of them.
     ///
     /// # Errors
     /// Those of opening it, `EBUSY` when somebody else uses it, and those of [`Disk::open`].
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
-        let both = || File::options().read(true).write(true).open(path);
-        let (file, writable) = if options.read_only {
-            (File::open(path)?, false)
-        } else {
-            match both() {
-                Ok(file) => (file, true),
-                Err(_) => (File::open(path)?, false),
-            }
+        let others = || options.devices.iter().map(|(_, path)| path.as_path());
+        let writable = !options.read_only && [path].into_iter().chain(others()).all(is_writable);
+        let opened = |path: &Path| {
+            let file = File::options().read(true).write(writable).open(path)?;
+            Disk::open(Held::locked(file, writable)?, path, options.backing)
         };
-        let disk = Disk::open(Held::locked(file, writable)?, path, options.backing)?;
-        Ok(Image { disk, name: path.display().to_string(), writable, writer: OnceLock::new() })
+        let disk = opened(path)?;
+        let other = |(option, path): &(String, PathBuf)| {
+            let about = |error: Error| {
+                let why = error.reason.as_deref().unwrap_or(error.errno.message());
+                error.errno.because(format!("{option}={}: {why}", path.display()))
+            };
+            Ok(Other { option: option.clone(), disk: opened(path).map_err(about)? })
+        };
+        let others = options.devices.iter().map(other).collect::<Result<_>>()?;
+        Ok(Image { disk, others, name: path.display().to_string(), writable, writer: OnceLock::new() })
+    }
+
+    /// The further disks.
+    pub(crate) fn others(&self) -> &[Other] {
+        &self.others
     }
 
     pub(crate) fn disk(&self) -> &Disk {
@@ -92,7 +112,8 @@ impl Image {
 
     /// Why nothing of it is to be written, if so.
     pub(crate) fn read_only(&self) -> Option<&'static str> {
-        self.disk.qcow2.as_ref().and_then(|header| header.read_only)
+        let all = [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk));
+        all.filter_map(|disk| disk.qcow2.as_ref()?.read_only).next()
     }
 
     /// Why a partition is not to be written when others may be open: each is served by a process of its own, and two that
@@ -167,6 +188,11 @@ impl Image {
             }
         }
     }
+}
+
+/// Whether a file can be opened for writing.
+fn is_writable(path: &Path) -> bool {
+    File::options().read(true).write(true).open(path).is_ok()
 }
 
 /// The partition table of a medium.

@@ -23,6 +23,9 @@
 //! served by a process of its own, which starts when somebody looks into the directory. Of a qcow2 image the partition that
 //! is looked into first is written, and the others are read only: [`Options::partition`] names another one.
 //!
+//! What a file system is on beside its image is named by [`Options::devices`]: btrfs on several devices, ext4 and XFS with an
+//! external journal. All are locked alike, and one kernel has them all.
+//!
 //! [`Kernel::in_memory`] is a tmpfs: the same without an image. Images of flash memory (jffs2) are served as such.
 //!
 //! # When the worker dies
@@ -39,7 +42,9 @@
 //!
 //! # What it cannot
 //!
-//! * Guarded: several partitions of an image together, and jfs, whose journal only its fsck replays.
+//! * Guarded: several partitions of an image together, a file system on several images, and jfs, whose journal only its fsck
+//!   replays.
+//! * Real-time devices of XFS.
 //! * Guarded: a file that has lost its last name is known until the next checkpoint, or as long as it is open and no worker
 //!   dies after that checkpoint. Times of access that reading changed may be forgotten.
 //!
@@ -113,6 +118,10 @@ pub fn open(path: &Path, options: &Options) -> Result<Opened> {
     let whole =
         options.partition.is_some() || options.kind.is_some() || image.detect(&Part::whole())?.is_some();
     match image.table()? {
+        Some(_) if !whole && !options.devices.is_empty() => Err(Errno::EINVAL.because(format!(
+            "option {}: which file system is on these devices? partition= names one, or type=",
+            options.devices[0].0
+        ))),
         Some(table) if !whole => Ok(Opened::Several(Arc::new(Partitions::of(image, table, options)))),
         _ => Ok(Opened::One(Arc::new(Kernel::of(Arc::new(image), options)?))),
     }
@@ -220,14 +229,14 @@ impl Kernel {
         let writable = image.writable() && kind.writable && part.read_only.is_none();
         let read_only = part.read_only.clone().or_else(|| image.read_only().map(Arc::from));
         let name = image.name().to_owned();
-        let survives = !writable || !NEEDS_ITS_FSCK.contains(&kind.name);
+        let survives = image.others().is_empty() && (!writable || !NEEDS_ITS_FSCK.contains(&kind.name));
         let serves = if options.guard && survives {
             let (settings, image) = (options.clone(), Arc::clone(&image));
-            let start = move |log| Worker::start(Some(image.disk()), &part, kind, writable, &settings, log);
+            let start = move |log| Worker::start(Some(&image), &part, kind, writable, &settings, log);
             Serves::Guarded(Guarded::begin(Box::new(start), options.patience, options.files())?)
         } else {
             let (worker, socket) =
-                Worker::start(Some(image.disk()), &part, kind, writable, options, worker::Log::new()?)?;
+                Worker::start(Some(&image), &part, kind, writable, options, worker::Log::new()?)?;
             Serves::Once(Connection::open(worker, socket, options.patience)?)
         };
         let abilities = abilities(name, !writable);

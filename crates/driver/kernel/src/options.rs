@@ -2,6 +2,7 @@
 //! The options of a disk image.
 
 use outrigger_core::{Errno, Error, Result, amount};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How an image is opened.
@@ -27,6 +28,9 @@ pub struct Options {
     pub io: Option<String>,
     /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
     pub backing: bool,
+    /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`: further files the file system is on, each with the option that names it:
+    /// other devices of btrfs, the journal of ext4, the log of XFS.
+    pub devices: Vec<(String, PathBuf)>,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,
 }
@@ -63,6 +67,15 @@ impl Options {
             "erase" => self.erase = Some(erased(value)?),
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
+            "device" | "journal_path" | "logdev" if !value.is_empty() => {
+                self.devices.push((key.to_owned(), value.into()))
+            }
+            "journal_dev" => {
+                return Err(Errno::EINVAL.because(
+                    "option journal_dev is a number of the host's; journal_path=FILE names the journal",
+                ));
+            }
+            "rtdev" => return Err(Errno::EINVAL.because("real-time devices of XFS are not served")),
             _ if value.is_empty() => self.passed.push(key.to_owned()),
             _ => self.passed.push(format!("{key}={value}")),
         }
@@ -147,6 +160,8 @@ mod tests {
             ("erase", "128K"),
             ("guard", ""),
             ("backing", "allow"),
+            ("device", "one"),
+            ("logdev", "other"),
         ] {
             options.set(key, value).expect("an option");
         }
@@ -161,6 +176,9 @@ mod tests {
             io: Some("mmap".into()),
             backing: true,
             erase: Some(128 << 10),
+            devices: [("device", "one"), ("logdev", "other")]
+                .map(|(key, path)| (key.to_owned(), path.into()))
+                .to_vec(),
             passed,
         };
         assert_eq!(options, expected);

@@ -2,7 +2,7 @@
 //! The process `outrigger-kernel`: where it is, how it starts, what it last said.
 
 use crate::disk::Disk;
-use crate::image::Part;
+use crate::image::{Image, Other, Part};
 use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result};
 use rustix::fs::MemfdFlags;
@@ -82,13 +82,33 @@ impl Log {
     }
 }
 
-/// Sends what the disk is based on to whoever will have the other end, ahead of everything else.
-fn hand_over(socket: &UnixStream, disk: &Disk) -> Result<()> {
-    if disk.chain.is_empty() {
-        return Ok(());
+/// Sends the files of an image that no descriptor is named for to whoever will have the other end, ahead of everything else: what
+/// it is based on, then each of the further disks and what that is based on.
+fn hand_over(socket: &UnixStream, image: &Image) -> Result<()> {
+    let own = [(image.disk(), false)].into_iter();
+    for (disk, first) in own.chain(image.others().iter().map(|other| (&other.disk, true))) {
+        let file = first.then(|| disk.file.as_fd());
+        let files: Vec<BorrowedFd> =
+            file.into_iter().chain(disk.chain.iter().map(|link| link.file.as_fd())).collect();
+        if !files.is_empty() {
+            send_with(socket, &[0], &files)?;
+        }
     }
-    let files: Vec<BorrowedFd> = disk.chain.iter().map(|link| link.file.as_fd()).collect();
-    Ok(send_with(socket, &[0], &files)?)
+    Ok(())
+}
+
+/// The forms of the files that a disk is based on, as a list.
+fn forms(disk: &Disk) -> String {
+    disk.chain.iter().map(|link| form(link.is_qcow2)).collect::<Vec<_>>().join(",")
+}
+
+fn form(is_qcow2: bool) -> &'static str {
+    if is_qcow2 { "qcow2" } else { "raw" }
+}
+
+/// The word of the command line about a further disk.
+fn further(Other { option, disk }: &Other) -> String {
+    format!("device={option},{},{}", form(disk.qcow2.is_some()), forms(disk))
 }
 
 /// Sends `bytes`, which are not none, and with the first of them descriptors (unix(7), `SCM_RIGHTS`).
@@ -106,13 +126,13 @@ pub(crate) fn send_with(mut socket: &UnixStream, bytes: &[u8], files: &[Borrowed
 }
 
 impl Worker {
-    /// Starts the program for a part of `disk`, or for a tree in memory, which it mounts. Gives it and this end of the
+    /// Starts the program for a part of an image, or for a tree in memory, which it mounts. Gives it and this end of the
     /// connection.
     ///
     /// # Errors
     /// `ENOENT` when there is no such program here, and what starting it fails with.
     pub(crate) fn start(
-        disk: Option<&Disk>,
+        image: Option<&Image>,
         part: &Part,
         kind: &FsType,
         writable: bool,
@@ -125,7 +145,8 @@ impl Worker {
             )
         })?;
         let (ours, theirs) = UnixStream::pair()?;
-        disk.map_or(Ok(()), |disk| hand_over(&ours, disk))?;
+        let disk = image.map(Image::disk);
+        image.map_or(Ok(()), |image| hand_over(&ours, image))?;
         let mut command = Command::new(&program);
         // Descriptors 0, 1 and 2, for these are handed over without further ado.
         command.args(disk.map(|_| "image=0")).args(["socket=1", "log=2"]);
@@ -139,9 +160,9 @@ impl Worker {
             .collect();
         command.arg(format!("write={}", u8::from(writable))).arg(format!("options={}", passed.join(",")));
         if let Some(disk) = disk.filter(|disk| disk.qcow2.is_some()) {
-            let forms = disk.chain.iter().map(|link| if link.is_qcow2 { "qcow2" } else { "raw" });
-            command.arg("format=qcow2").arg(format!("backing={}", forms.collect::<Vec<_>>().join(",")));
+            command.arg("format=qcow2").arg(format!("backing={}", forms(disk)));
         }
+        command.args(image.map_or(&[][..], Image::others).iter().map(further));
         command.args(options.io.as_ref().map(|io| format!("io={io}")));
         command.arg(format!("memory={}", options.memory()));
         command.args(log.survived.then(|| format!("control={CONTROL}")));
