@@ -127,7 +127,7 @@ impl Connection {
     /// What it says about the image, or how it ended.
     pub(crate) fn open(worker: Worker, socket: UnixStream, patience: Option<Duration>) -> Result<Arc<Self>> {
         let patience = patience.unwrap_or(PATIENCE);
-        let (worker, socket, input) = greeted(worker, socket, patience)?;
+        let (socket, input) = greeted(&worker, socket, patience)?;
         let output = Output { socket: socket.try_clone()?, next: 0, held_back: Vec::new() };
         let connection = Arc::new(Connection {
             output: Mutex::new(output),
@@ -352,10 +352,10 @@ impl Connection {
 /// # Errors
 /// What it says about the image, or how it ended.
 pub(crate) fn greeted(
-    worker: Worker,
+    worker: &Worker,
     mut socket: UnixStream,
     patience: Duration,
-) -> Result<(Worker, UnixStream, Input)> {
+) -> Result<(UnixStream, Input)> {
     socket.set_read_timeout(Some(patience))?;
     let mut input = Input { socket: socket.try_clone()?, bytes: BytesMut::new(), spin: Spin::default() };
     match greet(&mut socket, &mut input) {
@@ -381,7 +381,7 @@ pub(crate) fn greeted(
         }
     }
     socket.set_read_timeout(None)?;
-    Ok((worker, socket, input))
+    Ok((socket, input))
 }
 
 fn greet(socket: &mut UnixStream, input: &mut Input) -> Result<Reply> {

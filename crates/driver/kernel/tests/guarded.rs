@@ -79,6 +79,38 @@ fn survives(name: &str, every: u64) {
     kernel.unmount().expect("it unmounts");
 }
 
+/// Workers that others kill before they serve say nothing about the image: there is another one as long as it takes.
+#[test]
+fn many_workers_in_a_row_that_are_killed_before_they_serve_are_not_the_end() {
+    let Some(kind) = kind("ext4") else { return };
+    let image = Image::new(kind);
+    let kernel = open(&image);
+    let made =
+        |number: u32| call(&kernel, MkDir { dir: Node::ROOT, name: name(&number.to_string()), mode: 0o755 });
+    made(0).expect("a directory");
+    let path = std::fs::canonicalize(image.path()).expect("a path");
+    let own = std::process::id();
+    let workers = || {
+        let children = std::fs::read_dir(format!("/proc/{own}/task")).expect("threads").flatten();
+        let lists =
+            children.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let pids: Vec<i32> = lists
+            .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+            .collect();
+        pids.into_iter()
+            .find(|pid| std::fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|input| input == path))
+    };
+    let mut killed = Vec::new();
+    while killed.len() < 12 {
+        let Some(pid) = workers().filter(|pid| !killed.contains(pid)) else { continue };
+        let _ = kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
+        killed.push(pid);
+    }
+    made(1).expect("another directory");
+    kernel.unmount().expect("it unmounts");
+    image.must_be_clean();
+}
+
 #[test]
 fn nobody_notices_deaths_with_ext4() {
     survives("ext4", 7);

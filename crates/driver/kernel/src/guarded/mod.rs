@@ -31,7 +31,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// So many workers in a row that do not get as far as serving are the last ones.
+/// So many workers in a row that do not get as far as serving are the last ones, those aside that others kill.
 const ATTEMPTS: u32 = 5;
 
 /// Starts a worker with this file for its messages.
@@ -209,9 +209,13 @@ impl Guarded {
 }
 
 impl Life {
-    fn begin(start: &Start, messages: &File, patience: Duration) -> Result<Self> {
+    fn begin(start: &Start, messages: &File, patience: Duration) -> Result<Self, Fault> {
         let (worker, socket) = start(Messages::again(messages)?)?;
-        let (worker, socket, input) = greeted(worker, socket, patience)?;
+        let (socket, input) = greeted(&worker, socket, patience).map_err(|error| {
+            // One that took too long was killed by us.
+            let by_others = error.errno != Errno::ETIMEDOUT && worker.was_killed();
+            if by_others { Fault::Killed(error) } else { Fault::Differs(error) }
+        })?;
         Ok(Life { worker: Arc::new(worker), socket: Arc::new(socket), input })
     }
 }
@@ -246,10 +250,10 @@ impl Shared {
         }
     }
 
-    fn begin(&self) -> Result<Life> {
+    fn begin(&self) -> Result<Life, Fault> {
         match &*locked(&self.start) {
             Some(start) => Life::begin(start, &self.messages, self.patience),
-            None => Err(Errno::EIO.because("the image was unmounted")),
+            None => Err(Errno::EIO.because("the image was unmounted").into()),
         }
     }
 
@@ -310,15 +314,19 @@ impl Shared {
 
     /// Starts a worker that knows what the one before had told.
     fn revive(&self) -> Result<Arc<UnixStream>> {
-        let mut why = Error::from(Errno::EIO);
-        for _ in 0..ATTEMPTS {
-            match self.try_to_revive() {
+        let (mut attempts, begun) = (0, Instant::now());
+        loop {
+            let fault = match self.try_to_revive() {
                 Ok(socket) => return Ok(socket),
-                Err(Fault::Lost) => {}
-                Err(Fault::Differs(error)) => why = error,
+                Err(fault) => fault,
+            };
+            // It is not the image that those die of whom others kill.
+            let by_others = matches!(fault, Fault::Killed(_));
+            attempts += u32::from(!by_others);
+            if attempts >= ATTEMPTS || by_others && begun.elapsed() > self.patience {
+                return Err(fault.into());
             }
         }
-        Err(why)
     }
 
     fn try_to_revive(&self) -> Result<Arc<UnixStream>, Fault> {
@@ -332,10 +340,13 @@ impl Shared {
             std::mem::take(&mut state.log.entries)
         });
         let mut replay = Replay::new(&life.socket, &mut life.input, &self.control);
-        let outcome = replay.all(&entries);
+        let mut outcome = replay.all(&entries);
         if outcome.is_err() {
             // It must not unmount what is half done.
             life.worker.kill();
+            if matches!(outcome, Err(Fault::Lost)) && life.worker.was_killed() {
+                outcome = Err(Fault::Killed(Errno::EIO.because("others have killed the kernel code")));
+            }
             drop(life.worker.wait());
         }
         self.with(|state| {

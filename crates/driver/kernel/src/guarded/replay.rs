@@ -22,6 +22,8 @@ const FIRST_QUERY: u64 = 1 << 62;
 pub(super) enum Fault {
     /// The worker has died.
     Lost,
+    /// Somebody else has killed it.
+    Killed(Error),
     /// It did something else than the one before.
     Differs(Error),
 }
@@ -29,6 +31,15 @@ pub(super) enum Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Fault::Differs(error)
+    }
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Lost => Errno::EIO.into(),
+            Fault::Killed(error) | Fault::Differs(error) => error,
+        }
     }
 }
 
