@@ -44,11 +44,10 @@ pub struct There {
     here: OnceLock<Session>,
 }
 
-/// The image whose kernel code could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere,
-/// and its death is the end of the tree.
+/// The image whose kernel code could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere.
 pub fn direct<'a>(tree: &'a Tree, options: &Options) -> Option<&'a Arc<Kernel>> {
     let image = tree.image.as_ref()?;
-    (tree.layers.is_empty() && options.timeout.is_none() && !image.is_guarded()).then_some(image)
+    (tree.layers.is_empty() && options.timeout.is_none()).then_some(image)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -120,9 +119,10 @@ impl There {
 /// Gives an order; the reply arrives where the receiver waits.
 fn ask(runtime: &Threads, image: &Arc<Kernel>, order: &Order, file: Option<OwnedFd>) -> Receiver<Reply> {
     let (sender, receiver) = mpsc::channel();
-    let (image, order) = (Arc::clone(image), order.to_bytes());
+    let (image, bytes, serves) = (Arc::clone(image), order.to_bytes(), matches!(order, Order::Serve { .. }));
     runtime.handle().spawn(async move {
-        let reply = image.order(order, file.as_ref().map(AsFd::as_fd)).await;
+        let file = file.as_ref().map(AsFd::as_fd);
+        let reply = if serves { image.hand_over(bytes, file) } else { image.order(bytes, file) }.await;
         // Whoever has waited long enough needs none.
         let _ = sender.send(reply);
     });

@@ -3,9 +3,9 @@
 
 mod support;
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
@@ -13,7 +13,7 @@ use support::{PROGRAM, Place, can_mount, can_serve, has};
 
 fn blank(place: &Place, mebibytes: u64) -> PathBuf {
     let path = place.file("image", "");
-    fs::File::options().write(true).open(&path).unwrap().set_len(mebibytes << 20).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(mebibytes << 20).unwrap();
     path
 }
 
@@ -38,7 +38,7 @@ fn sample(place: &Place) {
     fs::hard_link(place.at("src/dir/file"), place.at("src/second")).unwrap();
     std::os::unix::fs::symlink("dir/file", place.at("src/link")).unwrap();
     let sparse = place.file("src/sparse", "begin");
-    fs::File::options().write(true).open(sparse).unwrap().set_len(10 << 20).unwrap();
+    File::options().write(true).open(sparse).unwrap().set_len(10 << 20).unwrap();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn large_files_go_into_an_image_and_come_out_the_same() {
     let content: Vec<u8> = (0..20_000_003_u32).map(|at| (at / 4096 * 31 + at % 251) as u8).collect();
     place.file("src/large", &content);
     let holes = place.file("src/holes", &content[..3 << 20]);
-    let holes = fs::File::options().write(true).open(holes).unwrap();
+    let holes = File::options().write(true).open(holes).unwrap();
     holes.write_all_at(&content, 30 << 20).unwrap();
     holes.set_len(60 << 20).unwrap();
     blank(&place, 96);
@@ -231,7 +231,7 @@ fn an_image_is_free_when_umount_returns_however_it_was_mounted() {
         let made = ["m/p1/new", "m/new"].iter().filter(|name| fs::write(place.at(name), "new").is_ok());
         assert!(looked && made.count() == 1, "{source} {options}");
         place.run(&["umount", "m"]).ok();
-        let file = fs::File::open(place.at("image")).unwrap();
+        let file = File::open(place.at("image")).unwrap();
         let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         assert_eq!(locked, Ok(()), "{source} {options}");
     }
@@ -266,6 +266,51 @@ fn kernel_code(place: &Place) -> u32 {
     let threads = fs::read_dir(format!("/proc/{}/task", place.server())).unwrap();
     let children = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")).unwrap());
     children.collect::<String>().trim().parse().expect("one process")
+}
+
+/// Whether a process takes requests from the host's kernel.
+fn serves(process: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.ends_with("fuse")))
+}
+
+#[test]
+fn the_kernel_code_serves_a_guarded_mount_until_it_dies() {
+    let Some(place) = mounted_ext4() else { return };
+    assert!(serves(kernel_code(&place)));
+    let mut open = File::create(place.at("m/open")).unwrap();
+    open.write_all(b"before, ").unwrap();
+    fs::create_dir(place.at("m/dir")).unwrap();
+    fs::rename(place.at("m/open"), place.at("m/dir/moved")).unwrap();
+    let known = fs::metadata(place.at("m/dir/moved")).unwrap();
+    support::signal(kernel_code(&place), "KILL");
+    open.write_all(b"after").unwrap();
+    assert_eq!(fs::read_to_string(place.at("m/dir/moved")).unwrap(), "before, after");
+    let found = fs::metadata(place.at("m/dir/moved")).unwrap();
+    assert_eq!((found.ino(), found.mtime() >= known.mtime()), (known.ino(), true));
+    assert!(!serves(kernel_code(&place)) && serves(place.server()));
+    drop(open);
+    place.run(&["umount", "m"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    assert_eq!(place.run(&["cat", "image::/dir/moved"]).ok(), "before, after");
+}
+
+#[test]
+fn a_guarded_mount_records_more_than_its_record_holds() {
+    let Some(place) = mounted_ext4() else { return };
+    // The record has 16 MiB.
+    let content = vec![7; 1 << 20];
+    for round in 0..3 {
+        for number in 0..10 {
+            fs::write(place.at(&format!("m/file{number}")), &content[round..]).unwrap();
+        }
+    }
+    support::signal(kernel_code(&place), "KILL");
+    for number in 0..10 {
+        assert_eq!(fs::read(place.at(&format!("m/file{number}"))).unwrap(), &content[2..], "{number}");
+    }
+    place.run(&["umount", "m"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
 }
 
 #[test]
@@ -331,6 +376,17 @@ fn the_kernel_code_of_an_unguarded_mount_serves_thousands_of_files() {
 }
 
 #[test]
+fn an_unguarded_mount_knows_more_files_than_its_kernel_code_has_memory_for() {
+    let Some(place) = mounted_ext4_with(&["--no-guard", "-o", "memory=24M"]) else { return };
+    let name = |number: u32| place.at(&format!("m/file{number}"));
+    (0..12_000).for_each(|number| fs::write(name(number), number.to_string()).unwrap());
+    for number in (0..12_000).step_by(100) {
+        assert_eq!(fs::read_to_string(name(number)).unwrap(), number.to_string());
+    }
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn the_end_of_the_kernel_code_of_an_unguarded_mount_is_told_and_the_mount_can_be_removed() {
     let Some(place) = mounted_ext4_with(&["--no-guard"]) else { return };
     fs::write(place.at("m/file"), "content").unwrap();
@@ -372,10 +428,10 @@ fn partitioned(place: &Place) {
     let path = blank(place, 70);
     fs::write(place.at("script"), "1M,32M,L\n,32M,c\n").unwrap();
     place.run_as("sh", &["-c", "PATH=$PATH:/sbin:/usr/sbin sfdisk -q --label dos image <script"]).ok();
-    let disk = fs::File::options().write(true).open(path).unwrap();
+    let disk = File::options().write(true).open(path).unwrap();
     for (tool, start) in [("mkfs.ext4", 1), ("mkfs.vfat", 33)] {
         let part = place.file("part", "");
-        fs::File::options().write(true).open(&part).unwrap().set_len(32 << 20).unwrap();
+        File::options().write(true).open(&part).unwrap().set_len(32 << 20).unwrap();
         place.run_as(tool, &["part"]).ok();
         disk.write_all_at(&fs::read(&part).unwrap(), start << 20).unwrap();
     }

@@ -39,6 +39,8 @@ pub struct Arguments {
     pub options: CString,
     /// `memory=BYTES`: how much the kernel has, page cache included.
     pub memory: u64,
+    /// `files=NUMBER`: how many files the kernel is to hold at most while it serves a mount.
+    pub files: usize,
     /// `sandbox=off`: keep all rights, for tools that work inside this process (docs/KERNEL-DEBUGGING.md).
     pub sandbox: bool,
     /// `io=NAME`: how the bytes of the image are moved.
@@ -109,6 +111,7 @@ impl Arguments {
             kind: string("type")?,
             options: string("options")?,
             memory: required("memory")?,
+            files: number("files")?.map_or(usize::MAX / 2, |files| files as usize),
             sandbox: text("sandbox").as_deref() != Some(b"off"),
             io: String::from_utf8_lossy(&text("io").unwrap_or_default()).into_owned(),
             patience: Duration::from_secs(number("patience")?.unwrap_or(PATIENCE)),

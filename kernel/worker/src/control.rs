@@ -6,31 +6,15 @@
 //! `crates/driver/kernel/src/guarded/control.rs` is the other side.
 
 use crate::sandbox;
+use outrigger_succession::place::{
+    BLOCKS, CHANGE, CHANGES, CHECKPOINTS, CLOCK, FIRST_CHANGE, FOUND, RING, SEALED,
+};
 use rustix::fs::MemfdFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// How many checkpoints there were.
-const CHECKPOINTS: u64 = 0;
-/// Where the list of a sealed overlay is and how long it is, in bytes; both zero when none is sealed.
-const SEALED: u64 = 8;
-/// The time of day at which the next change is to happen: seconds and nanoseconds; all ones when changes happen now.
-const CLOCK: u64 = 24;
-/// How the image was found by the first process: see [`crate::marks`].
-const FOUND: u64 = 40;
-/// Where the ring starts; how many changes it holds, and how much of it one takes.
-const RING: u64 = 4096;
-const CHANGES: u64 = 1 << 16;
-const CHANGE: u64 = 16;
-
-/// Where the blocks of an overlay start.
-const BLOCKS: u64 = RING + CHANGES * CHANGE;
-
-/// Frames of changes have numbers from here on, one after the other; those of other requests are below.
-pub const FIRST_CHANGE: u64 = 1 << 63;
 
 /// Seconds and nanoseconds since 1970.
 pub type Stamp = [u64; 2];
@@ -73,6 +57,14 @@ impl Control {
     /// The file itself.
     pub fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)
+    }
+
+    /// The file once more, and where this part of it starts.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn record(&self) -> io::Result<(File, u64)> {
+        Ok((self.file.try_clone()?, self.start))
     }
 
     /// Where the blocks of an overlay start in the file.

@@ -2,15 +2,18 @@
 //! A mount served without a detour: the FUSE door in this process. Whoever has made the mount hands its connection over,
 //! and goes on asking for what does not concern the tree.
 
+use crate::guard::Guard;
+use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::machine::Machine;
 use crate::serve::{Connection, Outlet};
 use crate::tasks::{Doorside, Tasks};
 use crate::tree::Tree;
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Credentials, Cx, Errno, Error, Reply, Request, Runtime, Service, Stack, Wire};
+use outrigger_core::{Credentials, Errno, Error, Reply, Request, Service, Stack, Wire};
 use outrigger_door_fuse::{Connection as Door, Negotiated, Options, Order, Session};
 use outrigger_layer_trace::{Format, Trace, TraceControl};
+use outrigger_succession::Served;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,11 +47,13 @@ pub fn serve(
     tree: Rc<Tree>,
     read_only: bool,
     mount: Mount,
+    (served, guard): (Served, Option<Arc<Guard>>),
     last: impl FnOnce(&Kernel, &Rc<Tree>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let tasks = Tasks::start()?;
-    let machine = Machine::start(kernel, tree, read_only, Arc::clone(&tasks))?;
-    let mut direct = Direct::begin(&machine, tasks, connection.outlet());
+    let (tasks, outlet) = (Tasks::start()?, Arc::new(connection.outlet()));
+    let kept = Kept::new(served, guard, Arc::clone(&outlet));
+    let machine = Machine::start(kernel, tree, read_only, Arc::clone(&tasks), kept)?;
+    let mut direct = Direct::begin(&machine, tasks, outlet);
     direct.open(mount);
     let outcome = loop {
         match connection.next() {
@@ -71,9 +76,9 @@ struct Direct {
 }
 
 impl Direct {
-    fn begin(machine: &Arc<Machine>, tasks: Arc<Tasks>, outlet: Outlet) -> Self {
+    fn begin(machine: &Arc<Machine>, tasks: Arc<Tasks>, outlet: Arc<Outlet>) -> Self {
         let (runtime, machine) = (Arc::new(Doorside(tasks)), Arc::clone(machine));
-        Direct { runtime, machine, outlet: Arc::new(outlet), session: Arc::default(), trace: None }
+        Direct { runtime, machine, outlet, session: Arc::default(), trace: None }
     }
 
     /// Begins to serve a mount; says so when it cannot be.
@@ -81,8 +86,10 @@ impl Direct {
         let order = mount.order;
         let waits = self.try_to_open(mount).and_then(|()| {
             let (session, outlet) = (Arc::clone(&self.session), Arc::clone(&self.outlet));
+            let machine = Arc::clone(&self.machine);
             let wait = move || {
                 session.get().map(Session::wait);
+                machine.settle();
                 outlet.reply(order, Reply::Done(()));
             };
             Ok(thread::Builder::new().name("session".into()).spawn(wait)?)
@@ -156,16 +163,7 @@ impl Direct {
 
     /// A request for the tree from the other side, which serves the mount itself if this process cannot.
     fn ask(&self, id: u64, cred: Credentials, request: Request) {
-        let (machine, outlet) = (Arc::clone(&self.machine), Arc::clone(&self.outlet));
-        self.runtime.run_woken(&mut || {
-            let (machine, outlet, request) = (Arc::clone(&machine), Arc::clone(&outlet), request.clone());
-            self.runtime.spawn(Box::pin(async move {
-                let cx = Cx::new(id, cred, "wire");
-                let reply = machine.call(&cx, request).await;
-                if id != Frame::UNANSWERED {
-                    outlet.reply(id, reply);
-                }
-            }));
-        });
+        let outlet = Arc::clone(&self.outlet);
+        self.machine.answer((id, cred), request, move |reply| outlet.reply(id, reply));
     }
 }

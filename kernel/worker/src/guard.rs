@@ -2,10 +2,12 @@
 //! What makes the death of this process no loss: changes happen at times that are noted, or at those noted before, and
 //! checkpoints say up to where none of them has to be repeated.
 
-use crate::control::{Control, FIRST_CHANGE, Stamp};
+use crate::control::{Control, Stamp};
 use crate::task::{Fd, Task};
+use crate::tree::Tree;
 use crate::{MOUNTPOINT, disk};
-use outrigger_core::{Reply, Result};
+use outrigger_core::{Credentials, Reply, Request, Result};
+use outrigger_succession::place::FIRST_CHANGE;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,11 +23,9 @@ impl Guard {
         Guard { control, disk }
     }
 
-    /// To be called before the request in the frame with this number.
-    ///
-    /// # Errors
-    /// When the clock cannot be set or the time not be noted.
-    pub fn begin(&self, task: &Task, frame: u64) -> Result<()> {
+    /// To be called before the request in the frame with this number. Fails when the clock cannot be set or the time not be
+    /// noted.
+    fn begin(&self, task: &Task, frame: u64) -> Result<()> {
         if frame < FIRST_CHANGE {
             return Ok(());
         }
@@ -42,10 +42,7 @@ impl Guard {
     }
 
     /// Everything that was answered is in the image when this returns, on the medium. Nothing changes meanwhile.
-    ///
-    /// # Errors
-    /// Those of writing it.
-    pub fn checkpoint(&self, task: &Task) -> Result<()> {
+    fn checkpoint(&self, task: &Task) -> Result<()> {
         let root = task.open(Fd::CWD, MOUNTPOINT, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         let disk = disk::get(self.disk)?;
         let result = task.syncfs(root).and_then(|()| Ok(disk.checkpoint()?));
@@ -53,9 +50,19 @@ impl Guard {
         result
     }
 
-    /// The same as a reply.
-    pub fn answer(&self, task: &Task) -> Reply {
-        self.checkpoint(task).into()
+    /// Answers the request in a frame; `SyncFs` is a checkpoint.
+    pub fn answer(
+        &self,
+        task: &Task,
+        tree: &Tree,
+        (id, cred): (u64, Credentials),
+        request: Request,
+    ) -> Reply {
+        match (self.begin(task, id), request) {
+            (Err(error), _) => Reply::Error(error),
+            (Ok(()), Request::SyncFs(_)) => self.checkpoint(task).into(),
+            (Ok(()), request) => tree.answer(task, cred, request),
+        }
     }
 }
 

@@ -2,19 +2,23 @@
 //! The kernel as several threads use it: one at a time runs it, and does what the others have left for it meanwhile. So
 //! whoever asks mostly gets his answer without any other thread, and nobody waits for a lock.
 
+use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::task::Task;
 use crate::tasks::Tasks;
 use crate::tree::{NOT_SERVED, Tree};
 use futures_channel::oneshot;
 use outrigger_core::reply::Ttl;
-use outrigger_core::{Abilities, Answer, Cx, DriverClass, Errno, Notify, OpSet, Reply, Request, Service};
+use outrigger_core::{
+    Abilities, Answer, Credentials, Cx, DriverClass, Errno, Notify, OpSet, Reply, Request, Service,
+};
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
-type Work = Box<dyn FnOnce(&Task, &Tree) + Send>;
+/// Something for the kernel to do.
+pub type Work = Box<dyn FnOnce(&Task, &Tree) + Send>;
 
 /// See the [module](self).
 pub struct Machine {
@@ -23,6 +27,7 @@ pub struct Machine {
     left: Mutex<Vec<Work>>,
     tasks: Arc<Tasks>,
     read_only: bool,
+    kept: Kept,
 }
 
 /// What only the thread that runs the kernel may touch.
@@ -46,9 +51,10 @@ impl Machine {
         tree: Rc<Tree>,
         read_only: bool,
         tasks: Arc<Tasks>,
+        kept: Kept,
     ) -> io::Result<Arc<Self>> {
         let inside = Mutex::new(Inside { kernel, tree });
-        let machine = Arc::new(Machine { inside, left: Mutex::default(), tasks, read_only });
+        let machine = Arc::new(Machine { inside, left: Mutex::default(), tasks, read_only, kept });
         let timer = Arc::clone(&machine);
         let keep_time = move || {
             loop {
@@ -84,7 +90,29 @@ impl Machine {
             let tree = Rc::clone(tree);
             kernel.submit(move |task| work(task, &tree));
         }
-        self.tasks.wake_kernel_after(kernel.run());
+        let wait = kernel.run();
+        let due = self.kept.absorb(|work| self.leave(work));
+        self.tasks.wake_kernel_after(wait.into_iter().chain(due).min());
+    }
+
+    fn leave(&self, work: Work) {
+        lock(&self.left).push(work);
+    }
+
+    /// Answers a request in the kernel's own numbers, which nobody keeps.
+    pub fn answer(
+        &self,
+        frame: (u64, Credentials),
+        request: Request,
+        done: impl FnOnce(Reply) + Send + 'static,
+    ) {
+        self.leave(self.kept.answering(frame, request, done));
+        self.turn();
+    }
+
+    /// Waits until nothing is being done that somebody else would have to go on with.
+    pub fn settle(&self) {
+        self.kept.settle();
     }
 
     /// Does the last thing that is done with the kernel. Whatever else is asked gets no answer.
@@ -105,12 +133,10 @@ impl Service for Machine {
         if NOT_SERVED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
-        let cred = cx.cred;
         let (sender, mut receiver) = oneshot::channel();
-        lock(&self.left).push(Box::new(move |task, tree| {
-            // Nobody may be waiting any more; then the reply has no taker.
-            drop(sender.send(tree.answer(task, cred, request)));
-        }));
+        if let Err(error) = self.kept.ask(cx, request, sender, |work| self.leave(work)) {
+            return Answer::error(error);
+        }
         self.turn();
         match receiver.try_recv() {
             Ok(Some(reply)) => Answer::Ready(reply),

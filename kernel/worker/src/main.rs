@@ -17,6 +17,7 @@ mod disk;
 mod exchange;
 mod guard;
 mod host;
+mod kept;
 mod kernel;
 mod listing;
 mod log;
@@ -47,6 +48,7 @@ use guard::Guard;
 use kernel::Kernel;
 use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
+use outrigger_succession::Served;
 use serve::Connection;
 use source::Source;
 use std::ffi::CStr;
@@ -79,7 +81,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
-    let Arguments { memory, patience, sandbox, io, form, devices, .. } = arguments;
+    let Arguments { memory, files, patience, sandbox, io, form, devices, .. } = arguments;
     let control = match (&log, control) {
         (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
         _ => None,
@@ -121,11 +123,10 @@ fn run(arguments: Arguments) -> io::Result<()> {
         source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
     let devices = Devices::add(others, memory, write)?;
-    let guard = control.zip(source.disk()).map(|(control, number)| Rc::new(Guard::new(control, number)));
+    let (served, guard) = kept(control, source, files)?;
     if sandbox {
-        let (ring, serving) = (ring::descriptor().is_some(), guard.is_none());
-        let serving = serving && !ring;
-        sandbox::enter(sandbox::Needs { growing: grows, ring, serving, memory, longest })?;
+        let ring = ring::descriptor().is_some();
+        sandbox::enter(sandbox::Needs { growing: grows, ring, serving: !ring, memory, longest })?;
     }
 
     let named = devices.clone();
@@ -139,12 +140,26 @@ fn run(arguments: Arguments) -> io::Result<()> {
         source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())
     };
     match connection.serve(&kernel, &tree, guard.as_ref()) {
-        Ok(Some(mount)) => direct::serve(connection, kernel, tree, !source.writable()?, mount, last),
+        Ok(Some(mount)) => {
+            direct::serve(connection, kernel, tree, !source.writable()?, mount, (served, guard), last)
+        }
         served => {
             last(&kernel, &tree)?;
             served.map(drop)
         }
     }
+}
+
+/// What is kept of a mount that is handed over to this process, which is to hold so many files at most; and what makes its
+/// death no loss.
+fn kept(
+    control: Option<Arc<Control>>,
+    source: Source,
+    files: usize,
+) -> io::Result<(Served, Option<Arc<Guard>>)> {
+    let record = control.as_ref().map(|control| control.record()).transpose()?;
+    let guard = control.zip(source.disk()).map(|(control, number)| Arc::new(Guard::new(control, number)));
+    Ok((Served::new(record, files)?, guard))
 }
 
 /// The image in a file, whose bytes are moved as `io` says.

@@ -72,6 +72,15 @@ impl Outlet {
         // Whoever has gone needs none.
         drop((&**socket).write_all(&frame));
     }
+
+    /// Waits a moment; tells whether the other side is still there then.
+    pub fn is_read_after(&self, moment: Duration) -> bool {
+        std::thread::sleep(moment);
+        let fd = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd();
+        let mut socket = libc::pollfd { fd, events: 0, revents: 0 };
+        // SAFETY: a complete structure.
+        unsafe { libc::poll(&mut socket, 1, 0) == 0 }
+    }
 }
 
 impl Connection {
@@ -105,7 +114,7 @@ impl Connection {
         &mut self,
         kernel: &Kernel,
         tree: &Rc<Tree>,
-        guard: Option<&Rc<Guard>>,
+        guard: Option<&Arc<Guard>>,
     ) -> io::Result<Option<Mount>> {
         let mut wait = None;
         loop {
@@ -198,30 +207,17 @@ impl Connection {
         &mut self,
         kernel: &Kernel,
         tree: &Rc<Tree>,
-        guard: Option<&Rc<Guard>>,
+        guard: Option<&Arc<Guard>>,
     ) -> io::Result<Option<Mount>> {
         while let Some(Frame { id, body }) = self.take_frame()? {
             match body {
                 Body::Request { uid, gid, request } => {
                     self.submit(id, Credentials { uid, gid }, request, (kernel, tree, guard));
                 }
-                Body::Order(order) => match (self.next_file(), guard) {
-                    (Some(file), None) => {
-                        match (Exchange::from_order(order.clone()), Order::get(&mut order.clone())) {
-                            (Ok((cred, exchange)), _) => {
-                                let tree = Rc::clone(tree);
-                                self.run(id, kernel, move |task| {
-                                    tree.exchange(task, cred, &exchange, &file).into()
-                                });
-                            }
-                            // Only this thread looks after a ring.
-                            (_, Ok(Order::Serve { options, negotiated })) if ring::descriptor().is_none() => {
-                                return Ok(Some(Mount { order: id, device: file, options, negotiated }));
-                            }
-                            _ => self.shared.reply(id, Reply::Error(Errno::EOPNOTSUPP.into())),
-                        }
-                    }
-                    _ => self.shared.reply(id, Reply::Error(Errno::EOPNOTSUPP.into())),
+                Body::Order(order) => match self.obey(id, &order, (kernel, tree, guard.is_some())) {
+                    Ok(None) => {}
+                    Ok(mount) => return Ok(mount),
+                    Err(error) => self.shared.reply(id, Reply::Error(error)),
                 },
                 Body::Reply(_) | Body::Cancel => {}
             }
@@ -229,21 +225,39 @@ impl Connection {
         Ok(None)
     }
 
+    /// Begins to do what an order says, which comes with a descriptor; gives a mount that is handed over.
+    fn obey(
+        &mut self,
+        id: u64,
+        order: &Bytes,
+        (kernel, tree, is_guarded): (&Kernel, &Rc<Tree>, bool),
+    ) -> Result<Option<Mount>, Error> {
+        let file = self.next_file().ok_or(Errno::EOPNOTSUPP)?;
+        if let (Ok((cred, exchange)), false) = (Exchange::from_order(order.clone()), is_guarded) {
+            let tree = Rc::clone(tree);
+            self.run(id, kernel, move |task| tree.exchange(task, cred, &exchange, &file).into());
+            return Ok(None);
+        }
+        match Order::get(&mut order.clone())? {
+            // Only this thread looks after a ring.
+            Order::Serve { options, negotiated } if ring::descriptor().is_none() => {
+                Ok(Some(Mount { order: id, device: file, options, negotiated }))
+            }
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
+    }
+
     fn submit(
         &self,
         id: u64,
         cred: Credentials,
         request: Request,
-        (kernel, tree, guard): (&Kernel, &Rc<Tree>, Option<&Rc<Guard>>),
+        (kernel, tree, guard): (&Kernel, &Rc<Tree>, Option<&Arc<Guard>>),
     ) {
         let (tree, guard) = (Rc::clone(tree), guard.cloned());
-        self.run(id, kernel, move |task| {
-            let begun = guard.as_ref().map_or(Ok(()), |guard| guard.begin(task, id));
-            match (begun, &guard, request) {
-                (Err(error), ..) => Reply::Error(error),
-                (_, Some(guard), Request::SyncFs(_)) => guard.answer(task),
-                (.., request) => tree.answer(task, cred, request),
-            }
+        self.run(id, kernel, move |task| match guard {
+            Some(guard) => guard.answer(task, &tree, (id, cred), request),
+            None => tree.answer(task, cred, request),
         });
     }
 

@@ -16,6 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Nobody is woken to wake the kernel so little sooner.
+const SLACK: Duration = Duration::from_millis(1);
+
 /// See the [module](self).
 pub struct Tasks {
     begun: Instant,
@@ -96,7 +99,7 @@ impl Tasks {
     pub fn wake_kernel_after(&self, wait: Option<Duration>) {
         let mut alarm = lock(&self.alarm);
         alarm.kernel = wait.map(|wait| self.begun.elapsed().saturating_add(wait));
-        let is_sooner = |at: Duration| alarm.next.is_none_or(|next| at < next);
+        let is_sooner = |at: Duration| alarm.next.is_none_or(|next| at + SLACK < next);
         if alarm.kernel.is_some_and(is_sooner) {
             self.changed.notify_one();
         }

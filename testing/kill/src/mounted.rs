@@ -236,8 +236,8 @@ impl Place {
     }
 
     /// Mounts an image that may have been mounted before.
-    pub fn mount_image(&self, subject: Subject, image: Image) -> Result<Mounted> {
-        self.mount_with(subject, &[], Some(image))
+    pub fn mount_image(&self, subject: Subject, arguments: &[&str], image: Image) -> Result<Mounted> {
+        self.mount_with(subject, arguments, Some(image))
     }
 
     fn mount_with(&self, subject: Subject, arguments: &[&str], image: Option<Image>) -> Result<Mounted> {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use rustix::fs::statvfs;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -164,15 +165,24 @@ fn cell(
     arguments.extend(rule.iter().flat_map(|rule| ["--layer", rule]));
     let undisturbed = place.undisturbed(subject)?;
     prepare(operation, &undisturbed.dir, rounds)?;
-    let mounted = place.mount(subject, &arguments)?;
+    let mut mounted = place.mount(subject, &arguments)?;
     if !subject.is_read_only() {
         prepare(operation, &mounted.dir, rounds)?;
     }
     let before = mounted.deaths()?;
-    let mut trial =
-        Trial { subject, operation, mounted: &mounted, point, steps: None, cell: Cell::default() };
-    trial.act(&undisturbed.dir, rounds, rule.is_none())?;
-    let mut cell = trial.cell;
+    let mut cell = Cell::default();
+    // An image is served by its kernel code until that dies for the first time, and by way of another process from then on.
+    let lives = if subject.is_image() && rule.is_none() { DEATHS_OF_A_MOUNT } else { rounds };
+    let mut steps = None;
+    for first in (0..rounds).step_by(lives as usize) {
+        if first > 0 {
+            let image = mounted.into_image()?.context("only images are mounted again")?;
+            mounted = place.mount_image(subject, &arguments, image)?;
+        }
+        let mut trial = Trial { subject, operation, mounted: &mounted, point, deaths: 0, steps, cell };
+        trial.act(&undisturbed.dir, first..rounds.min(first + lives), rule.is_none())?;
+        (cell, steps) = (trial.cell, trial.steps);
+    }
     if rule.is_some()
         && let (Some(before), Some(after)) = (before, mounted.deaths()?)
     {
@@ -195,12 +205,15 @@ fn cell(
     }
     if let Some(image) = mounted.into_image()? {
         image.must_be_clean();
-        let again = place.mount_image(subject, image)?;
+        let again = place.mount_image(subject, &[], image)?;
         cell.wrong.extend(snapshot::differences(&expected, &snapshot::take(&again.dir)?));
         again.end()?;
     }
     Ok(cell)
 }
+
+/// After so many an image is mounted anew.
+const DEATHS_OF_A_MOUNT: u32 = 2;
 
 fn prepare(operation: &Operation, dir: &Path, rounds: u32) -> Result<()> {
     for number in 0..rounds {
@@ -215,15 +228,17 @@ struct Trial<'a> {
     operation: &'static Operation,
     mounted: &'a Mounted,
     point: Point,
+    /// How often it has died while it is mounted.
+    deaths: u32,
     /// How many there are from the request to the reply.
     steps: Option<u64>,
     cell: Cell,
 }
 
 impl Trial<'_> {
-    fn act(&mut self, undisturbed: &Path, rounds: u32, hunted: bool) -> Result<()> {
-        let mut random = fastrand::Rng::with_seed(u64::from(rounds));
-        for number in 0..rounds {
+    fn act(&mut self, undisturbed: &Path, numbers: Range<u32>, hunted: bool) -> Result<()> {
+        let mut random = fastrand::Rng::with_seed(u64::from(numbers.end));
+        for number in numbers {
             let expected = (self.operation.act)(undisturbed, number);
             let found = if hunted {
                 // Programs take their time to start, and are not to be asked for this meanwhile.
@@ -262,7 +277,8 @@ impl Trial<'_> {
     fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
         let process = self.mounted.serving()?;
         let (moment, gently) = (self.moment(random), random.bool());
-        let language = if self.subject.is_image() { Language::Frames } else { Language::Fuse };
+        let is_direct = !self.subject.is_image() || self.deaths == 0;
+        let language = if is_direct { Language::Fuse } else { Language::Frames };
         let aim = Aim { process, language, requests: self.operation.requests, moment, gently };
         let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());
         let (found, caught) = thread::scope(|scope| {
@@ -276,6 +292,7 @@ impl Trial<'_> {
         let Ok(caught) = caught else { anyhow::bail!("the tracing thread has panicked") };
         let Caught { fired, steps } = caught.context("tracing")?;
         self.cell.deaths += u64::from(fired);
+        self.deaths += u32::from(fired);
         self.steps = self.steps.or(steps);
         Ok(found)
     }

@@ -18,6 +18,8 @@ pub enum Area {
     Runtime,
     /// `crates/mux`: many requests over one connection
     Mux,
+    /// `crates/succession`: what is known of a tree whose server may die
+    Succession,
     /// `crates/proto/NAME`: a codec
     Proto(String),
     /// `crates/door/NAME`
@@ -48,6 +50,7 @@ impl Area {
             ["crates", "client"] => Self::Client,
             ["crates", "runtime"] => Self::Runtime,
             ["crates", "mux"] => Self::Mux,
+            ["crates", "succession"] => Self::Succession,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),
             ["crates", "driver", name] => Self::Driver(name.to_owned()),

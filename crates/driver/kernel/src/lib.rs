@@ -37,8 +37,9 @@
 //!
 //! # A mount without a detour
 //!
-//! The worker can serve a mount by itself, with a door of its own: [`Kernel::order`] hands it over. What is said then is the
-//! door's (`outrigger_door_fuse::Order`); this driver passes it on.
+//! The worker can serve a mount by itself, with a door of its own: [`Kernel::hand_over`] hands it over. What is said then is the
+//! door's (`outrigger_door_fuse::Order`); this driver passes it on. Of a guarded image it follows what the worker records, and
+//! goes on from there when it dies. `docs/design/0008-a-door-in-the-kernel-process.md` says how.
 //!
 //! # What it cannot
 //!
@@ -51,10 +52,10 @@
 //! * Locks, ioctl and poll: doors do without.
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.
 //! * One user at a time: the image is locked (flock(2)), shared by those who only read.
-//! * Not guarded: a file that somebody refers to stays in the memory of the kernel code, with nearly 2 KB, so beyond some
-//!   60,000 of them it needs more memory (`memory=`): without, the kernel code looks for memory for ever longer, and
-//!   panics in the end. Guarded, a file that was not used for long is returned to it, and found by its path when it is
-//!   used again; only files that are open, and those that have lost their last name, count.
+//! * Neither guarded nor served by the worker itself: a file that somebody refers to stays in the memory of the kernel code,
+//!   with nearly 2 KB, so beyond some 60,000 of them it needs more memory (`memory=`): without, the kernel code looks for
+//!   memory for ever longer, and panics in the end. Otherwise a file that was not used for long is returned to it, and found
+//!   by its path when it is used again; only files that are open, and those that have lost their last name, count.
 //! * Changes are on the medium after `FSync`, `SyncFs` or when the driver is dropped, which unmounts; as in the kernel.
 //! * A worker that never answers is killed while it mounts or unmounts (`patience=`); requests end when their caller has
 //!   waited long enough.
@@ -85,6 +86,7 @@ pub use worker::program;
 
 use bytes::Bytes;
 use connection::Connection;
+use futures_channel::oneshot::Receiver;
 use guarded::{Asked, Guarded};
 use image::{Image, Part};
 use outrigger_core::reply::Ttl;
@@ -270,23 +272,38 @@ impl Kernel {
     fn lost(&self) -> Error {
         match &self.serves {
             Serves::Once(connection) => connection.lost(),
-            Serves::Guarded(_) => Errno::EIO.because("the image was unmounted"),
+            Serves::Guarded(_) => Errno::EIO.because("the kernel code serves no more"),
         }
     }
 
     /// Asks something of the worker itself, not of its tree: what that is, and what the answer means, is between the caller and
-    /// the worker. A descriptor may go with it. Workers of guarded images take none (`EOPNOTSUPP`).
+    /// the worker. A descriptor may go with it. Workers of guarded images take none (`EOPNOTSUPP`) but between
+    /// [`Kernel::hand_over`] and the answer to that.
     pub fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
-        let Serves::Once(connection) = &self.serves else { return Answer::error(Errno::EOPNOTSUPP) };
-        match connection.order(order, file) {
-            Ok(reply) => Answer::later(connection.reply(reply)),
-            Err(error) => Answer::error(error),
+        match &self.serves {
+            Serves::Once(connection) => match connection.order(order, file) {
+                Ok(reply) => Answer::later(connection.reply(reply)),
+                Err(error) => Answer::error(error),
+            },
+            Serves::Guarded(guarded) => self.obeyed(guarded.order(order, file)),
         }
     }
 
-    /// Whether the death of the worker is not the end of the tree.
-    pub fn is_guarded(&self) -> bool {
-        matches!(self.serves, Serves::Guarded(_))
+    /// The order after which the worker serves programs by itself, until it is answered: nothing is asked of this tree
+    /// meanwhile. When the worker of a guarded image dies, the answer is an error, and whoever serves from here on gets the
+    /// replies to requests that are sent again.
+    pub fn hand_over(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
+        match &self.serves {
+            Serves::Once(_) => self.order(order, file),
+            Serves::Guarded(guarded) => self.obeyed(guarded.hand_over(order, file)),
+        }
+    }
+
+    fn obeyed(&self, reply: Result<Receiver<Reply>>) -> Answer<'_> {
+        match reply {
+            Ok(reply) => Answer::later(async { reply.await.unwrap_or_else(|_| Reply::Error(self.lost())) }),
+            Err(error) => Answer::error(error),
+        }
     }
 
     /// What became of the workers of a guarded image.

@@ -68,23 +68,24 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
-        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Mux, Proto, Runtime, Testing,
-        Xtask,
+        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Mux, Proto, Runtime, Succession,
+        Testing, Xtask,
     };
     match (user, target) {
         // GPL code and the programs of tests and chores are nobody's libraries.
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Client | Runtime, Core) | (Proto(_), Proto(_)) => true,
+        (Core, CoreDerive) | (Client | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
         // A driver that serves mounts by itself.
-        (Kernel, Core | Proto(_) | Layer(_)) => true,
+        (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
-        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Kernel | Xtask, _) => false,
+        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Succession | Kernel | Xtask, _) => false,
         (Cli, _) => true,
         (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
+        (Driver(name), Succession) => name == "kernel",
         (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux) => true,
         (Guard | Door(_) | Driver(_) | Layer(_), _) => false,
     }
@@ -99,8 +100,10 @@ fn allowance(area: &Area) -> &'static str {
         Area::Door(_) => "a door may use the core and its own codec only",
         Area::Driver(_) => "a driver may use the core, its own codec and the multiplexer only",
         Area::Layer(_) => "a layer may use the core only",
-        Area::Client | Area::Runtime => "the client and the runtime may use the core only",
-        Area::Kernel => "kernel/ may use the core, codecs, layers and the FUSE door only",
+        Area::Client | Area::Runtime | Area::Succession => {
+            "the client, the runtime and the succession may use the core only"
+        }
+        Area::Kernel => "kernel/ may use the core, codecs, layers, the succession and the FUSE door only",
         Area::Guard | Area::Cli | Area::Testing => {
             "nothing may use kernel/ or xtask, and only tests use testing/ and the command"
         }
@@ -147,6 +150,10 @@ mod tests {
             ("crates/driver/sftp", "crates/mux", true),
             ("crates/layer/cache", "crates/mux", false),
             ("crates/mux", "crates/core", false),
+            ("crates/succession", "crates/core", true),
+            ("crates/driver/kernel", "crates/succession", true),
+            ("crates/driver/sftp", "crates/succession", false),
+            ("kernel/outrigger-kernel", "crates/succession", true),
             ("crates/mux", "crates/proto/sftp", false),
             ("crates/layer/trace", "crates/core", true),
             ("crates/layer/trace", "crates/layer/fault", false),

@@ -2,21 +2,10 @@
 //! What a worker and this process tell each other beside requests: see `kernel/worker/src/control.rs`.
 
 use crate::worker::CONTROL;
+use outrigger_succession::place::{CHANGE, CHANGES, CHECKPOINTS, CLOCK, RING};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-
-/// How many checkpoints there were.
-const CHECKPOINTS: u64 = CONTROL;
-/// The time of day at which the next change is to happen.
-const CLOCK: u64 = CONTROL + 24;
-/// The ring with the times of changes: how many it holds, and how much of it one takes.
-const RING: u64 = CONTROL + 4096;
-/// See above.
-pub(crate) const CHANGES: u64 = 1 << 16;
-const CHANGE: u64 = 16;
-/// Frames of changes have numbers from here on.
-pub(crate) const FIRST_CHANGE: u64 = 1 << 63;
 
 /// Seconds and nanoseconds since 1970.
 pub(crate) type Stamp = [u64; 2];
@@ -37,14 +26,14 @@ impl Control {
 
     fn get(&self, place: u64) -> io::Result<[u64; 2]> {
         let mut bytes = [0; 16];
-        match self.0.read_exact_at(&mut bytes, place) {
+        match self.0.read_exact_at(&mut bytes, CONTROL + place) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
             _ => Ok([0, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)))),
         }
     }
 
     fn put(&self, numbers: [u64; 2], place: u64) -> io::Result<()> {
-        self.0.write_all_at(numbers.map(u64::to_le_bytes).as_flattened(), place)
+        self.0.write_all_at(numbers.map(u64::to_le_bytes).as_flattened(), CONTROL + place)
     }
 
     /// How many checkpoints there were.

@@ -5,23 +5,25 @@
 //! holds too (`kernel/worker/src/overlay.rs`). So when it dies the next worker mounts what the last checkpoint left, the
 //! changes answered since are done again in order, at the times they had ([`replay`]), and then whatever was in flight.
 //! `docs/design/0007-guarded-images.md` has the reasons.
+//!
+//! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows in a copy, and
+//! serves the mount from the first death on.
 
 mod control;
-mod files;
-mod log;
-mod recent;
+mod following;
 mod replay;
 mod replies;
-mod state;
 
 use crate::connection::{Input, PATIENCE, greeted};
 use crate::worker::{Log as Messages, Worker};
 use control::Control;
+use following::Following;
 use futures_channel::oneshot::{self, Receiver};
+use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
+use outrigger_succession::{Ask, Asker, Outgoing, Role, State};
 use replay::{Fault, Replay};
 use replies::Replies;
-use state::{Ask, State};
 use std::fs::File;
 use std::io::Write;
 use std::net::Shutdown;
@@ -72,8 +74,8 @@ struct Supervisor {
     ended: mpsc::Receiver<()>,
 }
 
-/// With so many bytes of frames that nobody waits for, they are sent.
-const MUCH: usize = 4 << 10;
+/// With so many frames that nobody waits for, they are sent.
+const MUCH: usize = 128;
 
 /// What became of a request at once.
 pub(crate) enum Asked {
@@ -85,8 +87,11 @@ pub(crate) enum Asked {
 struct Shared {
     state: Mutex<State>,
     replies: Replies,
-    /// Who writes to the worker; frames are not mixed.
-    writing: Mutex<()>,
+    following: Mutex<Following>,
+    /// How many files a worker is to hold at most.
+    most: usize,
+    /// Where frames go. Whoever has it writes; frames are not mixed.
+    writing: Mutex<Arc<UnixStream>>,
     /// Frames are left by the thread that may not wait for the worker to read.
     left: Condvar,
     worker: Mutex<Arc<Worker>>,
@@ -121,12 +126,14 @@ impl Guarded {
         let control = Control::new(&messages)?;
         let patience = patience.unwrap_or(PATIENCE);
         let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
-        let mut state = State::new(Arc::clone(&socket), most)?;
+        let mut state = State::new(Role::Own, most)?;
         state.log.checkpoints = control.checkpoints()?;
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             replies: Replies::of(input)?,
-            writing: Mutex::default(),
+            following: Mutex::default(),
+            most,
+            writing: Mutex::new(Arc::clone(&socket)),
             left: Condvar::new(),
             worker: Mutex::new(worker),
             history: Mutex::default(),
@@ -159,7 +166,13 @@ impl Guarded {
             op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
         }
         let (sender, mut receiver) = oneshot::channel();
-        self.shared.with(|state| state.take(Ask::new(cx.cred, request, sender)));
+        self.shared.with(|state| {
+            if state.is_copied() {
+                return Err(Errno::EBUSY.because("the kernel code serves the mount by itself"));
+            }
+            state.take(Ask::new(cx.cred, request, Asker::new(cx, sender)));
+            Ok(())
+        })?;
         self.shared.flush();
         let reply = match cx.more {
             true => self.shared.leave_reading(),
@@ -195,7 +208,11 @@ impl Guarded {
     /// `EIO` with the reason when it is not.
     pub(crate) fn end(&self) -> Result<()> {
         let Some(Supervisor { threads, ended }) = locked(&self.supervisor).take() else { return Ok(()) };
-        self.shared.with(State::end);
+        self.shared.with(|state| match state.is_copied() {
+            // Its process unmounts what it knows more of than this one.
+            true => state.hang_up(),
+            false => state.end(),
+        });
         self.shared.flush();
         if ended.recv_timeout(self.shared.patience) == Err(RecvTimeoutError::Timeout) {
             let late = Errno::EIO.because("unmounting took too long (patience=)");
@@ -225,7 +242,7 @@ impl Shared {
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
         let mut state = locked(&self.state);
         let result = work(&mut state);
-        let answered = std::mem::take(&mut state.answered);
+        let answered = state.answers();
         drop(state);
         for (sender, reply) in answered {
             // Nobody may be waiting any more; then the reply has no taker.
@@ -236,18 +253,33 @@ impl Shared {
 
     /// Sends frames until there are none. The thread that reads replies must not call this.
     fn flush(&self) {
-        let _turn = locked(&self.writing);
+        let socket = locked(&self.writing);
         loop {
-            let (socket, frames) = {
-                let mut state = locked(&self.state);
-                (state.socket.clone(), std::mem::take(&mut state.outgoing))
-            };
-            match socket {
-                // A worker that has died needs not be told anything.
-                Some(socket) if !frames.is_empty() => drop((&*socket).write_all(&frames)),
-                _ => return,
+            let mut state = locked(&self.state);
+            let (outgoing, hangs_up) =
+                (std::mem::take(&mut state.outgoing), std::mem::take(&mut state.hangs_up));
+            drop(state);
+            // A worker that has died needs not be told anything, and may have hung up first.
+            if !outgoing.is_empty() {
+                drop((&**socket).write_all(&self.encoded(outgoing)));
+            } else if hangs_up {
+                drop(socket.shutdown(Shutdown::Write));
+            } else {
+                return;
             }
         }
+    }
+
+    /// The frames. What fits none is answered so.
+    fn encoded(&self, outgoing: Vec<Outgoing>) -> Vec<u8> {
+        let mut frames = Vec::new();
+        for Outgoing { id, cred, request } in outgoing {
+            let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+            if let Err(error) = (Frame { id, body }).encode_to(&mut frames) {
+                self.with(|state| state.receive(id, Reply::Error(error)));
+            }
+        }
+        frames
     }
 
     fn begin(&self) -> Result<Life, Fault> {
@@ -259,13 +291,15 @@ impl Shared {
 
     fn write_what_is_left(&self) {
         let mut state = locked(&self.state);
-        while state.failed.is_none() {
-            if state.outgoing.is_empty() || state.socket.is_none() {
-                state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
-            } else {
+        loop {
+            if !state.outgoing.is_empty() || state.hangs_up {
                 drop(state);
                 self.flush();
                 state = locked(&self.state);
+            } else if state.failed.is_none() {
+                state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
+            } else {
+                return;
             }
         }
     }
@@ -274,8 +308,10 @@ impl Shared {
     fn supervise(&self, mut socket: Arc<UnixStream>) {
         loop {
             self.read(&socket);
+            self.take_over();
             let (worker, began) = (Arc::clone(&locked(&self.worker)), Instant::now());
             if locked(&self.state).failed.is_some() {
+                self.dismiss();
                 self.left.notify_all();
                 *locked(&self.end) = Some(self.unmounted(worker.wait()));
                 return;
@@ -288,6 +324,7 @@ impl Shared {
             tracing::warn!("{why}");
             let error = Errno::EIO.because(why.clone());
             self.with(|state| state.died(guilty, &error));
+            self.dismiss();
             match self.revive() {
                 Ok(next) => socket = next,
                 Err(error) => {
@@ -349,11 +386,12 @@ impl Shared {
             }
             drop(life.worker.wait());
         }
+        *locked(&self.writing) = Arc::clone(&life.socket);
         self.with(|state| {
             state.log.entries = entries;
             outcome?;
             *locked(&self.worker) = Arc::clone(&life.worker);
-            state.socket = Some(Arc::clone(&life.socket));
+            state.serves = true;
             let superfluous = replay.finish(&mut state.files);
             superfluous.nodes.into_iter().for_each(|returned| state.give_back(returned));
             superfluous.handles.into_iter().for_each(|handle| state.close(handle));

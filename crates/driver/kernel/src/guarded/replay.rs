@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Doing the logged changes again, one after the other, with a worker that has just mounted the image of the checkpoint.
 
-use super::control::{Control, FIRST_CHANGE};
-use super::files::{Files, Returned};
-use super::log::{Entry, Told, printable};
-use super::state::reopen;
+use super::control::Control;
 use crate::connection::Input;
 use outrigger_core::ops::{OpenFlags, Walk};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{
     Credentials, Errno, Error, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire,
 };
+use outrigger_succession::files::{Files, Returned};
+use outrigger_succession::log::{Entry, Told, printable};
+use outrigger_succession::place::FIRST_CHANGE;
+use outrigger_succession::reopen;
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -2,12 +2,13 @@
 //! Reading the worker's replies. Whoever asked reads for a moment: most replies come at once, and nobody has to be woken for
 //! them. What takes longer is read by the thread that also notices the worker's death.
 
-use super::state::State;
+use super::following::is_order;
 use super::{Shared, locked};
 use crate::connection::{Input, MOMENT};
 use futures_channel::oneshot::Receiver;
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Errno, Reply, Result};
+use outrigger_succession::{RECORDED, State};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -63,14 +64,19 @@ impl Shared {
         reply
     }
 
+    /// Has the thread that reads look what there is.
+    pub(super) fn ring(&self) {
+        // It fails when it was rung very often already.
+        let _ = rustix::io::write(&self.replies.bell, &1_u64.to_ne_bytes());
+    }
+
     /// Leaves what is to come to the thread that reads. Gives nothing.
     pub(super) fn leave_reading(&self) -> Option<Reply> {
         let state = locked(&self.state);
         let log_began = !state.log.entries.is_empty() && self.replies.sleeps.load(Relaxed);
         if state.has_work() || log_began {
             drop(state);
-            // It fails when it was rung very often already.
-            let _ = rustix::io::write(&self.replies.bell, &1_u64.to_ne_bytes());
+            self.ring();
         }
         None
     }
@@ -80,20 +86,37 @@ impl Shared {
         // Without it a checkpoint comes later.
         drop(socket.set_read_timeout(Some(PERIOD)));
         loop {
-            while !locked(&self.state).has_work() {
-                if self.rest(socket) {
-                    *locked(&self.replies.input) = None;
-                    return;
-                }
-            }
-            let mut input = locked(&self.replies.input);
-            while locked(&self.state).has_work() && self.read_one(&mut input, |input| input.frame().map(Some))
-            {
-            }
-            if input.is_none() {
+            let state = locked(&self.state);
+            let (is_copied, has_work) = (state.is_copied(), state.has_work());
+            drop(state);
+            let goes_on = match (is_copied, has_work) {
+                (true, _) => self.read_what_comes(socket),
+                (false, true) => self.read_what_is_asked(),
+                (false, false) => !self.rest(socket),
+            };
+            if !goes_on {
+                *locked(&self.replies.input) = None;
                 return;
             }
         }
+    }
+
+    /// Reads as long as replies are to come. `false` when the worker has hung up.
+    fn read_what_is_asked(&self) -> bool {
+        let mut input = locked(&self.replies.input);
+        while locked(&self.state).has_work() && self.read_one(&mut input, |input| input.frame().map(Some)) {}
+        input.is_some()
+    }
+
+    /// Waits for what a worker says that serves by itself. `false` when it has hung up.
+    fn read_what_comes(&self, socket: &UnixStream) -> bool {
+        let both = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.replies.bell, PollFlags::IN)];
+        // An error is an interruption by a signal.
+        let _ = poll(&mut both.clone(), None);
+        let _ = rustix::io::read(&self.replies.bell, &mut [0; 8]);
+        let mut input = locked(&self.replies.input);
+        while self.read_one(&mut input, |input| input.frame_before(Instant::now())) {}
+        input.is_some()
     }
 
     /// Waits until there may be something to do. Tells whether the worker has hung up.
@@ -127,6 +150,8 @@ impl Shared {
         read: impl FnOnce(&mut Input) -> Result<Option<Frame>>,
     ) -> bool {
         match input.as_mut().map(read) {
+            Some(Ok(Some(Frame { id: RECORDED, .. }))) => self.follow(),
+            Some(Ok(Some(Frame { id, body: Body::Reply(reply) }))) if is_order(id) => self.obeyed(id, reply),
             Some(Ok(Some(Frame { id, body: Body::Reply(reply) }))) => {
                 self.work(|state| state.receive(id, reply))
             }
@@ -150,7 +175,7 @@ impl Shared {
     fn work(&self, work: impl FnOnce(&mut State)) {
         let is_left = self.with(|state| {
             work(state);
-            !state.outgoing.is_empty()
+            !state.outgoing.is_empty() || state.hangs_up
         });
         if is_left {
             self.left.notify_all();

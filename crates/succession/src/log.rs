@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes that were answered since the last checkpoint, with what was told, in the order of their answers.
 
-use super::files::Files;
+use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::{Class, Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
@@ -13,41 +13,41 @@ const BYTES: usize = 32 << 20;
 const CHANGES: usize = 1 << 15;
 /// or is that old.
 const AGE: Duration = Duration::from_secs(5);
-/// What an entry costs beside its request, in bytes.
-const COST: usize = 256;
+/// What an entry costs beside content, in bytes.
+const COST: usize = 384;
 
 /// A change.
-pub(crate) struct Entry {
+pub struct Entry {
     /// Who asked.
-    pub(crate) cred: Credentials,
+    pub cred: Credentials,
     /// The request, encoded: what it holds of a door's memory is not kept.
-    pub(crate) request: Vec<u8>,
+    pub request: Vec<u8>,
     /// What was told.
-    pub(crate) told: Told,
+    pub told: Told,
     /// The number of the change, under which its time was noted.
-    pub(crate) change: u64,
+    pub change: u64,
     /// Where the nodes were that no earlier entry names.
-    pub(crate) places: Vec<(Node, Vec<Name>)>,
+    pub places: Vec<(Node, Vec<Name>)>,
     /// What the open files are that it is about.
-    pub(crate) open: Vec<(Handle, Node, Option<OpenFlags>)>,
+    pub open: Vec<(Handle, Node, Option<OpenFlags>)>,
 }
 
 /// What matters of a reply when it is given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub struct Told {
     /// How much was done, where that is told.
-    pub(crate) count: Option<u64>,
+    pub count: Option<u64>,
     /// How it failed.
-    pub(crate) error: Option<Errno>,
+    pub error: Option<Errno>,
     /// The file that was found or made.
-    pub(crate) node: Option<Node>,
+    pub node: Option<Node>,
     /// The file that was opened.
-    pub(crate) handle: Option<Handle>,
+    pub handle: Option<Handle>,
 }
 
 impl Told {
     /// What `reply` tells.
-    pub(crate) fn of(reply: &Reply) -> Self {
+    pub fn of(reply: &Reply) -> Self {
         let nothing = Told { count: None, error: None, node: None, handle: None };
         match reply {
             Reply::Error(error) => Told { error: Some(error.errno), ..nothing },
@@ -63,13 +63,13 @@ impl Told {
     }
 
     /// Whether the other reply says the same about everything but numbers.
-    pub(crate) fn agrees(&self, other: &Told) -> bool {
+    pub fn agrees(&self, other: &Told) -> bool {
         (self.count, self.error) == (other.count, other.error)
     }
 }
 
 /// Whether the request may change the image.
-pub(crate) fn is_change(request: &Request) -> bool {
+pub fn is_change(request: &Request) -> bool {
     match request {
         Request::Open(op) => op.flags.contains(OpenFlags::TRUNC),
         other => other.class() == Class::Change,
@@ -77,55 +77,68 @@ pub(crate) fn is_change(request: &Request) -> bool {
 }
 
 /// See the [module](self).
-pub(crate) struct Log {
-    /// The changes, oldest first.
-    pub(crate) entries: Vec<Entry>,
+pub struct Log {
+    /// The changes, oldest first; none where they are only counted.
+    pub entries: Vec<Entry>,
+    is_kept: bool,
+    changes: usize,
     bytes: usize,
     begun: Option<Instant>,
     /// It is due with so many changes: whoever does them again holds the files of all of them.
     most: usize,
     /// How many checkpoints there were when the first one was logged.
-    pub(crate) checkpoints: u64,
+    pub checkpoints: u64,
 }
 
 impl Log {
-    /// An empty one, for a worker that is to hold so many files.
-    pub(crate) fn new(files: usize) -> Self {
-        Log { entries: Vec::new(), bytes: 0, begun: None, most: files.min(CHANGES), checkpoints: 0 }
+    /// An empty one, for a worker that is to hold so many files. If it is not kept, changes are only counted.
+    pub fn new(files: usize, is_kept: bool) -> Self {
+        let most = files.min(CHANGES);
+        Log { entries: Vec::new(), is_kept, changes: 0, bytes: 0, begun: None, most, checkpoints: 0 }
     }
 
     /// Everything logged is in the image, after so many checkpoints.
-    pub(crate) fn clear(&mut self, checkpoints: u64) {
-        *self = Log { checkpoints, ..Log::new(self.most) };
+    pub fn clear(&mut self, checkpoints: u64) {
+        *self = Log { checkpoints, ..Log::new(self.most, self.is_kept) };
     }
 
     /// Whether nothing was changed since the checkpoint, also while the entries are elsewhere.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.begun.is_none()
     }
 
     /// Whether it is time for a checkpoint.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.bytes >= BYTES
-            || self.entries.len() >= self.most
+            || self.changes >= self.most
             || self.begun.is_some_and(|begun| begun.elapsed() >= AGE)
     }
 
     /// Whether nothing more can be taken.
-    pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= 4 * BYTES || self.entries.len() >= self.most + self.most / 2
+    pub fn is_full(&self) -> bool {
+        self.bytes >= 4 * BYTES || self.changes >= self.most + self.most / 2
+    }
+
+    /// How long it will be until it is time for a checkpoint because of its age.
+    pub fn due_after(&self) -> Option<Duration> {
+        self.begun.map(|begun| AGE.saturating_sub(begun.elapsed()))
+    }
+
+    /// Whether a change that was answered like this has to be repeated.
+    pub fn takes(request: &Request, reply: &Reply) -> bool {
+        // What has failed has changed nothing, except where one request is several changes.
+        reply.error().is_none() || matches!(request, Request::SetAttr(_))
     }
 
     /// Describes a change before what it did to names is learnt.
-    pub(crate) fn describe(
+    pub fn describe(
         &self,
         files: &mut Files,
         (cred, change): (Credentials, u64),
         request: &mut Request,
         reply: &Reply,
     ) -> Option<Entry> {
-        // What has failed has changed nothing, except where one request is several changes.
-        if reply.error().is_some() && !matches!(request, Request::SetAttr(_)) {
+        if !self.is_kept {
             return None;
         }
         let mut about = About::default();
@@ -161,14 +174,25 @@ impl Log {
     }
 
     /// Adds a change, with our numbers in what was told.
-    pub(crate) fn push(&mut self, mut entry: Entry, files: &mut Files, reply: &Reply) {
+    pub fn push(&mut self, request: &Request, entry: Option<Entry>, files: &mut Files, reply: &Reply) {
+        self.changes += 1;
+        self.bytes += COST + content(request);
+        self.begun.get_or_insert_with(Instant::now);
+        let Some(mut entry) = entry else { return };
         entry.told = Told::of(reply);
         if let Some(node) = entry.told.node {
             files.log(node, self.checkpoints);
         }
-        self.bytes += entry.request.len() + COST;
-        self.begun.get_or_insert_with(Instant::now);
         self.entries.push(entry);
+    }
+}
+
+/// How many bytes of content a request has.
+fn content(request: &Request) -> usize {
+    match request {
+        Request::Write(op) => op.data.len(),
+        Request::SetXattr(op) => op.value.len(),
+        _ => 0,
     }
 }
 
@@ -190,7 +214,7 @@ impl Visit for About {
 }
 
 /// The subject of a request, for people.
-pub(crate) fn printable(request: &mut Request) -> String {
+pub fn printable(request: &mut Request) -> String {
     let names: Vec<String> = subjects(request)
         .iter()
         .flat_map(|Subject { names, .. }| names.iter().map(ToString::to_string))

@@ -4,7 +4,7 @@
 //! A worker has memory for so many files only. Those that were not used for longest are returned to it, and found again by
 //! path when they are used next, as after a death.
 
-use super::recent::{Moment, Recent};
+use crate::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
@@ -21,7 +21,7 @@ const IDLE: usize = 64;
 const NOBODY: u64 = 0;
 
 /// See the [module](self).
-pub(crate) struct Files {
+pub struct Files {
     table: NodeTable,
     known: HashMap<Node, Known>,
     /// The keys of this worker's nodes, and our number that had each last.
@@ -64,18 +64,18 @@ struct Known {
 
 /// An open file, or a directory, which has no flags.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Open {
+pub struct Open {
     /// What is open.
-    pub(crate) node: Node,
+    pub node: Node,
     /// How.
-    pub(crate) flags: Option<OpenFlags>,
+    pub flags: Option<OpenFlags>,
     theirs: Handle,
     life: u64,
 }
 
 /// What a worker has to be asked for before it can be asked something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub enum Missing {
     /// Where a node is.
     Node(Node),
     /// To open a file again.
@@ -84,16 +84,16 @@ pub(crate) enum Missing {
 
 /// What is to be returned to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Returned {
+pub struct Returned {
     /// Its node.
-    pub(crate) theirs: Node,
+    pub theirs: Node,
     /// How many references.
-    pub(crate) count: u64,
+    pub count: u64,
 }
 
 impl Files {
     /// The root alone, and the first worker, which is to hold so many nodes at most.
-    pub(crate) fn new(most: usize) -> Result<Self> {
+    pub fn new(most: usize) -> Result<Self> {
         Ok(Files {
             table: NodeTable::in_memory(TABLE)?,
             known: HashMap::new(),
@@ -114,7 +114,7 @@ impl Files {
     }
 
     /// From here on another worker serves, which knows nothing.
-    pub(crate) fn next_life(&mut self) {
+    pub fn next_life(&mut self) {
         self.life += 1;
         self.keys.clear();
         self.recent.clear();
@@ -125,7 +125,7 @@ impl Files {
     ///
     /// # Errors
     /// `ESTALE` and `EBADF` for numbers that nobody was told.
-    pub(crate) fn translate(&mut self, request: &mut Request) -> Result<Option<Missing>> {
+    pub fn translate(&mut self, request: &mut Request) -> Result<Option<Missing>> {
         let mut translation = Translation { files: self, outcome: Ok(None) };
         request.traverse(&mut translation);
         translation.outcome
@@ -148,7 +148,7 @@ impl Files {
     }
 
     /// What a request takes a name from, if that is known.
-    pub(crate) fn victim(&self, request: &Request) -> Option<Node> {
+    pub fn victim(&self, request: &Request) -> Option<Node> {
         match request {
             Request::Unlink(op) => self.table.get(op.dir, &op.name),
             Request::RmDir(op) => self.table.get(op.dir, &op.name),
@@ -158,12 +158,12 @@ impl Files {
     }
 
     /// The same, when the worker has to hold it first: who has it open by its place alone goes on without a name.
-    pub(crate) fn victim_to_find(&self, request: &Request) -> Option<Node> {
+    pub fn victim_to_find(&self, request: &Request) -> Option<Node> {
         self.victim(request).filter(|node| self.known.contains_key(node) && !self.is_held(*node))
     }
 
     /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.
-    pub(crate) fn perhaps_in(&self, reply: &Reply) -> Option<Node> {
+    pub fn perhaps_in(&self, reply: &Reply) -> Option<Node> {
         if self.linked.is_empty() {
             return None;
         }
@@ -174,7 +174,7 @@ impl Files {
     }
 
     /// A file with several names is not where it should be: nothing is taken for it.
-    pub(crate) fn no_longer_linked(&mut self, node: Node) {
+    pub fn no_longer_linked(&mut self, node: Node) {
         let ino = self.ino(node).unwrap_or(0);
         self.linked.remove(&(ino, node));
     }
@@ -183,22 +183,22 @@ impl Files {
     ///
     /// # Errors
     /// `ESTALE` when it has no name any more.
-    pub(crate) fn path(&self, node: Node) -> Result<Vec<Name>> {
+    pub fn path(&self, node: Node) -> Result<Vec<Name>> {
         self.table.path(node)
     }
 
     /// The file with a name, if it is known.
-    pub(crate) fn get(&self, dir: Node, name: &Name) -> Option<Node> {
+    pub fn get(&self, dir: Node, name: &Name) -> Option<Node> {
         self.table.get(dir, name)
     }
 
     /// Whether somebody refers to the node.
-    pub(crate) fn is_known(&self, node: Node) -> bool {
+    pub fn is_known(&self, node: Node) -> bool {
         node == Node::ROOT || self.known.contains_key(&node)
     }
 
     /// Notes that the log of changes since this checkpoint names the node; false when it did already.
-    pub(crate) fn log(&mut self, node: Node, checkpoint: u64) -> bool {
+    pub fn log(&mut self, node: Node, checkpoint: u64) -> bool {
         match self.known.get_mut(&node) {
             Some(known) => known.logged.replace(checkpoint) != Some(checkpoint),
             None => node != Node::ROOT,
@@ -206,7 +206,7 @@ impl Files {
     }
 
     /// The worker found a node again, under `theirs`, with so many references. What is too much comes back.
-    pub(crate) fn found_again(&mut self, node: Node, theirs: Node, references: u64) -> Option<Returned> {
+    pub fn found_again(&mut self, node: Node, theirs: Node, references: u64) -> Option<Returned> {
         let key = self.table.key(node).ok().flatten();
         let Some(known) = self.known.get_mut(&node) else {
             return Some(Returned { theirs, count: references }).filter(|_| node != Node::ROOT);
@@ -224,12 +224,12 @@ impl Files {
     ///
     /// # Errors
     /// `EBADF` when there is no such handle.
-    pub(crate) fn open(&self, handle: Handle) -> Result<Open> {
+    pub fn open(&self, handle: Handle) -> Result<Open> {
         self.open.get(&handle).copied().ok_or(Errno::EBADF.into())
     }
 
     /// The worker opened a file again. A handle that is not needed comes back.
-    pub(crate) fn opened_again(&mut self, handle: Handle, theirs: Handle) -> Option<Handle> {
+    pub fn opened_again(&mut self, handle: Handle, theirs: Handle) -> Option<Handle> {
         match self.open.get_mut(&handle) {
             Some(open) if open.life != self.life => {
                 (open.theirs, open.life) = (theirs, self.life);
@@ -240,12 +240,12 @@ impl Files {
     }
 
     /// Whether this worker has the file open.
-    pub(crate) fn is_open(&self, handle: Handle) -> bool {
+    pub fn is_open(&self, handle: Handle) -> bool {
         self.open.get(&handle).is_some_and(|open| open.life == self.life)
     }
 
     /// A handle that nobody uses any more.
-    pub(crate) fn close(&mut self, handle: Handle) {
+    pub fn close(&mut self, handle: Handle) {
         self.open.remove(&handle);
     }
 
@@ -253,7 +253,7 @@ impl Files {
     ///
     /// # Errors
     /// `ESTALE` when the directory is not known any more.
-    pub(crate) fn learn(&mut self, request: &mut Request, reply: &mut Reply) -> Result<()> {
+    pub fn learn(&mut self, request: &mut Request, reply: &mut Reply) -> Result<()> {
         if reply.error().is_some() {
             return Ok(());
         }
@@ -363,7 +363,7 @@ impl Files {
     }
 
     /// Gives up files that have no name and are not open: what a checkpoint holds nobody could free after a death.
-    pub(crate) fn give_up_removed(&mut self) -> Vec<Returned> {
+    pub fn give_up_removed(&mut self) -> Vec<Returned> {
         let mut returned = self.sweep();
         let open = self.open_nodes();
         let removed = std::mem::take(&mut self.removed);
@@ -381,13 +381,13 @@ impl Files {
     }
 
     /// Whether the worker holds more than it should.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub fn is_crowded(&self) -> bool {
         self.recent.len() > self.crowded
     }
 
-    /// Takes from the worker what was not used for longest, so that there is room for a while. What is in use stays, and what
-    /// could not be found again.
-    pub(crate) fn make_room(&mut self, in_use: &HashSet<Node>) -> Vec<Returned> {
+    /// Chooses what was not used for longest, so that there is room for a while when the worker gets it back. What is in use
+    /// stays, and what could not be found again.
+    pub fn make_room(&mut self, in_use: &HashSet<Node>) -> Vec<Node> {
         let (open, part) = (self.open_nodes(), self.most / 8);
         let excess = self.recent.len().saturating_sub(self.most - part);
         let chosen = self
@@ -395,10 +395,19 @@ impl Files {
             .oldest()
             .filter(|node| !in_use.contains(node) && !open.contains(node) && self.can_be_found_again(*node));
         let chosen: Vec<Node> = chosen.take(excess).collect();
-        let returned = chosen.into_iter().filter_map(|node| self.return_to_worker(node)).collect();
+        self.crowded = self.most.max(self.recent.len() - chosen.len() + part);
+        chosen
+    }
+
+    /// The worker needs not hold these any more.
+    pub fn give_back(&mut self, nodes: &[Node]) -> Vec<Returned> {
         self.found_twice = true;
-        self.crowded = self.most.max(self.recent.len() + part);
-        returned
+        nodes.iter().filter_map(|&node| self.return_to_worker(node)).collect()
+    }
+
+    /// Whether nothing is known but the root.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.open.is_empty()
     }
 
     fn can_be_found_again(&self, node: Node) -> bool {
@@ -408,7 +417,6 @@ impl Files {
         is_sure() && self.table.path(node).is_ok()
     }
 
-    /// The worker needs not hold the node any more.
     fn return_to_worker(&mut self, node: Node) -> Option<Returned> {
         let known = self.known.get_mut(&node)?;
         let returned = Returned { theirs: known.theirs, count: known.references };
@@ -419,7 +427,7 @@ impl Files {
     }
 
     /// Takes references back; gives what is to be returned to the worker.
-    pub(crate) fn forget(&mut self, node: Node, count: u64) -> Vec<Returned> {
+    pub fn forget(&mut self, node: Node, count: u64) -> Vec<Returned> {
         self.table.forget(node, count);
         match self.table.references(node) {
             None => self.drop_known(node).into_iter().collect(),

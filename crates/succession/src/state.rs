@@ -1,118 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is asked, what waits, and what was answered: everything but the processes.
+//!
+//! It is what follows from the [`Event`]s that have come, so the mount's process can follow in a copy what becomes of the state
+//! of a process that serves by itself: see [`Role`].
 
-use super::control::FIRST_CHANGE;
-use super::files::{Files, Missing, Returned};
-use super::log::{Log, is_change};
+mod copy;
+mod looking;
+
+use crate::files::{Files, Missing, Returned};
+use crate::flight::{Ask, Flight, takes_name};
+use crate::log::{Log, is_change};
+use crate::place::FIRST_CHANGE;
+use crate::record::{Event, Recorder};
+use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
 use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir, SyncFs, Walk};
 use outrigger_core::reply::Entries;
-use outrigger_core::wire::{Body, Frame};
+use outrigger_core::wire::Frame;
 use outrigger_core::{
     Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
 };
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::time::Duration;
 
 /// A request in flight at so many deaths is what kills.
 const MOST_STRIKES: u32 = 3;
 /// From so many on it is asked alone, to spare those that were in flight beside the guilty one.
 const SUSPICIOUS: u32 = 2;
 
-/// A request with our numbers, and who waits for the reply.
-pub(super) struct Ask {
-    pub(super) cred: Credentials,
-    pub(super) request: Request,
-    pub(super) sender: Sender<Reply>,
-    strikes: u32,
-    /// What the worker answered to the frame with this number, if something has to be found before that can be told.
-    reply: Option<(u64, Reply)>,
-}
-
-impl Ask {
-    /// Whether the worker has done it, and nobody was told.
-    fn is_done(&self) -> bool {
-        self.reply.is_some()
-    }
-
-    pub(super) fn new(cred: Credentials, request: Request, sender: Sender<Reply>) -> Self {
-        Ask { cred, request, sender, strikes: 0, reply: None }
-    }
-}
-
-/// What a frame was sent for.
-enum Flight {
-    Asked(Ask),
-    /// Where a node is that a request needs.
-    Found(Node, Ask),
-    /// To open again what a request needs.
-    Opened(Handle, Ask),
-    Checkpoint,
-    /// To return references before a checkpoint.
-    GivenUp,
-}
-
-impl Flight {
-    fn ask(self) -> Option<Ask> {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
-            Flight::Checkpoint | Flight::GivenUp => None,
-        }
-    }
-
-    fn ask_mut(&mut self) -> Option<&mut Ask> {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
-            Flight::Checkpoint | Flight::GivenUp => None,
-        }
-    }
-
-    fn is_change(&self) -> bool {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => is_change(&ask.request),
-            Flight::Checkpoint => false,
-            Flight::GivenUp => true,
-        }
-    }
-
-    /// Whether it takes a name from something, which whoever follows a path meanwhile could miss.
-    fn takes_name(&self) -> bool {
-        matches!(self, Flight::Asked(ask) if takes_name(&ask.request))
-    }
-
-    fn follows_path(&self) -> bool {
-        matches!(self, Flight::Found(..))
-    }
-}
-
-fn takes_name(request: &Request) -> bool {
-    matches!(request, Request::Unlink(_) | Request::RmDir(_) | Request::Rename(_))
-}
-
 /// A checkpoint that is wanted. Changes wait until it is over.
 #[derive(Default)]
 struct Checkpoint {
     asked: bool,
     /// Who is told, and what.
-    told: Vec<(Sender<Reply>, Reply)>,
+    told: Vec<(Asker, Reply)>,
+}
+
+/// A request for the worker, in its numbers.
+pub struct Outgoing {
+    /// [`Frame::UNANSWERED`] when nobody waits for a reply.
+    pub id: u64,
+    /// On whose behalf.
+    pub cred: Credentials,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// Whose state it is.
+pub enum Role {
+    /// That of the process that keeps it.
+    Own,
+    /// That of this process, which is recorded for the mount's.
+    Recorded(Recorder),
+    /// The copy of that of another process: nothing is decided here.
+    Copied,
+    /// That of this process, with which everything ends: nothing is logged, and there are no checkpoints.
+    Unguarded,
 }
 
 /// See the [module](self).
-pub(super) struct State {
-    /// The connection; none while nobody serves.
-    pub(super) socket: Option<Arc<UnixStream>>,
-    pub(super) files: Files,
-    pub(super) log: Log,
-    /// Frames to be sent.
-    pub(super) outgoing: Vec<u8>,
-    /// Replies to be given when nothing is locked any more.
-    pub(super) answered: Vec<(Sender<Reply>, Reply)>,
+pub struct State {
+    /// Whose it is.
+    pub role: Role,
+    /// Whether there is a worker.
+    pub serves: bool,
+    /// Whether it is to unmount when it has read what was sent.
+    pub hangs_up: bool,
+    /// Which files are known.
+    pub files: Files,
+    /// What has changed since the last checkpoint.
+    pub log: Log,
+    /// What is to be sent.
+    pub outgoing: Vec<Outgoing>,
+    /// Replies to be given.
+    answered: Vec<(Asker, Reply)>,
+    untold: Untold,
+    /// What is being looked at beside the requests in flight.
+    looking: BTreeMap<u64, Request>,
     /// Why nobody will ever serve again.
-    pub(super) failed: Option<Error>,
+    pub failed: Option<Error>,
     /// Whether that is because the image is unmounted.
-    pub(super) ending: bool,
+    pub ending: bool,
     flying: BTreeMap<u64, Flight>,
     /// How many of these are changes.
     changing: usize,
@@ -128,14 +96,19 @@ pub(super) struct State {
 }
 
 impl State {
-    /// With a worker at the other end of `socket` that is to hold so many files at most.
-    pub(super) fn new(socket: Arc<UnixStream>, most: usize) -> Result<Self> {
+    /// With a worker that is to hold so many files at most.
+    pub fn new(role: Role, most: usize) -> Result<Self> {
+        let log = Log::new(most, matches!(role, Role::Own | Role::Copied));
         Ok(State {
-            socket: Some(socket),
+            role,
+            serves: true,
+            hangs_up: false,
             files: Files::new(most)?,
-            log: Log::new(most),
+            log,
             outgoing: Vec::new(),
             answered: Vec::new(),
+            untold: Untold::default(),
+            looking: BTreeMap::new(),
             failed: None,
             ending: false,
             flying: BTreeMap::new(),
@@ -151,42 +124,68 @@ impl State {
     }
 
     /// Takes a request.
-    pub(super) fn take(&mut self, ask: Ask) {
+    pub fn take(&mut self, ask: Ask) {
+        let Some(ask) = self.expected(ask) else { return };
         if self.failed.is_some() || self.ending {
             let error = self.failed.clone().unwrap_or_else(unmounted);
-            return self.answered.push((ask.sender, Reply::Error(error)));
+            return self.answered.push((ask.asker, Reply::Error(error)));
+        }
+        if let Role::Recorded(recorder) = &mut self.role {
+            recorder.asked(&ask.asker, ask.cred, &ask.request);
         }
         match &ask.request {
-            Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) => {
-                self.want_checkpoint(Some((ask.sender, Reply::Done(()))));
+            Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) if self.is_guarded() => {
+                self.want_checkpoint(Some((ask.asker, Reply::Done(()))));
             }
             Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. })
                 if !self.files.is_open(*handle) =>
             {
                 self.files.close(*handle);
-                self.answered.push((ask.sender, Reply::Done(())));
+                self.answered.push((ask.asker, Reply::Done(())));
             }
             request if is_change(request) && self.log.is_full() => {
                 let why = "the image cannot be brought up to date, so nothing more is written";
-                self.answered.push((ask.sender, Reply::Error(Errno::EIO.because(why))));
+                self.answered.push((ask.asker, Reply::Error(Errno::EIO.because(why))));
             }
             _ => self.queue.push_back(ask),
         }
         self.go_on();
     }
 
+    fn is_guarded(&self) -> bool {
+        !matches!(self.role, Role::Unguarded)
+    }
+
+    /// Replies whose askers wait for them. Those of the others are kept until they ask again.
+    pub fn answers(&mut self) -> Vec<(Sender<Reply>, Reply)> {
+        let answered = std::mem::take(&mut self.answered);
+        answered
+            .into_iter()
+            .filter_map(|(asker, reply)| match asker.sender {
+                Some(sender) => Some((sender, reply)),
+                None => {
+                    self.untold.keep(asker, reply);
+                    None
+                }
+            })
+            .collect()
+    }
+
     /// Returns references.
-    pub(super) fn forget(&mut self, node: Node, count: u64) {
+    pub fn forget(&mut self, node: Node, count: u64) {
+        if let Role::Recorded(recorder) = &mut self.role {
+            recorder.note(&Event::Forgotten { node, count });
+        }
         let returned = self.files.forget(node, count);
         returned.into_iter().for_each(|returned| self.give_back(returned));
     }
 
     /// Sends what waits and may be sent.
-    pub(super) fn go_on(&mut self) {
+    pub fn go_on(&mut self) {
         let mut kept = VecDeque::new();
         // Whoever waits for paths or names is not overtaken by others that would make him wait longer.
         let mut waits = false;
-        while self.socket.is_some()
+        while self.serves
             && !self.alone
             && let Some(ask) = self.queue.pop_front()
         {
@@ -203,7 +202,7 @@ impl State {
         }
         kept.append(&mut self.queue);
         self.queue = kept;
-        if self.log.is_due() && self.checkpoint.is_none() {
+        if self.checkpoint.is_none() && self.decides_that(Event::Checkpoint, |state| state.log.is_due()) {
             self.want_checkpoint(None);
         }
         self.go_on_with_checkpoint();
@@ -212,11 +211,20 @@ impl State {
         }
     }
 
+    /// Whether something is the case that is decided here, not where this is a copy of. It is recorded if so.
+    fn decides_that(&mut self, event: Event, is: impl FnOnce(&Self) -> bool) -> bool {
+        let is = !matches!(self.role, Role::Copied) && is(self);
+        if let (true, Role::Recorded(recorder)) = (is, &mut self.role) {
+            recorder.note(&event);
+        }
+        is
+    }
+
     /// Asks for the checkpoint that is wanted, if no change is in flight.
     fn go_on_with_checkpoint(&mut self) {
         let waits = self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.asked);
         let is_untold = |ask: &Ask| ask.is_done() && is_change(&ask.request);
-        if !waits || self.changing > 0 || self.socket.is_none() || self.alone {
+        if !waits || self.changing > 0 || !self.serves || self.alone {
             return;
         }
         if self.queue.iter().any(is_untold) {
@@ -233,18 +241,17 @@ impl State {
     }
 
     /// Takes no more requests. The worker unmounts when it has done the rest.
-    pub(super) fn end(&mut self) {
+    pub fn end(&mut self) {
         self.ending = true;
         self.want_checkpoint(None);
         self.go_on();
     }
 
     /// The worker unmounts when it has read what was sent.
-    fn hang_up(&mut self) {
-        if let Some(socket) = self.socket.take() {
+    pub fn hang_up(&mut self) {
+        if std::mem::take(&mut self.serves) {
             self.fail(&unmounted());
-            // It may have hung up first.
-            drop(socket.shutdown(Shutdown::Write));
+            self.hangs_up = true;
         }
     }
 
@@ -267,13 +274,13 @@ impl State {
                     let walk = Walk { dir: Node::ROOT, names };
                     self.send(Credentials::ROOT, walk.into(), Flight::Found(node, ask));
                 }
-                Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+                Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
             },
             Ok(Some(Missing::Handle(handle))) => match reopening(&mut self.files, handle) {
                 Ok(request) => self.send(Credentials::ROOT, request, Flight::Opened(handle, ask)),
-                Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+                Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
             },
-            Err(error) => self.answered.push((ask.sender, Reply::Error(error))),
+            Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
         }
         None
     }
@@ -295,49 +302,65 @@ impl State {
             self.next_query += 1;
             self.next_query
         };
-        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
-        match (Frame { id, body }).encode() {
-            Ok(frame) => {
-                self.outgoing.extend_from_slice(&frame);
-                self.changing += usize::from(flight.is_change());
-                self.taking += usize::from(flight.takes_name());
-                self.following += usize::from(flight.follows_path());
-                self.flying.insert(id, flight);
-            }
-            Err(error) => {
-                let ask = flight.ask();
-                self.answered.extend(ask.map(|ask| (ask.sender, Reply::Error(error))));
-            }
-        }
+        self.outgoing.push(Outgoing { id, cred, request });
+        self.changing += usize::from(flight.is_change());
+        self.taking += usize::from(flight.takes_name());
+        self.following += usize::from(flight.follows_path());
+        self.flying.insert(id, flight);
     }
 
     /// Sends what nobody waits for.
-    pub(super) fn tell(&mut self, request: impl Into<Request>) {
-        let body = Body::Request { uid: 0, gid: 0, request: request.into() };
-        // It fits a frame.
-        if let (Ok(frame), Some(_)) = (Frame { id: Frame::UNANSWERED, body }.encode(), &self.socket) {
-            self.outgoing.extend_from_slice(&frame);
+    pub fn tell(&mut self, request: impl Into<Request>) {
+        if self.serves {
+            let (id, cred) = (Frame::UNANSWERED, Credentials::ROOT);
+            self.outgoing.push(Outgoing { id, cred, request: request.into() });
         }
     }
 
     /// Returns references to the worker.
-    pub(super) fn give_back(&mut self, Returned { theirs, count }: Returned) {
+    pub fn give_back(&mut self, Returned { theirs, count }: Returned) {
         self.tell(Forget { node: theirs, count });
     }
 
     /// Returns an open file to the worker.
-    pub(super) fn close(&mut self, handle: Handle) {
+    pub fn close(&mut self, handle: Handle) {
         let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
         self.tell(Release { node, handle, flags, owner, flock_release: false });
     }
 
     /// Whether there are replies to come.
-    pub(super) fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         !self.flying.is_empty()
     }
 
+    /// After which time a checkpoint is due because of the log's age, if none is wanted.
+    pub fn due_after(&self) -> Option<Duration> {
+        self.log.due_after().filter(|_| self.checkpoint.is_none())
+    }
+
+    /// Whether nothing is asked, and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.flying.is_empty()
+            && self.queue.is_empty()
+            && self.looking.is_empty()
+            && self.checkpoint.is_none()
+    }
+
+    /// Whether nobody was told anything that has to be remembered.
+    pub fn is_fresh(&self) -> bool {
+        self.is_idle() && self.log.is_empty() && self.files.is_empty()
+    }
+
+    /// Whether another process serves.
+    pub fn is_copied(&self) -> bool {
+        matches!(self.role, Role::Copied)
+    }
+
     /// A reply has come.
-    pub(super) fn receive(&mut self, id: u64, reply: Reply) {
+    pub fn receive(&mut self, id: u64, reply: Reply) {
+        if let Role::Recorded(recorder) = &mut self.role {
+            recorder.replied(id, &reply);
+        }
         let Some(flight) = self.flying.remove(&id) else { return };
         self.changing -= usize::from(flight.is_change());
         self.taking -= usize::from(flight.takes_name());
@@ -353,7 +376,7 @@ impl State {
                 }
                 reply => {
                     let error = reply.error().cloned().unwrap_or(Errno::EIO.into());
-                    self.answered.push((ask.sender, Reply::Error(error)));
+                    self.answered.push((ask.asker, Reply::Error(error)));
                 }
             },
             Flight::GivenUp => {}
@@ -380,14 +403,14 @@ impl State {
             }
             _ => {
                 let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
-                self.answered.push((ask.sender, Reply::Error(error)));
+                self.answered.push((ask.asker, Reply::Error(error)));
             }
         }
     }
 
     /// Returns to the worker what it need not hold, if that is much.
     fn make_room(&mut self) {
-        if !self.files.is_crowded() {
+        if matches!(self.role, Role::Copied) || !self.files.is_crowded() {
             return;
         }
         let mut in_use = InUse::default();
@@ -396,7 +419,12 @@ impl State {
             ask.request.traverse(&mut in_use);
             in_use.0.extend(self.files.victim(&ask.request));
         }
-        let returned = self.files.make_room(&in_use.0);
+        self.looking.values_mut().for_each(|request| request.traverse(&mut in_use));
+        let nodes = self.files.make_room(&in_use.0);
+        let returned = self.files.give_back(&nodes);
+        if let Role::Recorded(recorder) = &mut self.role {
+            recorder.note(&Event::Returned { nodes });
+        }
         returned.into_iter().for_each(|returned| self.give_back(returned));
     }
 
@@ -413,35 +441,40 @@ impl State {
     /// Gives a reply, which is logged first if anything was changed.
     fn answer(&mut self, mut ask: Ask) {
         let Some((id, mut reply)) = ask.reply.take() else { return };
-        let entry = is_change(&ask.request)
+        let is_logged = self.is_guarded() && is_change(&ask.request) && Log::takes(&ask.request, &reply);
+        let entry = is_logged
             .then(|| {
-                self.log.describe(&mut self.files, (ask.cred, id - FIRST_CHANGE), &mut ask.request, &reply)
+                let who = (ask.cred, id - FIRST_CHANGE);
+                self.log.describe(&mut self.files, who, &mut ask.request, &reply)
             })
             .flatten();
         if let Err(error) = self.files.learn(&mut ask.request, &mut reply) {
             reply = Reply::Error(error);
         }
-        if let Some(entry) = entry {
-            self.log.push(entry, &mut self.files, &reply);
+        if is_logged {
+            self.log.push(&ask.request, entry, &mut self.files, &reply);
         }
         match &ask.request {
             Request::Release(op) => self.files.close(op.handle),
             Request::ReleaseDir(op) => self.files.close(op.handle),
             Request::Write(op) if reply.error().is_none() && self.is_synchronous(op.handle) => {
-                return self.want_checkpoint(Some((ask.sender, reply)));
+                return self.want_checkpoint(Some((ask.asker, reply)));
             }
             _ => {}
         }
-        self.answered.push((ask.sender, reply));
+        self.answered.push((ask.asker, reply));
     }
 
     fn is_synchronous(&self, handle: Handle) -> bool {
+        if !self.is_guarded() {
+            return false;
+        }
         let flags = self.files.open(handle).ok().and_then(|open| open.flags);
         flags.is_some_and(|flags| flags.contains(OpenFlags::DSYNC))
     }
 
     /// Asks for a checkpoint, and tells somebody when it is over; at once when nothing has changed.
-    pub(super) fn want_checkpoint(&mut self, told: Option<(Sender<Reply>, Reply)>) {
+    pub fn want_checkpoint(&mut self, told: Option<(Asker, Reply)>) {
         if self.log.is_empty() && self.checkpoint.is_none() {
             return self.answered.extend(told);
         }
@@ -449,7 +482,7 @@ impl State {
     }
 
     /// Everything logged is in the image.
-    pub(super) fn was_checkpoint(&mut self, checkpoints: u64) {
+    pub fn was_checkpoint(&mut self, checkpoints: u64) {
         self.log.clear(checkpoints);
         let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
         self.answered.extend(told.into_iter().flatten());
@@ -458,12 +491,12 @@ impl State {
     fn no_checkpoint(&mut self, error: &Error) {
         let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
         self.answered
-            .extend(told.into_iter().flatten().map(|(sender, _)| (sender, Reply::Error(error.clone()))));
+            .extend(told.into_iter().flatten().map(|(asker, _)| (asker, Reply::Error(error.clone()))));
     }
 
     /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
-    pub(super) fn died(&mut self, guilty: bool, why: &Error) {
-        self.socket = None;
+    pub fn died(&mut self, guilty: bool, why: &Error) {
+        self.serves = false;
         self.outgoing.clear();
         (self.changing, self.taking, self.following) = (0, 0, 0);
         self.alone = false;
@@ -477,7 +510,7 @@ impl State {
             ask.strikes += u32::from(guilty);
             ask.reply = None;
             match ask.strikes {
-                MOST_STRIKES.. => self.answered.push((ask.sender, Reply::Error(why.clone()))),
+                MOST_STRIKES.. => self.answered.push((ask.asker, Reply::Error(why.clone()))),
                 _ => self.queue.push_front(ask),
             }
         }
@@ -485,10 +518,10 @@ impl State {
     }
 
     /// Nobody will serve any more.
-    pub(super) fn fail(&mut self, why: &Error) {
+    pub fn fail(&mut self, why: &Error) {
         self.failed = Some(why.clone());
         let queue = std::mem::take(&mut self.queue);
-        self.answered.extend(queue.into_iter().map(|ask| (ask.sender, Reply::Error(why.clone()))));
+        self.answered.extend(queue.into_iter().map(|ask| (ask.asker, Reply::Error(why.clone()))));
         self.no_checkpoint(why);
     }
 }
@@ -518,7 +551,7 @@ fn reopening(files: &mut Files, handle: Handle) -> Result<Request> {
 }
 
 /// The request that opens again what was opened with these flags.
-pub(super) fn reopen(node: Node, flags: Option<OpenFlags>) -> Request {
+pub fn reopen(node: Node, flags: Option<OpenFlags>) -> Request {
     match flags {
         Some(flags) => Open { node, flags: flags.difference(OpenFlags::TRUNC | OpenFlags::EXCL) }.into(),
         None => OpenDir { node }.into(),

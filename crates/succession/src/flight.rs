@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests, and what a server was sent for them.
+
+use crate::log::is_change;
+use crate::untold::Asker;
+use outrigger_core::{Credentials, Handle, Node, Reply, Request};
+
+/// A request with our numbers, and who waits for the reply.
+pub struct Ask {
+    pub(crate) cred: Credentials,
+    pub(crate) request: Request,
+    pub(crate) asker: Asker,
+    /// At how many deaths it was in flight.
+    pub(crate) strikes: u32,
+    /// What the worker answered to the frame with this number, if something has to be found before that can be told.
+    pub(crate) reply: Option<(u64, Reply)>,
+}
+
+impl Ask {
+    /// Whether the worker has done it, and nobody was told.
+    pub(crate) fn is_done(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// Nobody has worked on it yet.
+    pub fn new(cred: Credentials, request: Request, asker: Asker) -> Self {
+        Ask { cred, request, asker, strikes: 0, reply: None }
+    }
+}
+
+/// What a frame was sent for.
+pub(crate) enum Flight {
+    Asked(Ask),
+    /// Where a node is that a request needs.
+    Found(Node, Ask),
+    /// To open again what a request needs.
+    Opened(Handle, Ask),
+    Checkpoint,
+    /// To return references before a checkpoint.
+    GivenUp,
+}
+
+impl Flight {
+    pub(crate) fn ask(self) -> Option<Ask> {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
+            Flight::Checkpoint | Flight::GivenUp => None,
+        }
+    }
+
+    pub(crate) fn ask_mut(&mut self) -> Option<&mut Ask> {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
+            Flight::Checkpoint | Flight::GivenUp => None,
+        }
+    }
+
+    pub(crate) fn is_change(&self) -> bool {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => is_change(&ask.request),
+            Flight::Checkpoint => false,
+            Flight::GivenUp => true,
+        }
+    }
+
+    /// Whether it takes a name from something, which whoever follows a path meanwhile could miss.
+    pub(crate) fn takes_name(&self) -> bool {
+        matches!(self, Flight::Asked(ask) if takes_name(&ask.request))
+    }
+
+    pub(crate) fn follows_path(&self) -> bool {
+        matches!(self, Flight::Found(..))
+    }
+}
+
+pub(crate) fn takes_name(request: &Request) -> bool {
+    matches!(request, Request::Unlink(_) | Request::RmDir(_) | Request::Rename(_))
+}

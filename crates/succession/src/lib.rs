@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of a tree that is served by somebody who may die, and forgets things on request: the kernel code of a disk
+//! image ([`Served`] and the driver `kernel` are the users).
+//!
+//! * [`State`] has what is asked, what waits, and what was told. It has no socket, no clock but for the age of its log, and no thread:
+//!   whoever has it moves requests and replies.
+//! * [`Files`](files) keeps numbers of files and open files that stay what they are while those of the server change, and
+//!   returns files to it that were not used for long.
+//! * [`Log`](log) keeps changes that were told since the last checkpoint, to be done again.
+//! * [`record`] takes what happens to the state of one process to a copy of it in another one, which goes on with that.
+//!
+//! `docs/design/0007-guarded-images.md` and `docs/design/0008-a-door-in-the-kernel-process.md` have the reasons.
+//!
+//! # Limits
+//!
+//! * A file that has lost its last name cannot be found again: it is not returned, and known until the next checkpoint at most
+//!   when the server dies, unless it is open.
+//! * Not for trees that somebody else changes: what has a name is believed to keep it.
+#![forbid(unsafe_code)]
+
+pub mod files;
+mod flight;
+pub mod log;
+pub mod place;
+mod recent;
+pub mod record;
+pub mod served;
+pub mod state;
+mod untold;
+
+pub use flight::Ask;
+pub use served::{RECORDED, Served, Task};
+pub use state::{Outgoing, Role, State, reopen};
+pub use untold::Asker;

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What becomes of a state, as one process records it and another one reads it: a ring in a memory file that both hold.
+//!
+//! An event is recorded before anybody outside learns what followed from it, so whoever reads all of them knows at least as
+//! much as everybody else, wherever the first process has died.
+
+use crate::place::{CONSUMED, RECORD, RECORD_SIZE};
+use crate::untold::Asker;
+use bytes::Bytes;
+use outrigger_core::wire::{Input, Malformed};
+use outrigger_core::{Credentials, Errno, Node, Reply, Request, Result, Wire};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// What happens to a state.
+pub enum Event {
+    /// A request has come.
+    Asked {
+        /// By whom.
+        asker: Asker,
+        /// On whose behalf.
+        cred: Credentials,
+        /// In the numbers that were told.
+        request: Request,
+    },
+    /// The worker's reply to a frame has come.
+    Replied {
+        /// The number of the frame.
+        id: u64,
+        /// In the worker's numbers.
+        reply: Reply,
+    },
+    /// References were returned.
+    Forgotten {
+        /// To this node.
+        node: Node,
+        /// So many.
+        count: u64,
+    },
+    /// It is time for a checkpoint.
+    Checkpoint,
+    /// The worker needs not hold these any more.
+    Returned {
+        /// In the numbers that were told.
+        nodes: Vec<Node>,
+    },
+}
+
+/// Their numbers.
+const ASKED: u8 = 0;
+const REPLIED: u8 = 1;
+const FORGOTTEN: u8 = 2;
+const CHECKPOINT: u8 = 3;
+const RETURNED: u8 = 4;
+
+fn put_asked(asker: &Asker, cred: Credentials, request: &Request, out: &mut Vec<u8>) {
+    ASKED.put(out);
+    asker.id.put(out);
+    asker.slot.put(out);
+    cred.uid.put(out);
+    cred.gid.put(out);
+    request.put(out);
+}
+
+fn put_replied(id: u64, reply: &Reply, out: &mut Vec<u8>) {
+    REPLIED.put(out);
+    id.put(out);
+    reply.put(out);
+}
+
+impl Wire for Event {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Event::Asked { asker, cred, request } => put_asked(asker, *cred, request, out),
+            Event::Replied { id, reply } => put_replied(*id, reply, out),
+            Event::Forgotten { node, count } => {
+                FORGOTTEN.put(out);
+                node.put(out);
+                count.put(out);
+            }
+            Event::Checkpoint => CHECKPOINT.put(out),
+            Event::Returned { nodes } => {
+                RETURNED.put(out);
+                nodes.put(out);
+            }
+        }
+    }
+
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Ok(match u8::get(input)? {
+            ASKED => Event::Asked {
+                asker: Asker { id: u64::get(input)?, slot: u32::get(input)?, sender: None },
+                cred: Credentials { uid: u32::get(input)?, gid: u32::get(input)? },
+                request: Request::get(input)?,
+            },
+            REPLIED => Event::Replied { id: u64::get(input)?, reply: Reply::get(input)? },
+            FORGOTTEN => Event::Forgotten { node: Node::get(input)?, count: u64::get(input)? },
+            CHECKPOINT => Event::Checkpoint,
+            RETURNED => Event::Returned { nodes: Vec::get(input)? },
+            _ => return Err(Malformed::new("Event")),
+        })
+    }
+}
+
+/// An event in the ring: its place in the stream, counted from one; its length; its bytes; and the complement of its place,
+/// which says that all of it is there. What an earlier round has left has other places.
+const HEAD: usize = 16;
+const TAIL: usize = 8;
+/// The longest event: a frame's content, and what is around it.
+const LONGEST: usize = 2 << 20;
+
+/// The writing end.
+pub struct Recorder {
+    file: File,
+    /// Where in the file its part starts.
+    start: u64,
+    /// Where in the stream the first byte of the buffer is.
+    written: u64,
+    buffer: Vec<u8>,
+    /// Up to where the reader has been seen to have read.
+    consumed: u64,
+}
+
+/// How often a reader is looked for that is slower than the writer.
+const MOMENT: Duration = Duration::from_micros(200);
+
+impl Recorder {
+    /// The first one in the memory file, whose part for it starts there.
+    pub fn new(file: File, start: u64) -> Self {
+        Recorder { file, start, written: 0, buffer: Vec::new(), consumed: 0 }
+    }
+
+    /// Records an event; it is in the file after [`Recorder::flush`].
+    pub fn note(&mut self, event: &Event) {
+        self.add(|out| event.put(out));
+    }
+
+    /// The same for a request, which is not copied more than once.
+    pub fn asked(&mut self, asker: &Asker, cred: Credentials, request: &Request) {
+        self.add(|out| put_asked(asker, cred, request, out));
+    }
+
+    /// The same for a reply.
+    pub fn replied(&mut self, id: u64, reply: &Reply) {
+        self.add(|out| put_replied(id, reply, out));
+    }
+
+    fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        let out = &mut self.buffer;
+        let (place, start) = (self.written + out.len() as u64 + 1, out.len());
+        out.extend_from_slice(&place.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        put(out);
+        let length = out.len() - start - HEAD;
+        out[start + 8..start + HEAD].copy_from_slice(&(length as u64).to_le_bytes());
+        out.resize(out.len().next_multiple_of(8), 0);
+        out.extend_from_slice(&(!place).to_le_bytes());
+    }
+
+    /// How many bytes are not in the file yet.
+    pub fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Puts what was noted into the file. `true` when it is time that somebody reads it. While there is no room it waits as
+    /// long as `is_read` says that somebody reads.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or nobody reads it.
+    pub fn flush(&mut self, mut is_read: impl FnMut(Duration) -> bool) -> Result<bool> {
+        let before = self.written;
+        let buffer = std::mem::take(&mut self.buffer);
+        for part in buffer.chunks(RECORD_SIZE as usize / 4) {
+            self.make_room(part.len() as u64, &mut is_read)?;
+            self.put(part)?;
+            self.written += part.len() as u64;
+        }
+        self.buffer = buffer;
+        self.buffer.clear();
+        let quarters = |written: u64| written / (RECORD_SIZE / 4);
+        Ok(quarters(before) != quarters(self.written))
+    }
+
+    fn put(&self, part: &[u8]) -> io::Result<()> {
+        let place = self.written % RECORD_SIZE;
+        let (before, after) = part.split_at(part.len().min((RECORD_SIZE - place) as usize));
+        self.file.write_all_at(before, self.start + RECORD + place)?;
+        if after.is_empty() { Ok(()) } else { self.file.write_all_at(after, self.start + RECORD) }
+    }
+
+    fn make_room(&mut self, length: u64, is_read: &mut impl FnMut(Duration) -> bool) -> Result<()> {
+        while self.written + length > self.consumed + RECORD_SIZE {
+            let mut word = [0; 8];
+            self.file.read_exact_at(&mut word, self.start + CONSUMED)?;
+            let consumed = u64::from_le_bytes(word);
+            if consumed == self.consumed && !is_read(MOMENT) {
+                return Err(Errno::EPIPE.because("nobody reads what is recorded"));
+            }
+            self.consumed = consumed;
+        }
+        Ok(())
+    }
+}
+
+/// The reading end.
+pub struct Records {
+    file: File,
+    start: u64,
+    read: u64,
+}
+
+impl Records {
+    /// The first one of a part of the memory file; what was recorded before is not read.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn new(file: File, start: u64) -> io::Result<Self> {
+        file.write_all_at(&[0; 8], start + CONSUMED)?;
+        file.write_all_at(&[0; HEAD], start + RECORD)?;
+        Ok(Records { file, start, read: 0 })
+    }
+
+    /// The next event, if it has been recorded.
+    ///
+    /// # Errors
+    /// When the file cannot be read, and when what is there is no event.
+    pub fn take(&mut self) -> Result<Option<Event>> {
+        let mut head = [0; HEAD];
+        self.get(&mut head, self.read)?;
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let (place, length) = (number(&head), number(&head[8..]) as usize);
+        if place != self.read + 1 {
+            return Ok(None);
+        }
+        if length > LONGEST {
+            return Err(Malformed::new("record").into());
+        }
+        let mut bytes = vec![0; length.next_multiple_of(8) + TAIL];
+        self.get(&mut bytes, self.read + HEAD as u64)?;
+        if number(&bytes[bytes.len() - TAIL..]) != !place {
+            return Ok(None);
+        }
+        self.read += (HEAD + bytes.len()) as u64;
+        bytes.truncate(length);
+        Ok(Some(Event::get(&mut Bytes::from(bytes))?))
+    }
+
+    /// Tells the writer that there is room again.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn consumed(&self) -> io::Result<()> {
+        self.file.write_all_at(&self.read.to_le_bytes(), self.start + CONSUMED)
+    }
+
+    fn get(&self, bytes: &mut [u8], from: u64) -> io::Result<()> {
+        let place = from % RECORD_SIZE;
+        let part = bytes.len().min((RECORD_SIZE - place) as usize);
+        let (before, after) = bytes.split_at_mut(part);
+        read_at(&self.file, before, self.start + RECORD + place)?;
+        read_at(&self.file, after, self.start + RECORD)
+    }
+}
+
+/// Reads what is there; where the file ends there are zeroes.
+fn read_at(file: &File, bytes: &mut [u8], place: u64) -> io::Result<()> {
+    match file.read_exact_at(bytes, place) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{MemfdFlags, memfd_create};
+
+    fn ring() -> (Recorder, Records) {
+        let file = File::from(memfd_create("record", MemfdFlags::CLOEXEC).expect("memory"));
+        (Recorder::new(file.try_clone().expect("dup"), 100), Records::new(file, 100).expect("memory"))
+    }
+
+    fn forgotten(records: &mut Records) -> Option<u64> {
+        match records.take().expect("an event or none")? {
+            Event::Forgotten { count, .. } => Some(count),
+            _ => panic!("another event"),
+        }
+    }
+
+    #[test]
+    fn events_arrive_in_order_for_many_rounds() {
+        let (mut recorder, mut records) = ring();
+        for round in 0..3 * RECORD_SIZE / 4000 {
+            for count in 0..100 {
+                recorder.note(&Event::Forgotten { node: Node(round), count });
+            }
+            assert_eq!(forgotten(&mut records), None, "before it is flushed");
+            recorder.flush(|_| false).expect("room");
+            (0..100).for_each(|count| assert_eq!(forgotten(&mut records), Some(count)));
+            assert_eq!(forgotten(&mut records), None);
+            records.consumed().expect("room");
+        }
+    }
+
+    #[test]
+    fn a_writer_waits_for_a_reader_and_not_for_ever() {
+        let (mut recorder, mut records) = ring();
+        let fill = |recorder: &mut Recorder| {
+            loop {
+                recorder.note(&Event::Returned { nodes: vec![Node(1); 1000] });
+                recorder.flush(|_| false)?;
+            }
+        };
+        let full: Result<()> = fill(&mut recorder);
+        assert_eq!(full.unwrap_err().errno, Errno::EPIPE);
+        while let Some(Event::Returned { nodes }) = records.take().expect("an event or none") {
+            assert_eq!(nodes.len(), 1000);
+        }
+        assert!(records.read > RECORD_SIZE / 2);
+    }
+
+    #[test]
+    fn half_an_event_is_none() {
+        let (mut recorder, mut records) = ring();
+        recorder.note(&Event::Returned { nodes: vec![Node(7); 100] });
+        let whole = std::mem::take(&mut recorder.buffer);
+        recorder.put(&whole[..whole.len() - 8]).expect("room");
+        assert!(records.take().expect("none").is_none());
+        recorder.put(&whole).expect("room");
+        assert!(matches!(records.take(), Ok(Some(Event::Returned { .. }))));
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused() {
+        let (mut recorder, mut records) = ring();
+        recorder.add(|out| out.push(99));
+        recorder.flush(|_| false).expect("room");
+        assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
+        let (recorder, mut records) = ring();
+        recorder.put(&[1_u64.to_le_bytes(), u64::MAX.to_le_bytes()].concat()).expect("room");
+        assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
+    }
+}

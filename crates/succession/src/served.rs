@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A mount as the process of the kernel code serves it by itself: it keeps the state; where the image is guarded it records
+//! that for the process that has made the mount, which goes on with it when this one dies.
+
+use crate::flight::Ask;
+use crate::record::Recorder;
+use crate::state::{Outgoing, Role, State};
+use crate::untold::Asker;
+use futures_channel::oneshot::Sender;
+use outrigger_core::{Credentials, Cx, Node, Reply, Request, Result};
+use std::collections::HashMap;
+use std::fs::File;
+use std::time::Duration;
+
+/// The number of the frame that says that there is something to read in the record.
+pub const RECORDED: u64 = 1 << 60;
+
+/// With so many bytes to be recorded that nobody waits for, they are.
+const MUCH: usize = 256 << 10;
+
+/// What the kernel code is to do.
+pub struct Task {
+    /// The number of the frame that it would be asked with: changes have numbers of their own, and
+    /// [`Frame::UNANSWERED`](outrigger_core::wire::Frame::UNANSWERED) is not replied to.
+    pub id: u64,
+    /// On whose behalf.
+    pub cred: Credentials,
+    /// In the numbers of the kernel code. Of a guarded image `SyncFs` asks for a checkpoint.
+    pub request: Request,
+    /// Whether the reply is for [`Served::looked_at`], not for [`Served::replied`].
+    pub only_looks: bool,
+}
+
+impl Task {
+    fn of(Outgoing { id, cred, request }: Outgoing) -> Self {
+        Task { id, cred, request, only_looks: false }
+    }
+}
+
+/// See the [module](self).
+pub struct Served {
+    state: State,
+    looks: u64,
+    /// What is being looked at, and who waits.
+    lookers: HashMap<u64, Sender<Reply>>,
+    left: Vec<Task>,
+}
+
+impl Served {
+    /// Nobody was told anything yet. The record goes to a memory file, whose part for it starts there, if somebody is to go on
+    /// with it. The kernel code is to hold so many files at most.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(record: Option<(File, u64)>, most: usize) -> Result<Self> {
+        let role = record.map_or(Role::Unguarded, |(file, start)| Role::Recorded(Recorder::new(file, start)));
+        let state = State::new(role, most)?;
+        Ok(Served { state, looks: 0, lookers: HashMap::new(), left: Vec::new() })
+    }
+
+    /// Takes a request of the door. The reply goes to `sender`.
+    ///
+    /// # Errors
+    /// When the content of a write cannot be had.
+    pub fn ask(&mut self, cx: &Cx, mut request: Request, sender: Sender<Reply>) -> Result<()> {
+        if let Request::Write(op) = &mut request {
+            op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
+        }
+        let mut theirs = request.clone();
+        if self.state.may_look(&mut theirs) {
+            self.looks += 1;
+            self.lookers.insert(self.looks, sender);
+            self.state.look(self.looks, request);
+            self.left.push(Task { id: self.looks, cred: cx.cred, request: theirs, only_looks: true });
+        } else {
+            self.state.take(Ask::new(cx.cred, request, Asker::new(cx, sender)));
+        }
+        Ok(())
+    }
+
+    /// Returns references of the door.
+    pub fn forget(&mut self, node: Node, count: u64) {
+        self.state.forget(node, count);
+    }
+
+    /// The kernel code has done a task.
+    pub fn replied(&mut self, id: u64, reply: Reply) {
+        self.state.receive(id, reply);
+    }
+
+    /// The same for one that only looks; gives who is to be told.
+    pub fn looked_at(&mut self, id: u64, reply: &mut Reply) -> Option<Sender<Reply>> {
+        self.state.looked_at(id, reply);
+        self.lookers.remove(&id)
+    }
+
+    /// Looks whether it is time for something.
+    pub fn tick(&mut self) {
+        self.state.go_on();
+    }
+
+    /// After which time there is to be a [`Served::tick`] if nothing else happens.
+    pub fn due_after(&self) -> Option<Duration> {
+        self.state.due_after()
+    }
+
+    /// Whether nothing is being done.
+    pub fn is_idle(&self) -> bool {
+        self.state.is_idle()
+    }
+
+    /// What is to be done now, and who is to be told what; before that [`Served::record`] has to be called.
+    pub fn take_next(&mut self) -> (Vec<Task>, Vec<(Sender<Reply>, Reply)>) {
+        let mut tasks = std::mem::take(&mut self.left);
+        tasks.extend(std::mem::take(&mut self.state.outgoing).into_iter().map(Task::of));
+        (tasks, self.state.answers())
+    }
+
+    /// Records what has happened, if somebody is about to learn of it or it is much. `true` when it is time that the other
+    /// process reads it. While there is no room this waits, as long as `is_read` says that there is such a process; it is
+    /// called with the time that it may take.
+    pub fn record(&mut self, is_told: bool, is_read: impl FnMut(Duration) -> bool) -> bool {
+        let Role::Recorded(recorder) = &mut self.state.role else { return false };
+        if recorder.pending() == 0 || !(is_told || recorder.pending() >= MUCH) {
+            return false;
+        }
+        // Where nobody reads, nobody goes on with it.
+        recorder.flush(is_read).unwrap_or(false)
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The copy of another process's state: what happened there happens here, until it is gone on with.
+
+use super::{Role, State};
+use crate::flight::{Ask, Flight};
+use crate::record::Event;
+
+impl State {
+    /// A request that was taken from somebody else before, who was not told the reply, gets it now or when it comes.
+    pub(super) fn expected(&mut self, ask: Ask) -> Option<Ask> {
+        if !self.untold.may_have(&ask.asker) {
+            return Some(ask);
+        }
+        if let Some(reply) = self.untold.take(&ask.asker) {
+            self.answered.push((ask.asker, reply));
+            return None;
+        }
+        let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
+        let asked = flying.chain(&mut self.queue).map(|ask| &mut ask.asker);
+        let told = self.checkpoint.iter_mut().flat_map(|checkpoint| &mut checkpoint.told);
+        match asked.chain(told.map(|(asker, _)| asker)).find(|before| before.is_the_same(&ask.asker)) {
+            Some(before) => {
+                *before = ask.asker;
+                None
+            }
+            None => Some(ask),
+        }
+    }
+
+    /// What somebody else has recorded happens here too.
+    pub fn follow(&mut self, event: Event) {
+        match event {
+            Event::Asked { asker, cred, request } => self.take(Ask::new(cred, request, asker)),
+            Event::Replied { id, reply } => self.receive(id, reply),
+            Event::Forgotten { node, count } => self.forget(node, count),
+            Event::Checkpoint => {
+                self.want_checkpoint(None);
+                self.go_on_with_checkpoint();
+            }
+            Event::Returned { nodes } => {
+                let returned = self.files.give_back(&nodes);
+                returned.into_iter().for_each(|returned| self.give_back(returned));
+            }
+        }
+        // That is done where the event comes from.
+        self.outgoing.clear();
+        drop(self.answers());
+    }
+
+    /// From here on it is the state of this process, which has followed that of another so far.
+    pub fn take_over(&mut self) {
+        self.untold.expect();
+        self.role = Role::Own;
+    }
+}

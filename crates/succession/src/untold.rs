@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who asks, and replies that did not reach who asked: the process died that was to tell them. The host's kernel sends such
+//! requests again, to whoever serves then.
+
+use futures_channel::oneshot::Sender;
+use outrigger_core::{Cx, Reply};
+use std::collections::{BTreeMap, HashMap};
+
+/// The door whose requests are sent again.
+const DOOR: &str = "fuse";
+
+/// Who has asked something.
+#[derive(Debug)]
+pub struct Asker {
+    /// The number of the request, the same when it is sent again; zero for what is not.
+    pub id: u64,
+    /// What no other request in flight has: see [`Cx::slot`].
+    pub slot: u32,
+    /// Where the reply is waited for; nowhere when another process does.
+    pub sender: Option<Sender<Reply>>,
+}
+
+impl Asker {
+    /// Whoever waits at the other end of `sender`.
+    pub fn new(cx: &Cx, sender: Sender<Reply>) -> Self {
+        let id = if cx.origin.door == DOOR && cx.slot != Cx::NO_SLOT { cx.id } else { 0 };
+        Asker { id, slot: cx.slot, sender: Some(sender) }
+    }
+
+    /// Whether this one asked the same in another process.
+    pub fn is_the_same(&self, again: &Asker) -> bool {
+        self.sender.is_none() && self.id == again.id
+    }
+}
+
+/// The replies.
+#[derive(Default)]
+pub struct Untold {
+    /// Whether there were askers of another process.
+    expected: bool,
+    replies: BTreeMap<u64, Reply>,
+    /// Which request had each slot last: those before were told.
+    slots: HashMap<u32, u64>,
+}
+
+impl Untold {
+    /// Keeps a reply for who asks again.
+    pub fn keep(&mut self, asker: Asker, reply: Reply) {
+        if asker.id == 0 {
+            return;
+        }
+        if let Some(told) = self.slots.insert(asker.slot, asker.id) {
+            self.replies.remove(&told);
+        }
+        self.replies.insert(asker.id, reply);
+    }
+
+    /// From here on askers of another process ask here.
+    pub fn expect(&mut self) {
+        self.expected = true;
+    }
+
+    /// Whether this one may ask again.
+    pub fn may_have(&self, asker: &Asker) -> bool {
+        self.expected && asker.id != 0
+    }
+
+    /// The reply to a request that was sent again.
+    pub fn take(&mut self, asker: &Asker) -> Option<Reply> {
+        self.replies.remove(&asker.id)
+    }
+}
