@@ -180,25 +180,15 @@ impl Place {
                 self.serve(&tree)?;
                 Ok(tree)
             }
-            // These cannot do all that a plain directory can.
-            _ if matches!(subject, Subject::Sftp | Subject::Vfat) => {
-                let (store, [option, source], image) = match subject {
-                    Subject::Sftp => {
-                        let (store, words) = self.far()?;
-                        (store, words, None)
-                    }
-                    _ => {
-                        let image = subject.image()?;
-                        let words = ["dev,suid".to_owned(), image.path().display().to_string()];
-                        (self.store()?, words, Some(image))
-                    }
-                };
-                let program = self.program.display().to_string();
-                let words = [&program, "mount", "--no-guard", "-o", &option, &source];
-                let command = words.map(str::to_owned).to_vec();
-                let tree = Undisturbed { dir: plain, served: Some((command, store)), image };
-                self.serve(&tree)?;
-                Ok(tree)
+            // This one and the next cannot do all that a plain directory can.
+            _ if subject == Subject::Sftp => {
+                let (store, words) = self.far()?;
+                self.unguarded(plain, store, words, None)
+            }
+            _ if subject == Subject::Vfat => {
+                let image = subject.image()?;
+                let words = ["dev,suid".to_owned(), image.path().display().to_string()];
+                self.unguarded(plain, self.store()?, words, Some(image))
             }
             _ => {
                 if subject == Subject::Ext4 {
@@ -208,6 +198,21 @@ impl Place {
                 Ok(Undisturbed { dir: plain, served: None, image: None })
             }
         }
+    }
+
+    /// A mount of our own that nobody replaces.
+    fn unguarded(
+        &self,
+        dir: PathBuf,
+        store: PathBuf,
+        [option, source]: [String; 2],
+        image: Option<Image>,
+    ) -> Result<Undisturbed> {
+        let program = self.program.display().to_string();
+        let words = [&program, "mount", "--no-guard", "-o", &option, &source];
+        let tree = Undisturbed { dir, served: Some((words.map(str::to_owned).to_vec(), store)), image };
+        self.serve(&tree)?;
+        Ok(tree)
     }
 
     /// A new directory of the SSH server, and the option and the source that mount it.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// What new files are opened with. Exclusively: what somebody else put there meanwhile is neither opened nor followed.
 const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
 /// Files up to this size, in bytes, are copied together with others.
-pub(super) const SMALL: u64 = 64 << 10;
+const SMALL: u64 = 64 << 10;
 
 /// A regular file to copy.
 pub(super) struct FileCopy {
