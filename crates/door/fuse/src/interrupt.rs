@@ -33,9 +33,18 @@ pub(crate) fn is_dying(thread: u32) -> bool {
     }
     let about = |file: &str| fs::read_to_string(format!("/proc/{thread}/{file}"));
     match about("status") {
-        Ok(status) => has_kill(&status) || about("stat").is_ok_and(|stat| was_killed(&stat)),
+        // The other file cannot be read while a program begins in the thread, which closes files first, and may wait for us.
+        Ok(status) => {
+            let ends = || !has_memory(&status) && about("stat").is_ok_and(|stat| was_killed(&stat));
+            has_kill(&status) || ends()
+        }
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
+}
+
+/// Whether the thread has memory: one that is exiting gives that back before it closes its files (proc_pid_status(5)).
+fn has_memory(status: &str) -> bool {
+    status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 /// Looks for SIGKILL among the pending signals of the thread and of its process (proc_pid_status(5)).
@@ -70,6 +79,12 @@ mod tests {
         assert!(!was_killed(&stat("cat", 0x40_0100, 9)), "alive");
         assert!(!was_killed(&stat("cat", 4, 0)) && !was_killed(&stat("cat", 4, 0x100)), "exit(0), exit(1)");
         assert!(!was_killed("") && !was_killed("7 (cat) D 1"));
+    }
+
+    #[test]
+    fn a_thread_that_is_exiting_has_no_memory() {
+        let own = fs::read_to_string("/proc/self/status").expect("the status");
+        assert!(has_memory(&own) && !has_memory("Name:\tcat\nState:\tD (disk sleep)\nThreads:\t1\n"));
     }
 
     #[test]
