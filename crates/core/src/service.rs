@@ -173,6 +173,11 @@ pub struct Abilities {
     /// Names in directories come in the order of [`crate::listing::cookie_of`] them, and that is the cookie of each: whoever
     /// learns of a name knows its position, and another process goes on with a listing where this one was.
     pub cookies_by_name: bool,
+    /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
+    /// later one may be called before the earlier one was answered.
+    pub in_order: bool,
+    /// Times of files are multiples of so many nanoseconds; others are rounded down.
+    pub time_unit: u32,
     /// How long a name that was not found stays so.
     pub negative_ttl: Ttl,
     /// The most bytes one read or write may have.
@@ -192,6 +197,8 @@ impl Abilities {
             stateless_files: false,
             stateless_dirs: false,
             cookies_by_name: false,
+            in_order: false,
+            time_unit: 1,
             negative_ttl: Ttl::NEVER,
             max_io: 1 << 20,
         }

@@ -12,6 +12,14 @@ use std::os::unix::fs::PermissionsExt;
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
 /// SSH_FXP_CLOSE, for which nobody waits.
 const CLOSE: u8 = 4;
+/// Those that tests tell apart.
+const OPEN: u8 = 3;
+const READ: u8 = 5;
+const WRITE: u8 = 6;
+const LSTAT: u8 = 7;
+const FSTAT: u8 = 8;
+const SETSTAT: u8 = 9;
+const FSETSTAT: u8 = 10;
 
 /// Mounts `far`, lets a program work there, and unmounts. How many requests of which type the server got (the numbers are
 /// those of draft-ietf-secsh-filexfer-02).
@@ -19,6 +27,8 @@ fn asked(far: &Far, options: &str, work: impl FnOnce()) -> BTreeMap<u8, usize> {
     let (log, done) = (far.place.at("log"), far.place.at("log.done"));
     let (server, text) = (far.place.at("server"), (log.display(), done.display()));
     let text = format!("#!/bin/sh\ntee {} | {SERVER}\nmv {} {}\n", text.0, text.0, text.1);
+    // Of a mount before this one.
+    let _ = fs::remove_file(&done);
     fs::write(&server, text).unwrap();
     fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
     let server = format!("sftp_server={}", server.display());
@@ -63,4 +73,61 @@ fn a_tree_is_listed_directory_by_directory_and_only_once() {
     });
     // To open it, its names, and that these are all.
     assert!(waited_for(&counts) <= 3 * 211 + 20, "{counts:?} for 4000 files in 211 directories");
+}
+
+/// How many small files programs work on here.
+const SMALL: usize = 200;
+
+/// How many requests of these types there were for each of the small files, and a few beside that.
+fn at_most(counts: &BTreeMap<u8, usize>, kinds: &[u8], each: usize) {
+    let count: usize = kinds.iter().filter_map(|kind| counts.get(kind)).sum();
+    assert!(count <= each * SMALL + SMALL / 5, "{count} of {kinds:?} for {SMALL} files: {counts:?}");
+}
+
+/// Of each file the user waits for two answers: that it was made, and how it looks; that its content, times and permissions
+/// were received, and how it looks then. Others are not asked for.
+#[test]
+fn an_archive_is_unpacked_with_two_flights_of_requests_a_file() {
+    let Some(far) = host() else { return };
+    for file in 0..SMALL {
+        let path = far.place.file(&format!("origin/file{file}"), "x".repeat(4096));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640 + (file as u32 % 2) * 4)).unwrap();
+    }
+    far.place.run_as("tar", &["-cf", "origin.tar", "origin"]).ok();
+    let counts = asked(&far, "cache=20", || {
+        far.place.run_as("tar", &["-xf", "origin.tar", "-C", "m"]).ok();
+    });
+    let list = "%P %s %m %Ts\n";
+    let listed = |dir: &str| far.place.run_as("find", &[dir, "-type", "f", "-printf", list]).ok();
+    let (mut there, mut here): (Vec<_>, Vec<_>) = Default::default();
+    let (far_list, near_list) = (listed("far/origin"), listed("origin"));
+    there.extend(far_list.lines());
+    here.extend(near_list.lines());
+    there.sort_unstable();
+    here.sort_unstable();
+    assert_eq!(there, here, "sizes, permissions and times");
+    at_most(&counts, &[OPEN], 1);
+    at_most(&counts, &[LSTAT, SETSTAT], 1);
+    // Times and permissions are one request, unless the server is quick.
+    at_most(&counts, &[FSETSTAT], 2);
+    at_most(&counts, &[FSTAT], 2);
+}
+
+#[test]
+fn small_files_are_written_with_three_requests_and_read_with_two() {
+    let Some(far) = host() else { return };
+    let write = format!("for i in $(seq {SMALL}); do echo $i > m/d/$i; done");
+    let counts = asked(&far, "cache=20", || {
+        far.place.run_as("sh", &["-c", &format!("mkdir m/d; {write}")]).ok();
+    });
+    at_most(&counts, &[OPEN], 1);
+    at_most(&counts, &[LSTAT], 1);
+    at_most(&counts, &[WRITE], 1);
+    assert!(waited_for(&counts) <= 3 * SMALL + 60, "{counts:?}");
+    let counts = asked(&far, "cache=20", || {
+        far.place.run_as("sh", &["-c", "cat m/d/*"]).ok();
+    });
+    at_most(&counts, &[OPEN], 1);
+    at_most(&counts, &[LSTAT], 0);
+    at_most(&counts, &[READ], 2);
 }

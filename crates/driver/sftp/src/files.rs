@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open files: reading and writing them.
+//! Open files: reading and writing them. Copies between them are in `copy`.
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
@@ -10,20 +10,17 @@ use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use crate::trouble::Attempt;
 use bytes::Bytes;
-use outrigger_core::ops::{CopyRange, OpenFlags, Read, Write};
+use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, OpenHow, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
-use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
+use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode, Times};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use tokio::sync::RwLock;
 
 /// How often a request on an open file is made again when connections are lost.
 const REPEATS: u32 = 3;
-/// The longest piece of a copy that a server is asked for at once, in bytes: it does nothing else meanwhile.
-const COPY_MAX: u64 = 16 << 20;
-/// The longest piece of a copy that passes through this side, in bytes.
-const THROUGH_MAX: u64 = 1 << 20;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
@@ -58,15 +55,29 @@ struct Use {
 pub(crate) struct OpenFile {
     handle: Handle,
     pub(crate) node: Node,
-    flags: OpenFlags,
+    pub(crate) flags: OpenFlags,
     /// What it was opened for.
     main: Slot,
     /// What it was not opened for, but the kernel's cache may want: reading what it will only write, or writing at a place
     /// to a file that appends.
     other: Slot,
-    ahead: ReadAhead,
+    pub(crate) ahead: ReadAhead,
     /// Raised when the file is changed here.
     version: Version,
+    /// Writes and settings of attributes by this handle.
+    order: Order,
+    /// Its times when they were last seen.
+    seen: Mutex<Option<Times>>,
+}
+
+/// What keeps writes, and attributes that are set between them, in their order: places in these are taken in the order in
+/// which requests come, and a server keeps that of what it is sent about one file.
+#[derive(Default)]
+struct Order {
+    /// Writes have a share until they are on their way, what is set has all of it.
+    sending: RwLock<()>,
+    /// Writes have a share until they have been answered.
+    answering: RwLock<()>,
 }
 
 /// Set in the owner of a handle that is not what the file was opened for.
@@ -74,7 +85,7 @@ const OTHER: u64 = 1;
 
 /// What a handle is needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
+pub(crate) enum For {
     Anything,
     Reading,
     Writing,
@@ -90,7 +101,17 @@ impl OpenFile {
         };
         let version = Arc::clone(&usage.version);
         let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
-        OpenFile { handle, node, flags, main, other: Slot::new(other), ahead, version }
+        OpenFile {
+            handle,
+            node,
+            flags,
+            main,
+            other: Slot::new(other),
+            ahead,
+            version,
+            order: Order::default(),
+            seen: Mutex::default(),
+        }
     }
 
     /// Takes over a handle that a former process had opened for the file.
@@ -105,7 +126,7 @@ impl OpenFile {
         held.note_owner(self.handle.0 << 1 | other);
     }
 
-    fn slot(&self, purpose: For) -> &Slot {
+    pub(crate) fn slot(&self, purpose: For) -> &Slot {
         let has = self.main.flags();
         let fits = match purpose {
             For::Anything => true,
@@ -121,9 +142,20 @@ impl OpenFile {
         self.main.present()
     }
 
-    /// The same, if it may write.
-    pub(crate) fn present_for_writing(&self) -> Option<Arc<Held>> {
-        self.main.present().filter(|_| self.main.flags().contains(Flags::WRITE))
+    /// The server told these attributes of it.
+    pub(crate) fn saw(&self, attrs: &Attrs) {
+        let mut seen = lock(&self.seen);
+        *seen = attrs.times.or(*seen);
+    }
+
+    /// The time of its last access, when that was last seen: one who only writes does not change it.
+    pub(crate) fn seen_atime(&self) -> Option<u32> {
+        lock(&self.seen).map(|times| times.atime).filter(|_| !self.flags.reads())
+    }
+
+    /// Whether it was opened for writing.
+    pub(crate) fn writes(&self) -> bool {
+        self.main.flags().contains(Flags::WRITE)
     }
 }
 
@@ -281,7 +313,7 @@ impl Inner {
 
     /// Does `work` with a handle of the server that is fit for `purpose`, and again with another one when the connection is
     /// lost, if that does no harm.
-    async fn with_handle<T, F>(
+    pub(crate) async fn with_handle<T, F>(
         &self,
         file: &OpenFile,
         purpose: For,
@@ -343,10 +375,12 @@ impl Inner {
             sync: file.flags.contains(OpenFlags::DSYNC),
             clear: self.clears_setid(cx, op.kill_setid),
         };
+        let sending = Mutex::new(Some(file.order.sending.read().await));
         let write = |held: Arc<Held>| {
-            let (data, node) = (data.clone(), file.node);
+            let (data, node, sending) = (data.clone(), file.node, &sending);
+            let sent = move || drop(lock(sending).take());
             async move {
-                let written = write_range(Arc::clone(&held), op.offset, data, then).await?;
+                let written = write_range(Arc::clone(&held), op.offset, data, then, sent).await?;
                 if !then.sync {
                     self.note_unsynced(node, &held.session);
                 }
@@ -355,6 +389,7 @@ impl Inner {
         };
         file.version.fetch_add(1, Ordering::AcqRel);
         let again = if appends { Again::Never } else { Again::WhenGone };
+        let _answering = file.order.answering.read().await;
         let written = self.with_handle(&file, purpose, again, write).await;
         // What was asked for while it was being written may be either.
         file.version.fetch_add(1, Ordering::AcqRel);
@@ -364,6 +399,52 @@ impl Inner {
                 let path = self.places.path(file.node)?;
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
+        }
+    }
+
+    /// Sets attributes of an open file, after all that was written by this handle before, and looks at the result. `None` where
+    /// that has to be done by its path: the file cannot be opened any more, the server cannot do it, or the connection was
+    /// lost and it may be repeated.
+    pub(crate) async fn set_by_handle(
+        &self,
+        file: &OpenFile,
+        attrs: Attrs,
+    ) -> Option<(Session, Result<Attrs, Fault>)> {
+        let sending = file.order.sending.write().await;
+        let held = match file.main.present() {
+            Some(held) => held,
+            None => file.main.get(&self.link, || self.places.path(file.node)).await.ok()?,
+        };
+        file.owns(&file.main, &held);
+        Again::WhenGone.prepare(&held.session).await;
+        let (set, look) =
+            (Request::FSetStat { handle: &held.handle, attrs }, Request::FStat { handle: &held.handle });
+        // Where nothing is being written, nothing has to be waited for.
+        let calm = file.order.answering.try_write().is_ok();
+        let (set, look) = match calm {
+            true => (held.session.begin(&set).await, held.session.begin(&look).await),
+            false => (held.session.begin_behind(&set).await, held.session.begin_behind(&look).await),
+        };
+        drop(sending);
+        let done = async {
+            set.done().await?;
+            look.attrs().await
+        };
+        let done: Result<Attrs, Fault> = done.await;
+        done.iter().for_each(|attrs| file.saw(attrs));
+        let by_path = match &done {
+            Ok(_) => false,
+            // Some servers set attributes by path only.
+            Err(fault) if fault.code() == Some(StatusCode::OpUnsupported) => true,
+            Err(fault) => self.link.may_repeat(Again::WhenGone, &held.session, fault).await,
+        };
+        match by_path {
+            true => {
+                // What was written before may have to be repeated as well.
+                drop(file.order.answering.write().await);
+                None
+            }
+            false => Some((held.session.clone(), done)),
         }
     }
 
@@ -413,72 +494,6 @@ impl Inner {
             .because("the server does not have fsync@openssh.com: it cannot say what is on stable storage"))
     }
 
-    /// Copies within the server, as much at once as it can do in short time; through this side where it refuses.
-    pub(crate) async fn copy(&self, op: CopyRange) -> Result<Count> {
-        let (from, to) = (self.files.get(op.handle)?, self.files.get(op.to_handle)?);
-        if !to.flags.writes() || to.flags.contains(OpenFlags::APPEND) {
-            return Err(Errno::EBADF.because("the file is not open for writing at a place"));
-        }
-        let within = from.node == to.node;
-        if within && op.offset.abs_diff(op.to_offset) < op.len {
-            return Err(Errno::EINVAL.because("the ranges overlap"));
-        }
-        let copied = match within {
-            true => self.copy_through(&from, &to, &op).await,
-            false => match self.copy_there(&from, &to, &op).await {
-                // OpenSSH's does not copy between files that it opened by one name, though they may be two by now.
-                Err(fault) if fault.code() == Some(StatusCode::Failure) => {
-                    self.copy_through(&from, &to, &op).await
-                }
-                copied => copied,
-            },
-        };
-        self.files.changes(to.node);
-        match copied {
-            Ok(count) => Ok(Count(count)),
-            Err(fault) => {
-                let path = self.places.path(to.node)?;
-                Err(self.why(fault, Attempt::Write { path: &path }).await)
-            }
-        }
-    }
-
-    /// Has the server copy from one file to another one.
-    async fn copy_there(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
-        self.with_handle(to, For::Writing, Again::WhenGone, |target| async move {
-            let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
-            let len = op.len.min(COPY_MAX);
-            let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
-            self.note_unsynced(to.node, &target.session);
-            Ok(copied)
-        })
-        .await
-    }
-
-    /// Reads what is to be copied, and writes it.
-    async fn copy_through(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
-        let len = op.len.min(THROUGH_MAX) as usize;
-        let read = |held: Arc<Held>| {
-            let ahead = &from.ahead;
-            async move { ahead.read(&held, op.offset, len).await }
-        };
-        let content = self.with_handle(from, For::Reading, Again::Always, read).await?;
-        let content = Payload::Chunks(content).into_bytes()?;
-        if content.is_empty() {
-            return Ok(0);
-        }
-        let write = |target: Arc<Held>| {
-            let content = content.clone();
-            async move {
-                let nothing = After { sync: false, clear: false };
-                let written = write_range(Arc::clone(&target), op.to_offset, content, nothing).await?;
-                self.note_unsynced(to.node, &target.session);
-                Ok(written)
-            }
-        };
-        self.with_handle(to, For::Writing, Again::WhenGone, write).await
-    }
-
     /// Closes a file. What was hidden goes with its last handle.
     pub(crate) fn close_file(&self, handle: Handle) -> Result<()> {
         let Some((file, was_hidden)) = self.files.remove(handle) else {
@@ -495,11 +510,11 @@ impl Inner {
 
 /// What follows a write.
 #[derive(Clone, Copy)]
-struct After {
+pub(crate) struct After {
     /// It is to be on stable storage.
-    sync: bool,
+    pub(crate) sync: bool,
     /// Set-id bits are cleared.
-    clear: bool,
+    pub(crate) clear: bool,
 }
 
 /// Pieces of a range that are asked for at once: their positions and lengths.
@@ -513,8 +528,14 @@ fn pieces(
     (0..len).step_by(chunk).map(move |done| (offset + done as u64, chunk.min(len - done)))
 }
 
-/// Writes, and tells how many bytes were written before the first failure.
-async fn write_range(held: Arc<Held>, offset: u64, data: Bytes, then: After) -> Result<u64, Fault> {
+/// Writes, and tells how many bytes were written before the first failure. Calls `sent` when all is on its way.
+pub(crate) async fn write_range(
+    held: Arc<Held>,
+    offset: u64,
+    data: Bytes,
+    then: After,
+    sent: impl FnOnce(),
+) -> Result<u64, Fault> {
     let Held { session, handle, .. } = &*held;
     let mut asked = Vec::new();
     for (at, len) in pieces(session, offset, data.len(), session.max_write) {
@@ -529,6 +550,7 @@ async fn write_range(held: Arc<Held>, offset: u64, data: Bytes, then: After) -> 
         true => Some(session.begin(&Request::FStat { handle }).await),
         false => None,
     };
+    sent();
     let mut written = 0;
     let mut failed = None;
     for (len, pending) in asked {
@@ -563,27 +585,4 @@ pub(crate) fn without_setid(mode: u32) -> Option<u32> {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     let cleared = mode & !(0o4000 | group);
     (cleared != mode).then_some(cleared & 0o7777)
-}
-
-async fn copy_range(
-    source: &Held,
-    offset: u64,
-    target: &Held,
-    to_offset: u64,
-    len: u64,
-) -> Result<u64, Fault> {
-    let session = &target.session;
-    if session.epoch != source.session.epoch {
-        // The source was opened on a connection that is gone.
-        return Err(Fault::Lost(outrigger_mux::Error::Lost { why: "it was made anew".into(), sent: false }));
-    }
-    // The server does not tell how much it has copied, so it must not reach the end.
-    let size = session.begin(&Request::FStat { handle: &source.handle }).await.attrs().await?.size;
-    let len = len.min(size.unwrap_or(0).saturating_sub(offset));
-    if len == 0 {
-        return Ok(0);
-    }
-    let (from, to) = (&source.handle[..], &target.handle[..]);
-    session.begin(&Request::CopyData { from, offset, len, to, to_offset }).await.done().await?;
-    Ok(len)
 }

@@ -17,6 +17,7 @@
 //! | walking through a tree | a few answers for each level: directories are listed ahead (`ahead=SECONDS`) |
 //! | open for reading | none, when the attributes say that the server permits it; else one |
 //! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
+//! | attributes by a handle that writes | one answer; they go out behind what is being written, without waiting for it |
 //! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
 //! | close | none |
 //!
@@ -74,6 +75,7 @@
 
 mod ahead;
 mod attr;
+mod copy;
 mod dial;
 mod dirs;
 mod fault;

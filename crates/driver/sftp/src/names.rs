@@ -139,6 +139,7 @@ impl Inner {
                 let attrs = self.complete_mode(&path, attrs, op.mode).await;
                 let entry = self.entry(op.dir, &op.name, &attrs)?;
                 let opened = self.files.add(cx, entry.node, op.flags, Slot::open(theirs, held))?;
+                self.files.get(opened.handle)?.saw(&attrs);
                 return Ok(Created { entry, opened });
             }
             Err(fault) => fault,

@@ -59,6 +59,8 @@ impl Driver for Sftp {
             identity: Identity::ByPath,
             class: DriverClass::Network,
             cookies_by_name: self.0.kept.is_some(),
+            in_order: true,
+            time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)
         }

@@ -268,6 +268,11 @@ impl Session {
         self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), expected)).await
     }
 
+    /// As [`Session::begin`] for what is to be done after the writes that were asked for before.
+    pub(crate) async fn begin_behind(&self, request: &Request<'_>) -> Pending {
+        self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), 0)).await
+    }
+
     /// A piece of a listing took about this many bytes.
     pub(crate) fn note_piece(&self, bytes: usize) {
         let before = self.piece.load(Ordering::Relaxed);

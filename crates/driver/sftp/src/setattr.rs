@@ -6,11 +6,10 @@
 
 use crate::attr::{kind, seconds};
 use crate::fault::Fault;
-use crate::files::without_setid;
+use crate::files::{OpenFile, without_setid};
 use crate::inner::Inner;
 use crate::link::Again;
 use crate::session::Session;
-use crate::slots::Held;
 use crate::trouble::Attempt;
 use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
@@ -24,22 +23,22 @@ struct Subject {
     node: Option<Node>,
     /// Where it is; nowhere when it was removed.
     path: Result<Vec<u8>>,
-    /// A handle of it that is open for writing.
-    held: Option<Arc<Held>>,
+    /// It, where it is open for writing by the handle that was given.
+    open: Option<Arc<OpenFile>>,
     is_link: bool,
 }
 
 impl Inner {
     pub(crate) async fn set_attr(&self, cx: &Cx, op: SetAttr) -> Result<AttrsReply> {
         let file = op.handle.and_then(|handle| self.files.get(handle).ok());
-        let held = file.and_then(|file| file.present_for_writing());
+        let open = file.filter(|file| file.writes());
         let is_link = self.places.kind(op.node)? == FileKind::Symlink;
         if is_link && (op.attrs.mode.is_some() || op.attrs.size.is_some()) {
             return Err(
                 Errno::EOPNOTSUPP.because("symbolic links have neither permissions nor a size to set")
             );
         }
-        let subject = Subject { node: Some(op.node), path: self.places.path(op.node), held, is_link };
+        let subject = Subject { node: Some(op.node), path: self.places.path(op.node), open, is_link };
         let attrs = self.set_all(cx, op.node, &subject, &op.attrs).await;
         if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
             self.dir_changes(dir);
@@ -114,6 +113,11 @@ impl Inner {
             (Some(atime), Some(mtime)) => {
                 Some(Times { atime: seconds(atime, clock), mtime: seconds(mtime, clock) })
             }
+            (None, Some(mtime))
+                if let Some(atime) = subject.open.as_ref().and_then(|open| open.seen_atime()) =>
+            {
+                Some(Times { atime, mtime: seconds(mtime, clock) })
+            }
             (atime, mtime) => {
                 let now = self.known_or_asked(subject, now).await?.times.unwrap_or_default();
                 Some(Times {
@@ -137,7 +141,8 @@ impl Inner {
     }
 
     async fn look_at_subject(&self, subject: &Subject) -> Result<Attrs, Fault> {
-        match (&subject.held, &subject.path) {
+        let held = subject.open.as_ref().and_then(|open| open.present());
+        match (held, &subject.path) {
             (_, Ok(path)) => self.look(path).await,
             (Some(held), _) => {
                 held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await
@@ -150,15 +155,11 @@ impl Inner {
     async fn set(&self, subject: &Subject, attrs: Attrs) -> Result<Attrs, Fault> {
         let note =
             |session: &Session| subject.node.iter().for_each(|&node| self.note_unsynced(node, session));
-        if let Some(held) = &subject.held {
-            Again::WhenGone.prepare(&held.session).await;
-            match set_by_handle(held, attrs).await {
-                Err(fault) if self.link.may_repeat(Again::WhenGone, &held.session, &fault).await => {}
-                done => {
-                    note(&held.session);
-                    return done;
-                }
-            }
+        if let Some(open) = &subject.open
+            && let Some((session, done)) = self.set_by_handle(open, attrs).await
+        {
+            note(&session);
+            return done;
         }
         let path = subject.path.as_ref().map_err(|error| Fault::Known(error.clone()))?;
         let set = match subject.is_link {
@@ -185,16 +186,9 @@ impl Inner {
         if mode & !has & 0o7777 == 0 || kind(&attrs) == FileKind::Symlink {
             return attrs;
         }
-        let subject = Subject { node: None, path: Ok(path.to_vec()), held: None, is_link: false };
+        let subject = Subject { node: None, path: Ok(path.to_vec()), open: None, is_link: false };
         let whole = Attrs { permissions: Some(has | mode & 0o7777), ..Attrs::NONE };
         // The file is there; permissions that the server refuses are not worth an error.
         self.set(&subject, whole).await.unwrap_or(attrs)
     }
-}
-
-async fn set_by_handle(held: &Held, attrs: Attrs) -> Result<Attrs, Fault> {
-    let set = held.session.begin(&Request::FSetStat { handle: &held.handle, attrs }).await;
-    let look = held.session.begin(&Request::FStat { handle: &held.handle }).await;
-    set.done().await?;
-    look.attrs().await
 }

@@ -5,17 +5,23 @@ use crate::delayed::{Manner, Number, Piece};
 use crate::file::File;
 use crate::gate::Gate;
 use crate::inner::Inner;
-use crate::log::{self, Left, Log};
+use crate::log::{self, Log};
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
-use crate::record::lock;
+use crate::record::{Ticket, lock};
+use crate::table::Table;
+use crate::underway::Asked;
 use bytes::Bytes;
-use outrigger_core::ops::{FSync, Flush, OpenFlags, Release, Write};
+use outrigger_core::ops::{FSync, Flush, OpenFlags, Release, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
-use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask};
+use outrigger_core::{
+    Answer, Attr, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask,
+};
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -95,7 +101,7 @@ impl Behind {
     }
 
     /// Takes room for a write, if there is any; one of any size has it when it is the only one.
-    fn take(&self, weight: usize) -> bool {
+    pub(crate) fn take(&self, weight: usize) -> bool {
         let mut bytes = lock(&self.bytes);
         let fits = *bytes == 0 || *bytes + weight <= self.bytes_max;
         if fits {
@@ -123,19 +129,64 @@ struct UnderWay {
     number: Number,
     weight: usize,
     logged: Vec<log::Place>,
-    outcome: Result<()>,
+    /// The attributes the file has then, if that was told.
+    outcome: Result<Option<Attr>>,
 }
 
 impl UnderWay {
-    fn ends(mut self, outcome: Result<()>) {
+    fn ends(mut self, outcome: Result<Option<Attr>>) {
         self.outcome = outcome;
+    }
+
+    /// Learns the attributes that were told with the last one, if nothing else happened to the file meanwhile.
+    fn learn(&mut self, table: &mut Table, alone: bool, ticket: Ticket) {
+        if let (Ok(Some(attr)), true) = (&mut self.outcome, alone) {
+            let when = self.inner.when();
+            table.learn_attr(self.node, attr, Asked { ticket, when });
+        }
+    }
+}
+
+impl UnderWay {
+    /// Makes it; answers the attributes the file has then, if that is told.
+    async fn make(&self, piece: &Piece) -> Result<Option<Attr>> {
+        let Some(set) = &piece.set else {
+            self.until_begun(self.inner.write_out(self.node, piece)).await?;
+            return Ok(None);
+        };
+        let UnderWay { inner, node, file, number, .. } = self;
+        file.gate.wait(|| lock(&file.delayed).have_begun(*number).then_some(())).await;
+        let Manner { handle, cred, pid, .. } = piece.manner;
+        let mut cx = inner.own_cx(cred);
+        cx.origin.pid = pid;
+        let set = SetAttr { node: *node, handle: Some(handle), attrs: (**set).clone() };
+        let set = self.until_begun(ask(&*inner.below().service, &cx, set)).await;
+        // For a process that makes them once more this must stay the last one.
+        file.gate.wait(|| lock(&file.delayed).made(number - 1).then_some(())).await;
+        Ok(Some(set?.attr))
+    }
+
+    /// Notes that the tree below knows of it as soon as that has been asked.
+    async fn until_begun<T>(&self, asked: impl Future<Output = T>) -> T {
+        let (mut asked, mut begun) = (pin!(asked), false);
+        poll_fn(|context| {
+            let poll = asked.as_mut().poll(context);
+            if !std::mem::replace(&mut begun, true) {
+                lock(&self.file.delayed).begins(self.number);
+                self.file.gate.open();
+            }
+            poll
+        })
+        .await
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let failed = self.outcome.clone().err();
-        let mut table = lock(&self.inner.table);
+        let failed = self.outcome.as_ref().err().cloned();
+        let inner = Arc::clone(&self.inner);
+        let mut table = lock(&inner.table);
+        let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
             self.inner.behind.lose(self.node, error);
@@ -147,11 +198,19 @@ impl Drop for UnderWay {
         }
         let mut files = lock(&self.inner.behind.files);
         let mut delayed = lock(&self.file.delayed);
+        let alone = delayed.changed == before;
+        delayed.changed = last;
         delayed.landed(self.number, failed, last);
-        if delayed.is_empty() {
+        let all = delayed.is_empty();
+        if all {
             files.remove(&self.node);
+            if self.file.writer().is_none() {
+                delayed.forget_foreseen();
+            }
         }
-        drop((delayed, files, table));
+        drop((delayed, files));
+        self.learn(&mut table, alone && all, last);
+        drop(table);
         self.inner.behind.give_back(self.weight);
         self.inner.send_next(self.node, &self.file);
         self.file.gate.open();
@@ -212,31 +271,43 @@ impl Inner {
         };
         let count = data.len() as u64;
         let file = &open.file;
-        let weight = Piece::weight_of(data.len());
-        let mut files = lock(&self.behind.files);
-        // In the order of their numbers, which is that of what overlaps.
-        let logged = self.behind.log.as_ref().map(|log| log.append(op.node, &manner, op.offset, &data));
-        if logged == Some(None) {
-            drop(files);
-            self.behind.give_back(weight);
+        if !self.note(op.node, file, Piece::new(manner, op.offset, data.clone(), None)) {
             return None;
         }
-        files.entry(op.node).or_insert_with(|| Arc::clone(file));
-        // Before anybody can read it: whoever finds it missing among what is known waits for it.
-        self.add(file, Piece::new(manner, op.offset, data.clone(), logged.flatten()));
-        drop(files);
         let changes = {
             let mut content = lock(&file.content);
             content.is_ours();
             content.changes
         };
-        lock(&self.table).was_written(op.node);
         self.overlay(file, op.offset, data, changes);
         self.send_next(op.node, file);
         Some(Reply::Count(Count(count)))
     }
 
-    /// Puts a write to a file, which is noted as one with such writes, in line.
+    /// Notes what is answered before it is made, for which room was taken. When it could not be noted for the next process, the
+    /// room is free.
+    pub(crate) fn note(&self, node: Node, file: &Arc<File>, mut piece: Piece) -> bool {
+        let now = self.now();
+        let mut table = lock(&self.table);
+        let base = table.believed(node, now);
+        let mut files = lock(&self.behind.files);
+        // In the order of their numbers, which is that of what overlaps.
+        let logged = self.behind.log.as_ref().map(|log| log.append(node, &piece));
+        if logged == Some(None) {
+            drop((files, table));
+            self.behind.give_back(piece.weight);
+            return false;
+        }
+        piece.logged.extend(logged.flatten());
+        files.entry(node).or_insert_with(|| Arc::clone(file));
+        lock(&file.delayed).begin(now, base);
+        // Before anybody can read it: whoever finds it missing among what is known waits for it.
+        self.add(file, piece);
+        lock(&file.delayed).changed = table.was_written(node);
+        true
+    }
+
+    /// Puts what is to be made of a file, which is noted as one with such writes, in line.
     fn add(&self, file: &File, piece: Piece) {
         let most = u64::from(self.below().abilities.max_io);
         let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
@@ -256,12 +327,12 @@ impl Inner {
             lock(&file.delayed).failed(errno.into());
             self.behind.lose(node, &errno.into());
         }
-        for Left { place, node, manner, offset, data } in log.left() {
-            let open = self.open_file(node, manner.handle);
+        for (node, piece) in log.left() {
+            let open = self.open_file(node, piece.manner.handle);
             let mut files = lock(&self.behind.files);
             files.entry(node).or_insert_with(|| Arc::clone(&open.file));
-            *lock(&self.behind.bytes) += Piece::weight_of(data.len());
-            self.add(&open.file, Piece::new(manner, offset, data, Some(place)));
+            *lock(&self.behind.bytes) += piece.weight;
+            self.add(&open.file, piece);
         }
         for (node, file) in self.behind.files() {
             lock(&self.table).was_written(node);
@@ -270,16 +341,16 @@ impl Inner {
     }
 
     /// Makes what can be made now of the writes to a file.
-    fn send_next(self: &Arc<Self>, node: Node, file: &Arc<File>) {
-        let most = u64::from(self.below().abilities.max_io);
+    pub(crate) fn send_next(self: &Arc<Self>, node: Node, file: &Arc<File>) {
+        let (most, in_order) = (u64::from(self.below().abilities.max_io), self.below().abilities.in_order);
         loop {
-            let Some((number, piece)) = lock(&file.delayed).next(most) else { return };
+            let Some((number, piece)) = lock(&file.delayed).next(most, in_order) else { return };
             let (inner, file, weight) = (Arc::clone(self), Arc::clone(file), piece.weight);
             let logged = piece.logged.clone();
             let outcome = Err(Errno::EIO.because("a delayed write was given up"));
             let under_way = UnderWay { inner, node, file, number, weight, logged, outcome };
             self.runtime.spawn(Box::pin(async move {
-                let outcome = under_way.inner.write_out(node, &piece).await;
+                let outcome = under_way.make(&piece).await;
                 under_way.ends(outcome);
             }));
         }
@@ -381,6 +452,7 @@ impl Inner {
         Answer::later(async move {
             if lock(&self.table).policy(op.node).writes == Writes::Close {
                 self.written(op.node, &open.file).await;
+                lock(&open.file.delayed).forget_foreseen();
             } else if lock(&open.file.delayed).hurry().is_some() {
                 self.send_next(op.node, &open.file);
             }

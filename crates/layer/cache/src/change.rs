@@ -4,15 +4,16 @@
 use crate::contents::Changed;
 use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
-use crate::names::{File, What};
+use crate::names::{File, Names, What};
 use crate::record::lock;
+use crate::set::is_exclusive;
 use crate::table::Table;
 use crate::underway::{Begun, Ended, Place};
 use outrigger_core::ops::{Link, OpenFlags, Rename, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, Ttl};
 use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not believed meanwhile.
 struct Underway<'a> {
@@ -236,6 +237,11 @@ impl Underway<'_> {
         let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
         let now = self.inner.now();
         table.change_names(dir, |names| names.learn(name, What::File(file), (now, until)));
+        if attr.is_dir() {
+            // It was made just now: there is nothing in it.
+            let until = after(now, table.belief(*node).period(attr, ended.asked(*node).when.wall));
+            table.install(*node, Arc::new(Mutex::new(Names::none(until, self.inner.placing()))));
+        }
         entry.entry_ttl = ttl(now, until);
     }
 
@@ -298,8 +304,12 @@ impl Inner {
             return Reply::Error(error);
         }
         let subjects = subjects(&mut request);
+        let exclusive = is_exclusive(&request);
         let mut underway = self.set_out(&request, subjects);
         let mut reply = self.below().service.call(cx, request).await;
+        if exclusive {
+            self.learn_maker(&reply);
+        }
         underway.end(&mut reply);
         drop(underway);
         self.settle(cx).await;
@@ -321,6 +331,7 @@ impl Inner {
         nodes.retain(|&node| node != Node::default());
         nodes.sort_unstable();
         nodes.dedup();
+        nodes.iter().for_each(|&node| table.forget_foreseen(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
         let contents = self.change_contents(request);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes to one file that were answered and have not been made yet.
+//! Writes to one file, and settings of its attributes, that were answered and have not been made yet.
 //!
-//! They set out in the order in which they came, several at once; one that overlaps another waits until that has been made.
-//! While some are under way, small ones that follow each other become one.
+//! They set out in the order in which they came, several at once; a write that overlaps another waits until that has been
+//! made, and so does what is set with regard to any write, unless the tree below keeps the order. While some are under way, small writes that
+//! follow each other become one, and so do settings.
 
+use crate::claims::{self, Claims};
 use crate::log;
+use crate::moment::Moment;
 use crate::record::Ticket;
 use bytes::Bytes;
-use outrigger_core::{Attr, Credentials, Error, Handle, Time};
+use outrigger_core::{Attr, Credentials, Error, Handle, SetAttrs, Time};
 use std::collections::VecDeque;
 
 /// So many are under way at once.
@@ -29,10 +32,12 @@ pub(crate) struct Manner {
     pub(crate) kill_setid: bool,
 }
 
-/// Bytes to be written at one place.
+/// Bytes to be written at one place, or attributes to be set.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) manner: Manner,
+    /// These; then there are no bytes.
+    pub(crate) set: Option<Box<SetAttrs>>,
     pub(crate) offset: u64,
     pub(crate) data: Vec<Bytes>,
     pub(crate) len: u64,
@@ -45,7 +50,20 @@ pub(crate) struct Piece {
 impl Piece {
     pub(crate) fn new(manner: Manner, offset: u64, data: Bytes, logged: Option<log::Place>) -> Self {
         let (len, weight) = (data.len() as u64, Piece::weight_of(data.len()));
-        Piece { manner, offset, data: vec![data], len, weight, logged: logged.into_iter().collect() }
+        Piece {
+            manner,
+            set: None,
+            offset,
+            data: vec![data],
+            len,
+            weight,
+            logged: logged.into_iter().collect(),
+        }
+    }
+
+    /// Permissions and times that are to be set.
+    pub(crate) fn setting(manner: Manner, attrs: SetAttrs, logged: Option<log::Place>) -> Self {
+        Piece { set: Some(Box::new(attrs)), ..Piece::new(manner, 0, Bytes::new(), logged) }
     }
 
     /// Memory that a write of `len` bytes takes.
@@ -71,8 +89,41 @@ impl Piece {
         self.offset + self.len
     }
 
-    fn goes_on_with(&self, next: &Piece, most: u64) -> bool {
-        self.manner == next.manner && self.end() == next.offset && self.len + next.len <= most
+    /// Becomes one with the next one, of at most `most` bytes, if they fit; else gives that back.
+    fn join(&mut self, next: Piece, most: u64) -> Result<(), Piece> {
+        match (&mut self.set, &next.set) {
+            _ if self.manner != next.manner => return Err(next),
+            (Some(set), Some(attrs)) => claims::put(set, attrs),
+            (None, None) if self.offset + self.len == next.offset && self.len + next.len <= most => {
+                self.len += next.len;
+                self.data.extend(next.data);
+            }
+            _ => return Err(next),
+        }
+        self.weight += next.weight;
+        self.logged.extend(next.logged);
+        Ok(())
+    }
+}
+
+/// One that is under way.
+#[derive(Debug)]
+struct Sent {
+    number: Number,
+    offset: u64,
+    end: u64,
+    sets: bool,
+    /// The tree below knows of it.
+    begun: bool,
+}
+
+impl Sent {
+    /// Whether `piece` has to wait for it, where order is kept by the tree below or not.
+    fn is_in_the_way(&self, piece: &Piece, in_order: bool) -> bool {
+        match self.sets || piece.set.is_some() {
+            true => !in_order,
+            false => self.offset < piece.end() && piece.offset < self.end,
+        }
     }
 }
 
@@ -80,15 +131,14 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     waiting: VecDeque<(Number, Piece)>,
-    /// Number, place and end of those under way.
-    under_way: Vec<(Number, u64, u64)>,
+    under_way: Vec<Sent>,
     last: Number,
     /// Up to this one nothing waits for more to follow.
     hurried: Number,
-    /// How far the file reaches by those that came since there were none.
-    reach: u64,
-    /// When the last one came.
-    came: Time,
+    /// What those do to attributes that came since there were none, or since the attributes before were known.
+    claims: Claims,
+    /// The last change that one of them was.
+    pub(crate) changed: Ticket,
     /// The last change when there came to be none.
     done: Ticket,
     trouble: Trouble,
@@ -107,48 +157,64 @@ impl Delayed {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    /// A write with a number above all before it came at a time of day; those that follow each other become one of at most
+    /// One comes at `now`: what attributes the file had before, and until when that is believed, if it is.
+    pub(crate) fn begin(&mut self, now: Moment, base: Option<(Attr, Moment)>) {
+        if self.is_empty() && !self.claims.has_base(now) {
+            self.claims.begin(base);
+        }
+    }
+
+    /// One with a number above all before it came at a time of day; those that follow each other become one of at most
     /// `most` bytes, which keeps the number of the first.
     pub(crate) fn add(&mut self, number: Number, piece: Piece, came: Time, most: u64) {
-        if self.is_empty() {
-            self.reach = 0;
+        match &piece.set {
+            Some(attrs) => self.claims.set(attrs),
+            None => self.claims.written(piece.len, piece.end(), came),
         }
-        self.came = came;
-        self.reach = self.reach.max(piece.end());
-        if let Some((_, back)) = self.waiting.back_mut()
-            && back.goes_on_with(&piece, most)
-        {
-            back.len += piece.len;
-            back.weight += piece.weight;
-            back.data.extend(piece.data);
-            back.logged.extend(piece.logged);
-            return;
-        }
+        let piece = match self.waiting.back_mut() {
+            Some((_, back)) => match back.join(piece, most) {
+                Ok(()) => return,
+                Err(piece) => piece,
+            },
+            None => piece,
+        };
         self.last = number;
         self.waiting.push_back((number, piece));
     }
 
-    /// The next one that can set out now. The last one waits for others to follow while any is under way, up to `most` bytes.
-    pub(crate) fn next(&mut self, most: u64) -> Option<(Number, Piece)> {
+    /// The next one that can set out now, where the tree below keeps their order or does not. The last one waits for others
+    /// to follow while any is under way, up to `most` bytes.
+    pub(crate) fn next(&mut self, most: u64, in_order: bool) -> Option<(Number, Piece)> {
         let (number, front) = self.waiting.front()?;
         let waits = self.waiting.len() == 1 && front.len < most && *number > self.hurried;
-        let overlaps = |&(_, start, end): &(Number, u64, u64)| start < front.end() && front.offset < end;
         if self.under_way.len() >= UNDER_WAY
             || (waits && !self.under_way.is_empty())
-            || self.under_way.iter().any(overlaps)
+            || self.under_way.iter().any(|sent| sent.is_in_the_way(front, in_order))
         {
             return None;
         }
         let (number, piece) = self.waiting.pop_front()?;
-        self.under_way.push((number, piece.offset, piece.end()));
+        let (offset, end, sets) = (piece.offset, piece.end(), piece.set.is_some());
+        self.under_way.push(Sent { number, offset, end, sets, begun: false });
         Some((number, piece))
+    }
+
+    /// The tree below knows of one.
+    pub(crate) fn begins(&mut self, number: Number) {
+        self.under_way.iter_mut().filter(|sent| sent.number == number).for_each(|sent| sent.begun = true);
+    }
+
+    /// Whether the tree below knows of all that came before `number`.
+    pub(crate) fn have_begun(&self, number: Number) -> bool {
+        self.under_way.iter().all(|sent| sent.number >= number || sent.begun)
     }
 
     /// One has been made, or has failed, when `last` was the last change.
     pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Ticket) {
-        self.under_way.retain(|&(other, ..)| other != number);
+        self.under_way.retain(|sent| sent.number != number);
         if let Some(error) = failed {
             self.failed(error);
+            self.claims.forget_base();
         }
         if self.is_empty() {
             self.done = last;
@@ -175,15 +241,15 @@ impl Delayed {
     /// How many bytes of those up to `number` have not been made.
     pub(crate) fn left(&self, number: Number) -> u64 {
         let waiting = self.waiting.iter().take_while(|&&(other, _)| other <= number);
-        let under_way = self.under_way.iter().filter(|&&(other, ..)| other <= number);
+        let under_way = self.under_way.iter().filter(|sent| sent.number <= number);
         let waiting: u64 = waiting.map(|(_, piece)| piece.len).sum();
-        waiting + under_way.map(|&(_, start, end)| end - start).sum::<u64>()
+        waiting + under_way.map(|sent| sent.end - sent.offset).sum::<u64>()
     }
 
     /// Whether all up to `number` have been made.
     pub(crate) fn made(&self, number: Number) -> bool {
         let waiting = self.waiting.front().is_some_and(|&(first, _)| first <= number);
-        !waiting && self.under_way.iter().all(|&(other, ..)| other > number)
+        !waiting && self.under_way.iter().all(|sent| sent.number > number)
     }
 
     /// Attributes that were asked for when `asked` was the last change may tell of the time before these writes; answers
@@ -191,10 +257,19 @@ impl Delayed {
     pub(crate) fn correct(&self, attr: &mut Attr, asked: Ticket) -> bool {
         let early = !self.is_empty() || asked < self.done;
         if early {
-            attr.size = attr.size.max(self.reach);
-            (attr.mtime, attr.ctime) = (attr.mtime.max(self.came), attr.ctime.max(self.came));
+            self.claims.correct(attr);
         }
         early
+    }
+
+    /// The attributes the file will have, if that is known at `now`.
+    pub(crate) fn foreseen(&self, now: Moment) -> Option<Attr> {
+        self.claims.attr(now)
+    }
+
+    /// What attributes it will have can be asked for, or is not what was believed.
+    pub(crate) fn forget_foreseen(&mut self) {
+        self.claims.forget_base();
     }
 
     /// What somebody who opens the file now has been told of.
@@ -236,7 +311,7 @@ mod tests {
     }
 
     fn sent(delayed: &mut Delayed) -> Vec<(u64, u64)> {
-        std::iter::from_fn(|| delayed.next(MOST)).map(|(_, piece)| (piece.offset, piece.len)).collect()
+        std::iter::from_fn(|| delayed.next(MOST, false)).map(|(_, piece)| (piece.offset, piece.len)).collect()
     }
 
     #[test]
@@ -254,7 +329,7 @@ mod tests {
         assert_eq!(sent(&mut delayed), [(110, 20)]);
         delayed.landed(3, None, 3);
         assert!(delayed.is_empty());
-        assert_eq!(delayed.next(MOST).map(|_| ()), None);
+        assert_eq!(delayed.next(MOST, false).map(|_| ()), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use crate::pool::ContentId;
 use crate::record::lock;
 use bytes::Bytes;
-use outrigger_core::{Attr, Error, Result, Time};
+use outrigger_core::{Attr, Error, Handle, Result, Time};
 use std::sync::{Arc, Mutex};
 
 /// What changes when content does.
@@ -31,6 +31,8 @@ pub(crate) struct File {
     pub(crate) content: Mutex<Content>,
     /// Writes that were answered and have not been made yet.
     pub(crate) delayed: Mutex<Delayed>,
+    /// Handles of the tree below by which it is open for writing at places.
+    pub(crate) writers: Mutex<Vec<Handle>>,
     /// Opens when content comes, when it is known whether it is still right, and when writes have been made.
     pub(crate) gate: Gate,
 }
@@ -97,7 +99,12 @@ impl File {
             asking: false,
             unkept: Unkept::default(),
         };
-        File { content: Mutex::new(content), delayed: Mutex::default(), gate: Gate::default() }
+        File {
+            content: Mutex::new(content),
+            delayed: Mutex::default(),
+            writers: Mutex::default(),
+            gate: Gate::default(),
+        }
     }
 }
 

@@ -114,7 +114,7 @@ impl Inner {
     }
 
     /// Where names are put that are made here: so that a position which was given out means the same to the next process.
-    fn placing(&self) -> Placing {
+    pub(crate) fn placing(&self) -> Placing {
         match self.below().abilities.cookies_by_name {
             true => Placing::ByName,
             false if self.outlived => Placing::Unknown,

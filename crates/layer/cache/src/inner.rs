@@ -9,6 +9,7 @@ use crate::open::Handles;
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::record::lock;
+use crate::set::Maker;
 use crate::table::{Table, When};
 use crate::underway::Asked;
 use outrigger_core::ops::{Forget, Locate};
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
     pub(crate) behind: Behind,
+    /// As whom files are made.
+    pub(crate) maker: Mutex<Maker>,
     /// Another process goes on when this one dies.
     pub(crate) outlived: bool,
     /// The most bytes to read ahead of one reader.
@@ -67,6 +70,7 @@ impl Inner {
             handles: Handles::new(runtime.wall()),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
+            maker: Mutex::default(),
             outlived,
             behind: Behind::new(options.write_memory, log),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),

@@ -36,6 +36,10 @@
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
 //! told once to everybody who has the file open for writing, by fsync(2) or close(2).
 //!
+//! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
+//! here: nobody will refuse to set them. Its attributes are foretold meanwhile, and until it is closed. Where the tree below keeps
+//! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
+//!
 //! # What it cannot do
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
 //! * The time of the last access lags behind when reading changes it.
@@ -47,6 +51,7 @@
 mod ahead;
 mod behind;
 mod change;
+mod claims;
 mod contents;
 mod delayed;
 mod disk;
@@ -68,6 +73,7 @@ mod pool;
 mod read;
 mod real;
 mod record;
+mod set;
 mod siblings;
 mod table;
 mod underway;
@@ -240,6 +246,7 @@ impl Layer for Cache {
             Request::Flush(op) => inner.flush(cx, op),
             Request::FSync(op) => inner.fsync(cx, op),
             Request::Write(op) => inner.write(cx, op),
+            Request::SetAttr(op) => inner.setattr(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
             other if other.class() == Class::Change => inner.change(cx, other),
             other => inner.pass(cx, other),

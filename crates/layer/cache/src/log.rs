@@ -12,15 +12,16 @@
 //! | [`LOST`] | files of which writes failed and nobody was told: node and error |
 //! | [`RING`] | records: length in words, whether it is to be made, the write |
 
-use crate::delayed::Manner;
+use crate::delayed::{Manner, Piece};
 use crate::record::lock;
 use bytes::Bytes;
-use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Region, Result};
+use outrigger_core::wire::Wire;
+use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Region, Result, SetAttrs};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 
 /// "ORCache" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"ORCach\0\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"ORCach\0\x02");
 const BEGIN: usize = 1;
 const END: usize = 2;
 const LOST: usize = 16;
@@ -33,6 +34,8 @@ const DONE: u64 = 0;
 const TO_BE_MADE: u64 = 1;
 const CACHED: u64 = 1;
 const KILL_SETID: u64 = 2;
+/// The bytes are attributes to be set.
+const SETS: u64 = 4;
 
 /// Where a record is.
 pub(crate) type Place = u64;
@@ -49,15 +52,6 @@ pub(crate) struct Log {
 struct Ends {
     begin: u64,
     end: u64,
-}
-
-/// A write that a former process has answered.
-pub(crate) struct Left {
-    pub(crate) place: Place,
-    pub(crate) node: Node,
-    pub(crate) manner: Manner,
-    pub(crate) offset: u64,
-    pub(crate) data: Bytes,
 }
 
 impl Log {
@@ -96,8 +90,19 @@ impl Log {
         RING + (place % self.ring) as usize
     }
 
-    /// Appends a write; `None` when there is no room.
-    pub(crate) fn append(&self, node: Node, manner: &Manner, offset: u64, data: &[u8]) -> Option<Place> {
+    /// Appends a write, or a setting; `None` when there is no room.
+    pub(crate) fn append(&self, node: Node, piece: &Piece) -> Option<Place> {
+        let mut attrs = Vec::new();
+        piece.set.iter().for_each(|set| set.put(&mut attrs));
+        let data = match &piece.set {
+            Some(_) => &attrs[..],
+            None => piece.data.first().map_or(&[][..], |bytes| &bytes[..]),
+        };
+        self.append_bytes(node, piece, data)
+    }
+
+    fn append_bytes(&self, node: Node, piece: &Piece, data: &[u8]) -> Option<Place> {
+        let Piece { manner, offset, .. } = piece;
         let len = (HEAD + data.len().div_ceil(8)) as u64;
         let mut ends = lock(&self.ends);
         let rest = self.ring - ends.end % self.ring;
@@ -111,7 +116,10 @@ impl Log {
         }
         let place = ends.end + skip;
         let at = self.at(place);
-        let flags = if manner.cached { CACHED } else { 0 } | if manner.kill_setid { KILL_SETID } else { 0 };
+        let flag = |raised: bool, flag| if raised { flag } else { 0 };
+        let flags = flag(manner.cached, CACHED)
+            | flag(manner.kill_setid, KILL_SETID)
+            | flag(piece.set.is_some(), SETS);
         let Credentials { uid, gid, .. } = manner.cred;
         let head = [
             len << 1,
@@ -121,7 +129,7 @@ impl Log {
             flags,
             u64::from(uid) << 32 | u64::from(gid),
             manner.pid.into(),
-            offset,
+            *offset,
             data.len() as u64,
         ];
         let (whole, part) = data.as_chunks::<8>();
@@ -158,22 +166,23 @@ impl Log {
         self.put(BEGIN, ends.begin);
     }
 
-    /// The writes that former processes have answered and not made, in their order.
-    pub(crate) fn left(&self) -> Vec<Left> {
+    /// The writes and settings that former processes have answered and not made, in their order.
+    pub(crate) fn left(&self) -> Vec<(Node, Piece)> {
         let ends = lock(&self.ends);
         let (mut place, mut left) = (ends.begin, Vec::new());
         while place < ends.end {
             let at = self.at(place);
             let (skip, len) = (self.get(at) & 1 == 1, self.get(at) >> 1);
             if !skip && self.get(at + 1) == TO_BE_MADE {
-                left.push(self.read(place, at));
+                left.extend(self.read(place, at));
             }
             place += len.max(1);
         }
         left
     }
 
-    fn read(&self, place: Place, at: usize) -> Left {
+    /// `None` for what is no record.
+    fn read(&self, place: Place, at: usize) -> Option<(Node, Piece)> {
         let word = |index: usize| self.get(at + index);
         let (flags, owner, len) = (word(4), word(5), word(8) as usize);
         let cred = Credentials { uid: (owner >> 32) as u32, gid: owner as u32 };
@@ -184,9 +193,13 @@ impl Log {
             cached: flags & CACHED != 0,
             kill_setid: flags & KILL_SETID != 0,
         };
-        let data =
+        let data: Bytes =
             (0..len.div_ceil(8)).flat_map(|index| word(HEAD + index).to_le_bytes()).take(len).collect();
-        Left { place, node: Node(word(2)), manner, offset: word(7), data }
+        let piece = match flags & SETS {
+            0 => Piece::new(manner, word(7), data, Some(place)),
+            _ => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
+        };
+        Some((Node(word(2)), piece))
     }
 
     /// A write to a file failed that had been answered.
@@ -217,29 +230,44 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::HeapKeep;
+    use outrigger_core::{HeapKeep, SetTime, Time};
 
     fn manner(handle: u64) -> Manner {
         let cred = Credentials { uid: 7, gid: 8 };
         Manner { handle: Handle(handle), cred, pid: 9, cached: true, kill_setid: false }
     }
 
+    fn piece(handle: u64, offset: u64, data: &[u8]) -> Piece {
+        Piece::new(manner(handle), offset, Bytes::copy_from_slice(data), None)
+    }
+
+    #[test]
+    fn a_setting_is_found_as_it_was() {
+        let keep = HeapKeep::default();
+        let mtime = Some(SetTime::To(Time::new(5, 6)));
+        let attrs = SetAttrs { mode: Some(0o640), mtime, ..SetAttrs::default() };
+        let log = Log::open(&keep, 1 << 10).expect("room");
+        log.append(Node(1), &Piece::setting(manner(3), attrs.clone(), None)).expect("room");
+        let (node, left) = Log::open(&keep, 1 << 10).expect("room").left().remove(0);
+        assert_eq!((node, left.set.as_deref(), left.len), (Node(1), Some(&attrs), 0));
+    }
+
     fn found(log: &Log) -> Vec<(u64, u64, Vec<u8>)> {
-        log.left().into_iter().map(|left| (left.node.0, left.offset, left.data.to_vec())).collect()
+        log.left().into_iter().map(|(node, left)| (node.0, left.offset, left.data.concat())).collect()
     }
 
     #[test]
     fn a_successor_finds_what_was_answered_and_not_made() {
         let keep = HeapKeep::default();
         let log = Log::open(&keep, 1 << 10).expect("room");
-        let one = log.append(Node(1), &manner(3), 10, b"one").expect("room");
-        log.append(Node(2), &manner(3), 20, b"exactly8").expect("room");
-        let three = log.append(Node(1), &manner(3), 30, b"the third").expect("room");
+        let one = log.append(Node(1), &piece(3, 10, b"one")).expect("room");
+        log.append(Node(2), &piece(3, 20, b"exactly8")).expect("room");
+        let three = log.append(Node(1), &piece(3, 30, b"the third")).expect("room");
         log.done(three);
         log.lose(Node(5), Errno::ENOSPC);
         let next = Log::open(&keep, 1 << 10).expect("room");
         assert_eq!(found(&next), [(1, 10, b"one".to_vec()), (2, 20, b"exactly8".to_vec())]);
-        assert!(next.left()[0].manner == manner(3));
+        assert!(next.left()[0].1.manner == manner(3));
         assert_eq!(next.lost(), [(Node(5), Errno::ENOSPC)]);
         next.told(Node(5));
         next.done(one);
@@ -254,7 +282,7 @@ mod tests {
         let data = vec![5; 300 << 10];
         let mut places = std::collections::VecDeque::new();
         for round in 0..200_u64 {
-            match log.append(Node(round), &manner(1), round, &data[..data.len() - round as usize]) {
+            match log.append(Node(round), &piece(1, round, &data[..data.len() - round as usize])) {
                 Some(place) => places.push_back((place, round)),
                 None => {
                     let (place, _) = places.pop_front().expect("there are some");

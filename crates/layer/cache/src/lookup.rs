@@ -143,7 +143,10 @@ impl Inner {
     }
 
     pub(crate) fn getattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: GetAttr) -> Answer<'a> {
-        match lock(&self.table).attrs(op.node, self.now()) {
+        let (now, mut table) = (self.now(), lock(&self.table));
+        let known = table.attrs(op.node, now).or_else(|| table.foreseen(op.node, now));
+        drop(table);
+        match known {
             Some(attrs) => Answer::Ready(Reply::Attrs(attrs)),
             None => Answer::later(self.getattr_below(cx, op)),
         }

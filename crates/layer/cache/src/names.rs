@@ -138,6 +138,11 @@ impl Names {
         Names { stage: Stage::Filling, stamp, until, placing, ..Names::default() }
     }
 
+    /// The names of a directory that has none, which is believed `until` then.
+    pub(crate) fn none(until: Moment, placing: Placing) -> Self {
+        Names { stage: Stage::All, until, placing, ..Names::default() }
+    }
+
     /// Memory in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.slots.len() * (size_of::<Slot>() + NAME_COST) + self.odd.len() * (64 + NAME_COST) + self.text

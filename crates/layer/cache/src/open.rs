@@ -121,6 +121,15 @@ impl OpenFile {
         self.flags.is_none_or(OpenFlags::writes)
     }
 
+    /// Notes that the file can be changed by this handle.
+    fn note_writer(&self) {
+        if self.flags.is_some_and(|flags| flags.writes() && !flags.contains(OpenFlags::APPEND))
+            && !is_own(self.handle)
+        {
+            lock(&self.file.writers).push(self.handle);
+        }
+    }
+
     /// Whether it was opened for reading, as far as is known.
     pub(crate) fn may_read(&self) -> bool {
         self.flags.is_none_or(OpenFlags::reads)
@@ -181,7 +190,10 @@ impl Handles {
     pub(crate) fn add_file(&self, open: OpenFile) -> Arc<OpenFile> {
         let mut files = lock(&self.files);
         let key = (open.node, open.handle);
-        let (open, count) = files.entry(key).or_insert_with(|| (Arc::new(open), 0));
+        let (open, count) = files.entry(key).or_insert_with(|| {
+            open.note_writer();
+            (Arc::new(open), 0)
+        });
         *count += 1;
         Arc::clone(open)
     }
@@ -211,6 +223,7 @@ impl Handles {
         let (open, count) = (Arc::clone(open), *count);
         if count == 0 {
             files.remove(&(node, handle));
+            lock(&open.file.writers).retain(|&writer| writer != handle);
         }
         Some((open, count == 0))
     }

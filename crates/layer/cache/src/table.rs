@@ -16,7 +16,7 @@ use crate::pool::ContentId;
 use crate::record::{Body, Directory, Record, SharedNames, Ticket, lock};
 use crate::underway::{Altering, Asked};
 use crate::unneeded::Unneeded;
-use outrigger_core::reply::{Attrs, Entry};
+use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -182,9 +182,12 @@ impl Table {
         if record.generation != Some(generation) {
             return None;
         }
-        let attr = record.believed(as_of, in_doubt)?.clone();
-        record.balance -= 1;
-        let (entry_ttl, attr_ttl) = (ttl(now, until), ttl(now, record.attr_until));
+        let (attr, attr_until) = match record.believed(as_of, in_doubt) {
+            Some(attr) => (attr.clone(), record.attr_until),
+            None => (self.foreseen(node, as_of)?.attr, 0),
+        };
+        self.record(node)?.balance -= 1;
+        let (entry_ttl, attr_ttl) = (ttl(now, until), ttl(now, attr_until));
         Some(Entry { node, generation, attr, entry_ttl, attr_ttl })
     }
 
@@ -194,6 +197,33 @@ impl Table {
         let record = self.record(node)?;
         let attr = record.believed(now, in_doubt)?.clone();
         Some(Attrs { attr, ttl: ttl(now, record.attr_until) })
+    }
+
+    /// The attributes of a file and until when they are believed, if they are at `now`.
+    pub(crate) fn believed(&mut self, node: Node, now: Moment) -> Option<(Attr, Moment)> {
+        let in_doubt = self.in_doubt;
+        let record = self.record(node)?;
+        record.believed(now, in_doubt).map(|attr| (attr.clone(), record.attr_until))
+    }
+
+    /// The attributes that a file will have when the changes have been made that were answered, if that is known at `now`.
+    pub(crate) fn foreseen(&mut self, node: Node, now: Moment) -> Option<Attrs> {
+        let file = self.known_file(node)?;
+        let attr = lock(&file.delayed).foreseen(now)?;
+        let record = self.record(node).filter(|record| record.pending == 0)?;
+        (!record.dying).then_some(Attrs { attr, ttl: Ttl::NEVER })
+    }
+
+    /// The attributes of a file are not what was believed, or can be asked for.
+    pub(crate) fn forget_foreseen(&mut self, node: Node) {
+        if let Some(file) = self.known_file(node) {
+            lock(&file.delayed).forget_foreseen();
+        }
+    }
+
+    /// The last change of ours that a file was part of.
+    pub(crate) fn last_change_of(&mut self, node: Node) -> Ticket {
+        self.make(node).changed
     }
 
     /// The names of a directory, as far as any are known.
@@ -382,6 +412,7 @@ impl Table {
         for record in self.records.iter_mut() {
             (record.attr, record.changed) = (None, self.last);
             if let Some(file) = &record.file {
+                lock(&file.delayed).forget_foreseen();
                 let mut content = lock(&file.content);
                 self.leftovers.push(content.id);
                 self.last_content += 1;

@@ -112,6 +112,7 @@ impl Table {
             Some(record) => {
                 (record.attr_until, record.changed) = (0, last);
                 if let Some(file) = &record.file {
+                    lock(&file.delayed).forget_foreseen();
                     lock(&file.content).until = 0;
                 }
             }

@@ -35,6 +35,8 @@ pub struct Line {
     opened: Arc<AtomicU64>,
     /// One of so many writes fails at the other end, if any.
     fails: Arc<AtomicU64>,
+    /// Requests of this kind fail at the other end.
+    refused: Arc<Mutex<Option<OpCode>>>,
     /// What arrived at the other end, in this order.
     arrived: Arc<Mutex<Vec<OpCode>>>,
 }
@@ -66,6 +68,9 @@ impl Layer for Line {
             let odds = self.fails.load(Ordering::Relaxed);
             let mut reply = match request {
                 Request::Write(_) if odds > 0 && self.sim.below(odds) == 0 => {
+                    Reply::Error(Errno::ENOSPC.into())
+                }
+                request if *self.refused.lock().expect("what is refused") == Some(request.op()) => {
                     Reply::Error(Errno::ENOSPC.into())
                 }
                 request => next.call(cx, request).await,
@@ -157,6 +162,7 @@ impl Client {
             trickles: Arc::default(),
             opened: Arc::default(),
             fails: Arc::default(),
+            refused: Arc::default(),
             arrived: Arc::default(),
         };
         let control = cache.control();
@@ -186,6 +192,11 @@ impl Client {
     /// From now on one of so many writes fails, all with 1, none with 0.
     pub fn fail_writes(&self, odds: u64) {
         self.line.fails.store(odds, Ordering::Relaxed);
+    }
+
+    /// From now on requests of this kind fail.
+    pub fn fail(&self, op: OpCode) {
+        *self.line.refused.lock().expect("what is refused") = Some(op);
     }
 
     /// What arrived at the other end since this was asked last, in this order.

@@ -7,5 +7,6 @@ mod client;
 mod content;
 mod disk;
 mod names;
+mod settings;
 mod siblings;
 mod successor;

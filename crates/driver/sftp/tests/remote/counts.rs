@@ -189,6 +189,29 @@ async fn small_files_are_read_in_two_round_trips_and_written_in_two() {
     assert_eq!(store.content("/home/new99"), Some(vec![7; 4096]));
 }
 
+/// What is set by the handle that wrote goes out behind what was written, while that is on its way.
+#[tokio::test(start_paused = true)]
+async fn times_are_set_in_the_flight_of_what_was_written() {
+    let store = Store::new();
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    for size in [3 << 20, 10] {
+        let name = format!("new{size}");
+        let made = user.create_for(Node::ROOT, &name, OpenFlags::WRITE_ONLY).await;
+        let (file, handle) = made.expect("made");
+        let begin = Instant::now();
+        let content = vec![7; size];
+        // In this order they are polled first.
+        let write = user.write_at(file, handle, 0, &content);
+        let (written, set) = tokio::join!(write, user.set_mtime(file, handle, 77));
+        written.expect("written");
+        assert!(size > 10 || trips(begin) <= 1.1, "{}", trips(begin));
+        assert_eq!(set.expect("set").size, size as u64, "as it is after both");
+        user.close(file, handle).await.expect("closed");
+    }
+    assert_eq!(store.state().counts["lstat"], 2, "of the new files; nothing is asked by path");
+}
+
 #[tokio::test(start_paused = true)]
 async fn opening_a_file_that_can_be_read_waits_for_nothing() {
     let store = Store::new();

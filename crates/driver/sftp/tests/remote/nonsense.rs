@@ -8,7 +8,7 @@ use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, FileKind, Node};
 use outrigger_proto_sftp::*;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const DELAY: Duration = Duration::from_millis(5);
@@ -112,6 +112,27 @@ fn instead(kind: &'static str, reply: Reply) -> impl FnMut(usize, &Request<'_>) 
         true => Fate::Instead(reply.clone()),
         false => Fate::Answered,
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_sets_attributes_by_path_only_is_asked_so_after_what_was_written() {
+    let store = store_with_files();
+    let (line, user) = connected(&store, &[]).await;
+    let (file, handle) = user.create(Node::ROOT, "new").await.expect("made");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    line.decide(move |_, request| {
+        seen.lock().expect("a lock").push(format!("{request:?}"));
+        match request {
+            Request::FSetStat { .. } => Fate::Instead(Reply::status(StatusCode::OpUnsupported)),
+            _ => Fate::Answered,
+        }
+    });
+    let write = user.write_at(file, handle, 0, b"content");
+    let (written, set) = tokio::join!(write, user.set_mtime(file, handle, 77));
+    assert_eq!((written, set.map(|attr| attr.size)), (Ok(7), Ok(7)));
+    let asked = asked.lock().expect("a lock");
+    assert!(asked.iter().any(|request| request.starts_with("SetStat")), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]

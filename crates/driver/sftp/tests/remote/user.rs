@@ -6,7 +6,7 @@ use outrigger_core::ops::*;
 use outrigger_core::reply::{DirentPlus, Entry};
 use outrigger_core::{
     Attr, Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
-    SetTime, Target,
+    SetTime, Target, Time,
 };
 use outrigger_driver_sftp::Sftp;
 
@@ -92,7 +92,11 @@ impl User {
     }
 
     pub async fn create(&self, dir: Node, file: &str) -> Result<(Node, Handle)> {
-        let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
+        self.create_for(dir, file, OpenFlags::READ_WRITE).await
+    }
+
+    pub async fn create_for(&self, dir: Node, file: &str, flags: OpenFlags) -> Result<(Node, Handle)> {
+        let flags = flags | OpenFlags::EXCL;
         let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, flags };
         let made = self.sftp.create(&self.cx, create).await?;
         Ok((made.entry.node, made.opened.handle))
@@ -133,6 +137,13 @@ impl User {
     pub async fn touch(&self, node: Node) -> Result<Attr> {
         let attrs = SetAttrs { mtime: Some(SetTime::Now), ..SetAttrs::default() };
         Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
+    }
+
+    /// Sets the time of modification of an open file, in seconds.
+    pub async fn set_mtime(&self, node: Node, handle: Handle, secs: i64) -> Result<Attr> {
+        let mtime = Some(SetTime::To(Time::new(secs, 0)));
+        let attrs = SetAttrs { mtime, ..SetAttrs::default() };
+        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: Some(handle), attrs }).await?.attr)
     }
 
     pub async fn symlink(&self, dir: Node, file: &str, target: &'static str) -> Result<Entry> {

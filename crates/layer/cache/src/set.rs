@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Setting permissions and times behind: of a file that is open for writing, and that belongs to the user as whom files are made
+//! here, so that nobody will refuse it.
+
+use crate::delayed::{Manner, Piece};
+use crate::file::File;
+use crate::inner::Inner;
+use crate::moment::Moment;
+use crate::options::Writes;
+use crate::record::lock;
+use crate::table::Table;
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{OpenFlags, SetAttr};
+use outrigger_core::reply::{Attrs, Ttl};
+use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, Request, SetAttrs, SetTime, Time};
+use std::sync::Arc;
+
+/// The bits of a mode of which a tree may keep less than was asked for.
+const DOUBTFUL: u32 = 0o7000;
+
+/// As whom files are made: known from those that were.
+#[derive(Debug, Default)]
+pub(crate) struct Maker(Option<u32>);
+
+impl Inner {
+    pub(crate) fn setattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: SetAttr) -> Answer<'a> {
+        match self.set_later(cx, &op) {
+            Some(attr) => Answer::Ready(Reply::Attrs(Attrs { attr, ttl: Ttl::NEVER })),
+            None => self.change(cx, op.into()),
+        }
+    }
+
+    /// Learns from the reply to a request that fails where there is something already as whom files are made.
+    pub(crate) fn learn_maker(&self, made: &Reply) {
+        let attr = match made {
+            Reply::Entry(entry) => &entry.attr,
+            Reply::Created(created) => &created.entry.attr,
+            _ => return,
+        };
+        lock(&self.maker).0 = Some(attr.uid);
+    }
+
+    /// Notes what is to be set, if that may be done later; answers the attributes the file will have.
+    fn set_later(self: &Arc<Self>, cx: &Cx, op: &SetAttr) -> Option<Attr> {
+        let now = self.now();
+        let mut table = lock(&self.table);
+        let (file, attr) = self.may_set_later(&mut table, op.node, now)?;
+        drop(table);
+        let (handle, attrs) = (file.writer()?, self.to_be_set(&op.attrs, &attr)?);
+        if attrs == SetAttrs::default() {
+            return Some(attr);
+        }
+        let (cred, pid) = (cx.cred, cx.origin.pid);
+        let manner = Manner { handle, cred, pid, cached: false, kill_setid: false };
+        let has_time = attrs.mtime.is_some();
+        let piece = Piece::setting(manner, attrs, None);
+        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece) {
+            return None;
+        }
+        let mut content = lock(&file.content);
+        match has_time {
+            true => content.has_our_time(),
+            false => content.is_touched(),
+        }
+        drop(content);
+        self.send_next(op.node, &file);
+        let foreseen = lock(&file.delayed).foreseen(now);
+        foreseen.or(Some(attr))
+    }
+
+    /// A file whose attributes are known, and may be set without being refused.
+    fn may_set_later(&self, table: &mut Table, node: Node, now: Moment) -> Option<(Arc<File>, Attr)> {
+        if table.policy(node).writes == Writes::Through {
+            return None;
+        }
+        let attrs = table.attrs(node, now).or_else(|| table.foreseen(node, now))?;
+        let file = table.known_file(node)?;
+        let maker = lock(&self.maker).0;
+        let ours = maker == Some(attrs.attr.uid) && attrs.attr.kind() == FileKind::Regular;
+        (ours && attrs.attr.mode & DOUBTFUL == 0).then_some((file, attrs.attr))
+    }
+
+    /// What has to be set of what is wanted of a file with these attributes; `None` when that cannot be done later.
+    fn to_be_set(&self, wanted: &SetAttrs, attr: &Attr) -> Option<SetAttrs> {
+        // There are no set-id bits that could be taken away.
+        let SetAttrs { mode, uid, gid, size, atime, mtime, ctime, kill_setid: _, lock_owner: _ } = wanted;
+        let owner_stays = uid.is_none_or(|uid| uid == attr.uid) && gid.is_none_or(|gid| gid == attr.gid);
+        let doubtful = mode.is_some_and(|mode| mode & DOUBTFUL != 0);
+        if size.is_some() || ctime.is_some() || !owner_stays || doubtful {
+            return None;
+        }
+        let (atime, mtime) = (self.time(atime)?, self.time(mtime)?);
+        let mode = mode.map(|mode| mode & MODE_PERMISSIONS).filter(|&mode| mode != attr.permissions());
+        Some(SetAttrs { mode, atime, mtime, ..SetAttrs::default() })
+    }
+
+    /// A time as the tree below will have it; `None` when that is not known.
+    fn time(&self, time: &Option<SetTime>) -> Option<Option<SetTime>> {
+        let time = match time {
+            None => return Some(None),
+            Some(SetTime::Now) => self.runtime.wall(),
+            Some(SetTime::To(time)) => *time,
+        };
+        let unit = self.below().abilities.time_unit.max(1);
+        // Others are not what every tree can have.
+        u32::try_from(time.secs).ok()?;
+        Some(Some(SetTime::To(Time::new(time.secs, time.nanos - time.nanos % unit))))
+    }
+}
+
+/// Whether a request makes something, or fails.
+pub(crate) fn is_exclusive(request: &Request) -> bool {
+    match request {
+        Request::MkDir(_) | Request::SymLink(_) => true,
+        Request::Create(op) => op.flags.contains(OpenFlags::EXCL),
+        _ => false,
+    }
+}
+
+impl File {
+    /// A handle of the tree below by which it is open for writing.
+    pub(crate) fn writer(&self) -> Option<Handle> {
+        lock(&self.writers).last().copied()
+    }
+}
