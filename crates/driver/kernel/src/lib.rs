@@ -43,8 +43,7 @@
 //!
 //! # What it cannot
 //!
-//! * Guarded: several partitions of an image together, a file system on several images, and jfs, whose journal only its fsck
-//!   replays.
+//! * Guarded: a file system on several images, and jfs, whose journal only its fsck replays.
 //! * Real-time devices of XFS.
 //! * Guarded: a file that has lost its last name is known until the next checkpoint, or as long as it is open and no worker
 //!   dies after that checkpoint. Times of access that reading changed may be forgotten.

@@ -62,9 +62,7 @@ impl Partitions {
         };
         let places: Vec<Place> = table.partitions.into_iter().filter_map(place).collect();
         let top = top(&image, &places);
-        // Numbers of nodes that survive have no room for the partition's.
-        let options = Options { guard: false, ..options.clone() };
-        Partitions { image: Arc::new(image), options: Arc::new(options), places, top }
+        Partitions { image: Arc::new(image), options: Arc::new(options.clone()), places, top }
     }
 
     /// Unmounts those that are mounted, side by side, and waits until everything is in the image.

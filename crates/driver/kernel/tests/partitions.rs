@@ -6,6 +6,7 @@ use outrigger_core::ops::RenameFlags;
 use outrigger_core::{Errno, Service};
 use outrigger_driver_kernel::{Kernel, Options, Partitions, open};
 use outrigger_images::{Image, Tree, command, kind};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -77,6 +78,18 @@ impl Disk {
         Direct::new(open(&self.path(), &Options::default()).expect("it opens").service())
     }
 
+    /// The processes that have it as their standard input.
+    fn workers(&self) -> Vec<Pid> {
+        let path = std::fs::canonicalize(self.path()).expect("a path");
+        let threads = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<String> =
+            lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+        let has_it =
+            |pid: &&String| std::fs::read_link(format!("/proc/{pid}/fd/0")).is_ok_and(|input| input == path);
+        children.iter().filter(has_it).filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    }
+
     fn partition(&self, number: u32) -> outrigger_core::Result<Kernel> {
         let options = Options { partition: Some(number), ..Options::default() };
         Kernel::start(&self.path(), &options)
@@ -118,6 +131,37 @@ fn partitions_are_directories_and_each_is_written() {
     for place in ["p1", "p3"] {
         let file = direct.open(&Path::new(place).join("dir/file"), Flags::READ, 0).expect("open");
         assert_eq!(direct.read_at(file, 0, 10), Ok(place.as_bytes().to_vec()));
+    }
+}
+
+/// Each partition is served by a process of its own, whose death nobody notices.
+#[test]
+fn the_processes_of_guarded_partitions_may_die_at_any_time() {
+    let Some(disk) = gpt() else { return };
+    let options = Options { guard: true, ..Options::default() };
+    let opened = open(&disk.path(), &options).expect("it opens");
+    let direct = Direct::new(opened.service());
+    let name = |place: &str, number: u32| PathBuf::from(format!("{place}/dir{number}"));
+    for number in 0..30 {
+        for place in ["p1", "p3"] {
+            direct.mkdir(&name(place, number), 0o755).expect("mkdir");
+        }
+        if number % 3 == 0 {
+            // One that has just died needs no signal.
+            disk.workers().into_iter().for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        }
+    }
+    for place in ["p1", "p3"] {
+        assert!((0..30).all(|number| direct.stat(&name(place, number)).is_ok()), "{place}");
+    }
+    drop(direct);
+    opened.unmount().expect("it unmounts");
+    drop(opened);
+    disk.must_be_clean(1, 64, &["e2fsck", "-fn"]);
+    disk.must_be_clean(69, 32, &["fsck.vfat", "-n"]);
+    let direct = disk.open();
+    for place in ["p1", "p3"] {
+        assert!((0..30).all(|number| direct.stat(&name(place, number)).is_ok()), "{place}");
     }
 }
 
