@@ -54,6 +54,18 @@ pub fn create_unlink_each(dir: &Path, time: Duration) -> Result<Option<f64>> {
     })
 }
 
+/// Making so many empty files in a new directory, asking for the attributes of each, and removing them; seconds.
+pub fn crowd(dir: &Path, count: usize) -> Result<Option<f64>> {
+    let dir = dir.join("crowd");
+    let start = Instant::now();
+    std::fs::create_dir(&dir)?;
+    let paths = || (0..count).map(|number| dir.join(format!("file{number}")));
+    paths().try_for_each(|path| open(&path, OFlags::CREATE | OFlags::EXCL | OFlags::RDWR).map(drop))?;
+    paths().try_for_each(|path| path.metadata().map(drop))?;
+    std::fs::remove_dir_all(&dir)?;
+    Ok(Some(start.elapsed().as_secs_f64()))
+}
+
 /// Reading all names of a directory; microseconds a name. `expected` is how many there are.
 pub fn names_each(dir: &Path, expected: usize, time: Duration) -> Result<Option<f64>> {
     let start = Instant::now();

@@ -184,13 +184,17 @@ fn mounted(bench: &Bench, sample: &Sample) -> Result<Vec<Row>> {
     let rate = |factor| Goal::Above { subject: OURS, factor, than: FUSE2FS };
     let quick = Goal::Below { subject: OURS, factor: 0.2, than: FUSE2FS };
     let bulk = bench.scaled(BULK);
-    let mib = bulk >> 20;
+    let (mib, files) = (bulk >> 20, bench.scaled(FILES));
     let rows = vec![
         each("create, close and unlink", Unit::Microseconds, &|mount| {
             files::create_unlink_each(&mount.dir, time)
         })?
         .goal(quick),
         each("cp -R of the tree and rm -r", Unit::Seconds, &|mount| copied(sample, mount))?.goal(quick),
+        each(&format!("{files} files in one directory, made and removed"), Unit::Seconds, &|mount| {
+            files::crowd(&mount.dir, files)
+        })?
+        .goal(quick),
         each(&format!("write {mib} MiB"), Unit::MegabytesPerSecond, &|mount| {
             files::write_rate(&mount.dir, bulk)
         })?

@@ -259,13 +259,13 @@ impl Shared {
             let (outgoing, hangs_up) =
                 (std::mem::take(&mut state.outgoing), std::mem::take(&mut state.hangs_up));
             drop(state);
-            // A worker that has died needs not be told anything, and may have hung up first.
-            if !outgoing.is_empty() {
-                drop((&**socket).write_all(&self.encoded(outgoing)));
-            } else if hangs_up {
-                drop(socket.shutdown(Shutdown::Write));
-            } else {
+            if outgoing.is_empty() && !hangs_up {
                 return;
+            }
+            // A worker that has died needs not be told anything, and may have hung up first.
+            drop((&**socket).write_all(&self.encoded(outgoing)));
+            if hangs_up {
+                drop(socket.shutdown(Shutdown::Write));
             }
         }
     }
