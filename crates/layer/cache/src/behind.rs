@@ -311,7 +311,7 @@ impl Inner {
     fn add(&self, file: &File, piece: Piece) {
         let most = u64::from(self.below().abilities.max_io);
         let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
-        lock(&file.delayed).add(number, piece, self.runtime.wall(), most);
+        lock(&file.delayed).add(number, piece, self.runtime.coarse_wall(), most);
     }
 
     /// Goes on with the writes that a former process answered, once.

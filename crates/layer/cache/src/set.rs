@@ -98,7 +98,7 @@ impl Inner {
     fn time(&self, time: &Option<SetTime>) -> Option<Option<SetTime>> {
         let time = match time {
             None => return Some(None),
-            Some(SetTime::Now) => self.runtime.wall(),
+            Some(SetTime::Now) => self.runtime.coarse_wall(),
             Some(SetTime::To(time)) => *time,
         };
         let unit = self.below().abilities.time_unit.max(1);
