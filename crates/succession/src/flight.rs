@@ -3,7 +3,8 @@
 
 use crate::log::is_change;
 use crate::untold::Asker;
-use outrigger_core::{Credentials, Handle, Node, Reply, Request};
+use futures_channel::oneshot::Sender;
+use outrigger_core::{Credentials, Cx, Handle, Node, Payload, Reply, Request, Result};
 
 /// A request with our numbers, and who waits for the reply.
 pub struct Ask {
@@ -20,6 +21,17 @@ impl Ask {
     /// Whether the worker has done it, and nobody was told.
     pub(crate) fn is_done(&self) -> bool {
         self.reply.is_some()
+    }
+
+    /// A request of the door, with its content, and who waits for the reply.
+    ///
+    /// # Errors
+    /// When the content of a write cannot be had.
+    pub fn of(cx: &Cx, mut request: Request, sender: Sender<Reply>) -> Result<Self> {
+        if let Request::Write(op) = &mut request {
+            op.data = std::mem::replace(&mut op.data, Payload::EMPTY).into_bytes()?.into();
+        }
+        Ok(Ask::new(cx.cred, request, Asker::new(cx, sender)))
     }
 
     /// Nobody has worked on it yet.

@@ -31,4 +31,4 @@ mod untold;
 pub use flight::Ask;
 pub use served::{RECORDED, Served, Task};
 pub use state::{Outgoing, Role, State, reopen};
-pub use untold::Asker;
+pub use untold::{Asker, tell};

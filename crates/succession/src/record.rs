@@ -124,7 +124,7 @@ pub struct Recorder {
 }
 
 /// How often a reader is looked for that is slower than the writer.
-const MOMENT: Duration = Duration::from_micros(200);
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl Recorder {
     /// The first one in the memory file, whose part for it starts there.

@@ -5,10 +5,8 @@
 use crate::flight::Ask;
 use crate::record::Recorder;
 use crate::state::{Outgoing, Role, State};
-use crate::untold::Asker;
 use futures_channel::oneshot::Sender;
-use outrigger_core::{Credentials, Cx, Node, Reply, Request, Result};
-use std::collections::HashMap;
+use outrigger_core::{Credentials, Cx, Errno, Node, Reply, Request, Result};
 use std::fs::File;
 use std::time::Duration;
 
@@ -40,9 +38,6 @@ impl Task {
 /// See the [module](self).
 pub struct Served {
     state: State,
-    looks: u64,
-    /// What is being looked at, and who waits.
-    lookers: HashMap<u64, Sender<Reply>>,
     left: Vec<Task>,
 }
 
@@ -55,25 +50,20 @@ impl Served {
     pub fn new(record: Option<(File, u64)>, most: usize) -> Result<Self> {
         let role = record.map_or(Role::Unguarded, |(file, start)| Role::Recorded(Recorder::new(file, start)));
         let state = State::new(role, most)?;
-        Ok(Served { state, looks: 0, lookers: HashMap::new(), left: Vec::new() })
+        Ok(Served { state, left: Vec::new() })
     }
 
     /// Takes a request of the door. The reply goes to `sender`.
     ///
     /// # Errors
     /// When the content of a write cannot be had.
-    pub fn ask(&mut self, cx: &Cx, mut request: Request, sender: Sender<Reply>) -> Result<()> {
-        if let Request::Write(op) = &mut request {
-            op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
-        }
-        let mut theirs = request.clone();
-        if self.state.may_look(&mut theirs) {
-            self.looks += 1;
-            self.lookers.insert(self.looks, sender);
-            self.state.look(self.looks, request);
-            self.left.push(Task { id: self.looks, cred: cx.cred, request: theirs, only_looks: true });
-        } else {
-            self.state.take(Ask::new(cx.cred, request, Asker::new(cx, sender)));
+    pub fn ask(&mut self, cx: &Cx, request: Request, sender: Sender<Reply>) -> Result<()> {
+        match self.state.may_look(&request) {
+            Some(theirs) => {
+                let id = self.state.look(request, sender);
+                self.left.push(Task { id, cred: cx.cred, request: theirs, only_looks: true });
+            }
+            None => self.state.take(Ask::of(cx, request, sender)?),
         }
         Ok(())
     }
@@ -90,8 +80,7 @@ impl Served {
 
     /// The same for one that only looks; gives who is to be told.
     pub fn looked_at(&mut self, id: u64, reply: &mut Reply) -> Option<Sender<Reply>> {
-        self.state.looked_at(id, reply);
-        self.lookers.remove(&id)
+        self.state.looked_at(id, reply)
     }
 
     /// Looks whether it is time for something.
@@ -118,13 +107,18 @@ impl Served {
 
     /// Records what has happened, if somebody is about to learn of it or it is much. `true` when it is time that the other
     /// process reads it. While there is no room this waits, as long as `is_read` says that there is such a process; it is
-    /// called with the time that it may take.
-    pub fn record(&mut self, is_told: bool, is_read: impl FnMut(Duration) -> bool) -> bool {
-        let Role::Recorded(recorder) = &mut self.state.role else { return false };
+    /// called with the time that it may take. Where nobody reads, nobody goes on with it, and nothing is recorded.
+    ///
+    /// # Errors
+    /// When the file cannot be written: nobody may be told what is not recorded.
+    pub fn record(&mut self, is_told: bool, is_read: impl FnMut(Duration) -> bool) -> Result<bool> {
+        let Role::Recorded(recorder) = &mut self.state.role else { return Ok(false) };
         if recorder.pending() == 0 || !(is_told || recorder.pending() >= MUCH) {
-            return false;
+            return Ok(false);
         }
-        // Where nobody reads, nobody goes on with it.
-        recorder.flush(is_read).unwrap_or(false)
+        match recorder.flush(is_read) {
+            Err(error) if error.errno == Errno::EPIPE => Ok(false),
+            recorded => recorded,
+        }
     }
 }

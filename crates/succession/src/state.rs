@@ -14,6 +14,7 @@ use crate::place::FIRST_CHANGE;
 use crate::record::{Event, Recorder};
 use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
+use looking::Look;
 use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir, SyncFs, Walk};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
@@ -76,7 +77,9 @@ pub struct State {
     answered: Vec<(Asker, Reply)>,
     untold: Untold,
     /// What is being looked at beside the requests in flight.
-    looking: BTreeMap<u64, Request>,
+    looking: BTreeMap<u64, Look>,
+    /// How many requests were looked at so far.
+    looks: u64,
     /// Why nobody will ever serve again.
     pub failed: Option<Error>,
     /// Whether that is because the image is unmounted.
@@ -109,6 +112,7 @@ impl State {
             answered: Vec::new(),
             untold: Untold::default(),
             looking: BTreeMap::new(),
+            looks: 0,
             failed: None,
             ending: false,
             flying: BTreeMap::new(),
@@ -202,7 +206,7 @@ impl State {
         }
         kept.append(&mut self.queue);
         self.queue = kept;
-        if self.checkpoint.is_none() && self.decides_that(Event::Checkpoint, |state| state.log.is_due()) {
+        if self.is_checkpoint_due() {
             self.want_checkpoint(None);
         }
         self.go_on_with_checkpoint();
@@ -211,13 +215,13 @@ impl State {
         }
     }
 
-    /// Whether something is the case that is decided here, not where this is a copy of. It is recorded if so.
-    fn decides_that(&mut self, event: Event, is: impl FnOnce(&Self) -> bool) -> bool {
-        let is = !matches!(self.role, Role::Copied) && is(self);
-        if let (true, Role::Recorded(recorder)) = (is, &mut self.role) {
-            recorder.note(&event);
+    /// Decided where the state is kept, not where this is a copy of it, and recorded.
+    fn is_checkpoint_due(&mut self) -> bool {
+        let is_due = !self.is_copied() && self.checkpoint.is_none() && self.log.is_due();
+        if let (true, Role::Recorded(recorder)) = (is_due, &mut self.role) {
+            recorder.note(&Event::Checkpoint);
         }
-        is
+        is_due
     }
 
     /// Asks for the checkpoint that is wanted, if no change is in flight.
@@ -410,7 +414,7 @@ impl State {
 
     /// Returns to the worker what it need not hold, if that is much.
     fn make_room(&mut self) {
-        if matches!(self.role, Role::Copied) || !self.files.is_crowded() {
+        if self.is_copied() || !self.files.is_crowded() {
             return;
         }
         let mut in_use = InUse::default();
@@ -419,7 +423,7 @@ impl State {
             ask.request.traverse(&mut in_use);
             in_use.0.extend(self.files.victim(&ask.request));
         }
-        self.looking.values_mut().for_each(|request| request.traverse(&mut in_use));
+        self.looking.values_mut().for_each(|look| look.request.traverse(&mut in_use));
         let nodes = self.files.make_room(&in_use.0);
         let returned = self.files.give_back(&nodes);
         if let Role::Recorded(recorder) = &mut self.role {

@@ -33,6 +33,14 @@ impl Asker {
     }
 }
 
+/// Tells who waits.
+pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
+    for (sender, reply) in answers {
+        // Nobody may be waiting any more; then the reply has no taker.
+        drop(sender.send(reply));
+    }
+}
+
 /// The replies.
 #[derive(Default)]
 pub struct Untold {

@@ -198,7 +198,7 @@ fn die_after(steps: u32, seed: u64) {
             }
         }
         let (next, answered) = served.take_next();
-        served.record(true, |_: Duration| false);
+        served.record(true, |_: Duration| false).expect("memory");
         for task in next {
             match task.id {
                 Frame::UNANSWERED => drop(tree.answer(task.request)),

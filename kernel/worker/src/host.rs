@@ -124,6 +124,14 @@ extern "C" fn die() -> ! {
     unsafe { libc::_exit(STOPPED) }
 }
 
+/// Ends the process at once, and leaves the reason where that of a panic is.
+pub fn stop(why: &str) -> ! {
+    log::append(b"Kernel panic - ");
+    log::append(why.as_bytes());
+    log::append(b"\n");
+    die()
+}
+
 unsafe extern "C" fn random(to: *mut u8, length: u64) {
     // SAFETY: the kernel passes a buffer of that length. Short requests are never cut short, see getrandom(2).
     unsafe { libc::getrandom(to.cast(), length as usize, 0) };

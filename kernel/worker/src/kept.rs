@@ -3,12 +3,13 @@
 //! file that is known, and somebody else can go on if this process dies (`crates/succession`).
 
 use crate::guard::Guard;
+use crate::host;
 use crate::machine::Work;
 use crate::serve::Outlet;
 use futures_channel::oneshot::Sender;
 use outrigger_core::wire::Frame;
 use outrigger_core::{Credentials, Cx, Reply, Request, Result};
-use outrigger_succession::{RECORDED, Served, Task};
+use outrigger_succession::{RECORDED, Served, Task, tell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -133,8 +134,11 @@ impl Kept {
             self.outlet.reply(RECORDED, Reply::Done(()));
             self.outlet.is_read_after(moment)
         });
-        if wants_reader {
-            self.outlet.reply(RECORDED, Reply::Done(()));
+        match wants_reader {
+            Ok(true) => self.outlet.reply(RECORDED, Reply::Done(())),
+            Ok(false) => {}
+            // Whoever goes on knows of nothing that was not told.
+            Err(error) => host::stop(&format!("what has happened cannot be recorded: {error}")),
         }
     }
 
@@ -153,12 +157,5 @@ impl Kept {
         self.settling.store(true, Relaxed);
         let settled = self.idle.wait_timeout_while(served, PATIENCE, |served| !served.is_idle());
         self.record(&mut settled.unwrap_or_else(PoisonError::into_inner).0, true);
-    }
-}
-
-fn tell(answered: Vec<(Sender<Reply>, Reply)>) {
-    for (sender, reply) in answered {
-        // Nobody may be waiting any more; then the reply has no taker.
-        drop(sender.send(reply));
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The program's own memory, beside that of the kernel code: bounded ([`crate::sandbox`]), and the end of it has a reason.
 
-use crate::{host, log};
+use crate::host;
 use std::alloc::{GlobalAlloc, Layout, System};
 
 /// The system's memory. Without any the program ends here, for what it does then otherwise takes system calls it has not.
@@ -12,9 +12,7 @@ static MEMORY: Bounded = Bounded;
 
 fn found(address: *mut u8) -> *mut u8 {
     if address.is_null() {
-        log::append(b"Kernel panic - the process of the kernel code has used up the memory it may have\n");
-        // SAFETY: ends the process without running anything more in it.
-        unsafe { libc::_exit(host::STOPPED) }
+        host::stop("the process of the kernel code has used up the memory it may have");
     }
     address
 }

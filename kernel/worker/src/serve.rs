@@ -75,11 +75,10 @@ impl Outlet {
 
     /// Waits a moment; tells whether the other side is still there then.
     pub fn is_read_after(&self, moment: Duration) -> bool {
-        std::thread::sleep(moment);
         let fd = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd();
         let mut socket = libc::pollfd { fd, events: 0, revents: 0 };
         // SAFETY: a complete structure.
-        unsafe { libc::poll(&mut socket, 1, 0) == 0 }
+        unsafe { libc::poll(&mut socket, 1, moment.as_millis() as i32) == 0 }
     }
 }
 

@@ -2,12 +2,19 @@
 //! Requests that only look: where the server has all they need, nothing that matters later follows from them.
 
 use super::State;
+use futures_channel::oneshot::Sender;
 use outrigger_core::{Reply, Request};
 
+/// What is being looked at, in our numbers, and who waits.
+pub(super) struct Look {
+    pub(super) request: Request,
+    sender: Sender<Reply>,
+}
+
 impl State {
-    /// Whether requests may be looked at without being taken: the worker has all they need, they change nothing, and
-    /// what is told matters to nobody later. The request gets its numbers then.
-    pub fn may_look(&mut self, request: &mut Request) -> bool {
+    /// The request in the worker's numbers, if it may be looked at without being taken: the worker has all it needs, it changes
+    /// nothing, and what is told matters to nobody later.
+    pub fn may_look(&mut self, request: &Request) -> Option<Request> {
         let only_looks = matches!(
             request,
             Request::GetAttr(_)
@@ -19,21 +26,26 @@ impl State {
                 | Request::StatFs(_)
                 | Request::Seek(_)
         );
-        let is_open = self.serves && self.failed.is_none() && !self.ending;
-        only_looks && is_open && matches!(self.files.translate(request), Ok(None))
+        if !only_looks || !self.serves || self.failed.is_some() || self.ending {
+            return None;
+        }
+        let mut theirs = request.clone();
+        matches!(self.files.translate(&mut theirs), Ok(None)).then_some(theirs)
     }
 
-    /// A request in our numbers is looked at until [`State::looked_at`] says that it was.
-    pub fn look(&mut self, token: u64, request: Request) {
-        self.looking.insert(token, request);
+    /// A request in our numbers is looked at until [`State::looked_at`] says that it was. Gives it a number for that.
+    pub fn look(&mut self, request: Request, sender: Sender<Reply>) -> u64 {
+        self.looks += 1;
+        self.looking.insert(self.looks, Look { request, sender });
+        self.looks
     }
 
-    /// The reply gets our numbers.
-    pub fn looked_at(&mut self, token: u64, reply: &mut Reply) {
-        if let Some(mut request) = self.looking.remove(&token)
-            && let Err(error) = self.files.learn(&mut request, reply)
-        {
+    /// The reply gets our numbers; gives who is to be told.
+    pub fn looked_at(&mut self, id: u64, reply: &mut Reply) -> Option<Sender<Reply>> {
+        let Look { mut request, sender } = self.looking.remove(&id)?;
+        if let Err(error) = self.files.learn(&mut request, reply) {
             *reply = Reply::Error(error);
         }
+        Some(sender)
     }
 }

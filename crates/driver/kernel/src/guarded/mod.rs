@@ -6,8 +6,8 @@
 //! changes answered since are done again in order, at the times they had ([`replay`]), and then whatever was in flight.
 //! `docs/design/0007-guarded-images.md` has the reasons.
 //!
-//! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows in a copy, and
-//! serves the mount from the first death on.
+//! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows
+//! in a copy, and serves the mount from the first death on.
 
 mod control;
 mod following;
@@ -21,7 +21,7 @@ use following::Following;
 use futures_channel::oneshot::{self, Receiver};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
-use outrigger_succession::{Ask, Asker, Outgoing, Role, State};
+use outrigger_succession::{Ask, Outgoing, Role, State, tell};
 use replay::{Fault, Replay};
 use replies::Replies;
 use std::fs::File;
@@ -161,16 +161,14 @@ impl Guarded {
     ///
     /// # Errors
     /// When the content of a write cannot be had.
-    pub(crate) fn ask(&self, cx: &Cx, mut request: Request) -> Result<Asked> {
-        if let Request::Write(op) = &mut request {
-            op.data = std::mem::replace(&mut op.data, outrigger_core::Payload::EMPTY).into_bytes()?.into();
-        }
+    pub(crate) fn ask(&self, cx: &Cx, request: Request) -> Result<Asked> {
         let (sender, mut receiver) = oneshot::channel();
+        let ask = Ask::of(cx, request, sender)?;
         self.shared.with(|state| {
             if state.is_copied() {
                 return Err(Errno::EBUSY.because("the kernel code serves the mount by itself"));
             }
-            state.take(Ask::new(cx.cred, request, Asker::new(cx, sender)));
+            state.take(ask);
             Ok(())
         })?;
         self.shared.flush();
@@ -244,10 +242,7 @@ impl Shared {
         let result = work(&mut state);
         let answered = state.answers();
         drop(state);
-        for (sender, reply) in answered {
-            // Nobody may be waiting any more; then the reply has no taker.
-            drop(sender.send(reply));
-        }
+        tell(answered);
         result
     }
 
