@@ -274,25 +274,54 @@ fn serves(process: u32) -> bool {
     files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| link.ends_with("fuse")))
 }
 
+/// Ends the process of the kernel code, and gives the next one.
+fn end_kernel_code(place: &Place, signal: &str) -> u32 {
+    let ended = kernel_code(place);
+    support::signal(ended, signal);
+    // Whoever is told this knows the end.
+    support::within("the death is known", || {
+        fs::metadata(place.at("m")).is_ok() && kernel_code(place) != ended
+    });
+    kernel_code(place)
+}
+
 #[test]
-fn the_kernel_code_serves_a_guarded_mount_until_it_dies() {
+fn one_kernel_code_after_the_other_serves_a_guarded_mount() {
     let Some(place) = mounted_ext4() else { return };
     assert!(serves(kernel_code(&place)));
     let mut open = File::create(place.at("m/open")).unwrap();
-    open.write_all(b"before, ").unwrap();
     fs::create_dir(place.at("m/dir")).unwrap();
     fs::rename(place.at("m/open"), place.at("m/dir/moved")).unwrap();
     let known = fs::metadata(place.at("m/dir/moved")).unwrap();
-    support::signal(kernel_code(&place), "KILL");
-    open.write_all(b"after").unwrap();
-    assert_eq!(fs::read_to_string(place.at("m/dir/moved")).unwrap(), "before, after");
+    for life in 1..=5 {
+        let next = end_kernel_code(&place, "KILL");
+        support::within("the mount is handed over again", || serves(next));
+        write!(open, "{life}").unwrap();
+        fs::write(place.at(&format!("m/dir/new{life}")), "new").unwrap();
+    }
+    assert_eq!(fs::read_to_string(place.at("m/dir/moved")).unwrap(), "12345");
     let found = fs::metadata(place.at("m/dir/moved")).unwrap();
     assert_eq!((found.ino(), found.mtime() >= known.mtime()), (known.ino(), true));
-    assert!(!serves(kernel_code(&place)) && serves(place.server()));
     drop(open);
     place.run(&["umount", "m"]).ok();
     place.run_as("e2fsck", &["-fn", "image"]).ok();
-    assert_eq!(place.run(&["cat", "image::/dir/moved"]).ok(), "before, after");
+    assert_eq!(place.run(&["cat", "image::/dir/moved"]).ok(), "12345");
+    assert_eq!(place.run(&["ls", "image::/dir"]).ok(), "moved\nnew1\nnew2\nnew3\nnew4\nnew5\n");
+}
+
+#[test]
+fn kernel_code_that_ends_by_itself_again_and_again_is_not_given_the_mount_any_more() {
+    let Some(place) = mounted_ext4() else { return };
+    fs::write(place.at("m/before"), "before").unwrap();
+    let next = end_kernel_code(&place, "SEGV");
+    support::within("the mount is handed over again", || serves(next));
+    let last = end_kernel_code(&place, "SEGV");
+    assert_eq!(fs::read_to_string(place.at("m/before")).unwrap(), "before");
+    fs::write(place.at("m/after"), "after").unwrap();
+    assert!(!serves(last));
+    place.run(&["umount", "m"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+    assert_eq!(place.run(&["cat", "image::/before", "image::/after"]).ok(), "beforeafter");
 }
 
 #[test]

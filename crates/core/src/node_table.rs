@@ -23,6 +23,7 @@ use crate::error::{Errno, Result};
 use crate::keep::{HeapRegion, Region};
 use crate::name::Name;
 use crate::node::{Generation, Node};
+use crate::wire::Input;
 use bytes::Bytes;
 use edit::{Edit, Outcome};
 use index::Index;
@@ -78,7 +79,10 @@ impl NodeTable {
     /// # Errors
     /// `EUCLEAN` when the region holds no table, one of another version, or one that contradicts itself.
     pub fn reopen(region: Arc<dyn Region>) -> Result<Self> {
-        let store = Store::recover(region)?;
+        NodeTable::of(Store::recover(Memory::Kept(region))?)
+    }
+
+    fn of(store: Store) -> Result<Self> {
         let index = Index::build(&store)?;
         // A change and the dropping of what it left over are two transactions.
         let suspects = (1..=store.records()).collect();
@@ -101,6 +105,20 @@ impl NodeTable {
     /// `EINVAL` when no node fits.
     pub fn in_memory(bytes: usize) -> Result<Self> {
         NodeTable::empty(Store::format(Memory::Private(HeapRegion::new(bytes / 8)))?)
+    }
+
+    /// Appends all of the table, for [`NodeTable::restored`].
+    pub fn save(&self, out: &mut Vec<u8>) {
+        self.lock().store.save(out);
+    }
+
+    /// What [`NodeTable::save`] has written, as a table in this process's memory: with the same nodes, and those to come will
+    /// be the same, too. `bytes` is what the first table was made for.
+    ///
+    /// # Errors
+    /// `EUCLEAN` when that was another size, and when it contradicts itself.
+    pub fn restored(bytes: usize, saved: &mut Input) -> Result<Self> {
+        NodeTable::of(Store::restore(Memory::Private(HeapRegion::new(bytes / 8)), saved)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -15,6 +15,7 @@ use crate::payload::{Backing, Payload};
 use crate::reply::Reply;
 use bytes::{Buf, Bytes};
 use std::fmt;
+use std::num::NonZeroU64;
 
 /// Version of the encoding. Peers with different versions refuse each other.
 pub const VERSION: u16 = 1;
@@ -140,6 +141,25 @@ impl Wire for () {
     fn put(&self, _: &mut Vec<u8>) {}
     fn get(_: &mut Input) -> Result<Self, Malformed> {
         Ok(())
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Ok((A::get(input)?, B::get(input)?))
+    }
+}
+
+impl Wire for NonZeroU64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.get().put(out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        NonZeroU64::new(u64::get(input)?).ok_or(Malformed("number"))
     }
 }
 

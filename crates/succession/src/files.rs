@@ -4,6 +4,8 @@
 //! A worker has memory for so many files only. Those that were not used for longest are returned to it, and found again by
 //! path when they are used next, as after a death.
 
+mod saved;
+
 use crate::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
@@ -378,6 +380,11 @@ impl Files {
 
     fn open_nodes(&self) -> HashSet<Node> {
         self.open.values().map(|open| open.node).collect()
+    }
+
+    /// How many nodes the worker is to hold at most.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// Whether the worker holds more than it should.

@@ -4,6 +4,7 @@
 use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Class, Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,28 @@ impl Log {
     pub fn new(files: usize, is_kept: bool) -> Self {
         let most = files.min(CHANGES);
         Log { entries: Vec::new(), is_kept, changes: 0, bytes: 0, begun: None, most, checkpoints: 0 }
+    }
+
+    /// Appends how much there is, for a log that counts only.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        self.is_empty().put(out);
+        (self.changes as u64).put(out);
+        (self.bytes as u64).put(out);
+        self.checkpoints.put(out);
+    }
+
+    /// A log that counts on from what was [saved](Log::save), for a worker that is to hold so many files. It is young again.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is something else.
+    pub fn restored(files: usize, saved: &mut Input) -> Result<Self, Malformed> {
+        Ok(Log {
+            begun: (!bool::get(saved)?).then(Instant::now),
+            changes: u64::get(saved)? as usize,
+            bytes: u64::get(saved)? as usize,
+            checkpoints: u64::get(saved)?,
+            ..Log::new(files, false)
+        })
     }
 
     /// Everything logged is in the image, after so many checkpoints.

@@ -15,6 +15,21 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
+    /// No node, at that moment.
+    pub(crate) fn at(now: Moment) -> Self {
+        Recent { nodes: BTreeMap::new(), now }
+    }
+
+    /// The moment of the last use of all.
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// `node` was used last at that moment, which is over.
+    pub(crate) fn was_used(&mut self, node: Node, used: Moment) {
+        self.nodes.insert(used, node);
+    }
+
     /// `node` is used now, and was before at the moment `used`, which changes.
     pub(crate) fn touch(&mut self, node: Node, used: &mut Moment) {
         self.nodes.remove(used);

@@ -12,6 +12,7 @@ use outrigger_core::{Credentials, Errno, Node, Reply, Request, Result, Wire};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What happens to a state.
@@ -113,7 +114,7 @@ const LONGEST: usize = 2 << 20;
 
 /// The writing end.
 pub struct Recorder {
-    file: File,
+    file: Arc<File>,
     /// Where in the file its part starts.
     start: u64,
     /// Where in the stream the first byte of the buffer is.
@@ -127,9 +128,13 @@ pub struct Recorder {
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Recorder {
-    /// The first one in the memory file, whose part for it starts there.
-    pub fn new(file: File, start: u64) -> Self {
-        Recorder { file, start, written: 0, buffer: Vec::new(), consumed: 0 }
+    /// Records into the memory file, whose part for it starts there, from where a reader [waits](Records::begin).
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn new(file: Arc<File>, start: u64) -> io::Result<Self> {
+        let consumed = consumed(&file, start)?;
+        Ok(Recorder { file, start, written: consumed, buffer: Vec::new(), consumed })
     }
 
     /// Records an event; it is in the file after [`Recorder::flush`].
@@ -192,9 +197,7 @@ impl Recorder {
 
     fn make_room(&mut self, length: u64, is_read: &mut impl FnMut(Duration) -> bool) -> Result<()> {
         while self.written + length > self.consumed + RECORD_SIZE {
-            let mut word = [0; 8];
-            self.file.read_exact_at(&mut word, self.start + CONSUMED)?;
-            let consumed = u64::from_le_bytes(word);
+            let consumed = consumed(&self.file, self.start)?;
             if consumed == self.consumed && !is_read(MOMENT) {
                 return Err(Errno::EPIPE.because("nobody reads what is recorded"));
             }
@@ -202,6 +205,13 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// Up to where the stream was read, as the reader says.
+fn consumed(file: &File, start: u64) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, start + CONSUMED)?;
+    Ok(u64::from_le_bytes(word))
 }
 
 /// The reading end.
@@ -212,14 +222,19 @@ pub struct Records {
 }
 
 impl Records {
-    /// The first one of a part of the memory file; what was recorded before is not read.
+    /// Of what is recorded in a part of a memory file, which starts there.
+    pub fn new(file: File, start: u64) -> Self {
+        Records { file, start, read: 0 }
+    }
+
+    /// Waits for what another process will record from here on: where nothing of what was recorded before, and not read, can
+    /// be.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn new(file: File, start: u64) -> io::Result<Self> {
-        file.write_all_at(&[0; 8], start + CONSUMED)?;
-        file.write_all_at(&[0; HEAD], start + RECORD)?;
-        Ok(Records { file, start, read: 0 })
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.read += RECORD_SIZE;
+        self.consumed()
     }
 
     /// The next event, if it has been recorded.
@@ -279,7 +294,9 @@ mod tests {
 
     fn ring() -> (Recorder, Records) {
         let file = File::from(memfd_create("record", MemfdFlags::CLOEXEC).expect("memory"));
-        (Recorder::new(file.try_clone().expect("dup"), 100), Records::new(file, 100).expect("memory"))
+        let mut records = Records::new(file.try_clone().expect("dup"), 100);
+        records.begin().expect("memory");
+        (Recorder::new(Arc::new(file), 100).expect("memory"), records)
     }
 
     fn forgotten(records: &mut Records) -> Option<u64> {
@@ -318,7 +335,23 @@ mod tests {
         while let Some(Event::Returned { nodes }) = records.take().expect("an event or none") {
             assert_eq!(nodes.len(), 1000);
         }
-        assert!(records.read > RECORD_SIZE / 2);
+        assert!(records.read > RECORD_SIZE + RECORD_SIZE / 2);
+    }
+
+    #[test]
+    fn what_another_one_has_recorded_is_not_read() {
+        let (mut recorder, mut records) = ring();
+        for count in 0..100 {
+            recorder.note(&Event::Forgotten { node: Node(1), count });
+        }
+        recorder.flush(|_| false).expect("room");
+        assert_eq!(forgotten(&mut records), Some(0));
+        records.begin().expect("memory");
+        let mut next = Recorder::new(recorder.file, 100).expect("memory");
+        assert_eq!(forgotten(&mut records), None, "what was left");
+        next.note(&Event::Forgotten { node: Node(1), count: 7 });
+        next.flush(|_| false).expect("room");
+        assert_eq!((forgotten(&mut records), forgotten(&mut records)), (Some(7), None));
     }
 
     #[test]
@@ -339,7 +372,7 @@ mod tests {
         recorder.flush(|_| false).expect("room");
         assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
         let (recorder, mut records) = ring();
-        recorder.put(&[1_u64.to_le_bytes(), u64::MAX.to_le_bytes()].concat()).expect("room");
+        recorder.put(&[(recorder.written + 1).to_le_bytes(), u64::MAX.to_le_bytes()].concat()).expect("room");
         assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
     }
 }

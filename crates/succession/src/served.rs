@@ -5,9 +5,11 @@
 use crate::flight::Ask;
 use crate::record::Recorder;
 use crate::state::{Outgoing, Role, State};
+use bytes::Bytes;
 use futures_channel::oneshot::Sender;
 use outrigger_core::{Credentials, Cx, Errno, Node, Reply, Request, Result};
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of the frame that says that there is something to read in the record.
@@ -42,15 +44,22 @@ pub struct Served {
 }
 
 impl Served {
-    /// Nobody was told anything yet. The record goes to a memory file, whose part for it starts there, if somebody is to go on
-    /// with it. The kernel code is to hold so many files at most.
+    /// With which everything ends. Nobody was told anything yet; the kernel code is to hold so many files at most.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(record: Option<(File, u64)>, most: usize) -> Result<Self> {
-        let role = record.map_or(Role::Unguarded, |(file, start)| Role::Recorded(Recorder::new(file, start)));
-        let state = State::new(role, most)?;
-        Ok(Served { state, left: Vec::new() })
+    pub fn new(most: usize) -> Result<Self> {
+        Ok(Served { state: State::new(Role::Unguarded, most)?, left: Vec::new() })
+    }
+
+    /// With what another process has [left](State::leave), which goes on with it when this one dies: the record goes to a
+    /// memory file, whose part for it starts there.
+    ///
+    /// # Errors
+    /// `EPROTO` and `EUCLEAN` when it was not left so.
+    pub fn going_on((file, start): (Arc<File>, u64), left: Bytes) -> Result<Self> {
+        let role = Role::Recorded(Recorder::new(file, start)?);
+        Ok(Served { state: State::restored(role, left)?, left: Vec::new() })
     }
 
     /// Takes a request of the door. The reply goes to `sender`.

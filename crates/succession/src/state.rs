@@ -6,6 +6,7 @@
 
 mod copy;
 mod looking;
+mod saved;
 
 use crate::files::{Files, Missing, Returned};
 use crate::flight::{Ask, Flight, takes_name};

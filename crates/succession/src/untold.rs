@@ -3,7 +3,8 @@
 //! requests again, to whoever serves then.
 
 use futures_channel::oneshot::Sender;
-use outrigger_core::{Cx, Reply};
+use outrigger_core::wire::{Input, Malformed};
+use outrigger_core::{Cx, Reply, Wire};
 use std::collections::{BTreeMap, HashMap};
 
 /// The door whose requests are sent again.
@@ -61,6 +62,22 @@ impl Untold {
             self.replies.remove(&told);
         }
         self.replies.insert(asker.id, reply);
+    }
+
+    /// Appends the replies.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        self.expected.put(out);
+        self.replies.clone().into_iter().collect::<Vec<_>>().put(out);
+        self.slots.clone().into_iter().collect::<Vec<_>>().put(out);
+    }
+
+    /// What was [saved](Untold::save).
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is something else.
+    pub fn restored(saved: &mut Input) -> Result<Self, Malformed> {
+        let (expected, replies, slots) = (bool::get(saved)?, Vec::get(saved)?, Vec::get(saved)?);
+        Ok(Untold { expected, replies: replies.into_iter().collect(), slots: slots.into_iter().collect() })
     }
 
     /// From here on askers of another process ask here.

@@ -9,10 +9,11 @@ use outrigger_core::reply::{Attrs, Entries, Entry, Ttl};
 use outrigger_core::wire::Frame;
 use outrigger_core::{Credentials, Cx, Errno, FileKind, Generation, Name, Node, Reply, Request, Result};
 use outrigger_succession::record::Records;
-use outrigger_succession::{Ask, Asker, Role, Served, State, Task};
+use outrigger_succession::{Ask, Asker, Role, Served, State, Task, tell};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A tree that is changed when a reply is given, and knows files by numbers of its own.
@@ -29,8 +30,9 @@ impl Tree {
     }
 
     /// Another process: files keep their inodes, and have no numbers yet.
-    fn started_again(self) -> Self {
-        Tree { held: HashMap::from([(Node::ROOT, (1, 1))]), numbered: self.numbered + 100, ..self }
+    fn start_again(&mut self) {
+        self.held = HashMap::from([(Node::ROOT, (1, 1))]);
+        self.numbered += 100;
     }
 
     fn inode(&self, node: Node) -> Result<u64> {
@@ -171,26 +173,48 @@ fn path(tree: &Tree, ino: u64) -> Option<Vec<Name>> {
     Some(names)
 }
 
-fn die_after(steps: u32, seed: u64) {
-    let file = File::from(memfd_create("record", MemfdFlags::CLOEXEC).expect("memory"));
-    let mut records = Records::new(file.try_clone().expect("a descriptor"), 0).expect("memory");
-    // Few files: what the server holds is returned to it again and again.
-    let most = 8;
-    let (mut served, mut copy) = (
-        Served::new(Some((file, 0)), most).expect("memory"),
-        State::new(Role::Copied, most).expect("memory"),
-    );
-    let mut tree = Tree::new();
-    let random = fastrand::Rng::with_seed(seed);
-    let (waiting, told) = (Vec::new(), BTreeMap::new());
-    let mut programs = Programs { random, asked: 0, waiting, last: None, told };
-    let mut tasks = Vec::new();
-    for _ in 0..steps {
+/// Everything, and the process that has made the mount.
+struct World {
+    state: State,
+    file: Arc<File>,
+    records: Records,
+    tree: Tree,
+    programs: Programs,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let file = File::from(memfd_create("record", MemfdFlags::CLOEXEC).expect("memory"));
+        let records = Records::new(file.try_clone().expect("a descriptor"), 0);
+        let random = fastrand::Rng::with_seed(seed);
+        let (waiting, told) = (Vec::new(), BTreeMap::new());
+        let programs = Programs { random, asked: 0, waiting, last: None, told };
+        // Few files: what the server holds is returned to it again and again.
+        let state = State::new(Role::Own, 8).expect("memory");
+        World { state, file: Arc::new(file), records, tree: Tree::new(), programs }
+    }
+
+    /// A server serves by itself, and dies after so many steps.
+    fn live(&mut self, steps: u32) {
+        let left = self.state.leave().expect("nothing is being done");
+        self.records.begin().expect("memory");
+        let record = (Arc::clone(&self.file), 0);
+        let mut served = Served::going_on(record, left.into()).expect("a state");
+        // What the process told that has made the mount was heard.
+        self.programs.last = None;
+        let mut tasks = Vec::new();
+        (0..steps).for_each(|_| self.step(&mut served, &mut tasks));
+        drop(served);
+        self.follow();
+    }
+
+    fn step(&mut self, served: &mut Served, tasks: &mut Vec<Task>) {
+        let World { tree, programs, .. } = self;
         if programs.random.bool() && programs.waiting.len() < 5 {
             let (cx, request, sender) = programs.next();
             served.ask(&cx, request, sender).expect("no content");
         } else if !tasks.is_empty() {
-            let Task { id, request, only_looks, .. } = take_one(&mut tasks, &mut programs.random);
+            let Task { id, request, only_looks, .. } = take_one(tasks, &mut programs.random);
             let mut reply = tree.answer(request);
             match only_looks {
                 true => drop(served.looked_at(id, &mut reply).expect("who waits").send(reply)),
@@ -208,12 +232,62 @@ fn die_after(steps: u32, seed: u64) {
         answered.into_iter().for_each(|(sender, reply)| sender.send(reply).expect("who waits"));
         programs.hear();
         if programs.random.u8(0..8) == 0 {
-            follow(&mut copy, &mut records);
+            self.follow();
         }
     }
-    drop(served);
-    follow(&mut copy, &mut records);
-    go_on(copy, tree.started_again(), programs);
+
+    fn follow(&mut self) {
+        while let Some(event) = self.records.take().expect("events") {
+            self.state.follow(event);
+        }
+        self.records.consumed().expect("room");
+    }
+
+    /// The copy goes on, with another server; what nobody was told is asked again, and so is what somebody may have been told.
+    fn go_on(&mut self) {
+        let World { state, tree, programs, .. } = self;
+        tree.start_again();
+        state.take_over();
+        state.died(true, &Errno::EIO.into());
+        for (node, ino) in &programs.told {
+            assert_eq!(state.files.path(*node).ok(), path(tree, *ino), "{node:?}");
+        }
+        let mut again = std::mem::take(&mut programs.waiting);
+        // The kernel asks again when the process dies between telling and being heard; what only looks may be told anew.
+        let last = programs.last.take().filter(|(_, request, _)| !matches!(request, Request::GetAttr(_)));
+        if let Some((cx, request, reply)) = last {
+            let (sender, mut receiver) = oneshot::channel();
+            state.take(Ask::new(cx.cred, request, Asker::new(&cx, sender)));
+            tell(state.answers());
+            assert_eq!(receiver.try_recv(), Ok(Some(reply)));
+        }
+        for (cx, request, receiver) in &mut again {
+            let (sender, fresh) = oneshot::channel();
+            *receiver = fresh;
+            state.take(Ask::new(cx.cred, request.clone(), Asker::new(cx, sender)));
+        }
+        programs.waiting = again;
+        state.serves = true;
+        state.go_on();
+        self.work();
+        let (state, programs) = (&mut self.state, &mut self.programs);
+        programs.hear();
+        assert!(programs.waiting.is_empty() && state.is_idle(), "{:?}", programs.waiting);
+    }
+
+    /// Does what is to be done, by way of the process that has made the mount.
+    fn work(&mut self) {
+        while !self.state.outgoing.is_empty() {
+            for task in std::mem::take(&mut self.state.outgoing) {
+                let reply = self.tree.answer(task.request);
+                if task.id != Frame::UNANSWERED {
+                    self.state.receive(task.id, reply);
+                }
+            }
+        }
+        // What was asked by the process that has died, and not again, has no taker.
+        tell(self.state.answers());
+    }
 }
 
 /// Any, but nothing is returned before all that was asked about it until then.
@@ -225,58 +299,42 @@ fn take_one(tasks: &mut Vec<Task>, random: &mut fastrand::Rng) -> Task {
     }
 }
 
-fn follow(copy: &mut State, records: &mut Records) {
-    while let Some(event) = records.take().expect("events") {
-        copy.follow(event);
-    }
-    records.consumed().expect("room");
-}
-
-/// The copy goes on; what nobody was told is asked again, and so is what somebody may have been told.
-fn go_on(mut state: State, mut tree: Tree, mut programs: Programs) {
-    state.take_over();
-    state.died(true, &Errno::EIO.into());
-    for (node, ino) in &programs.told {
-        assert_eq!(state.files.path(*node).ok(), path(&tree, *ino), "{node:?}");
-    }
-    let mut again = std::mem::take(&mut programs.waiting);
-    // The kernel asks again when the process dies between telling and being heard; what only looks may be told anew.
-    let last = programs.last.take().filter(|(_, request, _)| !matches!(request, Request::GetAttr(_)));
-    if let Some((cx, request, reply)) = last {
-        let (sender, mut receiver) = oneshot::channel();
-        state.take(Ask::new(cx.cred, request, Asker::new(&cx, sender)));
-        tell(&mut state);
-        assert_eq!(receiver.try_recv(), Ok(Some(reply)));
-    }
-    for (cx, request, receiver) in &mut again {
-        let (sender, fresh) = oneshot::channel();
-        *receiver = fresh;
-        state.take(Ask::new(cx.cred, request.clone(), Asker::new(cx, sender)));
-    }
-    programs.waiting = again;
-    state.serves = true;
-    state.go_on();
-    while !state.outgoing.is_empty() {
-        for task in std::mem::take(&mut state.outgoing) {
-            let reply = tree.answer(task.request);
-            if task.id != Frame::UNANSWERED {
-                state.receive(task.id, reply);
-            }
-        }
-    }
-    tell(&mut state);
-    programs.hear();
-    assert!(programs.waiting.is_empty() && state.is_idle(), "{:?}", programs.waiting);
-}
-
-fn tell(state: &mut State) {
-    // What was asked by the process that has died, and not again, has no taker.
-    state.answers().into_iter().for_each(|(sender, reply)| drop(sender.send(reply)));
-}
-
 #[test]
 fn everything_that_was_asked_happens_once_whenever_the_server_dies() {
     for seed in 0..2000 {
-        die_after(seed as u32 % 150, seed);
+        let mut world = World::new(seed);
+        for life in 1..=4 {
+            world.live(seed as u32 * life % 150);
+            world.go_on();
+        }
+    }
+}
+
+/// The kernel asks again only after the next server has begun: what was left is done by then.
+#[test]
+fn what_was_left_is_told_by_the_next_server() {
+    for seed in 0..500 {
+        let mut world = World::new(seed);
+        world.live(seed as u32 % 150);
+        world.state.take_over();
+        world.state.died(true, &Errno::EIO.into());
+        world.tree.start_again();
+        world.state.serves = true;
+        world.state.go_on();
+        world.work();
+        let left = world.state.leave().expect("all is done");
+        world.records.begin().expect("memory");
+        let record = (Arc::clone(&world.file), 0);
+        let mut served = Served::going_on(record, left.into()).expect("a state");
+        let was_taken = |request: &Request| !matches!(request, Request::GetAttr(_));
+        for (cx, request, receiver) in &mut world.programs.waiting {
+            let (sender, fresh) = oneshot::channel();
+            *receiver = fresh;
+            served.ask(cx, request.clone(), sender).expect("no content");
+            let (tasks, answered) = served.take_next();
+            assert!(!was_taken(request) || tasks.is_empty(), "{request:?} is done twice");
+            answered.into_iter().for_each(|(sender, reply)| sender.send(reply).expect("who waits"));
+            assert!(!was_taken(request) || matches!(receiver.try_recv(), Ok(Some(_))));
+        }
     }
 }

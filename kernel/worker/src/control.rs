@@ -59,12 +59,9 @@ impl Control {
         Arc::clone(&self.file)
     }
 
-    /// The file once more, and where this part of it starts.
-    ///
-    /// # Errors
-    /// When there are no descriptors left.
-    pub fn record(&self) -> io::Result<(File, u64)> {
-        Ok((self.file.try_clone()?, self.start))
+    /// The file, and where this part of it starts.
+    pub fn record(&self) -> (Arc<File>, u64) {
+        (self.file(), self.start)
     }
 
     /// Where the blocks of an overlay start in the file.

@@ -35,6 +35,8 @@ pub struct Mount {
     pub options: String,
     /// What was agreed on.
     pub negotiated: Negotiated,
+    /// What is kept of it.
+    pub served: Served,
 }
 
 /// Serves a mount, and orders, until the other side of `connection` has gone; then does `last`.
@@ -46,15 +48,15 @@ pub fn serve(
     kernel: Kernel,
     tree: Rc<Tree>,
     read_only: bool,
-    mount: Mount,
-    (served, guard): (Served, Option<Arc<Guard>>),
+    Mount { order, device, options, negotiated, served }: Mount,
+    guard: Option<Arc<Guard>>,
     last: impl FnOnce(&Kernel, &Rc<Tree>) -> io::Result<()>,
 ) -> io::Result<()> {
     let (tasks, outlet) = (Tasks::start()?, Arc::new(connection.outlet()));
     let kept = Kept::new(served, guard, Arc::clone(&outlet));
     let machine = Machine::start(kernel, tree, read_only, Arc::clone(&tasks), kept)?;
     let mut direct = Direct::begin(&machine, tasks, outlet);
-    direct.open(mount);
+    direct.open(order, (device, &options, negotiated));
     let outcome = loop {
         match connection.next() {
             Ok(Some((frame, files))) => direct.take(frame, files),
@@ -82,8 +84,7 @@ impl Direct {
     }
 
     /// Begins to serve a mount; says so when it cannot be.
-    fn open(&mut self, mount: Mount) {
-        let order = mount.order;
+    fn open(&mut self, order: u64, mount: (File, &str, Negotiated)) {
         let waits = self.try_to_open(mount).and_then(|()| {
             let (session, outlet) = (Arc::clone(&self.session), Arc::clone(&self.outlet));
             let machine = Arc::clone(&self.machine);
@@ -99,9 +100,9 @@ impl Direct {
         }
     }
 
-    fn try_to_open(&mut self, mount: Mount) -> Result<(), Error> {
+    fn try_to_open(&mut self, (device, list, negotiated): (File, &str, Negotiated)) -> Result<(), Error> {
         let wrong = |error: &dyn std::fmt::Display| Errno::EINVAL.because(error.to_string());
-        let (options, _) = Options::parse(&mount.options).map_err(|error| wrong(&error))?;
+        let (options, _) = Options::parse(list).map_err(|error| wrong(&error))?;
         let options = Options {
             readers: 1,
             max_readers: MAX_READERS,
@@ -117,8 +118,8 @@ impl Direct {
         self.trace = Some(control);
         let machine: Arc<dyn Service> = self.machine.clone();
         let service = Stack::new(machine).push(trace).map_err(|error| wrong(&error))?.service();
-        let door = Door::from(OwnedFd::from(mount.device));
-        let session = Session::resume(door, mount.negotiated, service, self.runtime.clone(), options)?;
+        let door = Door::from(OwnedFd::from(device));
+        let session = Session::resume(door, negotiated, service, self.runtime.clone(), options)?;
         // There is one order of this kind.
         self.session.set(session).map_err(|_| Error::from(Errno::EBUSY))
     }

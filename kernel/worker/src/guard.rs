@@ -8,6 +8,7 @@ use crate::tree::Tree;
 use crate::{MOUNTPOINT, disk};
 use outrigger_core::{Credentials, Reply, Request, Result};
 use outrigger_succession::place::FIRST_CHANGE;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -21,6 +22,11 @@ impl Guard {
     /// Of the file system on disk number `disk`.
     pub fn new(control: Arc<Control>, disk: u32) -> Self {
         Guard { control, disk }
+    }
+
+    /// Where what becomes of a mount is recorded: a file, and where in it.
+    pub fn record(&self) -> (Arc<File>, u64) {
+        self.control.record()
     }
 
     /// To be called before the request in the frame with this number. Fails when the clock cannot be set or the time not be

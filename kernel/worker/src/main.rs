@@ -48,8 +48,7 @@ use guard::Guard;
 use kernel::Kernel;
 use medium::{Form, ImageFile};
 use outrigger_core::{Errno, Error, Result};
-use outrigger_succession::Served;
-use serve::Connection;
+use serve::{Connection, Keeps};
 use source::Source;
 use std::ffi::CStr;
 use std::fs::File;
@@ -123,7 +122,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
         source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
     let devices = Devices::add(others, memory, write)?;
-    let (served, guard) = kept(control, source, files)?;
+    let guard = control.zip(source.disk()).map(|(control, number)| Arc::new(Guard::new(control, number)));
     if sandbox {
         let ring = ring::descriptor().is_some();
         sandbox::enter(sandbox::Needs { growing: grows, ring, serving: !ring, memory, longest })?;
@@ -139,27 +138,14 @@ fn run(arguments: Arguments) -> io::Result<()> {
         devices.settle()?;
         source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())
     };
-    match connection.serve(&kernel, &tree, guard.as_ref()) {
-        Ok(Some(mount)) => {
-            direct::serve(connection, kernel, tree, !source.writable()?, mount, (served, guard), last)
-        }
+    let keeps = guard.as_ref().map_or(Keeps::Nothing(files), Keeps::Left);
+    match connection.serve(&kernel, &tree, keeps) {
+        Ok(Some(mount)) => direct::serve(connection, kernel, tree, !source.writable()?, mount, guard, last),
         served => {
             last(&kernel, &tree)?;
             served.map(drop)
         }
     }
-}
-
-/// What is kept of a mount that is handed over to this process, which is to hold so many files at most; and what makes its
-/// death no loss.
-fn kept(
-    control: Option<Arc<Control>>,
-    source: Source,
-    files: usize,
-) -> io::Result<(Served, Option<Arc<Guard>>)> {
-    let record = control.as_ref().map(|control| control.record()).transpose()?;
-    let guard = control.zip(source.disk()).map(|(control, number)| Arc::new(Guard::new(control, number)));
-    Ok((Served::new(record, files)?, guard))
 }
 
 /// The image in a file, whose bytes are moved as `io` says.

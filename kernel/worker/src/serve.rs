@@ -15,10 +15,12 @@ use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
 use outrigger_core::{Credentials, Errno, Error, Exchange, Reply, Request, Spin, Wire};
 use outrigger_door_fuse::Order;
+use outrigger_succession::Served;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +39,36 @@ pub struct Connection {
     files: Vec<File>,
     spin: Spin,
     shared: Rc<Shared>,
+}
+
+/// What is kept of a mount that is handed over to this process.
+#[derive(Clone, Copy)]
+pub enum Keeps<'a> {
+    /// What the process that hands it over has left, for that goes on when this one dies.
+    Left(&'a Arc<Guard>),
+    /// Nothing so far. This process is to hold so many files at most.
+    Nothing(usize),
+}
+
+impl<'a> Keeps<'a> {
+    fn guard(self) -> Option<&'a Arc<Guard>> {
+        match self {
+            Keeps::Left(guard) => Some(guard),
+            Keeps::Nothing(_) => None,
+        }
+    }
+
+    /// `file` gives what was left.
+    fn served(self, file: impl FnOnce() -> Result<File, Error>) -> Result<Served, Error> {
+        let guard = match self {
+            Keeps::Left(guard) => guard,
+            Keeps::Nothing(most) => return Served::new(most),
+        };
+        let mut file = file()?;
+        let mut left = vec![0; file.seek(SeekFrom::End(0))? as usize];
+        file.read_exact_at(&mut left, 0)?;
+        Served::going_on(guard.record(), left.into())
+    }
 }
 
 /// What jobs leave for the connection.
@@ -109,19 +141,14 @@ impl Connection {
     ///
     /// # Errors
     /// When it sends what is no frame, or the connection breaks.
-    pub fn serve(
-        &mut self,
-        kernel: &Kernel,
-        tree: &Rc<Tree>,
-        guard: Option<&Arc<Guard>>,
-    ) -> io::Result<Option<Mount>> {
+    pub fn serve(&mut self, kernel: &Kernel, tree: &Rc<Tree>, keeps: Keeps<'_>) -> io::Result<Option<Mount>> {
         let mut wait = None;
         loop {
             if self.ready(wait)? {
                 if !self.read()? {
                     return Ok(None);
                 }
-                let mount = self.begin(kernel, tree, guard)?;
+                let mount = self.begin(kernel, tree, keeps)?;
                 // Nothing is left undone by whoever goes on.
                 if mount.is_some() {
                     self.finish(kernel)?;
@@ -202,18 +229,13 @@ impl Connection {
     }
 
     /// Makes jobs of the frames that are complete, up to one that hands a mount over.
-    fn begin(
-        &mut self,
-        kernel: &Kernel,
-        tree: &Rc<Tree>,
-        guard: Option<&Arc<Guard>>,
-    ) -> io::Result<Option<Mount>> {
+    fn begin(&mut self, kernel: &Kernel, tree: &Rc<Tree>, keeps: Keeps<'_>) -> io::Result<Option<Mount>> {
         while let Some(Frame { id, body }) = self.take_frame()? {
             match body {
                 Body::Request { uid, gid, request } => {
-                    self.submit(id, Credentials { uid, gid }, request, (kernel, tree, guard));
+                    self.submit(id, Credentials { uid, gid }, request, (kernel, tree, keeps.guard()));
                 }
-                Body::Order(order) => match self.obey(id, &order, (kernel, tree, guard.is_some())) {
+                Body::Order(order) => match self.obey(id, &order, (kernel, tree, keeps)) {
                     Ok(None) => {}
                     Ok(mount) => return Ok(mount),
                     Err(error) => self.shared.reply(id, Reply::Error(error)),
@@ -229,10 +251,11 @@ impl Connection {
         &mut self,
         id: u64,
         order: &Bytes,
-        (kernel, tree, is_guarded): (&Kernel, &Rc<Tree>, bool),
+        (kernel, tree, keeps): (&Kernel, &Rc<Tree>, Keeps<'_>),
     ) -> Result<Option<Mount>, Error> {
         let file = self.next_file().ok_or(Errno::EOPNOTSUPP)?;
-        if let (Ok((cred, exchange)), false) = (Exchange::from_order(order.clone()), is_guarded) {
+        if let (Ok((cred, exchange)), false) = (Exchange::from_order(order.clone()), keeps.guard().is_some())
+        {
             let tree = Rc::clone(tree);
             self.run(id, kernel, move |task| tree.exchange(task, cred, &exchange, &file).into());
             return Ok(None);
@@ -240,7 +263,8 @@ impl Connection {
         match Order::get(&mut order.clone())? {
             // Only this thread looks after a ring.
             Order::Serve { options, negotiated } if ring::descriptor().is_none() => {
-                Ok(Some(Mount { order: id, device: file, options, negotiated }))
+                let served = keeps.served(|| self.next_file().ok_or(Errno::EBADF.into()))?;
+                Ok(Some(Mount { order: id, device: file, options, negotiated, served }))
             }
             _ => Err(Errno::EOPNOTSUPP.into()),
         }

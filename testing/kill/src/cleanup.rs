@@ -10,30 +10,25 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::thread;
 
-/// What is mounted below a directory: the mountpoint, and the number of the connection when it is FUSE.
-pub fn mounts_below(dir: &Path) -> Vec<(PathBuf, String)> {
+/// The mountpoints below a directory.
+pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mounts = table.lines().filter_map(|line| {
-        let mut fields = line.split(' ').skip(2);
-        let (device, mountpoint) = (fields.next()?, PathBuf::from(fields.nth(1)?));
-        let minor = device.split_once(':')?.1.to_owned();
-        mountpoint.starts_with(dir).then_some((mountpoint, minor))
-    });
-    mounts.collect()
+    let mountpoints = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    mountpoints.filter(|mountpoint| mountpoint.starts_with(dir)).collect()
 }
 
 /// Ends the FUSE connections of every mount below a directory: what waits for an answer gets an error.
 pub fn abort(dir: &Path) {
-    for (_, minor) in mounts_below(dir) {
-        // What is no FUSE mount has no such file.
-        let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+    for mountpoint in mounts_below(dir) {
+        // A mount that is in use stays, and its connection ends all the same.
+        let _ = unmount(&mountpoint, UnmountFlags::FORCE);
     }
 }
 
 /// Takes away every mount below a directory, whatever state it is in.
 pub fn release(dir: &Path) {
     abort(dir);
-    for (mountpoint, _) in mounts_below(dir) {
+    for mountpoint in mounts_below(dir) {
         let _ = unmount(&mountpoint, UnmountFlags::DETACH);
     }
 }

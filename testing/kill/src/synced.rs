@@ -27,6 +27,19 @@ impl State {
         State::There { least: bytes.len(), bytes }
     }
 
+    /// How what was found differs from this state; for people.
+    fn unlike(&self, found: Option<&[u8]>) -> String {
+        match (self, found) {
+            (State::Gone, found) => format!("{:?} bytes, not removed", found.map(<[u8]>::len)),
+            (State::There { least, bytes }, None) => format!("missing, not {least} to {} bytes", bytes.len()),
+            (State::There { least, bytes }, Some(found)) => {
+                let same = bytes.iter().zip(found).take_while(|(one, other)| one == other).count();
+                let (most, length) = (bytes.len(), found.len());
+                format!("{length} bytes, not {least} to {most}, the first {same} of them right")
+            }
+        }
+    }
+
     fn allows(&self, found: Option<&[u8]>) -> bool {
         match (self, found) {
             (State::Gone, None) => true,
@@ -166,8 +179,8 @@ impl Synced {
         for (name, states) in &self.names {
             let bytes = found.get(name).map(Vec::as_slice);
             if !states.iter().any(|state| state.allows(bytes)) {
-                let length = bytes.map(<[u8]>::len);
-                wrong.push(format!("{name}: found {length:?} bytes, not one of {}", states.len()));
+                let allowed: Vec<String> = states.iter().map(|state| state.unlike(bytes)).collect();
+                wrong.push(format!("{name}: {}", allowed.join(", and ")));
             }
         }
         let unknown = found.keys().filter(|name| !self.names.contains_key(*name));

@@ -3,6 +3,7 @@
 
 use super::{MountStatus, Peer};
 use crate::interrupt::{self, Waited};
+use outrigger_door_fuse::MountEntry;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
@@ -19,8 +20,10 @@ pub struct Ending {
     process: OwnedFd,
     pid: u32,
     source: String,
-    /// What shows that the mount is still somewhere; nothing where that cannot be seen.
-    connection: Option<PathBuf>,
+    /// The connection, which is there as long as the mount is anywhere.
+    connection: u32,
+    /// Where it is shown; nothing where it is not.
+    shown: Option<PathBuf>,
     /// Nobody knows when it ends.
     hangs: bool,
 }
@@ -30,10 +33,11 @@ impl Ending {
     pub fn of(peer: &Peer, status: &MountStatus) -> Option<Self> {
         let pid = status.guard.as_ref().and_then(|guard| guard.keeper).unwrap_or(status.pid);
         let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        let connection = PathBuf::from(format!("/sys/fs/fuse/connections/{}", peer.connection()));
+        let connection = peer.connection();
+        let shown = Some(PathBuf::from(format!("/sys/fs/fuse/connections/{connection}")));
+        let shown = shown.filter(|path| path.exists());
         let hangs = status.in_flight.iter().any(|request| request.age_seconds > HANGING);
-        let connection = Some(connection).filter(|path| path.exists());
-        Some(Ending { process, pid, source: status.source.clone(), connection, hangs })
+        Some(Ending { process, pid, source: status.source.clone(), connection, shown, hangs })
     }
 
     /// Waits until it has ended, for at most `patience`. Whoever has the mount elsewhere, in another mount namespace, keeps
@@ -42,7 +46,7 @@ impl Ending {
     /// # Errors
     /// What still goes on.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
-        if self.connection.as_ref().is_some_and(|path| path.exists()) {
+        if self.is_still_mounted() {
             return Ok(());
         }
         let patience = if self.hangs { patience.min(SOON) } else { patience };
@@ -62,6 +66,13 @@ impl Ending {
             }
             Err(error) => Err(format!("unmounted, but process {pid} cannot be waited for: {error}")),
         }
+    }
+
+    fn is_still_mounted(&self) -> bool {
+        let is_it = |entry: &MountEntry| entry.is_fuse() && entry.minor == self.connection;
+        // Mounts in other namespaces are seen where all connections are.
+        self.shown.as_ref().is_some_and(|path| path.exists())
+            || MountEntry::all().is_ok_and(|all| all.iter().any(is_it))
     }
 
     /// The same; a terminal shows what is waited for.

@@ -24,6 +24,7 @@
 
 use crate::error::{Errno, Result};
 use crate::keep::{HeapRegion, Region};
+use crate::wire::{Input, Wire};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -171,10 +172,40 @@ impl Store {
         region.words() == 0 || region.word(MAGIC_AT).load(Ordering::SeqCst) == 0
     }
 
-    /// Takes over what another owner left in `region`, finishing the change it was killed in.
-    pub(super) fn recover(region: Arc<dyn Region>) -> Result<Self> {
-        let words = region.words().min(u32::MAX as usize);
-        let store = Store { memory: Memory::Kept(region), words };
+    /// Appends what the store holds.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        let names = self.words - self.get(NAMES_AT) as usize;
+        for part in [0..self.end_of_records(), names..self.words] {
+            (part.len() as u64).put(out);
+            part.for_each(|index| self.get(index).put(out));
+        }
+    }
+
+    /// The store that was saved, in `memory` of the same size, which must be all zeroes.
+    pub(super) fn restore(memory: Memory, saved: &mut Input) -> Result<Self> {
+        let words = memory.words();
+        for at_end in [false, true] {
+            let count = u64::get(saved)? as usize;
+            if count > words.min(saved.len() / 8) {
+                return Err(Errno::EUCLEAN.because("a saved node table that is cut off"));
+            }
+            let start = if at_end { words - count } else { 0 };
+            for index in start..start + count {
+                memory.word(index).store(u64::get(saved)?, Ordering::Relaxed);
+            }
+        }
+        Store::recover(memory)
+    }
+
+    /// Behind the last record that was ever used.
+    fn end_of_records(&self) -> usize {
+        FIRST_RECORD + (self.records() as usize + 1) * RECORD
+    }
+
+    /// Takes over what another owner left in `memory`, finishing the change it was killed in.
+    pub(super) fn recover(memory: Memory) -> Result<Self> {
+        let words = memory.words().min(u32::MAX as usize);
+        let store = Store { memory, words };
         if words < FIRST_RECORD || store.get(MAGIC_AT) != MAGIC || store.get(LENGTH_AT) != words as u64 {
             return Err(Errno::EUCLEAN.because("the region holds no node table of this version and size"));
         }
@@ -186,9 +217,7 @@ impl Store {
             }
             store.replay(count)?;
         }
-        let (records, names) = (store.records(), store.get(NAMES_AT));
-        let lower = FIRST_RECORD as u64 + (u64::from(records) + 1) * RECORD as u64;
-        if lower.saturating_add(names) > words as u64 {
+        if (store.end_of_records() as u64).saturating_add(store.get(NAMES_AT)) > words as u64 {
             return Err(store.damaged("the sizes in its head"));
         }
         Ok(store)

@@ -423,3 +423,32 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn a_restored_table_goes_on_as_the_saved_one(
+        before in prop::collection::vec((0..9_u8, 0..99_usize, 0..9_usize, 0..99_usize, 0..9_usize), 1..40),
+        after in prop::collection::vec((0..9_u8, 0..99_usize, 0..9_usize, 0..99_usize, 0..9_usize), 1..20),
+    ) {
+        let table = NodeTable::in_memory(1 << 17).expect("room");
+        let mut seen = vec![Node::ROOT];
+        before.into_iter().for_each(|call| do_call(&table, &mut seen, call));
+        let mut saved = Vec::new();
+        table.save(&mut saved);
+        for length in (0..saved.len()).step_by(97) {
+            prop_assert!(NodeTable::restored(1 << 17, &mut saved[..length].to_vec().into()).is_err());
+        }
+        prop_assert!(NodeTable::restored(1 << 16, &mut saved.clone().into()).is_err(), "another size");
+        let restored = NodeTable::restored(1 << 17, &mut saved.into()).expect("the same");
+        let mut seen_too = seen.clone();
+        for call in after {
+            do_call(&table, &mut seen, call);
+            do_call(&restored, &mut seen_too, call);
+        }
+        prop_assert_eq!(&seen, &seen_too);
+        for node in seen {
+            prop_assert_eq!(table.names(node).ok(), restored.names(node).ok());
+            prop_assert_eq!(table.references(node), restored.references(node));
+        }
+    }
+}

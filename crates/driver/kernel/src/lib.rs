@@ -289,8 +289,8 @@ impl Kernel {
     }
 
     /// The order after which the worker serves programs by itself, until it is answered: nothing is asked of this tree
-    /// meanwhile. When the worker of a guarded image dies, the answer is an error, and whoever serves from here on gets the
-    /// replies to requests that are sent again.
+    /// meanwhile. When the worker of a guarded image dies, the next one is ordered the same. Where none can do that, the answer
+    /// is an error, and whoever serves from here on gets the replies to requests that are sent again.
     pub fn hand_over(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
         match &self.serves {
             Serves::Once(_) => self.order(order, file),

@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A worker that serves a mount by itself: it is given orders, and what it records is followed, so that this process can go on
-//! when it dies.
+//! Workers that serve a mount by themselves: each is given orders, and what it records is followed, so that the next one can go
+//! on when it dies.
 
 use super::{Guarded, Shared, locked};
 use crate::worker::{CONTROL, send_with};
 use bytes::Bytes;
 use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Errno, Reply, Result};
+use outrigger_core::{Errno, Error, Reply, Result};
 use outrigger_succession::record::Records;
-use outrigger_succession::{Role, State};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::HashMap;
-use std::os::fd::BorrowedFd;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 /// Orders have numbers from here on, far from those of requests.
 const FIRST_ORDER: u64 = 1 << 61;
@@ -24,47 +28,75 @@ pub(super) fn is_order(id: u64) -> bool {
     (FIRST_ORDER..=LAST_ORDER).contains(&id)
 }
 
-/// What there is to follow.
+/// The longest state that is handed over, in bytes: some hundred thousand files. Who takes it may not have memory for more,
+/// and programs wait meanwhile.
+const LONGEST: usize = 32 << 20;
+
+/// A mount that workers serve by themselves, one after the other.
+struct Mount {
+    id: u64,
+    /// To serve it, which is answered when the mount has ended.
+    order: Bytes,
+    /// The connection to the host's kernel.
+    device: OwnedFd,
+    /// What becomes of it.
+    records: Records,
+    /// Waits for the answer.
+    sender: Sender<Reply>,
+    /// When it was handed over last.
+    given: Instant,
+    /// How many workers in a row have soon ended by themselves.
+    ends: u32,
+}
+
+/// A worker that ends by itself so soon after it was given a mount may have ended because of that, or of a request that will be
+/// asked again.
+const SOON: Duration = Duration::from_secs(10);
+/// After so many of these no further one is given it: from then on it is this process that asks, and finds out which request it is.
+const MOST_ENDS: u32 = 2;
+
+/// What workers that serve by themselves were told, and tell.
 #[derive(Default)]
 pub(super) struct Following {
-    records: Option<Records>,
-    /// The order to serve.
-    serving: u64,
+    mount: Option<Mount>,
     given: u64,
     waiting: HashMap<u64, Sender<Reply>>,
 }
 
 impl Following {
-    /// A number for an order whose reply arrives at the receiver.
-    fn expect(&mut self) -> (u64, Receiver<Reply>) {
-        let (sender, receiver) = oneshot::channel();
+    /// A number for an order.
+    fn number(&mut self) -> u64 {
         self.given += 1;
-        let id = FIRST_ORDER + self.given;
-        self.waiting.insert(id, sender);
-        (id, receiver)
+        FIRST_ORDER + self.given
+    }
+
+    /// No worker is given the mount any more.
+    fn give_up(&mut self, why: Error) {
+        if let Some(mount) = self.mount.take() {
+            // Nobody may be waiting any more.
+            drop(mount.sender.send(Reply::Error(why)));
+        }
     }
 }
 
 impl Guarded {
-    /// The worker serves a mount by itself from here on, until the order is replied to, or it dies.
+    /// Workers serve a mount by themselves from here on, until the order is replied to: each as soon as nothing else is being
+    /// done.
     ///
     /// # Errors
-    /// `EBUSY` when somebody has used the tree before, and when the worker has ended.
+    /// `EBUSY` when there is such a mount, `EBADF` without a descriptor, and when there are no more of these.
     pub(crate) fn hand_over(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Result<Receiver<Reply>> {
         let shared = &*self.shared;
-        let socket = locked(&shared.writing);
-        let (mut following, mut state) = (locked(&shared.following), locked(&shared.state));
-        if !state.is_fresh() || !state.serves || state.is_copied() {
-            return Err(Errno::EBUSY.because("the tree is in use already"));
+        let device = file.ok_or(Errno::EBADF)?.try_clone_to_owned()?;
+        let records = Records::new(shared.messages.try_clone()?, CONTROL);
+        let (sender, receiver) = oneshot::channel();
+        let mut following = locked(&shared.following);
+        if following.mount.is_some() {
+            return Err(Errno::EBUSY.because("a mount is served already"));
         }
-        let mut copy = State::new(Role::Copied, shared.most)?;
-        copy.log.checkpoints = state.log.checkpoints;
-        following.records = Some(Records::new(shared.messages.try_clone()?, CONTROL)?);
-        let (id, receiver) = following.expect();
-        following.serving = id;
-        *state = copy;
-        drop((state, following));
-        send(&socket, id, order, file)?;
+        let id = following.number();
+        following.mount = Some(Mount { id, order, device, records, sender, given: Instant::now(), ends: 0 });
+        drop(following);
         shared.ring();
         Ok(receiver)
     }
@@ -79,26 +111,66 @@ impl Guarded {
         if !locked(&shared.state).is_copied() {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let (id, receiver) = locked(&shared.following).expect();
-        send(&socket, id, order, file)?;
+        let mut following = locked(&shared.following);
+        let (id, (sender, receiver)) = (following.number(), oneshot::channel());
+        following.waiting.insert(id, sender);
+        drop(following);
+        send(&socket, id, order, file.as_slice())?;
         Ok(receiver)
     }
 }
 
-fn send(socket: &UnixStream, id: u64, order: Bytes, file: Option<BorrowedFd<'_>>) -> Result<()> {
+impl Mount {
+    /// Has the worker at the other end serve it, which goes on with the state that was left.
+    fn give(&mut self, socket: &UnixStream, left: &[u8]) -> Result<()> {
+        if left.len() > LONGEST {
+            return Err(Errno::ENOMEM.because("too many files are known"));
+        }
+        self.records.begin()?;
+        self.given = Instant::now();
+        let state = memfd_create("outrigger state", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+        let state = File::from(state);
+        state.write_all_at(left, 0)?;
+        send(socket, self.id, self.order.clone(), &[self.device.as_fd(), state.as_fd()])
+    }
+}
+
+fn send(socket: &UnixStream, id: u64, order: Bytes, files: &[BorrowedFd<'_>]) -> Result<()> {
     let frame = Frame { id, body: Body::Order(order) }.encode()?;
-    Ok(send_with(socket, &frame, file.as_slice())?)
+    Ok(send_with(socket, &frame, files)?)
 }
 
 impl Shared {
+    /// Hands the mount over that workers serve by themselves, if there is one, and nothing is being done.
+    pub(super) fn hand_over(&self) {
+        if locked(&self.following).mount.is_none() || !locked(&self.state).is_idle() {
+            return;
+        }
+        // A worker that is not asked anything reads.
+        self.flush();
+        let socket = locked(&self.writing);
+        let (mut following, mut state) = (locked(&self.following), locked(&self.state));
+        let Some((mount, left)) = following.mount.as_mut().zip(state.leave()) else { return };
+        if let Err(error) = mount.give(&socket, &left) {
+            state.take_over();
+            // The next worker may be given it; nobody can be given what there is no memory for.
+            if error.errno != Errno::EPIPE {
+                following.give_up(error);
+            }
+        }
+    }
+
     /// An order was replied to.
     pub(super) fn obeyed(&self, id: u64, reply: Reply) {
-        let mut following = locked(&self.following);
-        let (sender, has_served) = (following.waiting.remove(&id), following.serving == id);
-        drop(following);
-        if has_served {
+        let is_over = locked(&self.following).mount.as_ref().is_some_and(|mount| mount.id == id);
+        if is_over {
             self.take_over();
         }
+        let mut following = locked(&self.following);
+        let sender = match is_over {
+            true => following.mount.take().map(|mount| mount.sender),
+            false => following.waiting.remove(&id),
+        };
         if let Some(sender) = sender {
             // Nobody may be waiting any more.
             drop(sender.send(reply));
@@ -108,7 +180,10 @@ impl Shared {
     /// Follows what was recorded so far.
     pub(super) fn follow(&self) {
         let mut following = locked(&self.following);
-        let Some(records) = &mut following.records else { return };
+        let Some(Mount { records, .. }) = &mut following.mount else { return };
+        if !locked(&self.state).is_copied() {
+            return;
+        }
         let outcome = loop {
             match records.take() {
                 Ok(Some(event)) => locked(&self.state).follow(event),
@@ -117,7 +192,6 @@ impl Shared {
             }
         };
         if let Err(error) = outcome {
-            following.records = None;
             drop(following);
             let why =
                 Errno::EIO.because(format!("what the kernel code has recorded cannot be read: {error}"));
@@ -130,14 +204,30 @@ impl Shared {
     /// Goes on with what another process has served so far, if one has; it serves no more.
     pub(super) fn take_over(&self) {
         self.follow();
-        let mut following = locked(&self.following);
-        if following.records.take().is_some() {
-            locked(&self.state).take_over();
+        let mut state = locked(&self.state);
+        if state.is_copied() {
+            state.take_over();
         }
     }
 
-    /// Who waits for the reply to an order learns that there will be none.
-    pub(super) fn dismiss(&self) {
-        locked(&self.following).waiting.clear();
+    /// Who waits for the reply to an order of a worker that has ended learns that there will be none. Whoever waits for the end
+    /// of the mount does so when no worker should be given it any more.
+    pub(super) fn bereaved(&self, by_itself: bool, why: &Error) {
+        let mut following = locked(&self.following);
+        following.waiting.clear();
+        let Some(mount) = &mut following.mount else { return };
+        if by_itself {
+            mount.ends = if mount.given.elapsed() < SOON { mount.ends + 1 } else { 1 };
+        }
+        if mount.ends >= MOST_ENDS {
+            following.give_up(why.clone());
+        }
+    }
+
+    /// No worker will serve a mount any more.
+    pub(super) fn dismiss(&self, why: &Error) {
+        let mut following = locked(&self.following);
+        following.waiting.clear();
+        following.give_up(why.clone());
     }
 }

@@ -7,7 +7,7 @@
 //! `docs/design/0007-guarded-images.md` has the reasons.
 //!
 //! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows
-//! in a copy, and serves the mount from the first death on.
+//! in a copy, brings the next worker up to date from that, and hands the mount over again.
 
 mod control;
 mod following;
@@ -88,8 +88,6 @@ struct Shared {
     state: Mutex<State>,
     replies: Replies,
     following: Mutex<Following>,
-    /// How many files a worker is to hold at most.
-    most: usize,
     /// Where frames go. Whoever has it writes; frames are not mixed.
     writing: Mutex<Arc<UnixStream>>,
     /// Frames are left by the thread that may not wait for the worker to read.
@@ -132,7 +130,6 @@ impl Guarded {
             state: Mutex::new(state),
             replies: Replies::of(input)?,
             following: Mutex::default(),
-            most,
             writing: Mutex::new(Arc::clone(&socket)),
             left: Condvar::new(),
             worker: Mutex::new(worker),
@@ -306,7 +303,7 @@ impl Shared {
             self.take_over();
             let (worker, began) = (Arc::clone(&locked(&self.worker)), Instant::now());
             if locked(&self.state).failed.is_some() {
-                self.dismiss();
+                self.dismiss(&Errno::EIO.because("the image was unmounted"));
                 self.left.notify_all();
                 *locked(&self.end) = Some(self.unmounted(worker.wait()));
                 return;
@@ -319,12 +316,13 @@ impl Shared {
             tracing::warn!("{why}");
             let error = Errno::EIO.because(why.clone());
             self.with(|state| state.died(guilty, &error));
-            self.dismiss();
+            self.bereaved(guilty, &error);
             match self.revive() {
                 Ok(next) => socket = next,
                 Err(error) => {
                     let error = Errno::EIO.because(format!("{error} ({why})"));
                     self.with(|state| state.fail(&error));
+                    self.dismiss(&error);
                     self.left.notify_all();
                     *locked(&self.end) = Some(Err(error));
                     return;

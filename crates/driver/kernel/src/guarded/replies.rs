@@ -86,6 +86,7 @@ impl Shared {
         // Without it a checkpoint comes later.
         drop(socket.set_read_timeout(Some(PERIOD)));
         loop {
+            self.hand_over();
             let state = locked(&self.state);
             let (is_copied, has_work) = (state.is_copied(), state.has_work());
             drop(state);
