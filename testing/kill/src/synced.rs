@@ -13,6 +13,9 @@ const DIRS: u32 = 3;
 /// The longest piece that is written at once, in bytes.
 const PIECE: usize = 60_000;
 
+/// What names begin with that files are renamed to, below their directory.
+const RENAMED: &str = "/other";
+
 /// What may be found under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
@@ -92,6 +95,7 @@ impl Synced {
     /// # Errors
     /// The one that failed.
     pub fn work(&mut self, root: &Path, ends: impl Fn() -> bool) -> io::Result<()> {
+        self.remove_what_was_renamed(root)?;
         while !ends() {
             let name = format!("dir{}/file{}", self.random.u32(..DIRS), self.random.u32(..FILES));
             let now = self.now(&name);
@@ -103,6 +107,20 @@ impl Synced {
             };
             self.step(root, step, name, now)?;
             self.steps += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes away new names that a death has left. On btrfs a file may have both names then: an fsync of the new directory puts
+    /// the new one there, and only one of the old directory takes the other away, also where the host's kernel does that.
+    fn remove_what_was_renamed(&mut self, root: &Path) -> io::Result<()> {
+        let is_there = |states: &Vec<State>| states.last().is_some_and(|state| *state != State::Gone);
+        let renamed = self.names.iter().filter(|(name, states)| name.contains(RENAMED) && is_there(states));
+        let renamed: Vec<String> = renamed.map(|(name, _)| name.clone()).collect();
+        for name in renamed {
+            let path = root.join(&name);
+            self.names.entry(name).or_default().push(State::Gone);
+            fs::remove_file(path)?;
         }
         Ok(())
     }
@@ -137,7 +155,7 @@ impl Synced {
                 self.names.insert(name, vec![new]);
             }
             Step::Rename => {
-                let other = format!("dir{}/other{}", self.random.u32(..DIRS), self.steps);
+                let other = format!("dir{}{RENAMED}{}", self.random.u32(..DIRS), self.steps);
                 self.names.insert(name.clone(), vec![now.clone(), State::Gone]);
                 self.names.insert(other.clone(), vec![State::Gone, now.clone()]);
                 let to = root.join(&other);

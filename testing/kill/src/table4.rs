@@ -171,17 +171,19 @@ fn cell(
     }
     let before = mounted.deaths()?;
     let mut cell = Cell::default();
-    // An image is served by its kernel code until that dies for the first time, and by way of another process from then on.
-    let lives = if subject.is_image() && rule.is_none() { DEATHS_OF_A_MOUNT } else { rounds };
-    let mut steps = None;
-    for first in (0..rounds).step_by(lives as usize) {
-        if first > 0 {
+    // An image is served by its kernel code, and in the second half of the rounds by way of another process.
+    let half = if subject.is_image() && rule.is_none() { rounds.div_ceil(2) } else { rounds };
+    for first in (0..rounds).step_by(half as usize) {
+        let is_relayed = first > 0;
+        if is_relayed {
             let image = mounted.into_image()?.context("only images are mounted again")?;
-            mounted = place.mount_image(subject, &arguments, image)?;
+            options += ",";
+            options += RELAYED;
+            mounted = place.mount_image(subject, &["-o", &options], image)?;
         }
-        let mut trial = Trial { subject, operation, mounted: &mounted, point, deaths: 0, steps, cell };
-        trial.act(&undisturbed.dir, first..rounds.min(first + lives), rule.is_none())?;
-        (cell, steps) = (trial.cell, trial.steps);
+        let mut trial = Trial { subject, operation, mounted: &mounted, point, is_relayed, steps: None, cell };
+        trial.act(&undisturbed.dir, first..rounds.min(first + half), rule.is_none())?;
+        cell = trial.cell;
     }
     if rule.is_some()
         && let (Some(before), Some(after)) = (before, mounted.deaths()?)
@@ -212,8 +214,8 @@ fn cell(
     Ok(cell)
 }
 
-/// After so many an image is mounted anew.
-const DEATHS_OF_A_MOUNT: u32 = 2;
+/// With this option the process that has made a mount asks the one with the kernel code, which serves no mount by itself then.
+const RELAYED: &str = "timeout=3600";
 
 fn prepare(operation: &Operation, dir: &Path, rounds: u32) -> Result<()> {
     for number in 0..rounds {
@@ -228,8 +230,8 @@ struct Trial<'a> {
     operation: &'static Operation,
     mounted: &'a Mounted,
     point: Point,
-    /// How often it has died while it is mounted.
-    deaths: u32,
+    /// Whether the process that dies is asked by another one of ours, not by the host's kernel.
+    is_relayed: bool,
     /// How many there are from the request to the reply.
     steps: Option<u64>,
     cell: Cell,
@@ -277,8 +279,7 @@ impl Trial<'_> {
     fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
         let process = self.mounted.serving()?;
         let (moment, gently) = (self.moment(random), random.bool());
-        let is_direct = !self.subject.is_image() || self.deaths == 0;
-        let language = if is_direct { Language::Fuse } else { Language::Frames };
+        let language = if self.is_relayed { Language::Frames } else { Language::Fuse };
         let aim = Aim { process, language, requests: self.operation.requests, moment, gently };
         let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());
         let (found, caught) = thread::scope(|scope| {
@@ -292,7 +293,6 @@ impl Trial<'_> {
         let Ok(caught) = caught else { anyhow::bail!("the tracing thread has panicked") };
         let Caught { fired, steps } = caught.context("tracing")?;
         self.cell.deaths += u64::from(fired);
-        self.deaths += u32::from(fired);
         self.steps = self.steps.or(steps);
         Ok(found)
     }

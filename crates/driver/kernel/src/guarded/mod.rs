@@ -209,6 +209,7 @@ impl Guarded {
             false => state.end(),
         });
         self.shared.flush();
+        self.shared.ring();
         if ended.recv_timeout(self.shared.patience) == Err(RecvTimeoutError::Timeout) {
             let late = Errno::EIO.because("unmounting took too long (patience=)");
             self.shared.with(|state| state.fail(&late));
