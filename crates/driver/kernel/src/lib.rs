@@ -39,7 +39,7 @@
 //!
 //! The worker can serve a mount by itself, with a door of its own: [`Kernel::hand_over`] hands it over. What is said then is the
 //! door's (`outrigger_door_fuse::Order`); this driver passes it on. Of a guarded image it follows what the worker records, and
-//! goes on from there when it dies. `docs/design/0008-a-door-in-the-kernel-process.md` says how.
+//! leaves that to the next one when it dies. `docs/design/0008-a-door-in-the-kernel-process.md` says how.
 //!
 //! # What it cannot
 //!
