@@ -235,3 +235,22 @@ pub fn descendant(ancestor: u32, name: &str) -> Option<u32> {
         if own.trim_end() == name { Some(child) } else { descendant(child, name) }
     })
 }
+
+/// A place where an empty image with ext4 is mounted with these further arguments of `mount`, if that is possible here.
+pub fn mounted_ext4(arguments: &[&str]) -> Option<Place> {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") {
+        return None;
+    }
+    let place = Place::new();
+    fs::File::create(place.at("image")).unwrap().set_len(64 << 20).unwrap();
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run(&[&["mount", "image", "m"], arguments].concat()).ok();
+    Some(place)
+}
+
+/// The process of the kernel code that a mount has started.
+pub fn kernel_code(place: &Place) -> u32 {
+    let threads = fs::read_dir(format!("/proc/{}/task", place.server())).unwrap();
+    let children = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")).unwrap());
+    children.collect::<String>().trim().parse().expect("one process")
+}
