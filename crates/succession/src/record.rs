@@ -112,6 +112,9 @@ const TAIL: usize = 8;
 /// The longest event: a frame's content, and what is around it.
 const LONGEST: usize = 2 << 20;
 
+/// When so much was recorded it is time to read it: programs wait for what is left of it when the writer dies.
+const PORTION: u64 = RECORD_SIZE / 64;
+
 /// The writing end.
 pub struct Recorder {
     file: Arc<File>,
@@ -184,8 +187,7 @@ impl Recorder {
         }
         self.buffer = buffer;
         self.buffer.clear();
-        let quarters = |written: u64| written / (RECORD_SIZE / 4);
-        Ok(quarters(before) != quarters(self.written))
+        Ok(before / PORTION != self.written / PORTION)
     }
 
     fn put(&self, part: &[u8]) -> io::Result<()> {
