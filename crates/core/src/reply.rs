@@ -180,6 +180,10 @@ bitflags! {
         const NO_FLUSH = 32;
         /// Writes beside the cache may run side by side.
         const PARALLEL_DIRECT_WRITES = 64;
+        /// The file is being made, and its attributes are foretold. Whether it was made, and what they are, tells
+        /// [`crate::ops::GetAttr`] by this handle; where it was not, every operation by this handle tells why. For whoever asked
+        /// with [`crate::ops::OpenFlags::BEHIND`].
+        const BEHIND = 1 << 16;
     }
 }
 

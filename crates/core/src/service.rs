@@ -176,6 +176,9 @@ pub struct Abilities {
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
+    /// Files can be made behind ([`crate::ops::OpenFlags::BEHIND`]), and what is asked about their names later is answered as if
+    /// they had been made.
+    pub foretells: bool,
     /// Times of files are multiples of so many nanoseconds; others are rounded down.
     pub time_unit: u32,
     /// How long a name that was not found stays so.
@@ -198,6 +201,7 @@ impl Abilities {
             stateless_dirs: false,
             cookies_by_name: false,
             in_order: false,
+            foretells: false,
             time_unit: 1,
             negative_ttl: Ttl::NEVER,
             max_io: 1 << 20,

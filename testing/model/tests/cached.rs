@@ -2,9 +2,11 @@
 //! The layer `cache` over a tree in memory: while it is the only client, nobody can tell that it is there.
 
 use outrigger_conformance::{Direct, Target, run};
+use outrigger_core::ops::{Create, OpenFlags};
+use outrigger_core::reply::OpenHow;
 use outrigger_core::{
-    Abilities, Answer, BoxFuture, Clock, Cx, Inline, Layer, Notify, Place, Request, Runtime, Service, Stack,
-    Time,
+    Abilities, Answer, BoxFuture, Clock, Cx, Inline, Layer, Notify, Place, Reply, Request, Runtime, Service,
+    Stack, Time,
 };
 use outrigger_driver_mem::{Mem, Options};
 use outrigger_layer_cache::Cache;
@@ -75,6 +77,31 @@ impl Layer for Line {
     }
 }
 
+/// A tree of which new files can be told before they have been made: it goes without saying that they are.
+struct Foretold(Arc<dyn Service>);
+
+impl Layer for Foretold {
+    fn place(&self) -> Place {
+        Place::anywhere("foretold")
+    }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { foretells: true, ..below }
+    }
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        match request {
+            Request::Create(op) if op.flags.contains(OpenFlags::BEHIND) => Answer::later(async move {
+                let op = Create { flags: op.flags - OpenFlags::BEHIND, ..op };
+                let mut reply = self.0.call(cx, op.into()).await;
+                if let Reply::Created(created) = &mut reply {
+                    created.opened.how |= OpenHow::BEHIND;
+                }
+                reply
+            }),
+            request => next.call(cx, request),
+        }
+    }
+}
+
 /// A stack that lives in a simulation, which goes on only while it is asked something.
 struct Simulated {
     sim: Arc<Sim>,
@@ -100,8 +127,10 @@ fn simulated(way: &[(&str, &str)], list: &[Op]) -> Direct {
     let mut hasher = DefaultHasher::new();
     format!("{list:?}").hash(&mut hasher);
     let sim = Sim::new(hasher.finish());
-    let mem = Arc::new(Inline::new(Mem::new(Options::default(), sim.clone()), sim.clone()));
-    let stack = Stack::new(mem).push(Line(sim.clone())).and_then(|stack| stack.push(cache(way, sim.clone())));
+    let mem: Arc<dyn Service> = Arc::new(Inline::new(Mem::new(Options::default(), sim.clone()), sim.clone()));
+    let foretold = Foretold(mem.clone());
+    let stack = Stack::new(mem).push(Line(sim.clone())).and_then(|stack| stack.push(foretold));
+    let stack = stack.and_then(|stack| stack.push(cache(way, sim.clone())));
     let top = stack.expect("any order is good").service();
     Direct::new(Arc::new(Simulated { sim, top }))
 }
@@ -179,9 +208,11 @@ impl Layer for Patient {
 fn every_case_of_the_suite_holds() {
     for way in WAYS {
         let (threads, tasks) = (Arc::new(Threads::new()), Arc::new(Tasks::default()));
-        let mem = Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads.clone()));
+        let mem: Arc<dyn Service> =
+            Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads.clone()));
         let layer = cache(way, Arc::new(Counted(threads, tasks.clone())));
-        let stack = Stack::new(mem).push(layer).and_then(|stack| stack.push(Patient(tasks)));
+        let stack = Stack::new(mem.clone()).push(Foretold(mem)).and_then(|stack| stack.push(layer));
+        let stack = stack.and_then(|stack| stack.push(Patient(tasks)));
         let direct = Direct::new(stack.expect("any order is good").service());
         let exceptions =
             if way == &[("cache_entries", "40")] { EXCEPTIONS_OF_THE_FORGETFUL } else { EXCEPTIONS };

@@ -4,6 +4,7 @@
 
 use crate::support::{has, within};
 use crate::{Far, listed};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -111,6 +112,29 @@ fn an_archive_is_unpacked_with_two_flights_of_requests_a_file() {
     // Times and permissions are one request, unless the server is quick.
     at_most(&counts, &[FSETSTAT], 2);
     at_most(&counts, &[FSTAT], 2);
+}
+
+/// With `write=behind` a thousand new files wait for the host a dozen times: here it stands still while a hundred of them are
+/// written, and only what waits for all of them goes on with it.
+#[test]
+fn new_files_are_written_while_the_host_stands_still() {
+    for more in [&[][..], &["--no-guard"]] {
+        let Some(far) = host() else { return };
+        far.mount(&[&["-o", "write=behind,cache=always"], more].concat());
+        let (dir, content) = (far.place.at("m/d"), |file: usize| vec![file as u8; 4096]);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("first"), "").unwrap();
+        for round in 0..10 {
+            far.sshd.signal_sessions(Signal::STOP);
+            for file in round * 100..(round + 1) * 100 {
+                fs::write(dir.join(file.to_string()), content(file)).unwrap();
+            }
+            far.sshd.signal_sessions(Signal::CONT);
+            let there = |file: usize| fs::read(far.place.at(&format!("far/d/{file}"))).unwrap_or_default();
+            within("all are there", || (0..(round + 1) * 100).all(|file| there(file) == content(file)));
+        }
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1001);
+    }
 }
 
 #[test]

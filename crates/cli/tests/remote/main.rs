@@ -274,6 +274,36 @@ fn nothing_that_was_written_is_lost_by_unmounting() {
     assert!(fs::read(place.at("far/file")).unwrap() == large());
 }
 
+/// Whoever was told that a file was made and written finds it, also when the server of the mount dies before the host has
+/// heard of it.
+#[test]
+fn new_files_survive_the_server_that_answered_them() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&["-o", "write=behind"]);
+    fs::create_dir(place.at("m/d")).unwrap();
+    fs::write(place.at("m/d/first"), "").unwrap();
+    far.sshd.signal_sessions(Signal::STOP);
+    for number in 0..50 {
+        fs::write(place.at(&format!("m/d/{number}")), number.to_string()).unwrap();
+        File::create(place.at(&format!("m/d/empty{number}"))).unwrap();
+    }
+    let before = place.server();
+    signal(before, "KILL");
+    within("another server", || {
+        let said = place.run(&["status", "--json", "m"]);
+        let status = serde_json::from_str::<serde_json::Value>(&said.out);
+        status.is_ok_and(|status| status["pid"].as_u64().is_some_and(|pid| pid != u64::from(before)))
+    });
+    far.sshd.signal_sessions(Signal::CONT);
+    place.run(&["flush", "--wait", "m"]).ok();
+    for number in 0..50 {
+        let written = fs::read_to_string(place.at(&format!("far/d/{number}"))).unwrap();
+        assert_eq!(written, number.to_string());
+        assert_eq!(fs::read(place.at(&format!("far/d/empty{number}"))).unwrap(), b"");
+    }
+}
+
 #[test]
 fn files_are_complete_when_they_are_closed_and_after_a_flush_that_waits() {
     let Some(far) = Far::new() else { return };

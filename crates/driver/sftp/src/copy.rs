@@ -25,6 +25,7 @@ impl Inner {
         if !to.flags.writes() || to.flags.contains(OpenFlags::APPEND) {
             return Err(Errno::EBADF.because("the file is not open for writing at a place"));
         }
+        self.until_made(&from).await?;
         let within = from.node == to.node;
         if within && op.offset.abs_diff(op.to_offset) < op.len {
             return Err(Errno::EINVAL.because("the ranges overlap"));
@@ -43,7 +44,7 @@ impl Inner {
         match copied {
             Ok(count) => Ok(Count(count)),
             Err(fault) => {
-                let path = self.places.path(to.node)?;
+                let Ok(path) = self.places.path(to.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
         }

@@ -3,19 +3,18 @@
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
-use crate::kept::{Kept, WasOpen};
 use crate::link::Again;
-use crate::read_ahead::{Budget, ReadAhead, Version, no_budget};
+use crate::newborn::Birth;
+use crate::read_ahead::{Budget, ReadAhead, Version};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use crate::trouble::Attempt;
 use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Read, Write};
-use outrigger_core::reply::{Count, OpenHow, Opened};
+use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode, Times};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
 
@@ -24,38 +23,13 @@ const REPEATS: u32 = 3;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
-/// All open files.
-#[derive(Default)]
-pub(crate) struct Files {
-    next: AtomicU64,
-    kept: Option<Arc<Kept>>,
-    open: Mutex<Table>,
-    budget: Budget,
-}
-
-#[derive(Default)]
-struct Table {
-    files: HashMap<Handle, Arc<OpenFile>>,
-    /// What the open files of each node share.
-    uses: HashMap<Node, Use>,
-    /// Open nodes whose last name was taken, and where that is noted.
-    hidden: HashMap<Node, Option<usize>>,
-}
-
-/// What is known of a node while it is open.
-#[derive(Default)]
-struct Use {
-    /// How often it is open.
-    count: usize,
-    /// How often it was changed.
-    version: Version,
-}
-
 /// An open file.
 pub(crate) struct OpenFile {
-    handle: Handle,
+    pub(crate) handle: Handle,
     pub(crate) node: Node,
     pub(crate) flags: OpenFlags,
+    /// Whether it is still to be made.
+    pub(crate) birth: Birth,
     /// What it was opened for.
     main: Slot,
     /// What it was not opened for, but the kernel's cache may want: reading what it will only write, or writing at a place
@@ -93,18 +67,25 @@ pub(crate) enum For {
 }
 
 impl OpenFile {
-    fn new(handle: Handle, node: Node, flags: OpenFlags, main: Slot, usage: &Use, budget: &Budget) -> Self {
+    /// One that shares how often it was changed with the other open files of its node.
+    pub(crate) fn new(
+        (handle, node, flags): (Handle, Node, OpenFlags),
+        (main, birth): (Slot, Birth),
+        version: &Version,
+        budget: &Budget,
+    ) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
             Flags::READ
         } else {
             Flags::READ | Flags::WRITE
         };
-        let version = Arc::clone(&usage.version);
+        let version = Arc::clone(version);
         let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
         OpenFile {
             handle,
             node,
             flags,
+            birth,
             main,
             other: Slot::new(other),
             ahead,
@@ -115,9 +96,22 @@ impl OpenFile {
     }
 
     /// Takes over a handle that a former process had opened for the file.
-    fn adopt(&self, owner: u64, held: Held) {
+    pub(crate) fn adopt(&self, owner: u64, held: Held) {
         let slot = if owner & OTHER == 0 { &self.main } else { &self.other };
         slot.adopt(held);
+    }
+
+    /// It has been made, and opened by that.
+    pub(crate) fn is_made(&self, held: Held) {
+        self.owns(&self.main, &held);
+        self.main.adopt(held);
+    }
+
+    /// Notes that the handle it was opened with is its own.
+    pub(crate) fn owns_its_handle(&self) {
+        if let Some(held) = self.main.present() {
+            self.owns(&self.main, &held);
+        }
     }
 
     /// Notes that a handle of the server is one of this file.
@@ -168,114 +162,6 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
     theirs
 }
 
-impl Files {
-    /// None but those of former processes; content is read ahead of readers or not.
-    pub(crate) fn new(read_ahead: bool, kept: Option<Arc<Kept>>) -> Self {
-        let budget = if read_ahead { Budget::default() } else { no_budget() };
-        let files = Files { budget, kept, ..Files::default() };
-        for WasOpen { handle, node, flags } in files.kept.iter().flat_map(|kept| kept.files()) {
-            files.insert(handle, node, flags, Slot::new(server_flags(flags)));
-        }
-        files
-    }
-
-    /// Gives the handles of the server that a former process had to the files that they are for, and closes the others.
-    pub(crate) fn adopt(&self, session: &Session, kept: &Kept) {
-        for (handle, owner) in kept.handles(session.epoch) {
-            let held = Held::new(session.clone(), handle);
-            if let Ok(file) = self.get(Handle(owner >> 1)) {
-                file.adopt(owner, held);
-            }
-        }
-    }
-
-    /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`.
-    ///
-    /// # Errors
-    /// `ENFILE` when as many are open as can be noted.
-    pub(crate) fn add(&self, cx: &Cx, node: Node, flags: OpenFlags, slot: Slot) -> Result<Opened> {
-        let handle = match &self.kept {
-            Some(kept) => kept.next_file(),
-            None => Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1),
-        };
-        // What a layer has opened for itself, that layer does not know any more when it dies.
-        if let Some(kept) = self.kept.as_ref().filter(|_| cx.slot != Cx::NO_SLOT) {
-            kept.note_file(handle, node, flags)?;
-        }
-        let file = self.insert(handle, node, flags, slot);
-        if let Some(held) = file.main.present() {
-            file.owns(&file.main, &held);
-        }
-        // Writes are answered when they were made, so that closing has nothing to tell.
-        Ok(Opened { handle, how: OpenHow::NO_FLUSH, ..Opened::default() })
-    }
-
-    fn insert(&self, handle: Handle, node: Node, flags: OpenFlags, slot: Slot) -> Arc<OpenFile> {
-        let mut table = lock(&self.open);
-        let usage = table.uses.entry(node).or_default();
-        usage.count += 1;
-        let file = Arc::new(OpenFile::new(handle, node, flags, slot, usage, &self.budget));
-        table.files.insert(handle, Arc::clone(&file));
-        file
-    }
-
-    /// # Errors
-    /// `EBADF` when it is not open.
-    pub(crate) fn get(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        let file = lock(&self.open).files.get(&handle).cloned();
-        file.ok_or_else(|| Errno::EBADF.because("the file is not open"))
-    }
-
-    /// Takes a file out; tells whether it was hidden and nobody has it open any more, and where that is noted.
-    pub(crate) fn remove(&self, handle: Handle) -> Option<(Arc<OpenFile>, Option<Option<usize>>)> {
-        let mut table = lock(&self.open);
-        let file = table.files.remove(&handle)?;
-        let usage = table.uses.get_mut(&file.node)?;
-        usage.count -= 1;
-        let last = usage.count == 0;
-        if last {
-            table.uses.remove(&file.node);
-        }
-        let was_hidden = if last { table.hidden.remove(&file.node) } else { None };
-        self.kept.iter().for_each(|kept| kept.erase_file(handle));
-        Some((file, was_hidden))
-    }
-
-    /// Notes that the content of a file is being changed, or was a moment ago: what was read before is out of date.
-    pub(crate) fn changes(&self, node: Node) {
-        if let Some(usage) = lock(&self.open).uses.get(&node) {
-            usage.version.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    pub(crate) fn is_open(&self, node: Node) -> bool {
-        lock(&self.open).uses.contains_key(&node)
-    }
-
-    pub(crate) fn is_hidden(&self, node: Node) -> bool {
-        lock(&self.open).hidden.contains_key(&node)
-    }
-
-    /// Notes that an open node lost its last name, as `note` tells processes to come; false when it is not open any more.
-    pub(crate) fn hide(&self, node: Node, note: Option<usize>) -> bool {
-        let mut table = lock(&self.open);
-        let is_open = table.uses.contains_key(&node);
-        if is_open {
-            table.hidden.insert(node, note);
-        }
-        is_open
-    }
-
-    /// Where it is noted that an open node lost its last name.
-    pub(crate) fn note_of(&self, node: Node) -> Option<usize> {
-        lock(&self.open).hidden.get(&node).copied().flatten()
-    }
-
-    pub(crate) fn hidden(&self) -> Vec<Node> {
-        lock(&self.open).hidden.keys().copied().collect()
-    }
-}
-
 impl Inner {
     /// Opens a file that exists.
     pub(crate) async fn open_file(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
@@ -323,6 +209,7 @@ impl Inner {
     where
         F: Future<Output = Result<T, Fault>>,
     {
+        self.until_made(file).await?;
         let mut repeats = 0;
         loop {
             let slot = file.slot(purpose);
@@ -350,7 +237,7 @@ impl Inner {
         match self.with_handle(&file, For::Reading, Again::Always, read).await {
             Ok(pieces) => Ok(Payload::Chunks(pieces)),
             Err(fault) => {
-                let path = self.places.path(file.node)?;
+                let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Open { path: &path, flags: Flags::READ }).await)
             }
         }
@@ -396,7 +283,7 @@ impl Inner {
         match written {
             Ok(count) => Ok(Count(count)),
             Err(fault) => {
-                let path = self.places.path(file.node)?;
+                let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
         }
@@ -410,6 +297,7 @@ impl Inner {
         file: &OpenFile,
         attrs: Attrs,
     ) -> Option<(Session, Result<Attrs, Fault>)> {
+        self.until_made(file).await.ok()?;
         let sending = file.order.sending.write().await;
         let held = match file.main.present() {
             Some(held) => held,

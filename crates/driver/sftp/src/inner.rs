@@ -6,11 +6,12 @@ use crate::attr::{self, People};
 use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
-use crate::files::Files;
 use crate::hidden::Leaving;
 use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
 use crate::look::Look;
+use crate::newborn::Usual;
+use crate::opened::Files;
 use crate::options::Options;
 use crate::origin::Unsynced;
 use crate::places::Places;
@@ -44,6 +45,8 @@ pub(crate) struct Inner {
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
     /// Files that nobody has open any more and that are being removed.
     pub(crate) leaving: Arc<Leaving>,
+    /// What new files look like.
+    pub(crate) usual: Usual,
     /// Files that the server probably lets us read.
     readable: Mutex<HashSet<Node>>,
     /// What outlives this process.
@@ -93,6 +96,7 @@ impl Inner {
             extensions: origins.extensions,
             removed: Mutex::default(),
             leaving: Arc::default(),
+            usual: Usual::default(),
             readable: Mutex::default(),
             kept,
             repeats_until,
@@ -107,6 +111,7 @@ impl Inner {
         let Some(kept) = self.kept.as_ref().filter(|_| self.repeats_until.is_some()) else { return };
         if let Some(session) = self.link.present() {
             self.files.adopt(&session, kept);
+            self.ask_for_unmade(&session).await;
             self.unsynced.note_all(&session);
         }
         self.settle_asides().await;
@@ -259,6 +264,7 @@ impl Inner {
         if self.places.table().key(node).is_err() {
             lock(&self.removed).remove(&node);
             lock(&self.readable).remove(&node);
+            self.usual.forget(node);
         }
     }
 }

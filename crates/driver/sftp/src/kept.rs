@@ -8,7 +8,7 @@
 //! | 2 to 4 | how many places of the three kinds below were ever used |
 //! | [`TREE`] | where the tree begins at the server, and who we are there |
 //! | [`LINE`] | the connection: descriptors, positions, what its server can do (`line`) |
-//! | [`FILES`] | open files: number, node, flags |
+//! | [`FILES`] | open files: number, node, flags, and the permissions of one that is still to be made |
 //! | [`HANDLES`] | handles of the server that are open: length, owner, bytes |
 //! | [`HIDDEN`] | files renamed aside, or about to be: node, directory, both names |
 //! | [`RECENT`] | nodes that are remembered though nobody refers to them, a ring |
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Arc, Mutex};
 
 /// "ORSftp" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"ORSftp\0\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"ORSftp\0\x02");
 /// Room for the nodes known, in words; taken as it fills.
 const NODES: usize = 1 << 26;
 const LAST_FILE: usize = 1;
@@ -39,6 +39,8 @@ const FILES: usize = 4096;
 /// How many files can be open.
 const FILES_MAX: usize = 1 << 14;
 const FILE: usize = 4;
+/// The file is still to be made.
+const UNMADE: u64 = 1 << 63;
 const HANDLES: usize = FILES + FILES_MAX * FILE;
 const HANDLES_MAX: usize = 1 << 14;
 const HANDLE: usize = 8;
@@ -102,6 +104,8 @@ pub(crate) struct WasOpen {
     pub(crate) handle: Handle,
     pub(crate) node: Node,
     pub(crate) flags: OpenFlags,
+    /// The permissions it is to have, if it is still to be made.
+    pub(crate) mode: Option<u32>,
 }
 
 /// A file that was renamed aside, or was about to be.
@@ -228,11 +232,17 @@ impl Kept {
         Handle(self.word(LAST_FILE).fetch_add(1, AcqRel) + 1)
     }
 
-    /// Notes an open file.
+    /// Notes an open file, and that it is still to be made with these permissions if it is.
     ///
     /// # Errors
     /// `ENFILE` when as many are open as can be noted.
-    pub(crate) fn note_file(&self, handle: Handle, node: Node, flags: OpenFlags) -> Result<()> {
+    pub(crate) fn note_file(
+        &self,
+        handle: Handle,
+        node: Node,
+        flags: OpenFlags,
+        unmade: Option<u32>,
+    ) -> Result<()> {
         let mut files = lock(&self.files);
         let full =
             || Errno::ENFILE.because(format!("{FILES_MAX} files are open, which is all that can be noted"));
@@ -240,8 +250,16 @@ impl Kept {
         files.used.insert(handle, at);
         self.put(at + 1, node.0);
         self.put(at + 2, flags.bits().into());
+        self.put(at + 3, unmade.map_or(0, |mode| UNMADE | u64::from(mode)));
         self.put(at, handle.0);
         Ok(())
+    }
+
+    /// It has been made, or will not be.
+    pub(crate) fn file_is_made(&self, handle: Handle) {
+        if let Some(&at) = lock(&self.files).used.get(&handle) {
+            self.put(at + 3, 0);
+        }
     }
 
     /// It was closed.
@@ -258,11 +276,13 @@ impl Kept {
         let mut open = Vec::new();
         for at in self.places(&OF_FILES).filter(|&at| self.get(at) != 0) {
             let (handle, node) = (Handle(self.get(at)), Node(self.get(at + 1)));
+            let (flags, unmade) = (self.get(at + 2), self.get(at + 3));
             files.used.insert(handle, at);
             open.push(WasOpen {
                 handle,
                 node,
-                flags: OpenFlags::from_bits_truncate(self.get(at + 2) as u32),
+                flags: OpenFlags::from_bits_truncate(flags as u32),
+                mode: (unmade & UNMADE != 0).then_some(unmade as u32),
             });
         }
         open

@@ -16,6 +16,7 @@
 //! | listing a directory | two answers for up to 200 names with all their attributes; more are asked for while they come |
 //! | walking through a tree | a few answers for each level: directories are listed ahead (`ahead=SECONDS`) |
 //! | open for reading | none, when the attributes say that the server permits it; else one |
+//! | create, where the caller knows that there is no such name ([`OpenFlags::BEHIND`]) and a file was made in the directory before | none |
 //! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
 //! | attributes by a handle that writes | one answer; they go out behind what is being written, without waiting for it |
 //! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
@@ -43,6 +44,7 @@
 //! |---|---|
 //! | what only asks | always |
 //! | writes at a place, truncation, attributes | when the process that served the lost connection is gone: it may still be at work on what it had received, and would undo what is written after the repetition (see `origin`) |
+//! | a file that is made behind | always: where it is there by then, it is opened, and keeps its content |
 //! | mkdir, rename, unlink and the like, appends | never |
 //!
 //! Whether a process is gone is seen under `/proc` of the server, so only where that is a Linux that shows it: not inside a
@@ -88,6 +90,8 @@ mod link;
 mod listing;
 mod look;
 mod names;
+mod newborn;
+mod opened;
 mod ops;
 mod options;
 mod origin;
@@ -106,6 +110,8 @@ pub use options::{IdMap, Options};
 use crate::dial::Ssh;
 use crate::inner::Inner;
 use crate::kept::Kept;
+#[cfg(doc)]
+use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Keep, NodeTable, Result, Runtime};
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::files::server_flags;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
+use crate::newborn::permissions;
 use crate::slots::{Held, Slot};
 use crate::trouble::Attempt;
 use outrigger_core::ops::{
@@ -109,9 +110,13 @@ impl Inner {
     }
 
     /// Makes a file that does not exist yet, and looks at it.
-    async fn make_file(&self, path: &[u8], flags: Flags, mode: u32) -> Result<(Held, Attrs), Fault> {
-        let flags = flags | Flags::CREAT | Flags::EXCL;
-        let attrs = Attrs { permissions: Some(mode & 0o7777), ..Attrs::NONE };
+    pub(crate) async fn make_file(
+        &self,
+        path: &[u8],
+        flags: Flags,
+        mode: u32,
+    ) -> Result<(Held, Attrs), Fault> {
+        let (flags, attrs) = (flags | Flags::CREAT | Flags::EXCL, permissions(mode));
         self.link
             .run(Again::Never, |session| async move {
                 let open = session.begin(&Request::Open { path, flags, attrs }).await;
@@ -132,10 +137,16 @@ impl Inner {
 
     pub(crate) async fn create_file(&self, cx: &Cx, op: Create) -> Result<Created> {
         let path = self.places.child(op.dir, &op.name)?;
+        if op.flags.contains(OpenFlags::BEHIND)
+            && let Some(created) = self.create_behind(cx, &op, &path).await?
+        {
+            return Ok(created);
+        }
         let theirs = server_flags(op.flags);
         let fault = match self.make_file(&path, theirs, op.mode).await {
             Ok((held, attrs)) => {
                 self.dir_changes(op.dir);
+                self.usual.learn(op.dir, op.mode, &attrs);
                 let attrs = self.complete_mode(&path, attrs, op.mode).await;
                 let entry = self.entry(op.dir, &op.name, &attrs)?;
                 let opened = self.files.add(cx, entry.node, op.flags, Slot::open(theirs, held))?;

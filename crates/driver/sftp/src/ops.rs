@@ -60,6 +60,7 @@ impl Driver for Sftp {
             class: DriverClass::Network,
             cookies_by_name: self.0.kept.is_some(),
             in_order: true,
+            foretells: true,
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)
@@ -81,6 +82,11 @@ impl Driver for Sftp {
 
     async fn getattr(&self, _: &Cx, op: GetAttr) -> Result<Attrs> {
         let file = op.handle.and_then(|handle| self.0.files.get(handle).ok());
+        if let Some(file) = &file
+            && let Some(attrs) = self.0.until_made(file).await?
+        {
+            return self.0.attrs_of(op.node, &attrs);
+        }
         if let Some(held) = file.and_then(|file| file.present()) {
             match held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await {
                 Ok(attrs) => return self.0.attrs_of(op.node, &attrs),

@@ -43,6 +43,7 @@ impl Inner {
         if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
             self.dir_changes(dir);
         }
+        self.usual.forget(op.node);
         self.attrs_of(op.node, &attrs?)
     }
 

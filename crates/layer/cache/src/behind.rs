@@ -6,6 +6,8 @@ use crate::file::File;
 use crate::gate::Gate;
 use crate::inner::Inner;
 use crate::log::{self, Log};
+use crate::make::unmade;
+use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
@@ -13,7 +15,7 @@ use crate::record::{Ticket, lock};
 use crate::table::Table;
 use crate::underway::Asked;
 use bytes::Bytes;
-use outrigger_core::ops::{FSync, Flush, OpenFlags, Release, SetAttr, Write};
+use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -22,7 +24,7 @@ use outrigger_core::{
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Of so many files it is noted that writes failed and nobody was told.
@@ -42,6 +44,8 @@ pub(crate) struct Behind {
     log: Option<Log>,
     /// Whether what is there was taken over.
     taken_over: AtomicBool,
+    /// How many files are being made.
+    making: AtomicUsize,
     /// Opens when there is more room, and when a file has no such writes any more.
     pub(crate) gate: Gate,
 }
@@ -51,7 +55,8 @@ impl Behind {
     pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
         let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (last, taken_over) = (AtomicU64::new(0), AtomicBool::new(log.is_none()));
-        Behind { files, lost, bytes, bytes_max, last, log, taken_over, gate: Gate::default() }
+        let (making, gate) = (AtomicUsize::new(0), Gate::default());
+        Behind { files, lost, bytes, bytes_max, last, log, taken_over, making, gate }
     }
 
     /// Memory they take, in bytes.
@@ -73,8 +78,12 @@ impl Behind {
 
     /// How many files have some up to `number`, and how many bytes those are.
     pub(crate) fn left(&self, number: Number) -> (usize, u64) {
-        let left = self.files().into_iter().map(|(_, file)| lock(&file.delayed).left(number));
-        left.filter(|&bytes| bytes > 0).fold((0, 0), |(files, all), bytes| (files + 1, all + bytes))
+        let mut left = (0, 0);
+        for (_, file) in self.files() {
+            let delayed = lock(&file.delayed);
+            left = (left.0 + usize::from(!delayed.made(number)), left.1 + delayed.left(number));
+        }
+        left
     }
 
     /// The files of which some failed, and why, as far as nobody was told.
@@ -100,6 +109,11 @@ impl Behind {
         lock(&self.lost).remove(&node);
     }
 
+    /// How many files are being made.
+    pub(crate) fn making(&self) -> usize {
+        self.making.load(Ordering::Acquire)
+    }
+
     /// Takes room for a write, if there is any; one of any size has it when it is the only one.
     pub(crate) fn take(&self, weight: usize) -> bool {
         let mut bytes = lock(&self.bytes);
@@ -110,13 +124,14 @@ impl Behind {
         fits
     }
 
-    fn give_back(&self, weight: usize) {
+    /// Gives it back.
+    pub(crate) fn give_back(&self, weight: usize) {
         *lock(&self.bytes) -= weight;
         self.gate.open();
     }
 
     /// The file of a node with such writes.
-    fn file(&self, node: Node) -> Option<Arc<File>> {
+    pub(crate) fn file(&self, node: Node) -> Option<Arc<File>> {
         lock(&self.files).get(&node).cloned()
     }
 }
@@ -129,6 +144,8 @@ struct UnderWay {
     number: Number,
     weight: usize,
     logged: Vec<log::Place>,
+    /// The name of the file that is being made, if this is that.
+    makes: Option<Box<Lookup>>,
     /// The attributes the file has then, if that was told.
     outcome: Result<Option<Attr>>,
 }
@@ -150,6 +167,9 @@ impl UnderWay {
 impl UnderWay {
     /// Makes it; answers the attributes the file has then, if that is told.
     async fn make(&self, piece: &Piece) -> Result<Option<Attr>> {
+        if let Some(name) = &self.makes {
+            return self.inner.outcome(self.node, &piece.manner, name).await.map(Some);
+        }
         let Some(set) = &piece.set else {
             self.until_begun(self.inner.write_out(self.node, piece)).await?;
             return Ok(None);
@@ -181,6 +201,29 @@ impl UnderWay {
     }
 }
 
+impl UnderWay {
+    /// If the file itself was being made: it was, and how it looks is known; or the name leads nowhere.
+    fn ends_making(&self, table: &mut Table) {
+        let Some(name) = &self.makes else { return };
+        self.inner.behind.making.fetch_sub(1, Ordering::AcqRel);
+        match &self.outcome {
+            Ok(Some(attr)) => {
+                let until = self.inner.foretold_until(table, self.node, attr);
+                lock(&self.file.delayed).was_made(attr, until);
+            }
+            Ok(None) => {}
+            Err(_) => unmade(table, self.node, name),
+        }
+    }
+
+    /// Tells the door if the file could not be made.
+    fn tell_unmade(&self) {
+        if let (Some(name), Err(_)) = (&self.makes, &self.outcome) {
+            self.inner.tell_unmade(name);
+        }
+    }
+}
+
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let failed = self.outcome.as_ref().err().cloned();
@@ -196,6 +239,7 @@ impl Drop for UnderWay {
         if let Some(log) = &self.inner.behind.log {
             self.logged.iter().for_each(|&place| log.done(place));
         }
+        self.ends_making(&mut table);
         let mut files = lock(&self.inner.behind.files);
         let mut delayed = lock(&self.file.delayed);
         let alone = delayed.changed == before;
@@ -211,6 +255,7 @@ impl Drop for UnderWay {
         drop((delayed, files));
         self.learn(&mut table, alone && all, last);
         drop(table);
+        self.tell_unmade();
         self.inner.behind.give_back(self.weight);
         self.inner.send_next(self.node, &self.file);
         self.file.gate.open();
@@ -286,10 +331,21 @@ impl Inner {
 
     /// Notes what is answered before it is made, for which room was taken. When it could not be noted for the next process, the
     /// room is free.
-    pub(crate) fn note(&self, node: Node, file: &Arc<File>, mut piece: Piece) -> bool {
+    pub(crate) fn note(&self, node: Node, file: &Arc<File>, piece: Piece) -> bool {
+        self.note_foretold(node, file, piece, None)
+    }
+
+    /// As [`Inner::note`], of a file whose attributes are perhaps foretold, and believed until then.
+    pub(crate) fn note_foretold(
+        &self,
+        node: Node,
+        file: &Arc<File>,
+        mut piece: Piece,
+        foretold: Option<(Attr, Moment)>,
+    ) -> bool {
         let now = self.now();
         let mut table = lock(&self.table);
-        let base = table.believed(node, now);
+        let base = foretold.or_else(|| table.believed(node, now));
         let mut files = lock(&self.behind.files);
         // In the order of their numbers, which is that of what overlaps.
         let logged = self.behind.log.as_ref().map(|log| log.append(node, &piece));
@@ -311,6 +367,7 @@ impl Inner {
     fn add(&self, file: &File, piece: Piece) {
         let most = u64::from(self.below().abilities.max_io);
         let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
+        self.behind.making.fetch_add(usize::from(piece.makes.is_some()), Ordering::AcqRel);
         lock(&file.delayed).add(number, piece, self.runtime.coarse_wall(), most);
     }
 
@@ -346,9 +403,9 @@ impl Inner {
         loop {
             let Some((number, piece)) = lock(&file.delayed).next(most, in_order) else { return };
             let (inner, file, weight) = (Arc::clone(self), Arc::clone(file), piece.weight);
-            let logged = piece.logged.clone();
+            let (logged, makes) = (piece.logged.clone(), piece.makes.clone());
             let outcome = Err(Errno::EIO.because("a delayed write was given up"));
-            let under_way = UnderWay { inner, node, file, number, weight, logged, outcome };
+            let under_way = UnderWay { inner, node, file, number, weight, logged, makes, outcome };
             self.runtime.spawn(Box::pin(async move {
                 let outcome = under_way.make(&piece).await;
                 under_way.ends(outcome);
@@ -405,9 +462,11 @@ impl Inner {
         }
         let named = match request {
             // What does not depend on content, or is corrected.
-            Request::Forget(_) | Request::Lookup(_) | Request::Walk(_) | Request::GetAttr(_) => {
-                return Vec::new();
-            }
+            Request::Forget(_)
+            | Request::Lookup(_)
+            | Request::Walk(_)
+            | Request::GetAttr(_)
+            | Request::Locate(_) => return Vec::new(),
             Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => return Vec::new(),
             Request::Rename(op) => self.leads_to(op.dir, &op.name),
             Request::Create(op) => self.leads_to(op.dir, &op.name),
@@ -423,11 +482,18 @@ impl Inner {
     /// # Errors
     /// Of a file that is to be renamed: what went wrong with them, if nobody was told. It might replace one that is well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
+        let renamed = match &*request {
+            Request::Rename(op) => self.leads_to(op.dir, &op.name),
+            _ => None,
+        };
+        for file in self.made_first(request) {
+            file.gate.wait(|| (!lock(&file.delayed).is_being_made()).then_some(())).await;
+        }
         for (node, file) in self.written_first(request) {
             self.written(node, &file).await;
         }
         if let Request::Rename(op) = request {
-            let node = self.leads_to(op.dir, &op.name);
+            let node = renamed.or_else(|| self.leads_to(op.dir, &op.name));
             let file = node.and_then(|node| lock(&self.table).known_file(node));
             if let (Some(node), Some(error)) = (node, file.and_then(|file| lock(&file.delayed).untold())) {
                 self.behind.told(node);
@@ -438,7 +504,7 @@ impl Inner {
     }
 
     /// The file under a name, as far as that is known.
-    fn leads_to(&self, dir: Node, name: &Name) -> Option<Node> {
+    pub(crate) fn leads_to(&self, dir: Node, name: &Name) -> Option<Node> {
         let names = lock(&self.table).names_of(dir)?;
         let what = lock(&names).last_known(name);
         what.node()

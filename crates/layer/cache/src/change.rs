@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::underway::{Begun, Ended, Place};
 use outrigger_core::ops::{Link, OpenFlags, Rename, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
-use outrigger_core::reply::{Entry, Ttl};
+use outrigger_core::reply::{Entry, OpenHow, Ttl};
 use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request};
 use std::sync::{Arc, Mutex};
 
@@ -162,6 +162,9 @@ impl Underway<'_> {
                 table.forget_attr(*dir);
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
+                    Reply::Created(created) if created.opened.how.contains(OpenHow::BEHIND) => {
+                        self.is_foretold(table, ended, (*dir, name), &mut created.entry);
+                    }
                     Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
                     _ => self.doubt(table, Doubt::All),
                 }
@@ -232,16 +235,33 @@ impl Underway<'_> {
 
     fn appears(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
         let until = self.inner.learn_file(table, dir, name, entry, ended.asked(entry.node));
-        table.has_a_name(entry.node);
-        let Entry { node, generation, attr, .. } = &*entry;
-        let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
-        let now = self.inner.now();
-        table.change_names(dir, |names| names.learn(name, What::File(file), (now, until)));
+        self.has_name(table, (dir, name), entry, until);
+        let (now, Entry { node, attr, .. }) = (self.inner.now(), &*entry);
         if attr.is_dir() {
             // It was made just now: there is nothing in it.
             let until = after(now, table.belief(*node).period(attr, ended.asked(*node).when.wall));
             table.install(*node, Arc::new(Mutex::new(Names::none(until, self.inner.placing()))));
         }
+    }
+
+    /// A file appears that is being made, and whose attributes are foretold.
+    fn is_foretold(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
+        let asked = ended.asked(entry.node);
+        table.identify(entry.node, entry.generation);
+        table.learn_place(entry.node, dir, name);
+        table.learn_foretold(entry.node, &entry.attr, asked);
+        entry.attr_ttl = Ttl::NEVER;
+        let until = self.inner.foretold_until(table, entry.node, &entry.attr);
+        self.has_name(table, (dir, name), entry, until);
+    }
+
+    /// A name leads to the file of an entry, which is believed until then.
+    fn has_name(&self, table: &mut Table, (dir, name): (Node, &Name), entry: &mut Entry, until: Moment) {
+        table.has_a_name(entry.node);
+        let Entry { node, generation, attr, .. } = &*entry;
+        let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
+        let now = self.inner.now();
+        table.change_names(dir, |names| names.learn(name, What::File(file), (now, until)));
         entry.entry_ttl = ttl(now, until);
     }
 

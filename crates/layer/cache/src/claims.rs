@@ -37,6 +37,13 @@ impl Claims {
         self.base.as_ref().is_some_and(|&(_, until)| now < until)
     }
 
+    /// The attributes before were foretold, and are known now.
+    pub(crate) fn know_base(&mut self, attr: &Attr, until: Moment) {
+        if self.base.is_some() {
+            self.base = Some((attr.clone(), until));
+        }
+    }
+
     /// The attributes before are not what was believed, or can be asked for again.
     pub(crate) fn forget_base(&mut self) {
         self.base = None;

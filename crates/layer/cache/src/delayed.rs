@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes to one file, and settings of its attributes, that were answered and have not been made yet.
+//! Writes to one file, settings of its attributes, and its being made, that were answered and have not been done yet.
 //!
 //! They set out in the order in which they came, several at once; a write that overlaps another waits until that has been
-//! made, and so does what is set with regard to any write, unless the tree below keeps the order. While some are under way, small writes that
+//! made, and so does what is set with regard to any write, unless the tree below keeps the order. All wait for the file. While some are under way, small writes that
 //! follow each other become one, and so do settings.
 
 use crate::claims::{self, Claims};
@@ -10,6 +10,7 @@ use crate::log;
 use crate::moment::Moment;
 use crate::record::Ticket;
 use bytes::Bytes;
+use outrigger_core::ops::Lookup;
 use outrigger_core::{Attr, Credentials, Error, Handle, SetAttrs, Time};
 use std::collections::VecDeque;
 
@@ -32,10 +33,12 @@ pub(crate) struct Manner {
     pub(crate) kill_setid: bool,
 }
 
-/// Bytes to be written at one place, or attributes to be set.
+/// Bytes to be written at one place, attributes to be set, or the file itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
     pub(crate) manner: Manner,
+    /// The file is being made, under this name; then there are no bytes.
+    pub(crate) makes: Option<Box<Lookup>>,
     /// These; then there are no bytes.
     pub(crate) set: Option<Box<SetAttrs>>,
     pub(crate) offset: u64,
@@ -52,6 +55,7 @@ impl Piece {
         let (len, weight) = (data.len() as u64, Piece::weight_of(data.len()));
         Piece {
             manner,
+            makes: None,
             set: None,
             offset,
             data: vec![data],
@@ -64,6 +68,11 @@ impl Piece {
     /// Permissions and times that are to be set.
     pub(crate) fn setting(manner: Manner, attrs: SetAttrs, logged: Option<log::Place>) -> Self {
         Piece { set: Some(Box::new(attrs)), ..Piece::new(manner, 0, Bytes::new(), logged) }
+    }
+
+    /// The file itself.
+    pub(crate) fn making(manner: Manner, name: Lookup, logged: Option<log::Place>) -> Self {
+        Piece { makes: Some(Box::new(name)), ..Piece::new(manner, 0, Bytes::new(), logged) }
     }
 
     /// Memory that a write of `len` bytes takes.
@@ -92,7 +101,7 @@ impl Piece {
     /// Becomes one with the next one, of at most `most` bytes, if they fit; else gives that back.
     fn join(&mut self, next: Piece, most: u64) -> Result<(), Piece> {
         match (&mut self.set, &next.set) {
-            _ if self.manner != next.manner => return Err(next),
+            _ if self.manner != next.manner || self.makes.is_some() => return Err(next),
             (Some(set), Some(attrs)) => claims::put(set, attrs),
             (None, None) if self.offset + self.len == next.offset && self.len + next.len <= most => {
                 self.len += next.len;
@@ -113,6 +122,7 @@ struct Sent {
     offset: u64,
     end: u64,
     sets: bool,
+    makes: bool,
     /// The tree below knows of it.
     begun: bool,
 }
@@ -121,6 +131,7 @@ impl Sent {
     /// Whether `piece` has to wait for it, where order is kept by the tree below or not.
     fn is_in_the_way(&self, piece: &Piece, in_order: bool) -> bool {
         match self.sets || piece.set.is_some() {
+            _ if self.makes => true,
             true => !in_order,
             false => self.offset < piece.end() && piece.offset < self.end,
         }
@@ -169,6 +180,7 @@ impl Delayed {
     pub(crate) fn add(&mut self, number: Number, piece: Piece, came: Time, most: u64) {
         match &piece.set {
             Some(attrs) => self.claims.set(attrs),
+            None if piece.makes.is_some() => {}
             None => self.claims.written(piece.len, piece.end(), came),
         }
         let piece = match self.waiting.back_mut() {
@@ -194,8 +206,9 @@ impl Delayed {
             return None;
         }
         let (number, piece) = self.waiting.pop_front()?;
-        let (offset, end, sets) = (piece.offset, piece.end(), piece.set.is_some());
-        self.under_way.push(Sent { number, offset, end, sets, begun: false });
+        let (offset, end, sets, makes) =
+            (piece.offset, piece.end(), piece.set.is_some(), piece.makes.is_some());
+        self.under_way.push(Sent { number, offset, end, sets, makes, begun: false });
         Some((number, piece))
     }
 
@@ -236,6 +249,17 @@ impl Delayed {
     /// Somebody waits for all up to `number`.
     pub(crate) fn hurry_to(&mut self, number: Number) {
         self.hurried = self.hurried.max(number);
+    }
+
+    /// Whether the file is still to be made.
+    pub(crate) fn is_being_made(&self) -> bool {
+        let waits = self.waiting.iter().any(|(_, piece)| piece.makes.is_some());
+        waits || self.under_way.iter().any(|sent| sent.makes)
+    }
+
+    /// It was made, and has attributes that would be believed until then: better ones than were foretold.
+    pub(crate) fn was_made(&mut self, attr: &Attr, until: Moment) {
+        self.claims.know_base(attr, until);
     }
 
     /// How many bytes of those up to `number` have not been made.

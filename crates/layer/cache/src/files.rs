@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening and closing files.
+//! Opening and closing files that exist.
 
 use crate::file::Content;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Belief, Policy, Writes};
 use crate::record::lock;
-use outrigger_core::ops::{Create, GetAttr, Open, OpenFlags, Release, TmpFile};
+use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl Inner {
     }
 
     /// Notes that a file was opened below, and what the kernel may do with it.
-    fn note_opened(&self, node: Node, flags: OpenFlags, opened: &mut Opened) {
+    pub(crate) fn note_opened(&self, node: Node, flags: OpenFlags, opened: &mut Opened) {
         let now = self.now();
         let mut table = lock(&self.table);
         let past = OpenHow::DIRECT_IO | OpenHow::NONSEEKABLE;
@@ -97,23 +97,6 @@ impl Inner {
         opened.how = (opened.how - OpenHow::KEEP_CACHE) | keeps(&mut content, believed);
         drop(content);
         self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
-    }
-
-    pub(crate) fn create<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Create) -> Answer<'a> {
-        let flags = op.flags;
-        Answer::later(async move { self.created(self.make_change(cx, op.into()).await, flags) })
-    }
-
-    pub(crate) fn tmpfile<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: TmpFile) -> Answer<'a> {
-        let flags = op.flags;
-        Answer::later(async move { self.created(self.make_change(cx, op.into()).await, flags) })
-    }
-
-    fn created(&self, mut reply: Reply, flags: OpenFlags) -> Reply {
-        if let Reply::Created(created) = &mut reply {
-            self.note_opened(created.entry.node, flags, &mut created.opened);
-        }
-        reply
     }
 
     /// Closes a file.

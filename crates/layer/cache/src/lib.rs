@@ -40,6 +40,9 @@
 //! here: nobody will refuse to set them. Its attributes are foretold meanwhile, and until it is closed. Where the tree below keeps
 //! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
 //!
+//! With `write=behind` new files are made behind as well, where a name is known to lead nowhere, and the tree below foretells what
+//! a new file will be like ([`Abilities::foretells`]); see `make`.
+//!
 //! # What it cannot do
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
 //! * The time of the last access lags behind when reading changes it.
@@ -64,6 +67,7 @@ mod list;
 mod log;
 mod lookup;
 mod lru;
+mod make;
 mod moment;
 mod names;
 mod notices;

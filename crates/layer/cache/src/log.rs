@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 
 /// "ORCache" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"ORCach\0\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"ORCach\0\x03");
 const BEGIN: usize = 1;
 const END: usize = 2;
 const LOST: usize = 16;
@@ -36,6 +36,8 @@ const CACHED: u64 = 1;
 const KILL_SETID: u64 = 2;
 /// The bytes are attributes to be set.
 const SETS: u64 = 4;
+/// The file is to be made; the bytes are the number of its directory and its name.
+const MAKES: u64 = 8;
 
 /// Where a record is.
 pub(crate) type Place = u64;
@@ -90,13 +92,14 @@ impl Log {
         RING + (place % self.ring) as usize
     }
 
-    /// Appends a write, or a setting; `None` when there is no room.
+    /// Appends a write, a setting, or that the file is to be made; `None` when there is no room.
     pub(crate) fn append(&self, node: Node, piece: &Piece) -> Option<Place> {
-        let mut attrs = Vec::new();
-        piece.set.iter().for_each(|set| set.put(&mut attrs));
-        let data = match &piece.set {
-            Some(_) => &attrs[..],
-            None => piece.data.first().map_or(&[][..], |bytes| &bytes[..]),
+        let mut other = Vec::new();
+        piece.set.iter().for_each(|set| set.put(&mut other));
+        piece.makes.iter().for_each(|made| made.put(&mut other));
+        let data = match other.is_empty() {
+            false => &other[..],
+            true => piece.data.first().map_or(&[][..], |bytes| &bytes[..]),
         };
         self.append_bytes(node, piece, data)
     }
@@ -119,7 +122,8 @@ impl Log {
         let flag = |raised: bool, flag| if raised { flag } else { 0 };
         let flags = flag(manner.cached, CACHED)
             | flag(manner.kill_setid, KILL_SETID)
-            | flag(piece.set.is_some(), SETS);
+            | flag(piece.set.is_some(), SETS)
+            | flag(piece.makes.is_some(), MAKES);
         let Credentials { uid, gid, .. } = manner.cred;
         let head = [
             len << 1,
@@ -195,9 +199,10 @@ impl Log {
         };
         let data: Bytes =
             (0..len.div_ceil(8)).flat_map(|index| word(HEAD + index).to_le_bytes()).take(len).collect();
-        let piece = match flags & SETS {
-            0 => Piece::new(manner, word(7), data, Some(place)),
-            _ => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
+        let piece = match flags & (SETS | MAKES) {
+            SETS => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
+            MAKES => Piece::making(manner, Wire::get(&mut data.clone()).ok()?, Some(place)),
+            _ => Piece::new(manner, word(7), data, Some(place)),
         };
         Some((Node(word(2)), piece))
     }

@@ -16,7 +16,7 @@ use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, Request, S
 use std::sync::Arc;
 
 /// The bits of a mode of which a tree may keep less than was asked for.
-const DOUBTFUL: u32 = 0o7000;
+pub(crate) const DOUBTFUL: u32 = 0o7000;
 
 /// As whom files are made: known from those that were.
 #[derive(Debug, Default)]

@@ -475,6 +475,12 @@ impl Table {
         self.parts.policy(part)
     }
 
+    /// How what `name` in `dir` leads to is cached, where it is known what part of the tree `dir` belongs to.
+    pub(crate) fn policy_below(&mut self, dir: Node, name: &Name) -> Option<Policy> {
+        let part = self.part(dir)?;
+        Some(self.parts.policy(self.parts.below(part, name)))
+    }
+
     /// Learns attributes from an answer to a query; answers until when they are believed, which counts from when the query
     /// set out. Delayed writes count as made.
     pub(crate) fn learn_attr(&mut self, node: Node, attr: &mut Attr, asked: Asked) -> Moment {

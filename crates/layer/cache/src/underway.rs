@@ -77,6 +77,12 @@ impl Table {
         Begun { number, asked: self.asked(when), nodes }
     }
 
+    /// Whether a change is under way that alters a name.
+    pub(crate) fn is_altering(&self, dir: Node, name: &Name) -> bool {
+        let is_it = |(place, its): &Place| *place == dir && its == name;
+        self.altering.iter().any(|altering| altering.places.iter().any(is_it))
+    }
+
     /// It has ended: what set out before tells nothing any more about what it concerned.
     pub(crate) fn end(&mut self, change: Begun) -> Ended {
         let Begun { number, asked: begun, nodes } = change;

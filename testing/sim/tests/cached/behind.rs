@@ -86,6 +86,17 @@ fn behind_a_close_waits_for_nothing_and_fsync_for_all() {
     assert!(truth(&client, node, 1000) == pattern(1000, 1));
 }
 
+/// Whoever wants to show what is waited for does not have to wait for it.
+#[test]
+fn where_a_file_is_can_be_told_while_it_is_being_written() {
+    let sim = Sim::new(4);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    client.ask(Locate { node }).map(drop).unwrap_or_else(|error| assert_eq!(error.errno, Errno::ENOSYS));
+}
+
 #[test]
 fn who_waits_for_what_was_written_does_not_wait_for_what_is_written_later() {
     let sim = Sim::new(3);

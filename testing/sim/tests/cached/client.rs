@@ -4,8 +4,8 @@
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry, OpenHow};
 use outrigger_core::{
-    Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op, OpCode, Payload,
-    Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
+    Abilities, Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op,
+    OpCode, Payload, Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
 };
 use outrigger_driver_mem::{Mem, Options as MemOptions};
 use outrigger_layer_cache::{Cache, Control, Disk, Options};
@@ -39,13 +39,27 @@ pub struct Line {
     refused: Arc<Mutex<Option<OpCode>>>,
     /// What arrived at the other end, in this order.
     arrived: Arc<Mutex<Vec<OpCode>>>,
+    /// Whether files are foretold, and those of them about which nothing has been heard: why they are refused, if they are.
+    foretells: Arc<AtomicBool>,
+    foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
 }
 
 impl Layer for Line {
     fn place(&self) -> Place {
         Place::anywhere("line")
     }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { foretells: self.foretells.load(Ordering::Relaxed), ..below }
+    }
+
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        if let Request::Create(op) = &request
+            && op.flags.contains(OpenFlags::BEHIND)
+            && self.foretells.load(Ordering::Relaxed)
+        {
+            let op = Create { flags: op.flags - OpenFlags::BEHIND, ..op.clone() };
+            return Answer::later(self.foretell(next, cx, op));
+        }
         // Returning references is no matter of the line: drivers keep count of them on this side.
         if matches!(request, Request::Forget(_) | Request::Locate(_)) {
             return next.call(cx, request);
@@ -64,6 +78,10 @@ impl Layer for Line {
             }
             self.sim.sleep_until(self.sim.monotonic() + way()).await;
             self.arrived.lock().expect("the list").push(request.op());
+            if let Some(errno) = self.refusal(&request) {
+                self.sim.sleep_until(self.sim.monotonic() + way()).await;
+                return Reply::Error(errno.into());
+            }
             request.traverse(&mut Unnumbered);
             let odds = self.fails.load(Ordering::Relaxed);
             let mut reply = match request {
@@ -101,6 +119,34 @@ impl Line {
         };
         opened.handle.0 |= self.opened.fetch_add(1 << 40, Ordering::Relaxed);
         opened.how |= OpenHow::NO_FLUSH;
+    }
+
+    /// Has a file made at the other end before anything else can happen there, and tells of it at once; where files are refused,
+    /// it was never there.
+    async fn foretell(&self, next: &Arc<dyn Service>, cx: &Cx, op: Create) -> Reply {
+        let (dir, name) = (op.dir, op.name.clone());
+        let mut reply = next.call(cx, op.into()).await;
+        self.number(&mut reply);
+        let Reply::Created(created) = &mut reply else { return reply };
+        created.opened.how |= OpenHow::BEHIND;
+        let refused = *self.refused.lock().expect("what is refused") == Some(OpCode::Create);
+        if refused {
+            next.call(cx, Unlink { dir, name }.into()).await;
+        }
+        let outcome = refused.then_some(Errno::EDQUOT);
+        self.foretold.lock().expect("what was foretold").insert(created.opened.handle, outcome);
+        reply
+    }
+
+    /// Why a request by the handle of a file is refused that could not be made.
+    fn refusal(&self, request: &Request) -> Option<Errno> {
+        let handle = match request {
+            Request::GetAttr(op) => op.handle?,
+            Request::Write(op) => op.handle,
+            Request::FSync(op) => op.handle,
+            _ => return None,
+        };
+        *self.foretold.lock().expect("what was foretold").get(&handle)?
     }
 
     fn lets_through(&self, op: OpCode) -> bool {
@@ -164,6 +210,8 @@ impl Client {
             fails: Arc::default(),
             refused: Arc::default(),
             arrived: Arc::default(),
+            foretells: Arc::default(),
+            foretold: Arc::default(),
         };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
@@ -182,6 +230,11 @@ impl Client {
     /// From now on requests overtake each other.
     pub fn wander(&self) {
         self.line.wanders.store(true, Ordering::Relaxed);
+    }
+
+    /// New files are foretold. Said before anything else.
+    pub fn foretell(&self) {
+        self.line.foretells.store(true, Ordering::Relaxed);
     }
 
     /// From now on listings come in small pieces.

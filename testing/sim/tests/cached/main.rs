@@ -6,6 +6,7 @@ mod behind;
 mod client;
 mod content;
 mod disk;
+mod making;
 mod names;
 mod settings;
 mod siblings;

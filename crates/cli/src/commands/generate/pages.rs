@@ -9,6 +9,32 @@ use std::path::Path;
 
 const MOUNT: &str = include_str!("mount.outrigger.8");
 
+/// What is promised of writes that are answered before they were made.
+const WRITES: &str = r#".SH DELAYED WRITES
+.B write=
+says when what a program writes is at the other end:
+.BR through ,
+before the write returns;
+.BR close ,
+before the file is closed;
+.BR behind ,
+soon after.
+With
+.B behind
+new files are made later, too, unless a program wants to be the one who makes them
+.RB ( O_EXCL ).
+What goes wrong then,
+.BR fsync (2)
+tells, and
+.BR close (2)
+if it is known by then.
+A program that looks at neither may miss it;
+.B outrigger flush \-\-wait
+and
+.B outrigger umount
+name what was lost.
+"#;
+
 /// Writes them into `dir`.
 ///
 /// # Errors
@@ -56,6 +82,7 @@ in front.
 "#
     );
     DRIVERS.iter().for_each(|driver| describe(&mut page, driver));
+    page.push_str(WRITES);
     page.push_str(".SH SEE ALSO\n.BR outrigger (1),\n.BR outrigger\\-mount (1),\n.BR mount.outrigger (8)\n");
     page
 }

@@ -4,6 +4,7 @@
 mod counts;
 mod endings;
 mod line;
+mod newborn;
 mod nonsense;
 mod server;
 mod user;

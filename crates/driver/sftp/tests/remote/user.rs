@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use outrigger_core::ops::*;
-use outrigger_core::reply::{DirentPlus, Entry};
+use outrigger_core::reply::{Created, DirentPlus, Entry};
 use outrigger_core::{
     Attr, Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
     SetTime, Target, Time,
@@ -102,6 +102,13 @@ impl User {
         Ok((made.entry.node, made.opened.handle))
     }
 
+    /// Makes a file that is known not to exist, and does not wait for it if that can be foretold.
+    pub async fn create_behind(&self, dir: Node, file: &str) -> Result<Created> {
+        let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC | OpenFlags::BEHIND;
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, flags };
+        self.sftp.create(&self.cx, create).await
+    }
+
     pub async fn write_at(&self, node: Node, handle: Handle, offset: u64, data: &[u8]) -> Result<u64> {
         let data = Payload::from(data.to_vec());
         let write = Write { node, handle, offset, data, cached: false, kill_setid: false };
@@ -151,8 +158,12 @@ impl User {
         self.sftp.symlink(&self.cx, SymLink { dir, name: name(file.as_bytes()), target }).await
     }
 
+    pub async fn attr(&self, node: Node, handle: Option<Handle>) -> Result<Attr> {
+        Ok(self.sftp.getattr(&self.cx, GetAttr { node, handle }).await?.attr)
+    }
+
     pub async fn size(&self, node: Node, handle: Option<Handle>) -> Result<u64> {
-        Ok(self.sftp.getattr(&self.cx, GetAttr { node, handle }).await?.attr.size)
+        Ok(self.attr(node, handle).await?.size)
     }
 
     pub async fn mkdir(&self, dir: Node, file: &str) -> Result<Node> {

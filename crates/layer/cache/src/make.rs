@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making files behind: where it is known that there is no such name, and the tree below can foretell what a new file will be
+//! like, its user need not wait until it has been made. What is done to the file waits instead, and so does what changes names
+//! in a way that depends on it.
+//!
+//! Whoever wants a name for himself alone (`O_EXCL`) waits: that is how clients exclude each other.
+
+use crate::delayed::{Manner, Piece};
+use crate::file::File;
+use crate::inner::Inner;
+use crate::moment::{Moment, after};
+use crate::names::What;
+use crate::options::{Belief, Writes};
+use crate::record::lock;
+use crate::set::DOUBTFUL;
+use crate::table::Table;
+use crate::underway::Asked;
+use outrigger_core::ops::{Create, GetAttr, Lookup, OpenFlags, Release, TmpFile};
+use outrigger_core::reply::{Created, OpenHow};
+use outrigger_core::{Answer, Attr, Cx, Error, LockOwner, Name, Node, Notice, Reply, Request, Result, ask};
+use std::sync::Arc;
+
+/// So many files are being made at most: servers have bounds for what is open at once.
+const MAKING_MAX: usize = 128;
+
+impl Inner {
+    pub(crate) fn create<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Create) -> Answer<'a> {
+        let (flags, name) = (op.flags, Lookup { dir: op.dir, name: op.name.clone() });
+        op.flags.set(OpenFlags::BEHIND, self.may_make_behind(&op));
+        Answer::later(async move {
+            let mut reply = self.make_change(cx, op.into()).await;
+            let behind = is_behind(&mut reply);
+            match self.created(reply, flags) {
+                Reply::Created(created) if behind => {
+                    self.make_behind(cx, created, (name, flags)).await.into()
+                }
+                reply => reply,
+            }
+        })
+    }
+
+    pub(crate) fn tmpfile<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: TmpFile) -> Answer<'a> {
+        let flags = op.flags;
+        Answer::later(async move { self.created(self.make_change(cx, op.into()).await, flags) })
+    }
+
+    fn created(&self, mut reply: Reply, flags: OpenFlags) -> Reply {
+        if let Reply::Created(created) = &mut reply {
+            self.note_opened(created.entry.node, flags, &mut created.opened);
+        }
+        reply
+    }
+
+    /// Whether a file may be made after its user was told that it was.
+    fn may_make_behind(&self, op: &Create) -> bool {
+        let waits = OpenFlags::EXCL | OpenFlags::APPEND | OpenFlags::DSYNC | OpenFlags::DIRECT;
+        if !op.flags.writes()
+            || op.flags.intersects(waits)
+            || op.mode & DOUBTFUL != 0
+            || !self.below().abilities.foretells
+            || self.behind.making() >= MAKING_MAX
+        {
+            return false;
+        }
+        let now = self.now();
+        let mut table = lock(&self.table);
+        let Some(policy) = table.policy_below(op.dir, &op.name) else { return false };
+        let Some(names) = table.names_of(op.dir) else { return false };
+        policy.writes == Writes::Behind
+            && policy.belief != Belief::Never
+            && lock(&names).find(&op.name, now).0 == What::Absent
+            && !table.is_altering(op.dir, &op.name)
+    }
+
+    /// Has a file made whose attributes were foretold. Where that cannot be noted, this waits until it has been.
+    async fn make_behind(
+        self: &Arc<Self>,
+        cx: &Cx,
+        mut created: Created,
+        (name, flags): (Lookup, OpenFlags),
+    ) -> Result<Created> {
+        let (node, handle) = (created.entry.node, created.opened.handle);
+        let manner = Manner { handle, cred: cx.cred, pid: cx.origin.pid, cached: false, kill_setid: false };
+        let piece = Piece::making(manner, name.clone(), None);
+        let file = Arc::clone(&self.open_file(node, handle).file);
+        let attr = created.entry.attr.clone();
+        let until = self.foretold_until(&mut lock(&self.table), node, &attr);
+        if self.behind.take(piece.weight) && self.note_foretold(node, &file, piece, Some((attr, until))) {
+            self.send_next(node, &file);
+            return Ok(created);
+        }
+        match self.outcome(node, &manner, &name).await {
+            Ok(attr) => {
+                created.entry.attr = attr;
+                Ok(created)
+            }
+            Err(error) => {
+                unmade(&mut lock(&self.table), node, &name);
+                let owner = LockOwner::default();
+                self.close(cx, Release { node, handle, flags, owner, flock_release: false }).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the file has been made that is to have this name; its attributes.
+    pub(crate) async fn outcome(&self, node: Node, manner: &Manner, name: &Lookup) -> Result<Attr> {
+        let mut cx = self.own_cx(manner.cred);
+        cx.origin.pid = manner.pid;
+        let handle = Some(manner.handle);
+        match ask(&*self.below().service, &cx, GetAttr { node, handle }).await {
+            Ok(attrs) => Ok(attrs.attr),
+            Err(error) => Err(not_made(&name.name, error)),
+        }
+    }
+
+    /// Until when attributes are believed that were foretold now.
+    pub(crate) fn foretold_until(&self, table: &mut Table, node: Node, attr: &Attr) -> Moment {
+        let period = table.belief(node).period(attr, self.runtime.wall());
+        after(self.now(), period)
+    }
+
+    /// The files that must have been made before a request.
+    pub(crate) fn made_first(&self, request: &Request) -> Vec<Arc<File>> {
+        if self.behind.making() == 0 {
+            return Vec::new();
+        }
+        let one = match request {
+            Request::Open(op) => Some(op.node),
+            Request::Unlink(op) => self.leads_to(op.dir, &op.name),
+            Request::Rename(_) | Request::RmDir(_) => {
+                return self.behind.files().into_iter().map(|(_, file)| file).collect();
+            }
+            _ => None,
+        };
+        one.and_then(|node| self.behind.file(node)).into_iter().collect()
+    }
+
+    /// Tells the door that a name leads nowhere after all.
+    pub(crate) fn tell_unmade(&self, name: &Lookup) {
+        let Lookup { dir, name } = name.clone();
+        self.above
+            .get()
+            .iter()
+            .for_each(|above| above.notify(Notice::InvalidateEntry { dir, name: name.clone() }));
+    }
+}
+
+impl Table {
+    /// Learns attributes that are foretold: nobody believes them, but it is known what kind of file it is.
+    pub(crate) fn learn_foretold(&mut self, node: Node, attr: &Attr, asked: Asked) {
+        self.make(node).learn_attr(attr, asked.when.wall, asked.when.now, asked.ticket);
+    }
+}
+
+/// Whether a file that is told to be there is being made; nobody else is told.
+fn is_behind(reply: &mut Reply) -> bool {
+    let Reply::Created(created) = reply else { return false };
+    let behind = created.opened.how.contains(OpenHow::BEHIND);
+    created.opened.how -= OpenHow::BEHIND;
+    behind
+}
+
+/// Why a file could not be made, for people who cannot be shown where it is.
+fn not_made(name: &Name, Error { errno, reason }: Error) -> Error {
+    let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+    errno.because(format!("'{}' could not be made{why}", name.escape_ascii()))
+}
+
+/// A file could not be made: its name leads elsewhere, or nowhere.
+pub(crate) fn unmade(table: &mut Table, node: Node, name: &Lookup) {
+    let Lookup { dir, name } = name;
+    table.changed_elsewhere(*dir);
+    let known = table.names_of(*dir).map(|names| lock(&names).last_known(name).node());
+    if known == Some(Some(node)) {
+        table.change_names(*dir, |names| names.learn(name, What::Unknown, (0, 0)));
+        table.lost_a_name(node, false);
+    }
+}
