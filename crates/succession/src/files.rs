@@ -6,9 +6,11 @@
 
 mod saved;
 
+use crate::nameless::Nameless;
+use crate::place::REMOVED;
 use crate::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
-use outrigger_core::ops::{OpenFlags, RenameFlags};
+use outrigger_core::ops::{OpenFlags, Rename, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, Opened};
 use outrigger_core::{Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit};
@@ -47,6 +49,8 @@ pub struct Files {
     found_twice: bool,
     /// What has or had several names, by inode number.
     linked: BTreeSet<(u64, Node)>,
+    /// What is open, and what keeps a name therefore that it has lost.
+    nameless: Nameless,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +77,8 @@ pub struct Open {
     pub flags: Option<OpenFlags>,
     theirs: Handle,
     life: u64,
+    /// Whether nobody uses it any more but who closes it.
+    closes: bool,
 }
 
 /// What a worker has to be asked for before it can be asked something else.
@@ -112,6 +118,7 @@ impl Files {
             crowded: most,
             found_twice: false,
             linked: BTreeSet::new(),
+            nameless: Nameless::default(),
         })
     }
 
@@ -134,8 +141,8 @@ impl Files {
     }
 
     fn theirs(&mut self, node: Node) -> Result<Option<Node>> {
-        if node == Node::ROOT {
-            return Ok(Some(Node::ROOT));
+        if node == Node::ROOT || node == REMOVED {
+            return Ok(Some(node));
         }
         let known = self.known.get_mut(&node).ok_or(Errno::ESTALE)?;
         if known.life != self.life {
@@ -164,6 +171,44 @@ impl Files {
         self.victim(request).filter(|node| self.known.contains_key(node) && !self.is_held(*node))
     }
 
+    /// What a request takes a name from, unless it has kept one already.
+    pub fn loses_name(&self, request: &Request) -> Option<Node> {
+        let is_replaced = |op: &Rename, node| {
+            !op.flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE)
+                && self.table.get(op.dir, &op.name) != Some(node)
+        };
+        self.victim(request).filter(|node| match request {
+            Request::Unlink(_) => self.nameless.lacks(*node),
+            Request::Rename(op) => self.nameless.lacks(*node) && is_replaced(op, *node),
+            _ => false,
+        })
+    }
+
+    /// Whether a file is open.
+    pub fn is_in_use(&self, node: Node) -> bool {
+        self.nameless.is_open(node)
+    }
+
+    /// A file keeps a name that nobody is shown, and may get another one or not.
+    pub fn keep(&mut self, node: Node, name: Name, may_be_linked: bool) {
+        self.nameless.keep(node, name, may_be_linked);
+    }
+
+    /// Whether a file may get a name, unless it has one that programs are shown.
+    pub fn may_be_linked(&self, node: Node) -> bool {
+        self.nameless.may_be_linked(node)
+    }
+
+    /// The name that a file has kept, if it is not open any more and nobody was asked to remove it.
+    pub fn superfluous(&self, node: Node) -> Option<Name> {
+        self.nameless.superfluous(node)
+    }
+
+    /// Somebody was asked to remove the name that a file has kept.
+    pub fn goes(&mut self, node: Node) {
+        self.nameless.goes(node);
+    }
+
     /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.
     pub fn perhaps_in(&self, reply: &Reply) -> Option<Node> {
         if self.linked.is_empty() {
@@ -171,7 +216,7 @@ impl Files {
         }
         let linked = |entry: &&Entry| entry.attr.nlink > 1 && !self.keys.contains_key(&entry.node);
         let of = |ino: u64| self.linked.range((ino, Node(0))..=(ino, Node(u64::MAX)));
-        let is_one = |node: &Node| !self.is_held(*node) && self.table.path(*node).is_ok();
+        let is_one = |node: &Node| !self.is_held(*node) && self.path(*node).is_ok();
         entries(reply).filter(linked).find_map(|entry| of(entry.attr.ino).map(|pair| pair.1).find(is_one))
     }
 
@@ -186,7 +231,7 @@ impl Files {
     /// # Errors
     /// `ESTALE` when it has no name any more.
     pub fn path(&self, node: Node) -> Result<Vec<Name>> {
-        self.table.path(node)
+        self.nameless.path(node).map_or_else(|| self.table.path(node), Ok)
     }
 
     /// The file with a name, if it is known.
@@ -246,9 +291,20 @@ impl Files {
         self.open.get(&handle).is_some_and(|open| open.life == self.life)
     }
 
-    /// A handle that nobody uses any more.
-    pub fn close(&mut self, handle: Handle) {
-        self.open.remove(&handle);
+    /// A handle that nobody uses any more but who closes it.
+    pub fn closes(&mut self, handle: Handle) {
+        if let Some(open) = self.open.get_mut(&handle)
+            && !std::mem::replace(&mut open.closes, true)
+            && open.flags.is_some()
+        {
+            self.nameless.closed(open.node);
+        }
+    }
+
+    /// A handle that nobody uses any more; gives what was open.
+    pub fn close(&mut self, handle: Handle) -> Option<Node> {
+        self.closes(handle);
+        self.open.remove(&handle).map(|open| open.node)
     }
 
     /// Puts our numbers into a reply, and follows what the request did to names.
@@ -261,6 +317,7 @@ impl Files {
         }
         self.removed.extend(self.victim(request));
         match request {
+            Request::Unlink(op) if op.dir == REMOVED => self.nameless.gone(&op.name),
             Request::Unlink(op) => self.table.removed(op.dir, &op.name),
             Request::RmDir(op) => self.table.removed(op.dir, &op.name),
             Request::Rename(op) => {
@@ -301,7 +358,10 @@ impl Files {
                     dirent.ino = known.map_or(dirent.ino, |known| known.ino);
                 }
             }
-            Reply::Attrs(attrs) => attrs.attr.ino = self.ino(node).unwrap_or(attrs.attr.ino),
+            Reply::Attrs(attrs) => {
+                attrs.attr.ino = self.ino(node).unwrap_or(attrs.attr.ino);
+                attrs.attr.nlink = self.nameless.told_links(node, attrs.attr.nlink);
+            }
             _ => {}
         }
         Ok(())
@@ -338,6 +398,7 @@ impl Files {
             self.linked.insert((known.ino, node));
         }
         entry.attr.ino = known.ino;
+        entry.attr.nlink = self.nameless.told_links(node, entry.attr.nlink);
         (entry.node, entry.generation) = (node, NodeTable::generation(node));
         Ok(())
     }
@@ -360,14 +421,19 @@ impl Files {
         };
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
-        self.open.insert(handle, Open { node, flags, theirs: opened.handle, life: self.life });
+        let (theirs, life) = (opened.handle, self.life);
+        self.open.insert(handle, Open { node, flags, theirs, life, closes: false });
+        if flags.is_some() {
+            self.nameless.opened(node);
+        }
         opened.handle = handle;
     }
 
-    /// Gives up files that have no name and are not open: what a checkpoint holds nobody could free after a death.
-    pub fn give_up_removed(&mut self) -> Vec<Returned> {
+    /// Gives up files that have no name and are neither open nor being opened: what a checkpoint holds nobody could free after a death.
+    pub fn give_up_removed(&mut self, being_opened: HashSet<Node>) -> Vec<Returned> {
         let mut returned = self.sweep();
-        let open = self.open_nodes();
+        let mut open = self.open_nodes();
+        open.extend(being_opened);
         let removed = std::mem::take(&mut self.removed);
         let (kept, gone): (HashSet<Node>, HashSet<Node>) = removed
             .into_iter()

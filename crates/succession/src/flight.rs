@@ -60,6 +60,13 @@ impl Flight {
         }
     }
 
+    pub(crate) fn as_ask(&self) -> Option<&Ask> {
+        match self {
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
+            Flight::Checkpoint | Flight::GivenUp => None,
+        }
+    }
+
     pub(crate) fn ask_mut(&mut self) -> Option<&mut Ask> {
         match self {
             Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),

@@ -7,20 +7,23 @@
 //! * [`Files`](files) keeps numbers of files and open files that stay what they are while those of the server change, and
 //!   returns files to it that were not used for long.
 //! * [`Log`](log) keeps changes that were told since the last checkpoint, to be done again.
+//! * A file that loses its last name while it is open keeps one that nobody is shown ([`place::KEEPS`]).
 //! * [`record`] takes what happens to the state of one process to a copy of it in another one, which goes on with that.
 //!
-//! `docs/design/0007-guarded-images.md` and `docs/design/0008-a-door-in-the-kernel-process.md` have the reasons.
+//! `docs/design/0007-guarded-images.md`, `docs/design/0008-a-door-in-the-kernel-process.md` and
+//! `docs/design/0011-removed-files-that-are-open.md` have the reasons.
 //!
 //! # Limits
 //!
-//! * A file that has lost its last name cannot be found again: it is not returned, and known until the next checkpoint at most
-//!   when the server dies, unless it is open.
+//! * A file that has lost its last name and is not open cannot be found again: it is not returned, and known until the next
+//!   checkpoint at most when the server dies.
 //! * Not for trees that somebody else changes: what has a name is believed to keep it.
 #![forbid(unsafe_code)]
 
 pub mod files;
 mod flight;
 pub mod log;
+mod nameless;
 pub mod place;
 mod recent;
 pub mod record;
@@ -29,6 +32,7 @@ pub mod state;
 mod untold;
 
 pub use flight::Ask;
+pub use nameless::kept_name;
 pub use served::{RECORDED, Served, Task};
 pub use state::{Outgoing, Role, State, reopen};
 pub use untold::{Asker, tell};

@@ -6,12 +6,14 @@
 
 mod copy;
 mod looking;
+mod removal;
 mod saved;
 
 use crate::files::{Files, Missing, Returned};
 use crate::flight::{Ask, Flight, takes_name};
 use crate::log::{Log, is_change};
-use crate::place::FIRST_CHANGE;
+use crate::nameless::kept_name;
+use crate::place::{FIRST_CHANGE, KEEPS};
 use crate::record::{Event, Recorder};
 use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
@@ -22,6 +24,7 @@ use outrigger_core::wire::Frame;
 use outrigger_core::{
     Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
 };
+use removal::released;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -138,15 +141,10 @@ impl State {
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.asked(&ask.asker, ask.cred, &ask.request);
         }
+        released(&ask.request).into_iter().for_each(|handle| self.files.closes(handle));
         match &ask.request {
             Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) if self.is_guarded() => {
                 self.want_checkpoint(Some((ask.asker, Reply::Done(()))));
-            }
-            Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. })
-                if !self.files.is_open(*handle) =>
-            {
-                self.files.close(*handle);
-                self.answered.push((ask.asker, Reply::Done(())));
             }
             request if is_change(request) && self.log.is_full() => {
                 let why = "the image cannot be brought up to date, so nothing more is written";
@@ -235,7 +233,7 @@ impl State {
         if self.queue.iter().any(is_untold) {
             return;
         }
-        for Returned { theirs, count } in self.files.give_up_removed() {
+        for Returned { theirs, count } in self.files.give_up_removed(self.being_opened().collect()) {
             self.send(Credentials::ROOT, Forget { node: theirs, count }.into(), Flight::GivenUp);
         }
         if self.changing > 0 {
@@ -262,6 +260,11 @@ impl State {
 
     /// Sends a request, or what has to be asked before it. What has to wait for others comes back.
     fn dispatch(&mut self, ask: Ask, waits: &mut bool) -> Option<Ask> {
+        if let Some(handle) = released(&ask.request).filter(|handle| !self.files.is_open(*handle)) {
+            self.closed(handle);
+            self.answered.push((ask.asker, Reply::Done(())));
+            return None;
+        }
         let mut request = ask.request.clone();
         match self.missing(&ask, &mut request) {
             Ok(None) if ask.is_done() => self.answer(ask),
@@ -300,9 +303,11 @@ impl State {
     }
 
     fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
-        let id = if matches!(&flight, Flight::Asked(ask) if is_change(&ask.request)) {
+        let id = if let Flight::Asked(ask) = &flight
+            && is_change(&ask.request)
+        {
             self.next_change += 1;
-            FIRST_CHANGE + self.next_change
+            FIRST_CHANGE + self.next_change + if self.keeps_name(&ask.request) { KEEPS } else { 0 }
         } else {
             self.next_query += 1;
             self.next_query
@@ -453,15 +458,21 @@ impl State {
                 self.log.describe(&mut self.files, who, &mut ask.request, &reply)
             })
             .flatten();
+        let kept = kept_name(id).map(|name| (name, self.files.loses_name(&ask.request)));
         if let Err(error) = self.files.learn(&mut ask.request, &mut reply) {
             reply = Reply::Error(error);
         }
         if is_logged {
             self.log.push(&ask.request, entry, &mut self.files, &reply);
         }
+        if let Some(kept) = kept {
+            self.has_kept(&ask.request, kept, &mut reply);
+        }
         match &ask.request {
-            Request::Release(op) => self.files.close(op.handle),
-            Request::ReleaseDir(op) => self.files.close(op.handle),
+            Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. }) => {
+                self.closed(*handle);
+            }
+            Request::Open(op) if reply.error().is_some() => self.let_go(op.node),
             Request::Write(op) if reply.error().is_none() && self.is_synchronous(op.handle) => {
                 return self.want_checkpoint(Some((ask.asker, reply)));
             }

@@ -28,6 +28,11 @@ impl Asker {
         Asker { id, slot: cx.slot, sender: Some(sender) }
     }
 
+    /// Nobody: it has to be done all the same.
+    pub(crate) fn nobody() -> Self {
+        Asker { id: 0, slot: Cx::NO_SLOT, sender: None }
+    }
+
     /// Whether this one asked the same in another process.
     pub fn is_the_same(&self, again: &Asker) -> bool {
         self.sender.is_none() && self.id == again.id

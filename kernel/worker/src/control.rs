@@ -83,6 +83,14 @@ impl Control {
         self.file.write_all_at(&bytes, self.start + place)
     }
 
+    /// Whether the image is as the first process has found it.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn is_before_checkpoints(&self) -> io::Result<bool> {
+        Ok(self.numbers(CHECKPOINTS)?[0] == 0)
+    }
+
     /// What was noted about the image by the first process, or zero.
     ///
     /// # Errors

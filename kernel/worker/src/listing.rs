@@ -2,9 +2,12 @@
 //! Reading directories: getdents64(2) in portions of the asker's choice.
 
 use crate::task::{Fd, Task};
+use crate::tree::{Open, Tree, c_string};
 use bytes::Bytes;
-use outrigger_core::reply::{COOKIE_MAX, Dirent};
-use outrigger_core::{Errno, FileKind, Name, Result};
+use outrigger_core::ops::{FSyncDir, ReadDir, ReadDirPlus};
+use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
+use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, Result};
+use outrigger_succession::place::REMOVED_NAME;
 use std::collections::VecDeque;
 
 /// How much one getdents64(2) may return.
@@ -12,19 +15,25 @@ const BUFFER: usize = 32 << 10;
 /// Length of the fields before the name in `struct linux_dirent64`: inode, offset, length, kind.
 const HEADER: usize = 19;
 
+/// What a dirent costs beside its name, see [`ReadDir`] and [`ReadDirPlus`].
+const DIRENT: usize = 24;
+const DIRENT_PLUS: usize = 152;
+
 /// An open directory and what was read of it, but not yet asked for.
 pub struct Listing {
     /// The open directory.
     pub fd: Fd,
     ahead: VecDeque<Dirent>,
+    /// What is not told of.
+    hidden: Option<&'static [u8]>,
     /// The cookie of the entry before `ahead`; none when the descriptor stands elsewhere.
     at: Option<u64>,
 }
 
 impl Listing {
-    /// Of a directory that was just opened.
-    pub fn new(fd: Fd) -> Self {
-        Listing { fd, ahead: VecDeque::new(), at: Some(0) }
+    /// Of a directory that was just opened, without one name.
+    pub fn new(fd: Fd, hidden: Option<&'static [u8]>) -> Self {
+        Listing { fd, ahead: VecDeque::new(), hidden, at: Some(0) }
     }
 
     /// The entries behind `cookie` that cost no more than `size`, but at least one; each costs `cost` and its name.
@@ -85,7 +94,7 @@ impl Listing {
             position = number(&entry[8..16])?;
             let end = entry[HEADER..].iter().position(|&byte| byte == 0).ok_or_else(malformed)?;
             let name = entry.slice(HEADER..HEADER + end);
-            if name[..] == b"."[..] || name[..] == b".."[..] {
+            if name[..] == b"."[..] || name[..] == b".."[..] || self.hidden == Some(&name[..]) {
                 continue;
             }
             // A damaged directory may hold names that cannot be: nobody could open them.
@@ -99,6 +108,78 @@ impl Listing {
         }
         Ok(position)
     }
+}
+
+impl Tree {
+    pub(crate) fn opendir(&self, task: &Task, node: Node) -> Result<Opened> {
+        let fd = task.reopen(self.node(node)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
+        let hidden = self.removed.as_ref().filter(|_| node == Node::ROOT).map(|_| REMOVED_NAME.as_bytes());
+        let handle = self.open.borrow_mut().insert(Open::Dir(Some(Listing::new(fd, hidden))));
+        Ok(Opened { handle, ..Opened::default() })
+    }
+
+    /// Lends the listing of `handle` to `work`.
+    fn listing<T>(
+        &self,
+        task: &Task,
+        handle: Handle,
+        work: impl FnOnce(&mut Listing) -> Result<T>,
+    ) -> Result<T> {
+        let mut listing = match self.open.borrow_mut().files.get_mut(&handle) {
+            Some(Open::Dir(listing)) => listing
+                .take()
+                .ok_or(Errno::EBUSY.because("the directory is being read by another request"))?,
+            _ => return Err(Errno::EBADF.into()),
+        };
+        let result = work(&mut listing);
+        let released = match self.open.borrow_mut().files.get_mut(&handle) {
+            Some(Open::Dir(place)) => {
+                *place = Some(listing);
+                None
+            }
+            _ => Some(listing.fd),
+        };
+        released.into_iter().for_each(|fd| task.close(fd));
+        result
+    }
+
+    pub(crate) fn readdir(&self, task: &Task, op: &ReadDir) -> Result<Dirents> {
+        let (entries, eof) =
+            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT))?;
+        Ok(Dirents { entries, eof })
+    }
+
+    pub(crate) fn readdirplus(&self, task: &Task, op: &ReadDirPlus) -> Result<DirentsPlus> {
+        let (names, eof) =
+            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT_PLUS))?;
+        let dir = self.node(op.node)?;
+        let mut entries = Vec::with_capacity(names.len());
+        for dirent in names {
+            // What cannot be looked at exists all the same; whoever wants more asks for it and gets the reason.
+            let entry = match self.find_at(task, dir, &c_string(&dirent.name)?) {
+                Ok(entry) => entry,
+                Err(error) if error.errno == Errno::ENOENT => continue,
+                Err(_) => nameless(&dirent),
+            };
+            entries.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry });
+        }
+        Ok(DirentsPlus { entries, eof })
+    }
+
+    pub(crate) fn fsyncdir(&self, task: &Task, op: &FSyncDir) -> Result<()> {
+        let fd = match self.open.borrow().files.get(&op.handle) {
+            Some(Open::Dir(Some(listing))) => listing.fd,
+            _ => return Err(Errno::EBADF.into()),
+        };
+        self.settled(task.fsync(fd, op.data_only))
+    }
+}
+
+/// An entry that says that the name exists and nothing more.
+fn nameless(dirent: &Dirent) -> Entry {
+    let mode = dirent.kind.unwrap_or(FileKind::Regular).bits();
+    let attr = Attr { ino: dirent.ino, mode, ..Attr::default() };
+    Entry { node: Node(0), generation: Generation(0), attr, entry_ttl: Ttl::NEVER, attr_ttl: Ttl::NEVER }
 }
 
 /// How far a position may lie beyond [`COOKIE_MAX`]: ext4 ends each directory at `i64::MAX`, and no file system uses the

@@ -28,6 +28,7 @@ mod medium;
 mod memory;
 mod nodes;
 mod overlay;
+mod removed;
 mod ring;
 mod sandbox;
 mod serve;
@@ -64,6 +65,27 @@ use tree::Tree;
 const MOUNTPOINT: &CStr = c"/mnt";
 /// Where HFS+ keeps files with several names, and those that are open and have none; the zeroes of its name are shown so.
 const PRIVATE: &CStr = c"/mnt/\u{2400}\u{2400}\u{2400}\u{2400}HFS+ Private Data";
+
+/// Which of the processes that serve a mount this one is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// There are no others.
+    Alone,
+    /// The image is as the first one has found it: what removed files have kept in it is not in use any more.
+    First,
+    /// It goes on with what another one has changed.
+    Later,
+}
+
+impl Standing {
+    fn of(control: Option<&Control>) -> io::Result<Self> {
+        Ok(match control {
+            Some(control) if control.is_before_checkpoints()? => Standing::First,
+            Some(_) => Standing::Later,
+            None => Standing::Alone,
+        })
+    }
+}
 
 fn main() -> ExitCode {
     // Further arenas look into a file before they shrink (glibc's arena.c), and in the sandbox there are no files.
@@ -122,6 +144,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
         source = flash.map_or(Source::Disk(number), |erase_size| Source::Flash { number, erase_size });
     }
     let devices = Devices::add(others, memory, write)?;
+    let standing = Standing::of(control.as_deref())?;
     let guard = control.zip(source.disk()).map(|(control, number)| Arc::new(Guard::new(control, number)));
     if sandbox {
         let ring = ring::descriptor().is_some();
@@ -129,7 +152,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
     }
 
     let named = devices.clone();
-    let mounted = kernel.call(move |task| mount(task, source, &named, &kind, &options).map(Rc::new));
+    let mounted = kernel.call(move |task| mount(task, source, &named, (&kind, &options), standing));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
     let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
@@ -157,7 +180,13 @@ fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -
 }
 
 /// Mounts what is there, read-only until the first change.
-fn mount(task: &Task, source: Source, devices: &Devices, kind: &CStr, options: &CStr) -> Result<Tree> {
+fn mount(
+    task: &Task,
+    source: Source,
+    devices: &Devices,
+    (kind, options): (&CStr, &CStr),
+    standing: Standing,
+) -> Result<Rc<Tree>> {
     let device = source.add(task)?;
     task.mkdir(Fd::CWD, MOUNTPOINT, 0o755)?;
     let writable = source.writable()?;
@@ -172,7 +201,18 @@ fn mount(task: &Task, source: Source, devices: &Devices, kind: &CStr, options: &
         true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),
         false => Err(Errno::EROFS.into()),
     };
-    Tree::at(task, MOUNTPOINT, Rc::new(remount), source)
+    let tree = Tree::at(task, MOUNTPOINT, Rc::new(remount), source, standing != Standing::Alone)?;
+    if standing == Standing::First {
+        sweep(task, &tree);
+    }
+    Ok(Rc::new(tree))
+}
+
+/// Removes what open files have kept. What is left does no harm, and the next mount tries again.
+fn sweep(task: &Task, tree: &Tree) {
+    if let Err(error) = tree.sweep(task) {
+        log::append(format!("outrigger-kernel: removed files are left: {error}\n").as_bytes());
+    }
 }
 
 /// Sees to it that there is [`PRIVATE`]. The code for HFS+ makes it when it mounts, not when a mount becomes a writable one,
@@ -191,6 +231,7 @@ fn prepare_hfsplus(task: &Task, device: &CStr, options: &CStr) -> Result<()> {
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.
 fn unmount(task: &Task, tree: &Tree) -> Result<()> {
+    sweep(task, tree);
     tree.close(task);
     task.sync();
     task.umount(MOUNTPOINT, 0)

@@ -7,18 +7,17 @@
 use crate::attr::{attr, key};
 use crate::listing::Listing;
 use crate::nodes::Nodes;
+use crate::removed::{Removed, visible_links};
 use crate::source::Source;
 use crate::task::{Fd, Task};
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::*;
-use outrigger_core::reply::{
-    Attrs, Count, Created, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Offset, OpenHow, Opened,
-    Ttl,
-};
+use outrigger_core::reply::{Attrs, Count, Created, Entries, Entry, FsStat, Offset, OpenHow, Opened, Ttl};
 use outrigger_core::{
     Class, Credentials, Errno, FileKind, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Reply,
     Request, Result, SetTime, Target,
 };
+use outrigger_succession::place::REMOVED;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -26,9 +25,6 @@ use std::rc::Rc;
 
 /// The most bytes of one read.
 const READ_MAX: u32 = 1 << 20;
-/// What a dirent costs beside its name, see [`ReadDir`] and [`ReadDirPlus`].
-const DIRENT: usize = 24;
-const DIRENT_PLUS: usize = 152;
 
 /// What is not asked of a tree: doors see to it themselves, or do without.
 pub const NOT_SERVED: OpSet = OpSet::of(&[
@@ -44,10 +40,12 @@ pub const NOT_SERVED: OpSet = OpSet::of(&[
 /// A mounted file system.
 pub struct Tree {
     nodes: RefCell<Nodes>,
-    open: RefCell<Handles>,
+    pub(crate) open: RefCell<Handles>,
     /// How the mount is made writable, until that has happened.
     read_only: RefCell<Option<Rc<Remount>>>,
     source: Source,
+    /// Where open files keep names that they have lost; nowhere where the end of this process is that of the tree.
+    pub(crate) removed: Option<Removed>,
 }
 
 /// What makes a read-only mount a writable one; it says `EROFS` where that cannot be.
@@ -55,19 +53,19 @@ pub type Remount = dyn Fn(&Task) -> Result<()>;
 
 /// What is open.
 #[derive(Default)]
-struct Handles {
-    files: HashMap<Handle, Open>,
+pub(crate) struct Handles {
+    pub(crate) files: HashMap<Handle, Open>,
     next: u64,
 }
 
-enum Open {
+pub(crate) enum Open {
     File(Fd),
     /// None while a job reads it.
     Dir(Option<Listing>),
 }
 
 impl Handles {
-    fn insert(&mut self, open: Open) -> Handle {
+    pub(crate) fn insert(&mut self, open: Open) -> Handle {
         self.next += 1;
         self.files.insert(Handle(self.next), open);
         Handle(self.next)
@@ -90,15 +88,23 @@ pub(crate) fn checked(offset: u64) -> Result<u64> {
 }
 
 impl Tree {
-    /// The tree that is mounted at `path`.
+    /// The tree that is mounted at `path`; whether somebody goes on with it when this process dies.
     ///
     /// # Errors
     /// Those of looking at its root.
-    pub fn at(task: &Task, path: &CStr, remount: Rc<Remount>, source: Source) -> Result<Self> {
+    pub fn at(
+        task: &Task,
+        path: &CStr,
+        remount: Rc<Remount>,
+        source: Source,
+        is_guarded: bool,
+    ) -> Result<Self> {
         let root = task.open(Fd::CWD, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
         let stat = task.stat(root, c"")?;
         let nodes = RefCell::new(Nodes::new(root, key(&stat)));
-        Ok(Tree { nodes, open: RefCell::default(), read_only: RefCell::new(Some(remount)), source })
+        let removed = is_guarded.then(|| Removed::find(task, root));
+        let (open, read_only) = (RefCell::default(), RefCell::new(Some(remount)));
+        Ok(Tree { nodes, open, read_only, source, removed })
     }
 
     /// Closes whatever is open, so that the file system can be unmounted.
@@ -110,12 +116,17 @@ impl Tree {
                 Open::Dir(listing) => listing.into_iter().for_each(|listing| task.close(listing.fd)),
             }
         }
+        let removed = self.removed.as_ref().and_then(Removed::take);
+        removed.into_iter().for_each(|fd| task.close(fd));
         let nodes = self.nodes.borrow_mut().drain();
         nodes.into_iter().for_each(|fd| task.close(fd));
     }
 
     /// Answers one request of `cred`.
     pub fn answer(&self, task: &Task, cred: Credentials, request: Request) -> Reply {
+        if let Some(error) = self.refuses(&request) {
+            return Reply::Error(error);
+        }
         if changes(&request)
             && let Err(error) = self.make_writable(task)
         {
@@ -131,12 +142,13 @@ impl Tree {
             Request::MkDir(op) => self.mkdir(task, cred, &op).into(),
             Request::SymLink(op) => self.symlink(task, cred, &op).into(),
             Request::Link(op) => self.link(task, &op).into(),
+            Request::Unlink(op) if op.dir == REMOVED => self.remove_kept(task, &op.name).into(),
             Request::Unlink(op) => self.remove(task, op.dir, &op.name, 0).into(),
             Request::RmDir(op) => self.remove(task, op.dir, &op.name, libc::AT_REMOVEDIR).into(),
             Request::Rename(op) => self.rename(task, &op).into(),
             Request::Open(op) => self.open(task, op.node, op.flags).into(),
             Request::Create(op) => self.create(task, cred, &op).into(),
-            Request::TmpFile(op) => self.tmpfile(task, cred, &op).into(),
+            Request::TmpFile(op) => self.tmpfile(task, cred, &op, None).into(),
             Request::Read(op) => self.read(task, &op).into(),
             Request::Write(op) => self.write(task, cred, op).into(),
             Request::FSync(op) => {
@@ -175,7 +187,7 @@ impl Tree {
     }
 
     /// Looking at an image does not write into it; the first change does.
-    fn make_writable(&self, task: &Task) -> Result<()> {
+    pub(crate) fn make_writable(&self, task: &Task) -> Result<()> {
         let Some(remount) = self.read_only.borrow().clone() else { return Ok(()) };
         // Another job may do the same meanwhile: the second time changes nothing.
         remount(task)?;
@@ -213,7 +225,7 @@ impl Tree {
         Ok(Entry { node, generation: Generation(0), attr: attr(&stat), entry_ttl, attr_ttl })
     }
 
-    fn find_at(&self, task: &Task, dir: Fd, name: &CStr) -> Result<Entry> {
+    pub(crate) fn find_at(&self, task: &Task, dir: Fd, name: &CStr) -> Result<Entry> {
         let fd = task.open(dir, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
         self.entry(task, fd)
     }
@@ -243,7 +255,15 @@ impl Tree {
     }
 
     fn getattr(&self, task: &Task, op: &GetAttr) -> Result<Attrs> {
-        self.attrs(task, self.node(op.node)?)
+        self.attrs_of(task, op.node)
+    }
+
+    fn attrs_of(&self, task: &Task, node: Node) -> Result<Attrs> {
+        let mut attrs = self.attrs(task, self.node(node)?)?;
+        if node == Node::ROOT && self.removed.as_ref().is_some_and(Removed::is_there) {
+            attrs.attr.nlink = visible_links(attrs.attr.nlink);
+        }
+        Ok(attrs)
     }
 
     fn setattr(&self, task: &Task, cred: Credentials, op: &SetAttr) -> Result<Attrs> {
@@ -272,7 +292,7 @@ impl Tree {
         if attrs.atime.is_some() || attrs.mtime.is_some() {
             task.set_times(fd, &[timespec(attrs.atime), timespec(attrs.mtime)])?;
         }
-        self.attrs(task, fd)
+        self.attrs_of(task, op.node)
     }
 
     fn readlink(&self, task: &Task, op: &ReadLink) -> Result<Target> {
@@ -321,16 +341,16 @@ impl Tree {
         self.make(task, cred, (op.dir, &op.name), |dir, name| task.symlink(&target, dir, name))
     }
 
-    fn link(&self, task: &Task, op: &Link) -> Result<Entry> {
+    pub(crate) fn link(&self, task: &Task, op: &Link) -> Result<Entry> {
         let file = self.node(op.node)?;
         self.make(task, Credentials::ROOT, (op.dir, &op.name), |dir, name| task.link(file, dir, name))
     }
 
-    fn remove(&self, task: &Task, dir: Node, name: &Name, flags: i32) -> Result<()> {
+    pub(crate) fn remove(&self, task: &Task, dir: Node, name: &Name, flags: i32) -> Result<()> {
         task.unlink(self.node(dir)?, &c_string(name)?, flags)
     }
 
-    fn rename(&self, task: &Task, op: &Rename) -> Result<()> {
+    pub(crate) fn rename(&self, task: &Task, op: &Rename) -> Result<()> {
         let (dir, to_dir) = (self.node(op.dir)?, self.node(op.to_dir)?);
         let (name, to_name) = (c_string(&op.name)?, c_string(&op.to_name)?);
         task.rename((dir, &name), (to_dir, &to_name), op.flags.bits())
@@ -397,14 +417,27 @@ impl Tree {
         }
     }
 
-    fn tmpfile(&self, task: &Task, cred: Credentials, op: &TmpFile) -> Result<Created> {
+    /// A file without a name, or one that keeps this one.
+    pub(crate) fn tmpfile(
+        &self,
+        task: &Task,
+        cred: Credentials,
+        op: &TmpFile,
+        kept: Option<&CStr>,
+    ) -> Result<Created> {
         let dir = self.node(op.dir)?;
-        let exclusive = if op.flags.contains(OpenFlags::EXCL) { libc::O_EXCL } else { 0 };
+        // What is never to have a name cannot keep one. Whoever asks sees to it that it gets no other.
+        let is_exclusive = op.flags.contains(OpenFlags::EXCL) && kept.is_none();
+        let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
         task.act_as(cred)?;
         let flags = open_flags(op.flags) as i32 | libc::O_TMPFILE | exclusive;
         let made = task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS);
         task.act_as(Credentials::ROOT)?;
-        self.created(task, made?)
+        let made = made?;
+        if let Some(kept) = kept {
+            self.link_kept(task, made, kept);
+        }
+        self.created(task, made)
     }
 
     fn read(&self, task: &Task, op: &Read) -> Result<Payload> {
@@ -479,70 +512,8 @@ impl Tree {
         Ok(())
     }
 
-    fn opendir(&self, task: &Task, node: Node) -> Result<Opened> {
-        let fd = task.reopen(self.node(node)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
-        let handle = self.open.borrow_mut().insert(Open::Dir(Some(Listing::new(fd))));
-        Ok(Opened { handle, ..Opened::default() })
-    }
-
-    /// Lends the listing of `handle` to `work`.
-    fn listing<T>(
-        &self,
-        task: &Task,
-        handle: Handle,
-        work: impl FnOnce(&mut Listing) -> Result<T>,
-    ) -> Result<T> {
-        let mut listing = match self.open.borrow_mut().files.get_mut(&handle) {
-            Some(Open::Dir(listing)) => listing
-                .take()
-                .ok_or(Errno::EBUSY.because("the directory is being read by another request"))?,
-            _ => return Err(Errno::EBADF.into()),
-        };
-        let result = work(&mut listing);
-        let released = match self.open.borrow_mut().files.get_mut(&handle) {
-            Some(Open::Dir(place)) => {
-                *place = Some(listing);
-                None
-            }
-            _ => Some(listing.fd),
-        };
-        released.into_iter().for_each(|fd| task.close(fd));
-        result
-    }
-
-    fn readdir(&self, task: &Task, op: &ReadDir) -> Result<Dirents> {
-        let (entries, eof) =
-            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT))?;
-        Ok(Dirents { entries, eof })
-    }
-
-    fn readdirplus(&self, task: &Task, op: &ReadDirPlus) -> Result<DirentsPlus> {
-        let (names, eof) =
-            self.listing(task, op.handle, |listing| listing.take(task, op.cookie, op.size, DIRENT_PLUS))?;
-        let dir = self.node(op.node)?;
-        let mut entries = Vec::with_capacity(names.len());
-        for dirent in names {
-            // What cannot be looked at exists all the same; whoever wants more asks for it and gets the reason.
-            let entry = match self.find_at(task, dir, &c_string(&dirent.name)?) {
-                Ok(entry) => entry,
-                Err(error) if error.errno == Errno::ENOENT => continue,
-                Err(_) => nameless(&dirent),
-            };
-            entries.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry });
-        }
-        Ok(DirentsPlus { entries, eof })
-    }
-
-    fn fsyncdir(&self, task: &Task, op: &FSyncDir) -> Result<()> {
-        let fd = match self.open.borrow().files.get(&op.handle) {
-            Some(Open::Dir(Some(listing))) => listing.fd,
-            _ => return Err(Errno::EBADF.into()),
-        };
-        self.settled(task.fsync(fd, op.data_only))
-    }
-
     /// What the kernel says, unless the host could not finish it.
-    fn settled(&self, synced: Result<()>) -> Result<()> {
+    pub(crate) fn settled(&self, synced: Result<()>) -> Result<()> {
         synced.and_then(|()| self.source.settle())
     }
 
@@ -567,13 +538,6 @@ fn changes(request: &Request) -> bool {
         Request::Open(op) => op.flags.writes() || op.flags.contains(OpenFlags::TRUNC),
         other => other.class() == Class::Change,
     }
-}
-
-/// An entry that says that the name exists and nothing more.
-fn nameless(dirent: &outrigger_core::reply::Dirent) -> Entry {
-    let mode = dirent.kind.unwrap_or(FileKind::Regular).bits();
-    let attr = outrigger_core::Attr { ino: dirent.ino, mode, ..outrigger_core::Attr::default() };
-    Entry { node: Node(0), generation: Generation(0), attr, entry_ttl: Ttl::NEVER, attr_ttl: Ttl::NEVER }
 }
 
 /// `cred`, or nobody in place of root: whose writes clear set-id bits.

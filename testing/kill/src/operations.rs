@@ -24,7 +24,12 @@ pub struct Operation {
 impl Operation {
     /// Whether it changes something, or would.
     pub fn is_change(&self) -> bool {
-        self.asks_for_change() || self.requests == "lookup"
+        self.asks_for_change() || self.requests == "lookup" || self.removes_open()
+    }
+
+    /// Whether it takes the last name from a file that is open.
+    pub fn removes_open(&self) -> bool {
+        [", open", ", removed"].iter().any(|end| self.name.ends_with(end))
     }
 
     /// Whether the file system is asked to change something.
@@ -52,6 +57,14 @@ fn with_file(dir: &Path, number: u32) -> io::Result<()> {
 
 fn done(result: io::Result<()>) -> io::Result<String> {
     result.map(|()| String::new())
+}
+
+/// An open file that has just lost its name, and whoever goes on finds it without one.
+fn removed(dir: &Path, number: u32) -> io::Result<File> {
+    let removed = OpenOptions::new().read(true).write(true).open(file(dir, number))?;
+    fs::remove_file(file(dir, number))?;
+    removed.sync_all()?;
+    Ok(removed)
 }
 
 const TIME: Timespec = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
@@ -215,5 +228,37 @@ pub const ALL: &[Operation] = &[
         requests: "lookup",
         prepare: nothing,
         act: |dir, n| done(fs::remove_file(file(dir, n))),
+    },
+    Operation {
+        name: "unlink, open",
+        requests: "unlink",
+        prepare: with_file,
+        act: |dir, n| io::read_to_string(removed(dir, n)?),
+    },
+    Operation {
+        name: "rename over, open",
+        requests: "rename",
+        prepare: |dir, n| with_file(dir, n).and_then(|()| fs::write(other(dir, n), "goes")),
+        act: |dir, n| {
+            let replaced = File::open(other(dir, n))?;
+            fs::rename(file(dir, n), other(dir, n))?;
+            Ok(io::read_to_string(replaced)? + &fs::read_to_string(other(dir, n))?)
+        },
+    },
+    Operation {
+        name: "read, removed",
+        requests: "read",
+        prepare: with_file,
+        act: |dir, n| io::read_to_string(removed(dir, n)?),
+    },
+    Operation {
+        name: "write, removed",
+        requests: "write",
+        prepare: with_file,
+        act: |dir, n| {
+            let removed = removed(dir, n)?;
+            removed.write_all_at(b"other", 3)?;
+            io::read_to_string(removed)
+        },
     },
 ];

@@ -104,7 +104,19 @@ fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<R
     if subject == Subject::Vfat && operation.requests == "readlink" {
         return Some(("no links", "vfat has no symbolic links"));
     }
+    if subject == Subject::Sftp && operation.removes_open() {
+        return Some((
+            "not survived",
+            "a file that is replaced while it is open may be lost, and a hidden name stay behind",
+        ));
+    }
     let program = subject.program()?;
+    if operation.removes_open() {
+        return Some((
+            "not compared",
+            "without us programs differ in what becomes of removed files that are open",
+        ));
+    }
     match &program.torn {
         _ if program.is_read_only && operation.is_change() => {
             Some(("read-only", "nothing in it can be changed"))

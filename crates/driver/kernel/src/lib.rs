@@ -45,8 +45,9 @@
 //!
 //! * Guarded: a file system on several images, and jfs, whose journal only its fsck replays.
 //! * Real-time devices of XFS.
-//! * Guarded: a file that has lost its last name is known until the next checkpoint, or as long as it is open and no worker
-//!   dies after that checkpoint. Times of access that reading changed may be forgotten.
+//! * Guarded: a file that has lost its last name is known until the next checkpoint, or as long as it is open: then it keeps a
+//!   hidden name at the root (`docs/design/0011-removed-files-that-are-open.md`), unless there is no room for it. Times of access
+//!   that reading changed may be forgotten.
 //!
 //! * Locks, ioctl and poll: doors do without.
 //! * Nodes are known while somebody refers to them: what a mount knows does not outlive the process.

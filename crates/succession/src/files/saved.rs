@@ -2,6 +2,7 @@
 //! All that is known of files as bytes, for another process that goes on with the same worker.
 
 use super::{Files, Known, Open, TABLE};
+use crate::nameless::Nameless;
 use crate::recent::Recent;
 use outrigger_core::node_table::NodeTable;
 use outrigger_core::ops::OpenFlags;
@@ -26,6 +27,7 @@ impl Files {
         (self.crowded as u64).put(out);
         self.found_twice.put(out);
         put_all(self.linked.iter().copied(), out);
+        self.nameless.save(out);
     }
 
     /// What was [saved](Files::save).
@@ -49,6 +51,7 @@ impl Files {
             crowded: u64::get(saved)? as usize,
             found_twice: bool::get(saved)?,
             linked: all(saved)?,
+            nameless: Nameless::restored(saved)?,
         };
         let held = files.known.iter().filter(|(_, known)| known.life == files.life);
         held.for_each(|(node, known)| files.recent.was_used(*node, known.used));
@@ -94,6 +97,7 @@ impl Wire for Open {
         self.flags.put(out);
         self.theirs.put(out);
         self.life.put(out);
+        self.closes.put(out);
     }
 
     fn get(input: &mut Input) -> Result<Self, Malformed> {
@@ -102,6 +106,7 @@ impl Wire for Open {
             flags: Option::<OpenFlags>::get(input)?,
             theirs: Handle::get(input)?,
             life: u64::get(input)?,
+            closes: bool::get(input)?,
         })
     }
 }

@@ -10,7 +10,7 @@ use outrigger_core::{
 };
 use outrigger_succession::files::{Files, Returned};
 use outrigger_succession::log::{Entry, Told, printable};
-use outrigger_succession::place::FIRST_CHANGE;
+use outrigger_succession::place::{FIRST_CHANGE, REMOVED, REMOVED_NAME};
 use outrigger_succession::reopen;
 use std::collections::HashMap;
 use std::io::Write;
@@ -64,7 +64,7 @@ pub(super) struct Superfluous {
 
 impl<'a> Replay<'a> {
     pub(super) fn new(socket: &'a UnixStream, input: &'a mut Input, control: &'a Control) -> Self {
-        let nodes = HashMap::from([(Node::ROOT, Node::ROOT)]);
+        let nodes = HashMap::from([Node::ROOT, REMOVED].map(|node| (node, node)));
         let (references, handles) = (HashMap::new(), HashMap::new());
         Replay { socket, input, control, queries: FIRST_QUERY, nodes, references, handles }
     }
@@ -89,7 +89,7 @@ impl<'a> Replay<'a> {
         let mut translation = Translation { replay: self, is_whole: true };
         request.traverse(&mut translation);
         if !translation.is_whole {
-            // A file that had lost its last name before the checkpoint.
+            // A file that had lost its last name before the checkpoint, and could not keep one.
             tracing::warn!(request = printable(&mut request), "the file is gone with the worker");
             return Ok(());
         }
@@ -123,6 +123,8 @@ impl<'a> Replay<'a> {
         }
         let entries = match self.query(Walk { dir: Node::ROOT, names: path.to_vec() }.into())? {
             Reply::Entries(entries) if entries.len() == path.len() => entries,
+            // There was no room to keep a name.
+            _ if path[0][..] == *REMOVED_NAME.as_bytes() => return Ok(()),
             reply => {
                 let error = reply.error().cloned().unwrap_or(Errno::ENOENT.into());
                 let name = path.last().map(ToString::to_string).unwrap_or_default();

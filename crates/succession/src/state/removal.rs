@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that lose their last name while they are open: see [`nameless`](crate::nameless).
+
+use super::State;
+use crate::flight::{Ask, Flight};
+use crate::place::REMOVED;
+use crate::untold::Asker;
+use outrigger_core::ops::{OpenFlags, Release, ReleaseDir, Unlink};
+use outrigger_core::{Credentials, Handle, Name, Node, Reply, Request};
+
+impl State {
+    /// Whether a file that loses a name by the change, or is made without one, is to keep a name that nobody is shown; or has
+    /// kept one, and is to get no other. See [`KEEPS`](crate::place::KEEPS).
+    pub(super) fn keeps_name(&self, request: &Request) -> bool {
+        let is_used = |node| self.files.is_in_use(node) || self.is_being_opened(node);
+        self.is_guarded()
+            && match request {
+                Request::TmpFile(_) => true,
+                Request::Link(op) => !self.files.may_be_linked(op.node),
+                request => self.files.loses_name(request).is_some_and(is_used),
+            }
+    }
+
+    fn is_being_opened(&self, node: Node) -> bool {
+        self.being_opened().any(|opened| opened == node)
+    }
+
+    pub(super) fn being_opened(&self) -> impl Iterator<Item = Node> {
+        let flying = self.flying.values().filter_map(Flight::as_ask);
+        flying.chain(&self.queue).filter_map(|ask| match &ask.request {
+            Request::Open(op) => Some(op.node),
+            _ => None,
+        })
+    }
+
+    /// A change was done by which that file has lost a name, or has been made without one, and has kept this one.
+    pub(super) fn has_kept(
+        &mut self,
+        request: &Request,
+        (name, loses_name): (Name, Option<Node>),
+        reply: &mut Reply,
+    ) {
+        let kept = match (request, reply) {
+            (_, Reply::Error(_)) => None,
+            (Request::TmpFile(op), Reply::Created(created)) => {
+                // It was asked for without a name.
+                created.entry.attr.nlink = 0;
+                Some((created.entry.node, !op.flags.contains(OpenFlags::EXCL)))
+            }
+            _ => loses_name.map(|node| (node, false)),
+        };
+        if let Some((node, may_be_linked)) = kept {
+            self.files.keep(node, name, may_be_linked);
+            self.let_go(node);
+        }
+    }
+
+    /// A handle is not used any more.
+    pub(super) fn closed(&mut self, handle: Handle) {
+        let node = self.files.close(handle);
+        node.into_iter().for_each(|node| self.let_go(node));
+    }
+
+    /// Has the name removed that a file has kept, if it is not open. Nobody waits for that, but it is a change as others are:
+    /// repeated after a death.
+    pub(super) fn let_go(&mut self, node: Node) {
+        if let Some(name) = self.files.superfluous(node)
+            && !self.is_being_opened(node)
+        {
+            self.files.goes(node);
+            let request = Unlink { dir: REMOVED, name }.into();
+            self.queue.push_back(Ask::new(Credentials::ROOT, request, Asker::nobody()));
+        }
+    }
+}
+
+/// The open file or directory that a request gives back.
+pub(super) fn released(request: &Request) -> Option<Handle> {
+    match request {
+        Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. }) => {
+            Some(*handle)
+        }
+        _ => None,
+    }
+}
