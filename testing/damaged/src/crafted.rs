@@ -46,6 +46,7 @@ const SIZES: &[(&str, u64, usize, bool)] = &[
     ("hfsplus", 1068, 4, true),
     ("ufs1", 8228, 4, false),
     ("ufs", 8228, 4, false),
+    ("ufs2", 66_616, 8, false),
     ("squashfs", 40, 8, false),
     ("erofs", 1060, 4, false),
     ("iso9660", 32_848, 4, false),
@@ -83,7 +84,7 @@ pub fn looped(name: &str, bytes: &Bytes) -> Vec<Crafted> {
     let count = match name {
         // The number of an inode stands so far before the name it belongs to.
         "ext4" | "ext3" | "ext2" => renumber(&mut damaged, b"\x03\x02sub", 6, 4, 2),
-        "ufs1" | "ufs" => renumber(&mut damaged, b"\x04\x03sub\0", 6, 4, 2),
+        "ufs1" | "ufs" | "ufs2" => renumber(&mut damaged, b"\x04\x03sub\0", 6, 4, 2),
         "nilfs2" => renumber(&mut damaged, b"\x03\x02sub", 10, 8, 2),
         "minix" => renumber(&mut damaged, b"sub\0\0\0\0\0", 4, 4, 1),
         "btrfs" => renumber(&mut damaged, b"\x03\0\x02sub", 27, 8, 256),

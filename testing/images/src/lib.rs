@@ -79,6 +79,10 @@ pub const WRITTEN: &[Kind] = &[
     written("jffs2", 8, &["mkfs.jffs2", "-r", "TREE", "-e", "64KiB", "--pad=8388608", "-o", "IMAGE"], &[]),
 ];
 
+/// In words of a shell.
+const UFS2: &str = r#"makefs -t ffs -s 4m -o version=2,density=2048 "$0" "$1" &&
+    dd if="$0" of="$0" bs=8192 skip=1 seek=8 count=1 conv=notrunc status=none"#;
+
 /// The types that are made of a directory.
 pub const MADE: &[Kind] = &[
     made("squashfs", &["mksquashfs", "TREE", "IMAGE", "-quiet", "-no-progress", "-noappend"]),
@@ -91,6 +95,8 @@ pub const MADE: &[Kind] = &[
     made("romfs", &["genromfs", "-d", "TREE", "-f", "IMAGE"]),
     made("cramfs", &["mkfs.cramfs", "TREE", "IMAGE"]),
     made("ufs", &["makefs", "-t", "ffs", "-s", "4m", "-o", "version=1", "IMAGE", "TREE"]),
+    // makefs puts the superblock where that of ufs1 is. Where Linux looks for it there are inodes nobody uses.
+    made("ufs2", &["sh", "-c", UFS2, "IMAGE", "TREE"]),
     // No whole number of what is erased together, and too small for the kernel as it is.
     Kind {
         asked: Some("jffs2"),

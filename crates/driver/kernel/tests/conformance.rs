@@ -107,6 +107,11 @@ fn ufs() {
 }
 
 #[test]
+fn ufs2() {
+    made_of_a_directory("ufs2", &[]);
+}
+
+#[test]
 fn jffs2() {
     let own = [("sample/hard_links_are_one_file", "the tool that makes it copies")];
     made_of_a_directory("small jffs2", &own);
