@@ -5,8 +5,8 @@ use libfuzzer_sys::fuzz_target;
 use outrigger_proto_disk::volume::describe;
 
 const TYPES: &[&str] = &[
-    "btrfs", "cramfs", "erofs", "exfat", "ext4", "f2fs", "hfs", "hfsplus", "iso9660", "jfs", "minix", "nilfs2", "ntfs3",
-    "romfs", "squashfs", "udf", "ufs", "vfat", "xfs",
+    "btrfs", "cramfs", "erofs", "exfat", "ext4", "f2fs", "hfs", "hfsplus", "iso9660", "jfs", "minix",
+    "nilfs2", "ntfs3", "romfs", "squashfs", "udf", "ufs", "vfat", "xfs",
 ];
 
 fuzz_target!(|bytes: &[u8]| {

@@ -184,17 +184,25 @@ impl Store {
     /// The store that was saved, in `memory` of the same size, which must be all zeroes.
     pub(super) fn restore(memory: Memory, saved: &mut Input) -> Result<Self> {
         let words = memory.words();
-        for at_end in [false, true] {
-            let count = u64::get(saved)? as usize;
-            if count > words.min(saved.len() / 8) {
-                return Err(Errno::EUCLEAN.because("a saved node table that is cut off"));
-            }
-            let start = if at_end { words - count } else { 0 };
-            for index in start..start + count {
-                memory.word(index).store(u64::get(saved)?, Ordering::Relaxed);
-            }
+        let store = Store { memory, words };
+        let (records, names) = (store.restore_part(0, saved)?, store.restore_part(words, saved)?);
+        if (records, names as u64) != (store.end_of_records(), store.get(NAMES_AT)) {
+            return Err(Errno::EUCLEAN.because("a saved node table that is not whole"));
         }
-        Store::recover(memory)
+        Store::recover(store.memory)
+    }
+
+    /// Puts words where they were: from the start of the region on, or up to its end. Gives how many there are.
+    fn restore_part(&self, place: usize, saved: &mut Input) -> Result<usize> {
+        let count = u64::get(saved)? as usize;
+        if count > self.words.min(saved.len() / 8) {
+            return Err(Errno::EUCLEAN.because("a saved node table that is cut off"));
+        }
+        let start = place.saturating_sub(count);
+        for index in start..start + count {
+            self.put(index, u64::get(saved)?);
+        }
+        Ok(count)
     }
 
     /// Behind the last record that was ever used.
