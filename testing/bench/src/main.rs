@@ -29,9 +29,10 @@ mod watch;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
-use groups::Bench;
+use groups::{Bench, Way};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,11 +65,17 @@ struct Arguments {
     /// Fewer rounds and smaller trees, to see that everything works; the figures mean little.
     #[arg(long)]
     quick: bool,
+    /// How far away the SSH server is, there and back, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 5)]
+    delay: u64,
+    /// What the line to the SSH server carries, in Mbit/s; everything unless given. Less content is moved then.
+    #[arg(long, value_name = "MBIT")]
+    rate: Option<f64>,
     /// Print one JSON object a row instead of tables.
     #[arg(long)]
     json: bool,
     /// Put the tables into docs/PERFORMANCE.md.
-    #[arg(long, conflicts_with = "quick")]
+    #[arg(long, conflicts_with_all = ["quick", "delay", "rate"])]
     write: bool,
     /// Where the scratch directory is made; needs 6 GiB.
     #[arg(long, value_name = "DIR")]
@@ -105,7 +112,9 @@ fn run(arguments: Arguments) -> Result<()> {
     let scratch = scratch::Scratch::new(arguments.scratch.as_deref().unwrap_or(&target))?;
     watch::start(scratch.path())?;
     priority::raise();
-    let bench = Bench::new(outrigger, &target, scratch, arguments.quick)?;
+    let rate = arguments.rate.map(|mbit| mbit * 1e6 / 8.0);
+    let way = Way { delay: Duration::from_millis(arguments.delay), rate };
+    let bench = Bench::new(outrigger, &target, scratch, (arguments.quick, way))?;
     let machine = machine::describe(&bench);
     if !arguments.json {
         println!("{machine}");

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 1024;
 
+/// The same on a slow line, whose queues are short.
+const SLOW_PIECE: usize = 16 << 10;
+const SLOW_PIECES: usize = 8;
+
 /// A proxy that passes connections on to a port of the loopback device. Dropping it cuts them.
 #[derive(Debug)]
 pub struct Line {
@@ -27,6 +31,14 @@ impl Line {
     /// # Errors
     /// When there is no port for it.
     pub fn new(target: u16, delay: Duration) -> io::Result<Self> {
+        Line::slow(target, delay, None)
+    }
+
+    /// The same; with `rate`, each direction of a connection carries so many bytes a second.
+    ///
+    /// # Errors
+    /// As [`Line::new`].
+    pub fn slow(target: u16, delay: Duration, rate: Option<f64>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let line =
             Line { port: listener.local_addr()?.port(), ends: Arc::default(), streams: Arc::default() };
@@ -37,7 +49,7 @@ impl Line {
                     return;
                 }
                 // A server that is not there ends the connection at once.
-                let _ = connect(near, target, delay / 2, &streams);
+                let _ = connect(near, target, (delay / 2, rate), &streams);
             }
         });
         Ok(line)
@@ -60,17 +72,23 @@ impl Drop for Line {
     }
 }
 
-fn connect(near: TcpStream, target: u16, delay: Duration, streams: &Mutex<Vec<TcpStream>>) -> io::Result<()> {
+fn connect(
+    near: TcpStream,
+    target: u16,
+    (delay, rate): (Duration, Option<f64>),
+    streams: &Mutex<Vec<TcpStream>>,
+) -> io::Result<()> {
+    let (piece, pieces) = if rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
     let far = TcpStream::connect(("127.0.0.1", target))?;
     for stream in [&near, &far] {
         stream.set_nodelay(true)?;
         streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
     }
     for (mut from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
-        let (sender, receiver) = sync_channel(PIECES);
-        thread::spawn(move || deliver(&receiver, to, delay));
+        let (sender, receiver) = sync_channel(pieces);
+        thread::spawn(move || deliver(&receiver, to, delay, rate));
         thread::spawn(move || {
-            let mut piece = vec![0; PIECE];
+            let mut piece = vec![0; piece];
             while let Ok(count @ 1..) = from.read(&mut piece) {
                 if sender.send((Instant::now(), piece[..count].to_vec())).is_err() {
                     return;
@@ -82,9 +100,12 @@ fn connect(near: TcpStream, target: u16, delay: Duration, streams: &Mutex<Vec<Tc
 }
 
 /// Writes what comes, each piece when its time has passed.
-fn deliver(pieces: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, delay: Duration) {
+fn deliver(pieces: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, delay: Duration, rate: Option<f64>) {
+    let mut carried = Instant::now();
     for (at, piece) in pieces {
-        thread::sleep((at + delay).saturating_duration_since(Instant::now()));
+        let takes = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(piece.len() as f64 / rate));
+        carried = carried.max(at) + takes;
+        thread::sleep((carried + delay).saturating_duration_since(Instant::now()));
         if to.write_all(&piece).is_err() {
             return;
         }

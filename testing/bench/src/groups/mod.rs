@@ -28,8 +28,19 @@ pub struct Bench {
     pub effort: Effort,
     /// Trees of a tenth of the size.
     pub quick: bool,
+    /// The way to an SSH server.
+    pub way: Way,
     /// Where everything lives.
     pub scratch: Scratch,
+}
+
+/// A line to another host.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    /// There and back.
+    pub delay: Duration,
+    /// How many bytes a second each direction carries; no limit when there is none.
+    pub rate: Option<f64>,
 }
 
 impl Bench {
@@ -37,10 +48,15 @@ impl Bench {
     ///
     /// # Errors
     /// When the scratch directory cannot be written.
-    pub fn new(outrigger: PathBuf, target: &Path, scratch: Scratch, quick: bool) -> Result<Self> {
+    pub fn new(
+        outrigger: PathBuf,
+        target: &Path,
+        scratch: Scratch,
+        (quick, way): (bool, Way),
+    ) -> Result<Self> {
         let (rounds, sample) = if quick { (2, 20) } else { (11, 150) };
         let effort = Effort { rounds, sample: Duration::from_millis(sample) };
-        Ok(Bench { outrigger, peers: Peers::find(target), effort, quick, scratch })
+        Ok(Bench { outrigger, peers: Peers::find(target), effort, quick, way, scratch })
     }
 
     /// `count`, or a tenth of it for a quick run.

@@ -19,12 +19,14 @@ const SSHFS: &str = "sshfs";
 const RCLONE: &str = "rclone";
 /// `ssh HOST cat`, which is as fast as ssh is.
 const CAT: &str = "ssh cat";
-/// There and back.
-const DELAY: Duration = Duration::from_millis(5);
+/// The same as ours, with nothing that outlives the process that serves.
+const UNGUARDED: &str = "outrigger --no-guard";
 /// A subject that needs longer than this for one sample is not waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
 const ROUNDS: usize = 5;
 const LARGE: usize = 256 << 20;
+/// For how long a slow line carries the large file.
+const LARGE_SECONDS: f64 = 10.0;
 const SMALL: usize = 4 << 10;
 
 /// The server, the way to it, and what it has.
@@ -51,7 +53,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let create = format!(
         "i=0; while [ $i -lt {small} ]; do head -c {SMALL} /dev/zero > \"$1/new/$i\"; i=$((i+1)); done"
     );
-    let mb = bench.scaled(LARGE) >> 20;
+    let mb = large_size(bench) >> 20;
     let rows = vec![
         row(bench, &far, "ls -lR of 4000 files in 211 directories", r#"ls -lR "$1/tree""#, None)?
             .goal(Goal::Below { subject: OURS, factor: 1.0 / 6.0, than: SSHFS }),
@@ -66,8 +68,15 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
             .goal(Goal::Below { subject: OURS, factor: 1.0 / 8.0, than: SSHFS }),
         row(bench, &far, &format!("write of {small} files of 4 KiB"), &create, None)?,
     ];
-    let title = "a mount made for each sample, 5 ms away".to_owned();
+    let carries = bench.way.rate.map_or_else(String::new, |rate| format!(" at {} Mbit/s", rate * 8.0 / 1e6));
+    let title = format!("a mount made for each sample, {} ms away{carries}", bench.way.delay.as_millis());
     Ok(vec![Table { name: "sftp", title, rows }])
+}
+
+/// How long the large file is, in bytes.
+fn large_size(bench: &Bench) -> usize {
+    let carried = bench.way.rate.map_or(LARGE, |rate| (rate * LARGE_SECONDS) as usize);
+    bench.scaled(LARGE).min(carried)
 }
 
 /// Starts the server and makes what is read.
@@ -89,10 +98,10 @@ fn prepare(bench: &Bench, dir: &Path) -> Result<Far> {
         fs::write(store.join(format!("small/{file}")), vec![b'x'; SMALL])?;
     }
     let mut random = fastrand::Rng::with_seed(7);
-    let content: Vec<u8> = (0..bench.scaled(LARGE) / 8).flat_map(|_| random.u64(..).to_ne_bytes()).collect();
+    let content: Vec<u8> = (0..large_size(bench) / 8).flat_map(|_| random.u64(..).to_ne_bytes()).collect();
     fs::write(store.join("large"), content)?;
     let sshd = Sshd::start(keys)?;
-    let line = Line::new(sshd.port(), DELAY)?;
+    let line = Line::slow(sshd.port(), bench.way.delay, bench.way.rate)?;
     let configuration = sshd.configuration_by(line.port())?;
     Ok(Far { sshd, line, configuration, store })
 }
@@ -105,7 +114,7 @@ fn row(bench: &Bench, far: &Far, what: &str, script: &str, unmounted: Option<&st
         _ => false,
     };
     let mut subjects: Vec<(&str, Sampler<'_>)> = Vec::new();
-    for subject in [OURS, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)) {
+    for subject in [OURS, UNGUARDED, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)) {
         subjects.push((subject, Box::new(move || sample(bench, far, subject, script))));
     }
     if let Some(script) = unmounted {
@@ -133,7 +142,11 @@ impl Far {
         let mut command = match subject {
             SSHFS => peer(&bench.peers.sshfs)?,
             RCLONE => peer(&bench.peers.rclone)?,
-            _ => return Ok(mounts::outrigger(&bench.outrigger, &source, dir, &option)),
+            _ => {
+                let mut command = mounts::outrigger(&bench.outrigger, &source, dir, &option);
+                command.args((subject == UNGUARDED).then_some("--no-guard"));
+                return Ok(command);
+            }
         };
         if subject == SSHFS {
             command.arg("-f").args(["-F", &configuration.to_string(), &source]).arg(dir);
