@@ -535,7 +535,11 @@ impl Mounted {
         Ok(self.image.take())
     }
 
-    fn umount(&self, arguments: &[&str]) -> Result<()> {
+    /// Unmounts, with these arguments of `umount`.
+    ///
+    /// # Errors
+    /// When that is refused or takes too long.
+    pub fn umount(&self, arguments: &[&str]) -> Result<()> {
         let limit = PATIENCE.as_secs().to_string();
         let output = Command::new("timeout")
             .arg(limit)

@@ -104,12 +104,6 @@ fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<R
     if subject == Subject::Vfat && operation.requests == "readlink" {
         return Some(("no links", "vfat has no symbolic links"));
     }
-    if subject == Subject::Sftp && operation.removes_open() {
-        return Some((
-            "not survived",
-            "a file that is replaced while it is open may be lost, and a hidden name stay behind",
-        ));
-    }
     let program = subject.program()?;
     if operation.removes_open() {
         return Some((
@@ -202,11 +196,7 @@ fn cell(
     {
         cell.deaths = after - before;
     }
-    if let (Subject::Sftp, Some(store)) = (subject, undisturbed.store()) {
-        // Of links a mount shows those that were made through it; and what is hidden in it, its host shows.
-        let (expected, found) = (snapshot::take(store)?, snapshot::take(&mounted.store)?);
-        cell.wrong.extend(snapshot::differences(&expected, &found));
-    } else {
+    if subject != Subject::Sftp {
         place.remount(&undisturbed)?;
     }
     let expected = snapshot::take(&undisturbed.dir)?;
@@ -217,7 +207,11 @@ fn cell(
     if !cell.wrong.is_empty() {
         eprintln!("{subject}, {}, {point:?}: last error {}", operation.name, mounted.last_error());
     }
-    if let Some(image) = mounted.into_image()? {
+    if let (Subject::Sftp, Some(store)) = (subject, undisturbed.store()) {
+        // Of links a mount shows those that were made through it; and what is hidden in it, its host shows.
+        mounted.umount(&[])?;
+        cell.wrong.extend(snapshot::differences(&snapshot::take(store)?, &snapshot::take(&mounted.store)?));
+    } else if let Some(image) = mounted.into_image()? {
         image.must_be_clean();
         let again = place.mount_image(subject, &[], image)?;
         cell.wrong.extend(snapshot::differences(&expected, &snapshot::take(&again.dir)?));

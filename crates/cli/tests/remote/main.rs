@@ -3,6 +3,7 @@
 
 mod counts;
 mod programs;
+mod removed;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -9,10 +9,10 @@ use crate::record::lock;
 use crate::set::is_exclusive;
 use crate::table::Table;
 use crate::underway::{Begun, Ended, Place};
-use outrigger_core::ops::{Link, OpenFlags, Rename, RenameFlags};
+use outrigger_core::ops::{Forget, Link, Lookup, OpenFlags, Rename, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, OpenHow, Ttl};
-use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request};
+use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request, ask};
 use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not believed meanwhile.
@@ -323,6 +323,7 @@ impl Inner {
         if let Err(error) = self.translate(cx, &mut request).await {
             return Reply::Error(error);
         }
+        self.open_what_loses_a_name(cx, &request).await;
         let subjects = subjects(&mut request);
         let exclusive = is_exclusive(&request);
         let mut underway = self.set_out(&request, subjects);
@@ -334,6 +335,30 @@ impl Inner {
         drop(underway);
         self.settle(cx).await;
         reply
+    }
+
+    /// Opens below, before a change takes a name from a file, what is open here alone.
+    async fn open_what_loses_a_name(&self, cx: &Cx, request: &Request) {
+        let (dir, name) = match request {
+            Request::Unlink(op) => (op.dir, &op.name),
+            Request::Rename(op) if !op.flags.contains(RenameFlags::EXCHANGE) => (op.to_dir, &op.to_name),
+            _ => return,
+        };
+        if self.unopened.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let led = Led::by(&mut lock(&self.table), dir, name, now);
+        for node in led.nodes() {
+            self.open_below(cx, node).await;
+        }
+        if (led.to, led.perhaps) == (What::Unknown, What::Unknown)
+            && let Ok(Entry { node, .. }) =
+                ask(&*self.below().service, cx, Lookup { dir, name: name.clone() }).await
+        {
+            self.open_below(cx, node).await;
+            self.tell(cx, Forget { node, count: 1 }).await;
+        }
     }
 
     fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> Underway<'_> {

@@ -66,11 +66,14 @@ impl Inner {
         if !lock(&self.pool).covers(content.id, 0, size) {
             return None;
         }
+        let handle = self.handles.number(false);
+        if !self.unopened.note(op.node, handle) {
+            return None;
+        }
         let how = keeps(&mut content, true);
         drop(content);
         table.pin(op.node);
         drop(table);
-        let handle = self.handles.number(false);
         self.handles.add_file(OpenFile::new(op.node, handle, file, Some(op.flags), false));
         Some(Opened { handle, how, backing: Backing::NONE })
     }
@@ -100,8 +103,11 @@ impl Inner {
     }
 
     /// Closes a file.
-    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
+    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
+        let below = self.unopened.closed(op.handle);
         let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
+            // A former process opened it.
+            op.handle = below.unwrap_or(op.handle);
             return self.end_of_file(cx, op);
         };
         Answer::later(async move {

@@ -12,6 +12,7 @@ use crate::record::lock;
 use crate::set::Maker;
 use crate::table::{Table, When};
 use crate::underway::Asked;
+use crate::unopened::Unopened;
 use outrigger_core::ops::{Forget, Locate};
 use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) maker: Mutex<Maker>,
     /// Another process goes on when this one dies.
     pub(crate) outlived: bool,
+    /// Files that were opened by handles of ours.
+    pub(crate) unopened: Unopened,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
     /// The most bytes of small files to read ahead.
@@ -60,8 +63,7 @@ impl Inner {
         options: &Options,
         runtime: Arc<dyn Runtime>,
         disk: Option<Disk>,
-        log: Option<Log>,
-        outlived: bool,
+        (log, unopened): (Option<Log>, Option<Unopened>),
     ) -> Self {
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
@@ -71,7 +73,8 @@ impl Inner {
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
             maker: Mutex::default(),
-            outlived,
+            outlived: unopened.is_some(),
+            unopened: unopened.unwrap_or_default(),
             behind: Behind::new(options.write_memory, log),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),

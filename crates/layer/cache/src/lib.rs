@@ -82,6 +82,7 @@ mod siblings;
 mod table;
 mod underway;
 mod unneeded;
+mod unopened;
 
 pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Belief, Different, Options, Policy, Writes};
@@ -100,6 +101,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
+use unopened::Unopened;
 
 /// The layer.
 pub struct Cache(Arc<Inner>);
@@ -131,12 +133,12 @@ pub struct Usage {
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, None, None, false)))
+        Cache(Arc::new(Inner::new(options, runtime, None, (None, None))))
     }
 
     /// As [`Cache::new`], with content on disk as well.
     pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Disk) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, Some(disk), None, false)))
+        Cache(Arc::new(Inner::new(options, runtime, Some(disk), (None, None))))
     }
 
     /// As [`Cache::new`], perhaps with content on disk as well, and writes that were answered outlive this process: another one that does the same makes them.
@@ -150,7 +152,8 @@ impl Cache {
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
-        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, log, true))))
+        let outlived = (log, Some(Unopened::open(keep)?));
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, outlived))))
     }
 
     /// To be kept when the layer is put into its stack.

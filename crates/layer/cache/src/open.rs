@@ -269,7 +269,9 @@ impl Inner {
         table.pin(node);
         drop(table);
         let flags = is_own(handle).then_some(OpenFlags::empty());
-        let (open, new) = self.handles.adopt(OpenFile::new(node, handle, file, flags, false));
+        let adopted = OpenFile::new(node, handle, file, flags, false);
+        *lock(&adopted.real) = self.unopened.below(handle);
+        let (open, new) = self.handles.adopt(adopted);
         if !new {
             lock(&self.table).unpin(node);
         }
@@ -318,30 +320,28 @@ impl Inner {
         let below = self.below();
         let op = Open { node: open.node, flags: open.flags.unwrap_or(OpenFlags::empty()) };
         let flags = op.flags;
-        let handle = ask(&*below.service, &self.cx(cx), op).await?.handle;
+        // Where the handle is known to the next process, that is to know what it stands for.
+        let is_known = cx.slot != Cx::NO_SLOT && self.unopened.has(open.handle);
+        let mut own = self.cx(cx);
+        own.slot = if is_known { cx.slot } else { own.slot };
+        let handle = ask(&*below.service, &own, op).await?.handle;
         let first = *lock(&open.real).get_or_insert(handle);
         if first != handle && self.has(OpCode::Release) {
             // Somebody else came first.
             let (node, owner) = (open.node, LockOwner::default());
             self.tell(cx, Release { node, handle, flags, owner, flock_release: false }).await;
         }
+        if is_known && first == handle {
+            self.unopened.opened(open.handle, first);
+        }
         Ok(first)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_a_former_process_opened_is_closed_once_however_many_asked_for_it_first() {
-        let handles = Handles::new(Time::new(0, 0));
-        let (node, handle) = (Node(7), Handle(3));
-        let open = || OpenFile::new(node, handle, Arc::new(File::new(1)), None, false);
-        // Both found that it is not known, and then noted it.
-        let (first, second) = (handles.adopt(open()), handles.adopt(open()));
-        assert!(first.1 && !second.1 && Arc::ptr_eq(&first.0, &second.0));
-        assert!(handles.close_file(node, handle).is_some_and(|(_, last)| last));
-        assert!(handles.file(node, handle).is_none());
+    /// Opens below what is open here alone of a file.
+    pub(crate) async fn open_below(&self, cx: &Cx, node: Node) {
+        for handle in self.unopened.of(node) {
+            // Where it cannot be, neither could it be later; its user is told when it matters.
+            let _ = self.really_open(cx, &self.open_file(node, handle)).await;
+        }
     }
 }

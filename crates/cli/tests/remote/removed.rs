@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that lose their last name while they are open.
+
+use crate::{Far, kill_server};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+/// When the process that serves dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Death {
+    Never,
+    Before,
+    After,
+}
+
+#[test]
+fn what_was_opened_without_asking_the_host_is_not_lost_with_its_name() {
+    let Some(far) = Far::new() else { return };
+    let place = &far.place;
+    far.mount(&["-o", "cache=always"]);
+    let at = |name: String| place.at("m").join(name);
+    for death in [Death::Never, Death::Before, Death::After] {
+        let [removed, replaced] = ["removed", "replaced"].map(|name| at(format!("{name} {death:?}")));
+        let open = [&removed, &replaced].map(|path| {
+            // From here on its content is known.
+            fs::write(path, "content").unwrap();
+            File::open(path).unwrap()
+        });
+        fs::write(at("new".into()), "new").unwrap();
+        if death == Death::Before {
+            kill_server(place, "KILL");
+        }
+        fs::remove_file(removed).unwrap();
+        fs::rename(at("new".into()), &replaced).unwrap();
+        if death == Death::After {
+            kill_server(place, "KILL");
+        }
+        place.run(&["flush", "m"]).ok();
+        for file in open {
+            let mut read = [0; 7];
+            file.read_exact_at(&mut read, 0).unwrap_or_else(|error| panic!("{death:?}: {error}"));
+            assert_eq!(&read, b"content");
+        }
+        assert_eq!(fs::read_to_string(replaced).unwrap(), "new");
+    }
+    place.run(&["umount", "m"]).ok();
+    let left = fs::read_dir(place.at("far")).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<String> = left.map(|name| name.to_string_lossy().into_owned()).collect();
+    left.sort();
+    assert_eq!(left, ["replaced After", "replaced Before", "replaced Never"]);
+}
