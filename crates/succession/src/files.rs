@@ -13,7 +13,7 @@ use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, Rename, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, Opened};
-use outrigger_core::{Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit};
+use outrigger_core::{Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Room for the names of nodes, in bytes; memory is used as it is needed.
@@ -53,7 +53,7 @@ pub struct Files {
     nameless: Nameless,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Wire)]
 struct Known {
     /// A worker's number, and which worker's; none's when the node was returned.
     theirs: Node,
@@ -69,7 +69,7 @@ struct Known {
 }
 
 /// An open file, or a directory, which has no flags.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Wire)]
 pub struct Open {
     /// What is open.
     pub node: Node,
@@ -476,11 +476,6 @@ impl Files {
     pub fn give_back(&mut self, nodes: &[Node]) -> Vec<Returned> {
         self.found_twice = true;
         nodes.iter().filter_map(|&node| self.return_to_worker(node)).collect()
-    }
-
-    /// Whether nothing is known but the root.
-    pub fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.open.is_empty()
     }
 
     fn can_be_found_again(&self, node: Node) -> bool {

@@ -15,6 +15,7 @@ pub(crate) struct Nameless {
     nodes: HashMap<Name, Node>,
 }
 
+#[derive(Wire)]
 struct Kept {
     name: Name,
     /// Whether it may get another one: what was made without a name may, what has lost it may not.
@@ -42,9 +43,7 @@ impl Nameless {
         (self.kept.len() as u64).put(out);
         for (node, kept) in &self.kept {
             node.put(out);
-            kept.name.put(out);
-            kept.may_be_linked.put(out);
-            kept.goes.put(out);
+            kept.put(out);
         }
     }
 
@@ -53,12 +52,9 @@ impl Nameless {
         let open = Vec::<(Node, u64)>::get(saved)?.into_iter().collect();
         let mut nameless = Nameless { open, ..Nameless::default() };
         for _ in 0..u64::get(saved)? {
-            let (node, name) = (Node::get(saved)?, Name::get(saved)?);
-            let (may_be_linked, goes) = (bool::get(saved)?, bool::get(saved)?);
-            nameless.keep(node, name, may_be_linked);
-            if goes {
-                nameless.goes(node);
-            }
+            let (node, kept) = <(Node, Kept)>::get(saved)?;
+            nameless.nodes.insert(kept.name.clone(), node);
+            nameless.kept.insert(node, kept);
         }
         Ok(nameless)
     }

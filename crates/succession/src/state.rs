@@ -356,11 +356,6 @@ impl State {
             && self.checkpoint.is_none()
     }
 
-    /// Whether nobody was told anything that has to be remembered.
-    pub fn is_fresh(&self) -> bool {
-        self.is_idle() && self.log.is_empty() && self.files.is_empty()
-    }
-
     /// Whether another process serves.
     pub fn is_copied(&self) -> bool {
         matches!(self.role, Role::Copied)

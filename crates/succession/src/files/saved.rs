@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All that is known of files as bytes, for another process that goes on with the same worker.
 
-use super::{Files, Known, Open, TABLE};
+use super::{Files, TABLE};
 use crate::nameless::Nameless;
 use crate::recent::Recent;
 use outrigger_core::node_table::NodeTable;
-use outrigger_core::ops::OpenFlags;
 use outrigger_core::wire::{Input, Malformed};
-use outrigger_core::{Handle, Node, Result, Wire};
+use outrigger_core::{Result, Wire};
 
 impl Files {
     /// Appends everything.
@@ -67,46 +66,4 @@ fn put_all<T: Wire>(items: impl ExactSizeIterator<Item = T>, out: &mut Vec<u8>) 
 fn all<T: Wire, C: FromIterator<T>>(saved: &mut Input) -> Result<C, Malformed> {
     let count = u64::get(saved)?;
     (0..count).map(|_| T::get(saved)).collect()
-}
-
-impl Wire for Known {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.theirs.put(out);
-        self.life.put(out);
-        self.used.put(out);
-        self.references.put(out);
-        self.ino.put(out);
-        self.logged.put(out);
-    }
-
-    fn get(input: &mut Input) -> Result<Self, Malformed> {
-        Ok(Known {
-            theirs: Node::get(input)?,
-            life: u64::get(input)?,
-            used: u64::get(input)?,
-            references: u64::get(input)?,
-            ino: u64::get(input)?,
-            logged: Option::get(input)?,
-        })
-    }
-}
-
-impl Wire for Open {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.node.put(out);
-        self.flags.put(out);
-        self.theirs.put(out);
-        self.life.put(out);
-        self.closes.put(out);
-    }
-
-    fn get(input: &mut Input) -> Result<Self, Malformed> {
-        Ok(Open {
-            node: Node::get(input)?,
-            flags: Option::<OpenFlags>::get(input)?,
-            theirs: Handle::get(input)?,
-            life: u64::get(input)?,
-            closes: bool::get(input)?,
-        })
-    }
 }
