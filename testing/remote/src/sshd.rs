@@ -137,10 +137,13 @@ fn listen(dir: &Path, port: u16) -> Result<Child> {
     let path = |name: &str| file(dir, name);
     let host = fs::read_to_string(path("host.pub"))?;
     fs::write(path("known"), format!("{HOST} {host}"))?;
+    // The user's shell reads no start file of the machine there: one that waits for something would make every command wait.
+    let home = path("home");
+    fs::create_dir_all(&home)?;
     let server = format!(
         "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
          PidFile none\nPasswordAuthentication no\nPermitRootLogin yes\nMaxStartups 1000\n\
-         Subsystem sftp internal-sftp\n",
+         Subsystem sftp internal-sftp\nSetEnv HOME={home}\n",
         path("host"),
         path("client.pub")
     );

@@ -345,3 +345,20 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_former_process_opened_is_closed_once_however_many_asked_for_it_first() {
+        let handles = Handles::new(Time::new(0, 0));
+        let (node, handle) = (Node(7), Handle(3));
+        let open = || OpenFile::new(node, handle, Arc::new(File::new(1)), None, false);
+        // Both found that it is not known, and then noted it.
+        let (first, second) = (handles.adopt(open()), handles.adopt(open()));
+        assert!(first.1 && !second.1 && Arc::ptr_eq(&first.0, &second.0));
+        assert!(handles.close_file(node, handle).is_some_and(|(_, last)| last));
+        assert!(handles.file(node, handle).is_none());
+    }
+}
