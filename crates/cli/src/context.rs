@@ -144,6 +144,7 @@ impl Context {
             },
             timeout: self.options.timeout,
             cancel: self.cancel.clone(),
+            ..Settings::default()
         }
     }
 

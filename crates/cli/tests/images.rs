@@ -57,6 +57,24 @@ fn a_tree_goes_into_an_image_and_comes_out_the_same() {
     assert_eq!(place.run(&["cat", "image::/link"]).ok().len(), 200_000);
 }
 
+/// XFS keeps what it changed in memory until its log is written, and that is not bounded by how much memory there is.
+#[test]
+fn thousands_of_files_go_into_an_image_with_little_memory() {
+    if !can_serve() || !has("mkfs.xfs") {
+        return;
+    }
+    let place = Place::new();
+    for number in 0..9000 {
+        place.file(&format!("src/{}/{number}", number / 300), number.to_string());
+    }
+    blank(&place, 1024);
+    place.run_as("mkfs.xfs", &["-q", "image"]).ok();
+    place.run(&["cp", "-a", "--opt", "memory=32M", "src/.", "image::/"]).ok();
+    place.run_as("xfs_repair", &["-n", "image"]).ok();
+    place.run(&["cp", "-a", "image::/", "back"]).ok();
+    place.run_as("diff", &["-r", "src", "back"]).ok();
+}
+
 /// Content that the kernel code takes from the host's file, or puts there, by itself.
 #[test]
 fn large_files_go_into_an_image_and_come_out_the_same() {

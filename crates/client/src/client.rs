@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     abilities: Abilities,
     next_id: AtomicU64,
+    /// Whether it did not answer after an interruption. Then nobody waits for it any more.
+    silent: AtomicBool,
 }
 
 /// Which tree a client asks: equal for all clients of one service. See [`Client::tree`].
@@ -44,11 +46,17 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     /// Ends every call when raised.
     pub cancel: Cancel,
+    /// How long a call may still take after that when it has to be waited for: changes that have started, closing, tidying up.
+    /// When that was in vain, none is waited for any more.
+    pub grace: Duration,
 }
+
+/// Changes of files are made, or their server is not there any more.
+const GRACE: Duration = Duration::from_secs(15);
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { cred: Credentials::ROOT, timeout: None, cancel: Cancel::default() }
+        Settings { cred: Credentials::ROOT, timeout: None, cancel: Cancel::default(), grace: GRACE }
     }
 }
 
@@ -76,7 +84,13 @@ impl Client {
     pub fn new(service: Arc<dyn Service>, runtime: Arc<dyn Runtime>, settings: Settings) -> Self {
         let abilities = service.abilities();
         Client {
-            shared: Arc::new(Shared { service, runtime, abilities, next_id: AtomicU64::new(1) }),
+            shared: Arc::new(Shared {
+                service,
+                runtime,
+                abilities,
+                next_id: AtomicU64::new(1),
+                silent: AtomicBool::new(false),
+            }),
             settings,
         }
     }
@@ -103,7 +117,9 @@ impl Client {
 
     /// The same client without its cancel token: for tidying up after an interruption.
     pub fn uninterrupted(&self) -> Self {
-        let settings = Settings { cancel: Cancel::default(), ..self.settings.clone() };
+        let Settings { cred, timeout, grace, .. } = self.settings.clone();
+        let timeout = Some(timeout.unwrap_or(grace).min(grace));
+        let settings = Settings { cred, timeout, cancel: Cancel::default(), grace };
         Client { shared: Arc::clone(&self.shared), settings }
     }
 
@@ -182,8 +198,8 @@ impl Client {
     fn cx(&self, cancel: Cancel) -> Cx {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut cx = Cx::new(id, self.settings.cred, "client");
-        cx.deadline =
-            self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
+        let timeout = if self.is_silent() { Some(Duration::ZERO) } else { self.settings.timeout };
+        cx.deadline = timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;
         cx
     }
@@ -206,33 +222,62 @@ impl Client {
         let Started { cx, op, class, answer } = started;
         match answer {
             Answer::Ready(reply) => reply,
-            // A change that has started is waited for: giving up would leave nobody to say what became of it.
-            Answer::Later(future) if class == Class::Change && cx.deadline.is_none() => block_on(future),
             Answer::Later(future) => self.wait(cx, op, class, future),
         }
     }
 
     fn wait(&self, cx: &Cx, op: OpCode, class: Class, mut future: BoxFuture<'_, Reply>) -> Reply {
-        let mut raised = pin!(cx.cancel.raised());
-        let mut late = cx.deadline.map(|deadline| self.shared.runtime.sleep_until(deadline));
+        let runtime = &self.shared.runtime;
+        let mut raised = pin!(self.settings.cancel.raised());
+        let mut deadline = cx.deadline.map(|deadline| runtime.sleep_until(deadline));
+        let mut grace = None;
         block_on(poll_fn(|context| {
             if let Poll::Ready(reply) = future.as_mut().poll(context) {
                 return Poll::Ready(reply);
             }
-            if class == Class::Query && raised.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Reply::Error(Errno::EINTR.into()));
+            if grace.is_none() && raised.as_mut().poll(context).is_ready() {
+                if class == Class::Query && cx.cancel.is_raised() {
+                    return Poll::Ready(Reply::Error(Errno::EINTR.into()));
+                }
+                // Giving up a change that has started at once would leave nobody to say what became of it.
+                let end = if self.is_silent() { Duration::ZERO } else { self.settings.grace };
+                grace = Some(runtime.sleep_until(runtime.monotonic().saturating_add(end)));
             }
-            match late.as_mut().map(|late| late.as_mut().poll(context)) {
-                Some(Poll::Ready(())) => Poll::Ready(self.timed_out(op)),
-                _ => Poll::Pending,
+            if has_passed(&mut grace, context) {
+                return Poll::Ready(self.given_up(op));
+            }
+            match has_passed(&mut deadline, context) {
+                true => Poll::Ready(self.timed_out(op)),
+                false => Poll::Pending,
             }
         }))
     }
 
-    fn timed_out(&self, op: OpCode) -> Reply {
-        let seconds = self.settings.timeout.unwrap_or_default().as_secs_f32();
-        let Abilities { driver, tree, .. } = &self.shared.abilities;
-        let reason = format!("{} on {tree} ({driver}) took longer than {seconds} s", op.name());
-        Reply::Error(Errno::ETIMEDOUT.because(reason))
+    fn is_silent(&self) -> bool {
+        self.shared.silent.load(Ordering::Relaxed)
     }
+
+    fn given_up(&self, op: OpCode) -> Reply {
+        self.shared.silent.store(true, Ordering::Relaxed);
+        let seconds = self.settings.grace.as_secs_f32();
+        self.unanswered(Errno::EINTR, op, &format!("took longer than {seconds} s after the interruption"))
+    }
+
+    fn timed_out(&self, op: OpCode) -> Reply {
+        let why = match self.settings.timeout {
+            Some(timeout) if !self.is_silent() => format!("took longer than {} s", timeout.as_secs_f32()),
+            _ => "is not waited for any more".to_owned(),
+        };
+        self.unanswered(Errno::ETIMEDOUT, op, &why)
+    }
+
+    fn unanswered(&self, errno: Errno, op: OpCode, why: &str) -> Reply {
+        let Abilities { driver, tree, .. } = &self.shared.abilities;
+        Reply::Error(errno.because(format!("{} on {tree} ({driver}) {why}", op.name())))
+    }
+}
+
+/// Whether a time that ends at all has come to its end.
+fn has_passed(time: &mut Option<BoxFuture<'_, ()>>, context: &mut Context<'_>) -> bool {
+    time.as_mut().is_some_and(|time| time.as_mut().poll(context).is_ready())
 }

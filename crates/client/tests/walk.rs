@@ -2,7 +2,7 @@
 //! Walks over a tree in memory: links, dots and slashes; references; giving up.
 
 use outrigger_client::{Client, Follow, Inode, Settings};
-use outrigger_core::ops::{Lookup, OpenFlags};
+use outrigger_core::ops::{Lookup, MkDir, OpenFlags};
 use outrigger_core::{
     Answer, Cancel, Credentials, Cx, Errno, FileKind, Inline, Layer, Name, Place, Reply, Request, Result,
     Service, Stack, Target,
@@ -19,6 +19,8 @@ use std::time::Duration;
 struct Watch {
     references: AtomicI64,
     hangs: AtomicBool,
+    /// Whether it left any.
+    hung: AtomicBool,
     /// What each lookup was told of those that follow.
     more: Mutex<Vec<bool>>,
 }
@@ -35,7 +37,10 @@ impl Layer for Watched {
             self.0.more.lock().unwrap().push(cx.more);
         }
         match &request {
-            Request::Lookup(_) if self.0.hangs.load(SeqCst) => return Answer::later(std::future::pending()),
+            Request::Lookup(_) | Request::MkDir(_) if self.0.hangs.load(SeqCst) => {
+                self.0.hung.store(true, SeqCst);
+                return Answer::later(std::future::pending());
+            }
             Request::Forget(forget) => drop(self.0.references.fetch_sub(forget.count as i64, SeqCst)),
             _ => {}
         }
@@ -189,6 +194,35 @@ fn a_cancelled_walk_ends_with_eintr() {
     assert_eq!(waiting.join().unwrap().unwrap_err().errno, Errno::EINTR);
     assert_eq!(client.root().unwrap_err().errno, Errno::EINTR, "nothing new is started");
     assert!(client.uninterrupted().root().is_ok(), "tidying up goes on");
+}
+
+#[test]
+fn a_change_that_does_not_come_to_its_end_is_given_up_some_time_after_an_interruption() {
+    let (cancel, grace) = (Cancel::default(), Duration::from_millis(20));
+    let (client, watch) = tree(Settings { cancel: cancel.clone(), grace, ..Settings::default() });
+    let root = client.root().unwrap();
+    watch.hangs.store(true, SeqCst);
+    let mkdir =
+        move |client: &Client| client.call(MkDir { dir: root.node(), name: name("new"), mode: 0o755 });
+    let interrupted = thread::scope(|scope| {
+        let waiting = scope.spawn(|| mkdir(&client));
+        while !watch.hung.load(SeqCst) {
+            thread::yield_now();
+        }
+        cancel.raise();
+        waiting.join().unwrap().unwrap_err()
+    });
+    assert_eq!(interrupted.errno, Errno::EINTR);
+    assert!(
+        interrupted.reason.as_deref().is_some_and(|reason| reason.contains("interruption")),
+        "{interrupted}"
+    );
+    let again = mkdir(&client.uninterrupted()).unwrap_err();
+    assert_eq!(again.errno, Errno::ETIMEDOUT);
+    assert!(
+        again.reason.as_deref().is_some_and(|reason| reason.contains("any more")),
+        "nobody waits again: {again}"
+    );
 }
 
 #[test]

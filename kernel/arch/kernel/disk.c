@@ -31,6 +31,9 @@ struct work {
 static struct gendisk *disks[OUTRIGGER_DISKS];
 
 static struct work works[OUTRIGGER_ACCESSES], *unused;
+static unsigned int used;
+/* Whether any was, since somebody wanted to know. */
+static bool busy;
 static DECLARE_WAIT_QUEUE_HEAD(room);
 /* What the interrupt is about. */
 static struct outrigger_access *completed;
@@ -107,8 +110,18 @@ static void proceed(struct work *work)
 	bio->bi_status = errno_to_blk_status(min(work->access.result, 0));
 	work->next = unused;
 	unused = work;
+	used--;
 	wake_up(&room);
 	bio_endio(bio);
+}
+
+/* Whether anything is asked of disks, or was since the last call. */
+bool outrigger_disks_busy(void)
+{
+	bool was = used || busy;
+
+	busy = false;
+	return was;
 }
 
 static irqreturn_t disk_interrupt(int number, void *none)
@@ -147,6 +160,8 @@ static void submit(struct bio *bio)
 	wait_event(room, unused);
 	work = unused;
 	unused = work->next;
+	used++;
+	busy = true;
 	work->bio = bio;
 	work->needs = needs_of(bio);
 	work->access.disk = (unsigned long)bio->bi_bdev->bd_disk->private_data;

@@ -162,6 +162,7 @@ s64 outrigger_remove_xattr(u32 fd, const char *name);
 void outrigger_interrupt(unsigned int number);
 bool outrigger_timer_due(void);
 bool outrigger_disks_due(void);
+bool outrigger_disks_busy(void);
 void outrigger_take_jobs(void);
 extern bool outrigger_booted;
 u64 outrigger_next_event(void);
