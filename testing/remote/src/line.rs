@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -23,6 +23,8 @@ pub struct Line {
     port: u16,
     ends: Arc<AtomicBool>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
+    /// Bytes, to the server and from it.
+    carried: Arc<[AtomicU64; 2]>,
 }
 
 impl Line {
@@ -40,19 +42,25 @@ impl Line {
     /// As [`Line::new`].
     pub fn slow(target: u16, delay: Duration, rate: Option<f64>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let line =
-            Line { port: listener.local_addr()?.port(), ends: Arc::default(), streams: Arc::default() };
+        let port = listener.local_addr()?.port();
+        let line = Line { port, ends: Arc::default(), streams: Arc::default(), carried: Arc::default() };
         let (ends, streams) = (Arc::clone(&line.ends), Arc::clone(&line.streams));
+        let carried = Arc::clone(&line.carried);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if ends.load(Ordering::Acquire) {
                     return;
                 }
                 // A server that is not there ends the connection at once.
-                let _ = connect(near, target, (delay / 2, rate), &streams);
+                let _ = connect(near, target, (delay / 2, rate), (&streams, &carried));
             }
         });
         Ok(line)
+    }
+
+    /// How many bytes it has carried so far, to the server and from it.
+    pub fn carried(&self) -> [u64; 2] {
+        self.carried.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// Where to connect to instead.
@@ -76,7 +84,7 @@ fn connect(
     near: TcpStream,
     target: u16,
     (delay, rate): (Duration, Option<f64>),
-    streams: &Mutex<Vec<TcpStream>>,
+    (streams, carried): (&Mutex<Vec<TcpStream>>, &Arc<[AtomicU64; 2]>),
 ) -> io::Result<()> {
     let (piece, pieces) = if rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
     let far = TcpStream::connect(("127.0.0.1", target))?;
@@ -84,9 +92,11 @@ fn connect(
         stream.set_nodelay(true)?;
         streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
     }
-    for (mut from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+    for (way, (mut from, to)) in [(near.try_clone()?, far.try_clone()?), (far, near)].into_iter().enumerate()
+    {
         let (sender, receiver) = sync_channel(pieces);
-        thread::spawn(move || deliver(&receiver, to, delay, rate));
+        let counter = Arc::clone(carried);
+        thread::spawn(move || deliver(&receiver, to, (delay, rate), &counter[way]));
         thread::spawn(move || {
             let mut piece = vec![0; piece];
             while let Ok(count @ 1..) = from.read(&mut piece) {
@@ -100,7 +110,12 @@ fn connect(
 }
 
 /// Writes what comes, each piece when its time has passed.
-fn deliver(pieces: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, delay: Duration, rate: Option<f64>) {
+fn deliver(
+    pieces: &Receiver<(Instant, Vec<u8>)>,
+    mut to: TcpStream,
+    (delay, rate): (Duration, Option<f64>),
+    counter: &AtomicU64,
+) {
     let mut carried = Instant::now();
     for (at, piece) in pieces {
         let takes = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(piece.len() as f64 / rate));
@@ -109,6 +124,7 @@ fn deliver(pieces: &Receiver<(Instant, Vec<u8>)>, mut to: TcpStream, delay: Dura
         if to.write_all(&piece).is_err() {
             return;
         }
+        counter.fetch_add(piece.len() as u64, Ordering::Relaxed);
     }
     let _ = to.shutdown(Shutdown::Write);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory of an SSH server, over a line on which an answer takes 5 ms: listing, much content, many small files.
 
+mod slow;
+
 use super::Bench;
 use crate::compare::{Sampler, in_turns_cold};
 use crate::mounts::{self, Mount};
@@ -54,7 +56,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
         "i=0; while [ $i -lt {small} ]; do head -c {SMALL} /dev/zero > \"$1/new/$i\"; i=$((i+1)); done"
     );
     let mb = large_size(bench) >> 20;
-    let rows = vec![
+    let mut rows = vec![
         row(bench, &far, "ls -lR of 4000 files in 211 directories", r#"ls -lR "$1/tree""#, None)?
             .goal(Goal::Below { subject: OURS, factor: 1.0 / 6.0, than: SSHFS }),
         row(bench, &far, &format!("read of {mb} MiB"), r#"cat "$1/large" > /dev/null"#, Some(&cat))?
@@ -68,6 +70,9 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
             .goal(Goal::Below { subject: OURS, factor: 1.0 / 8.0, than: SSHFS }),
         row(bench, &far, &format!("write of {small} files of 4 KiB"), &create, None)?,
     ];
+    if let Some(rate) = bench.way.rate {
+        rows.extend(slow::rows(bench, &far, rate, &cat)?);
+    }
     let carries = bench.way.rate.map_or_else(String::new, |rate| format!(" at {} Mbit/s", rate * 8.0 / 1e6));
     let title = format!("a mount made for each sample, {} ms away{carries}", bench.way.delay.as_millis());
     Ok(vec![Table { name: "sftp", title, rows }])
@@ -91,7 +96,7 @@ fn prepare(bench: &Bench, dir: &Path) -> Result<Far> {
         dirs.extend((0..20).map(|lower| upper.join(format!("e{lower}"))));
     }
     dirs.iter().try_for_each(fs::create_dir_all)?;
-    for file in 0..bench.scaled(4000) {
+    for file in 0..4000 {
         fs::write(dirs[file % dirs.len()].join(format!("file{file}")), [b'x'; 100])?;
     }
     for file in 0..bench.scaled(1000) {
@@ -106,21 +111,26 @@ fn prepare(bench: &Bench, dir: &Path) -> Result<Far> {
     Ok(Far { sshd, line, configuration, store })
 }
 
-/// One script in a fresh mount of each subject, in which `$1` is the mountpoint, and without any mount.
-fn row(bench: &Bench, far: &Far, what: &str, script: &str, unmounted: Option<&str>) -> Result<Row> {
+/// Those that mount, as far as they are here.
+fn subjects(bench: &Bench) -> Vec<&'static str> {
     let missing = |subject: &str| match subject {
         SSHFS => bench.peers.sshfs.is_none(),
         RCLONE => bench.peers.rclone.is_none(),
         _ => false,
     };
-    let mut subjects: Vec<(&str, Sampler<'_>)> = Vec::new();
-    for subject in [OURS, UNGUARDED, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)) {
-        subjects.push((subject, Box::new(move || sample(bench, far, subject, script))));
+    [OURS, UNGUARDED, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)).collect()
+}
+
+/// One script in a fresh mount of each subject, in which `$1` is the mountpoint, and without any mount.
+fn row(bench: &Bench, far: &Far, what: &str, script: &str, unmounted: Option<&str>) -> Result<Row> {
+    let mut all: Vec<(&str, Sampler<'_>)> = Vec::new();
+    for subject in subjects(bench) {
+        all.push((subject, Box::new(move || sample(bench, far, subject, script))));
     }
     if let Some(script) = unmounted {
-        subjects.push((CAT, Box::new(move || shell_seconds(script, &[], PATIENCE))));
+        all.push((CAT, Box::new(move || shell_seconds(script, &[], PATIENCE))));
     }
-    in_turns_cold(what, Unit::Seconds, bench.effort.rounds.min(ROUNDS), subjects)
+    in_turns_cold(what, Unit::Seconds, bench.effort.rounds.min(ROUNDS), all)
 }
 
 fn sample(bench: &Bench, far: &Far, subject: &'static str, script: &str) -> Result<Option<f64>> {
@@ -128,9 +138,13 @@ fn sample(bench: &Bench, far: &Far, subject: &'static str, script: &str) -> Resu
     let _ = fs::remove_file(far.store.join("copy"));
     let _ = fs::remove_dir_all(far.store.join("new"));
     fs::create_dir(far.store.join("new"))?;
-    let dir = bench.mountpoint("far");
-    let mount = Mount::start(subject, dir.clone(), far.command(bench, subject, &dir)?)?;
+    let mount = mounted(bench, far, subject)?;
     shell_seconds(script, &[&mount.dir], PATIENCE)
+}
+
+fn mounted(bench: &Bench, far: &Far, subject: &'static str) -> Result<Mount> {
+    let dir = bench.mountpoint("far");
+    Mount::start(subject, dir.clone(), far.command(bench, subject, &dir)?)
 }
 
 impl Far {
