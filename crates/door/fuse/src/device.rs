@@ -142,11 +142,14 @@ impl AsFd for Device {
 /// Where a reader receives requests, used again and again.
 ///
 /// Large write data leaves as [`Bytes`] of this very memory. If nobody keeps it until the next request, the memory is
-/// taken back; else the buffer gets new memory and the old lives as long as it is wanted.
+/// taken back; else the buffer gets new memory and the old lives as long as it is wanted. Locked memory is dearer than a copy:
+/// once somebody has kept any, copies leave.
 pub(crate) struct ReadBuffer {
     bytes: BytesMut,
     capacity: usize,
     lock: bool,
+    /// Whether data leaves as copies.
+    copies: bool,
     /// The address of the memory in use.
     start: usize,
 }
@@ -158,7 +161,7 @@ impl ReadBuffer {
     /// For requests with up to `max_write` bytes of data.
     pub(crate) fn new(max_write: u32, lock: bool) -> Self {
         let capacity = max_write as usize + HEADROOM;
-        let mut buffer = Self { bytes: BytesMut::new(), capacity, lock, start: 0 };
+        let mut buffer = Self { bytes: BytesMut::new(), capacity, lock, copies: false, start: 0 };
         buffer.renew();
         buffer
     }
@@ -172,6 +175,7 @@ impl ReadBuffer {
         // What is kept by others is still there when the new memory is taken, so they cannot have one address.
         let is_new = self.bytes.as_ptr().addr() != self.start;
         if is_new {
+            self.copies = self.lock && self.start != 0;
             self.start = self.bytes.as_ptr().addr();
             if self.lock {
                 self.lock_memory();
@@ -207,7 +211,7 @@ impl ReadBuffer {
 
     /// The request read last, as shared memory.
     pub(crate) fn share(&mut self) -> Bytes {
-        self.bytes.split().freeze()
+        if self.copies { Bytes::copy_from_slice(&self.bytes) } else { self.bytes.split().freeze() }
     }
 }
 
@@ -240,6 +244,8 @@ mod tests {
         }
         let _kept = write(&mut buffer);
         assert!(buffer.renew(), "new memory has to be locked");
+        let _kept = [write(&mut buffer), write(&mut buffer)];
+        assert!(!buffer.renew(), "but only once");
     }
 
     #[test]
