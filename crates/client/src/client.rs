@@ -51,7 +51,7 @@ pub struct Settings {
     pub grace: Duration,
 }
 
-/// Changes of files are made, or their server is not there any more.
+/// Long enough for a change that is only slow.
 const GRACE: Duration = Duration::from_secs(15);
 
 impl Default for Settings {
@@ -198,8 +198,8 @@ impl Client {
     fn cx(&self, cancel: Cancel) -> Cx {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let mut cx = Cx::new(id, self.settings.cred, "client");
-        let timeout = if self.is_silent() { Some(Duration::ZERO) } else { self.settings.timeout };
-        cx.deadline = timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
+        cx.deadline =
+            self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;
         cx
     }
@@ -235,13 +235,15 @@ impl Client {
             if let Poll::Ready(reply) = future.as_mut().poll(context) {
                 return Poll::Ready(reply);
             }
+            if self.shared.silent.load(Ordering::Relaxed) {
+                return Poll::Ready(self.not_waited_for(op));
+            }
             if grace.is_none() && raised.as_mut().poll(context).is_ready() {
                 if class == Class::Query && cx.cancel.is_raised() {
                     return Poll::Ready(Reply::Error(Errno::EINTR.into()));
                 }
                 // Giving up a change that has started at once would leave nobody to say what became of it.
-                let end = if self.is_silent() { Duration::ZERO } else { self.settings.grace };
-                grace = Some(runtime.sleep_until(runtime.monotonic().saturating_add(end)));
+                grace = Some(runtime.sleep_until(runtime.monotonic().saturating_add(self.settings.grace)));
             }
             if has_passed(&mut grace, context) {
                 return Poll::Ready(self.given_up(op));
@@ -253,8 +255,9 @@ impl Client {
         }))
     }
 
-    fn is_silent(&self) -> bool {
-        self.shared.silent.load(Ordering::Relaxed)
+    fn not_waited_for(&self, op: OpCode) -> Reply {
+        let errno = if self.settings.cancel.is_raised() { Errno::EINTR } else { Errno::ETIMEDOUT };
+        self.unanswered(errno, op, "is not waited for any more")
     }
 
     fn given_up(&self, op: OpCode) -> Reply {
@@ -264,11 +267,8 @@ impl Client {
     }
 
     fn timed_out(&self, op: OpCode) -> Reply {
-        let why = match self.settings.timeout {
-            Some(timeout) if !self.is_silent() => format!("took longer than {} s", timeout.as_secs_f32()),
-            _ => "is not waited for any more".to_owned(),
-        };
-        self.unanswered(Errno::ETIMEDOUT, op, &why)
+        let seconds = self.settings.timeout.unwrap_or_default().as_secs_f32();
+        self.unanswered(Errno::ETIMEDOUT, op, &format!("took longer than {seconds} s"))
     }
 
     fn unanswered(&self, errno: Errno, op: OpCode, why: &str) -> Reply {

@@ -47,9 +47,9 @@ static DECLARE_WORK(relief, relieve);
 /* Whether more than a third is neither free nor content of files. */
 static bool held(void)
 {
-	unsigned long other = global_zone_page_state(NR_FREE_PAGES) + global_node_page_state(NR_FILE_PAGES);
+	unsigned long available = global_zone_page_state(NR_FREE_PAGES) + global_node_page_state(NR_FILE_PAGES);
 
-	return other < totalram_pages() / 3 * 2;
+	return available < totalram_pages() / 3 * 2;
 }
 
 /* Called by everyone who looks for memory; has none to give back itself. */

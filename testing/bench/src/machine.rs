@@ -14,7 +14,7 @@ pub fn describe(bench: &Bench) -> String {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let cpus = available_parallelism().map_or(0, |count| count.get());
     format!(
-        "{day}, commit {}; {}, {cpus} CPUs, {} GiB memory, Linux {}; load before the run {}; {}; {} rounds.",
+        "{day}, commit {}; {}, {cpus} CPUs, {} GiB memory, Linux {}; load before the run {}; {}; at most {} rounds.",
         commit.unwrap_or_default(),
         field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".to_owned()),
         memory_gib().unwrap_or_default(),

@@ -63,6 +63,7 @@ fn bytes_of_a_listing(bench: &Bench, far: &Far, rate: f64) -> Result<Row> {
         bytes.set(after - before);
         seconds
     };
+    // The bytes are those of the listing before.
     let all: Vec<(&str, Sampler<'_>)> = vec![
         (UNGUARDED, Box::new(|| listing(UNGUARDED))),
         (OURS, Box::new(|| listing(OURS))),
