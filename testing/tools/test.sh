@@ -79,7 +79,9 @@ suite_cargo() {
     if [ "$status" -ne 0 ]; then
         remark=$(reason "$log")
         grep -E '^(error|test .* FAILED)' "$log" | sort -u || true
-        tail -n 60 "$log"
+        # What each program says of its failures, and where there is nothing of that kind, its last words.
+        awk '/^failures:$/ { shown = 1 } shown { print; some = 1 } /^test result:/ { shown = 0 } END { exit !some }' "$log" |
+            head -n 400 || tail -n 60 "$log"
         # A crash, a deadline or a compile error ends without a count of its own.
         [ "$failed" -gt 0 ] || failed=1
     fi

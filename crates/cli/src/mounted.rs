@@ -34,7 +34,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -154,7 +154,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
         })
         .ok()
         .map(Arc::new);
-    watch_signals(signals, mounted.clone(), server.clone());
+    watch_signals(signals, mounted.clone(), server.as_ref().map(Arc::downgrade));
     if let Some(program) = &mounted.tree.program {
         guarded::report_programs(program, &mounted.mountpoint);
     }
@@ -300,7 +300,7 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// SIGTERM and SIGINT end the mount, SIGHUP drops caches.
-fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Arc<Server>>) {
+fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Weak<Server>>) {
     thread::spawn(move || {
         let mut ending = false;
         for signal in signals.forever() {
@@ -308,7 +308,7 @@ fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Arc
                 SIGHUP => mounted.flush(),
                 // Asked again: the connection ends with this process, and programs that wait get an error.
                 _ if ending => {
-                    server.iter().for_each(|server| server.remove());
+                    server.iter().filter_map(Weak::upgrade).for_each(|server| server.remove());
                     std::process::exit(1);
                 }
                 _ => {

@@ -88,13 +88,31 @@ impl There {
         let reply = locked(&self.done).recv();
         let Ok(Reply::Error(error)) = reply else { return };
         tracing::warn!(%error, "'{}' is served by another process from here on", self.mountpoint.display());
-        let Some(connection) = locked(&self.connection).take() else { return };
-        let (service, runtime) = (Arc::clone(&self.service), self.runtime.clone());
-        let session = Session::resume(connection, self.negotiated, service, runtime, self.options.clone());
-        match session {
-            Ok(session) => drop(self.here.get_or_init(|| session).wait()),
+        match self.take_over() {
+            Ok(Some(session)) => drop(session.wait()),
+            Ok(None) => {}
             Err(error) => tracing::error!(%error, "nobody serves '{}'", self.mountpoint.display()),
         }
+    }
+
+    /// Serves here from now on, if nobody does so yet.
+    fn take_over(&self) -> io::Result<Option<&Session>> {
+        // Whoever asks meanwhile waits for the session: a mount that changes hands has not gone.
+        let mut held = locked(&self.connection);
+        let Some(connection) = held.take() else { return Ok(None) };
+        let (service, runtime) = (Arc::clone(&self.service), self.runtime.clone());
+        let session = Session::resume(connection, self.negotiated, service, runtime, self.options.clone())?;
+        Ok(Some(self.here.get_or_init(|| session)))
+    }
+
+    /// What `session` finds when this process serves, else what `connection` finds; nothing when nobody serves.
+    fn with<R>(
+        &self,
+        session: impl FnOnce(&Session) -> R,
+        connection: impl FnOnce(&Connection) -> R,
+    ) -> Option<R> {
+        let held = locked(&self.connection);
+        self.here.get().map(session).or_else(|| held.as_ref().map(connection))
     }
 
     fn ask(&self, order: &Order, file: Option<OwnedFd>) -> Option<Reply> {
@@ -156,20 +174,20 @@ impl Served {
 
     /// Makes the kernel ask for every name and its attributes again before it believes them.
     pub fn invalidate_all(&self) {
-        match (self.here(), self) {
-            (Some(session), _) | (None, Served::Here(session)) => session.invalidate_all(),
-            (None, Served::There(there)) => {
-                locked(&there.connection).iter().for_each(Connection::invalidate_all)
+        match self {
+            Served::Here(session) => session.invalidate_all(),
+            Served::There(there) => {
+                there.with(Session::invalidate_all, Connection::invalidate_all);
             }
         }
     }
 
     /// Whether the kernel still has the connection.
     pub fn is_connected(&self) -> bool {
-        match (self.here(), self) {
-            (Some(session), _) | (None, Served::Here(session)) => session.is_connected(),
-            (None, Served::There(there)) => {
-                locked(&there.connection).as_ref().is_some_and(Connection::is_connected)
+        match self {
+            Served::Here(session) => session.is_connected(),
+            Served::There(there) => {
+                there.with(Session::is_connected, Connection::is_connected).unwrap_or(false)
             }
         }
     }

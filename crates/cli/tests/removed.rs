@@ -155,7 +155,7 @@ fn removing_an_open_file_elsewhere_leaves_the_times_of_the_root_alone() {
 #[test]
 fn a_file_that_is_made_without_a_name_survives_and_may_get_one() {
     let Some(place) = mounted("mkfs.ext4") else { return };
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let [file, other] = [(); 2]
         .map(|()| File::from(openat(CWD, place.at("m"), flags, Mode::from_raw_mode(0o640)).expect("a file")));
     file.write_all_at(b"content", 0).unwrap();

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use support::{Place, can_mount, within};
 
 #[test]
@@ -72,6 +73,29 @@ fn flush_shows_what_has_changed_below() {
     assert!(place.at("m/new").exists());
 }
 
+/// The socket that is named after this process.
+fn socket(owner: u32) -> Option<PathBuf> {
+    let suffix = format!("-{owner}.sock");
+    let sockets = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().path());
+    sockets.into_iter().find(|path| path.to_string_lossy().ends_with(&suffix))
+}
+
+#[test]
+fn a_mount_that_has_ended_leaves_no_control_socket() {
+    if !can_mount() {
+        return;
+    }
+    for more in [&["--no-guard"][..], &[]] {
+        let place = Place::new();
+        place.run(&[&["mount", "mem:", "m"], more].concat()).ok();
+        let status: Value = serde_json::from_str(&place.run(&["status", "--json", "m"]).ok()).unwrap();
+        let owner = status.pointer("/guard/keeper").unwrap_or(&status["pid"]).as_u64().unwrap() as u32;
+        assert!(socket(owner).is_some());
+        place.run(&["umount", "m"]).ok();
+        assert_eq!(socket(owner), None, "{more:?}");
+    }
+}
+
 #[test]
 fn a_control_socket_survives_whatever_comes() {
     if !can_mount() {
@@ -79,9 +103,7 @@ fn a_control_socket_survives_whatever_comes() {
     }
     let place = Place::new();
     place.run(&["mount", "--no-guard", "mem:", "m"]).ok();
-    let suffix = format!("-{}.sock", place.server());
-    let sockets = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().path());
-    let socket = sockets.into_iter().find(|path| path.to_string_lossy().ends_with(&suffix)).unwrap();
+    let socket = socket(place.server()).unwrap();
     let large = vec![b'x'; 1 << 20];
     for bytes in [&b"\n"[..], b"\"nonsense\"\n", b"{\"trace\":{}}\n", b"\xff\xfe\0\n", b"[[[[[[[[", &large] {
         let mut stream = UnixStream::connect(&socket).unwrap();

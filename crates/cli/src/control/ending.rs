@@ -5,9 +5,11 @@ use super::{MountStatus, Peer};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// From when on somebody who looks is told what is waited for.
@@ -20,12 +22,44 @@ pub struct Ending {
     process: OwnedFd,
     pid: u32,
     source: String,
-    /// The connection, which is there as long as the mount is anywhere.
-    connection: u32,
-    /// Where it is shown; nothing where it is not.
-    shown: Option<PathBuf>,
+    connection: Connection,
     /// Nobody knows when it ends.
     hangs: bool,
+}
+
+/// A connection, which is there as long as the mount is anywhere. Its number alone says nothing: as soon as it is free, the
+/// next mount gets it.
+struct Connection {
+    number: u32,
+    /// Where the host shows connections, and the number of its inode there; nothing where it does not.
+    shown: Option<(PathBuf, u64)>,
+    /// Further places where it is mounted.
+    places: Vec<u32>,
+}
+
+impl Connection {
+    /// The one with this number, which is about to be unmounted from `mountpoint`.
+    fn of(number: u32, mountpoint: &Path) -> Self {
+        let shown = PathBuf::from(format!("/sys/fs/fuse/connections/{number}"));
+        let mut places = MountEntry::all().unwrap_or_default();
+        places.retain(|entry| entry.is_fuse() && entry.minor == number);
+        if let Some(own) = places.iter().rposition(|entry| entry.mountpoint == mountpoint) {
+            places.remove(own);
+        }
+        let places = places.into_iter().map(|entry| entry.id).collect();
+        Connection { number, shown: inode(&shown).map(|inode| (shown, inode)), places }
+    }
+
+    fn is_there(&self) -> bool {
+        let is_place = |entry: &MountEntry| entry.minor == self.number && self.places.contains(&entry.id);
+        // Mounts in other namespaces are seen where all connections are.
+        self.shown.as_ref().is_some_and(|(path, known)| inode(path) == Some(*known))
+            || MountEntry::all().is_ok_and(|all| all.iter().any(is_place))
+    }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|metadata| metadata.ino())
 }
 
 impl Ending {
@@ -33,11 +67,9 @@ impl Ending {
     pub fn of(peer: &Peer, status: &MountStatus) -> Option<Self> {
         let pid = status.guard.as_ref().and_then(|guard| guard.keeper).unwrap_or(status.pid);
         let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        let connection = peer.connection();
-        let shown = Some(PathBuf::from(format!("/sys/fs/fuse/connections/{connection}")));
-        let shown = shown.filter(|path| path.exists());
+        let connection = Connection::of(peer.connection(), Path::new(&status.mountpoint));
         let hangs = status.in_flight.iter().any(|request| request.age_seconds > HANGING);
-        Some(Ending { process, pid, source: status.source.clone(), connection, shown, hangs })
+        Some(Ending { process, pid, source: status.source.clone(), connection, hangs })
     }
 
     /// Waits until it has ended, for at most `patience`. Whoever has the mount elsewhere, in another mount namespace, keeps
@@ -46,7 +78,7 @@ impl Ending {
     /// # Errors
     /// What still goes on.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
-        if self.is_still_mounted() {
+        if self.connection.is_there() {
             return Ok(());
         }
         let patience = if self.hangs { patience.min(SOON) } else { patience };
@@ -68,13 +100,6 @@ impl Ending {
         }
     }
 
-    fn is_still_mounted(&self) -> bool {
-        let is_it = |entry: &MountEntry| entry.is_fuse() && entry.minor == self.connection;
-        // Mounts in other namespaces are seen where all connections are.
-        self.shown.as_ref().is_some_and(|path| path.exists())
-            || MountEntry::all().is_ok_and(|all| all.iter().any(is_it))
-    }
-
     /// The same; a terminal shows what is waited for.
     fn wait_longer(&self, patience: Duration) -> io::Result<Waited> {
         let shows = io::stderr().is_terminal();
@@ -88,5 +113,22 @@ impl Ending {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
         waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_given_again_is_that_of_another_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        let [shown, next] = ["39", "next"].map(|name| dir.path().join(name));
+        [&shown, &next].iter().for_each(|path| fs::create_dir(path).unwrap());
+        let known = inode(&shown).unwrap();
+        let connection = Connection { number: 39, shown: Some((shown.clone(), known)), places: Vec::new() };
+        assert!(connection.is_there());
+        fs::rename(&next, &shown).unwrap();
+        assert!(!connection.is_there());
     }
 }

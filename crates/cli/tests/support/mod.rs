@@ -248,9 +248,18 @@ pub fn mounted_ext4(arguments: &[&str]) -> Option<Place> {
     Some(place)
 }
 
-/// The process of the kernel code that a mount has started.
+/// The process of the kernel code that a mount has started; waits for the next one when one has just died.
 pub fn kernel_code(place: &Place) -> u32 {
-    let threads = fs::read_dir(format!("/proc/{}/task", place.server())).unwrap();
-    let children = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("children")).unwrap());
-    children.collect::<String>().trim().parse().expect("one process")
+    let mut found = None;
+    within("one process of the kernel code", || {
+        let threads = fs::read_dir(format!("/proc/{}/task", place.server())).into_iter().flatten().flatten();
+        // A thread may end while it is looked at.
+        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+        let children = children.collect::<String>();
+        let mut living =
+            children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(|&pid| is_running(pid));
+        found = living.next();
+        found.is_some() && living.next().is_none()
+    });
+    found.unwrap()
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
+    /// Its number in the mount table, which another mount may get once it has gone.
+    pub id: u32,
     /// Device number: major part.
     pub major: u32,
     /// Device number: minor part. For FUSE this is the number of the connection.
@@ -89,12 +91,14 @@ pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
 /// One line: `id parent major:minor root mountpoint options [tags] - type source options`.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = std::str::from_utf8(fields.nth(1)?).ok()?;
     let mountpoint = unescape(fields.nth(1)?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let (fstype, source) = (fields.next()?, fields.next()?);
     let (major, minor) = device.split_once(':')?;
     Some(MountEntry {
+        id,
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         mountpoint: OsString::from_vec(mountpoint).into(),
@@ -128,11 +132,17 @@ mod tests {
         let line =
             br"36 35 0:98 / /mnt/a\040b\134c rw,noatime shared:1 master:2 - fuse.outrigger.mem mem:\011x rw";
         let entry = parse(line).unwrap();
-        assert_eq!((entry.major, entry.minor), (0, 98));
+        assert_eq!((entry.id, entry.major, entry.minor), (36, 0, 98));
         assert_eq!(entry.mountpoint, Path::new(r"/mnt/a b\c"));
         assert_eq!(entry.source, "mem:\tx");
         assert!(entry.is_fuse());
-        for broken in ["", "1 2 3", "36 35 0:98 / /mnt rw", "36 35 x / /mnt rw - fuse a b"] {
+        for broken in [
+            "",
+            "1 2 3",
+            "x 35 0:98 / /mnt rw - fuse a b",
+            "36 35 0:98 / /mnt rw",
+            "36 35 x / /mnt rw - fuse a b",
+        ] {
             assert_eq!(parse(broken.as_bytes()), None, "{broken}");
         }
     }
