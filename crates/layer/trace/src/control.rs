@@ -11,6 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How many lines may wait to be written; further ones are dropped and counted.
 pub const QUEUE_LINES: usize = 8192;
 
+/// How many lines are written at once: few enough for a socket to take all of them or none (up to 32 KiB), so that a process
+/// that is killed meanwhile leaves no half line to which the next one adds.
+pub(crate) const LINES_AT_ONCE: usize = 16;
+
 /// Switches tracing on and off while the stack is in use.
 pub struct TraceControl {
     on: AtomicBool,
@@ -102,7 +106,7 @@ impl Channel {
     fn write(&self) {
         let mut sink = lock(&self.sink);
         loop {
-            let lines = {
+            let mut lines = {
                 let mut queue = lock(&self.queue);
                 queue.writing = !queue.lines.is_empty();
                 if !queue.writing {
@@ -110,10 +114,14 @@ impl Channel {
                 }
                 std::mem::take(&mut queue.lines)
             };
-            let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-            if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
-                self.give_up(lines.len(), &error);
-                return;
+            while !lines.is_empty() {
+                let next = lines.iter().take(LINES_AT_ONCE);
+                let text: String = next.flat_map(|line| [line.as_str(), "\n"]).collect();
+                if let Err(error) = sink.write_all(text.as_bytes()).and_then(|()| sink.flush()) {
+                    self.give_up(lines.len(), &error);
+                    return;
+                }
+                lines.drain(..LINES_AT_ONCE.min(lines.len()));
             }
         }
     }

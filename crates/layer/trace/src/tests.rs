@@ -197,6 +197,30 @@ fn lines_that_find_no_room_are_counted_and_requests_go_on() {
 }
 
 #[test]
+fn few_whole_lines_are_written_at_once() {
+    struct Whole;
+    impl Write for Whole {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();
+            let is_good = bytes.ends_with(b"\n") && lines <= control::LINES_AT_ONCE;
+            if is_good { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let bench = Bench::new();
+    bench.control.start(Box::new(Whole), Format::Human);
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    for _ in 0..10 * control::LINES_AT_ONCE + 1 {
+        let open = Open { node: Node(5), flags: OpenFlags::empty() };
+        assert!(matches!(bench.top.call(&cx, open.into()), Answer::Ready(Reply::Done(()))));
+    }
+    bench.sim.run();
+    assert_eq!(bench.control.dropped(), 0);
+}
+
+#[test]
 fn a_sink_that_fails_loses_lines_but_no_request() {
     struct Broken;
     impl Write for Broken {
