@@ -32,6 +32,7 @@ use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -554,9 +555,9 @@ impl Controlled for Mounted {
             }
         };
         let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
-        let (Ok(sink), Ok(another), Ok(())) = (out.try_clone(), out.try_clone(), ready) else { return };
-        let elsewhere = self.session.trace(json, another.into());
-        // Also there, for that process may die.
+        let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
+        let Ok(elsewhere) = self.session.trace(json, out.as_fd()) else { return };
+        // Also here, for those processes may die.
         self.trace.start(Box::new(sink), if json { Format::Json } else { Format::Human });
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);

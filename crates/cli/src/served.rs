@@ -8,7 +8,7 @@ use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Order, Session
 use outrigger_driver_kernel::Kernel;
 use outrigger_runtime::Threads;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -192,19 +192,27 @@ impl Served {
         }
     }
 
-    /// Has another process print messages to a descriptor as they pass. `None` when this one is to do so.
-    pub fn trace(&self, json: bool, file: OwnedFd) -> Option<Tracing<'_>> {
-        let Served::There(there) = self else { return None };
-        let began = there.ask(&Order::Trace { json }, Some(file));
-        matches!(began, Some(Reply::Done(()))).then_some(Tracing(there))
+    /// Has other processes print messages to a descriptor as they pass, each while it serves; `None` when none does. What this
+    /// process serves, it has to print itself.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn trace(&self, json: bool, file: BorrowedFd<'_>) -> io::Result<Option<Tracing<'_>>> {
+        let Served::There(there) = self else { return Ok(None) };
+        let (order, another) = (Order::Trace { json }, file.try_clone_to_owned()?);
+        there.image.before_hand_over(Some((order.to_bytes(), file.try_clone_to_owned()?)));
+        // One that is handed the mount in between is told twice, and starts again.
+        there.ask(&order, Some(another));
+        Ok(Some(Tracing(there)))
     }
 }
 
-/// Another process prints messages until this is dropped.
+/// Other processes print messages until this is dropped.
 pub struct Tracing<'a>(&'a There);
 
 impl Drop for Tracing<'_> {
     fn drop(&mut self) {
+        self.0.image.before_hand_over(None);
         self.0.ask(&Order::Silence, None);
     }
 }

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Child;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use support::{Place, can_mount, within};
+use support::{Place, can_mount, is_running, kernel_code, mounted_ext4, signal, within};
 
 /// A tracer whose first line has come, and its further lines.
 ///
@@ -62,4 +62,55 @@ fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
     let (mut tracer, _lines) = tracing(&place, &["trace", "m"]);
     place.run(&["umount", "m"]).ok();
     tracer.wait().unwrap();
+}
+
+/// Ends the process of the kernel code; when this returns it asks and prints nothing any more.
+fn end_kernel_code(place: &Place, name: &str) {
+    let process = kernel_code(place);
+    signal(process, name);
+    within("the end of the kernel code", || !is_running(process));
+}
+
+/// The third death is the second one that nobody else caused: after that the mount's own process serves.
+#[test]
+fn a_trace_goes_on_after_deaths_of_the_kernel_code_and_shows_each_message_once() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    let (mut tracer, lines) = tracing(&place, &["trace", "m"]);
+    let mut seen = Vec::new();
+    for (life, end) in ["KILL", "SEGV", "SEGV"].into_iter().enumerate() {
+        end_kernel_code(&place, end);
+        fs::create_dir(place.at(&format!("m/new{life}"))).unwrap();
+        let of_this_life =
+            |line: &String| line.contains(&format!("mkdir /new{life}")) && !line.ends_with("...");
+        seen.extend(lines.iter().find(of_this_life));
+        assert_eq!(seen.len(), life + 1, "{seen:?}");
+    }
+    place.run(&["umount", "m"]).ok();
+    tracer.wait().unwrap();
+    let again = lines.iter().find(|line| line.contains("mkdir"));
+    assert_eq!(again, None, "{seen:?}");
+}
+
+/// How many sockets a process has open.
+fn sockets(process: u32) -> usize {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok());
+    links.filter(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
+}
+
+#[test]
+fn a_tracer_that_hangs_up_after_a_death_of_the_kernel_code_is_let_go() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    let before = sockets(kernel_code(&place));
+    let (mut tracer, _lines) = tracing(&place, &["trace", "m", "--json"]);
+    end_kernel_code(&place, "KILL");
+    fs::create_dir(place.at("m/traced")).unwrap();
+    assert_eq!(sockets(kernel_code(&place)), before + 1);
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+    within("nothing is printed any more", || sockets(kernel_code(&place)) == before);
+    end_kernel_code(&place, "KILL");
+    fs::create_dir(place.at("m/not-traced")).unwrap();
+    assert_eq!(sockets(kernel_code(&place)), before);
+    place.run(&["umount", "m"]).ok();
 }

@@ -37,6 +37,22 @@ pub struct Mount {
     pub negotiated: Negotiated,
     /// What is kept of it.
     pub served: Served,
+    /// Who sees its messages from the first one on.
+    pub tracing: Option<Tracing>,
+}
+
+/// Somebody who sees messages as they pass.
+pub struct Tracing {
+    /// Whether they are JSON instead of text.
+    pub json: bool,
+    /// Where they are printed.
+    pub sink: File,
+}
+
+impl Tracing {
+    fn start(self, trace: &TraceControl) {
+        trace.start(Box::new(self.sink), if self.json { Format::Json } else { Format::Human });
+    }
 }
 
 /// Serves a mount, and orders, until the other side of `connection` has gone; then does `last`.
@@ -48,7 +64,7 @@ pub fn serve(
     kernel: Kernel,
     tree: Rc<Tree>,
     read_only: bool,
-    Mount { order, device, options, negotiated, served }: Mount,
+    Mount { order, device, options, negotiated, served, tracing }: Mount,
     guard: Option<Arc<Guard>>,
     last: impl FnOnce(&Kernel, &Rc<Tree>) -> io::Result<()>,
 ) -> io::Result<()> {
@@ -56,7 +72,7 @@ pub fn serve(
     let kept = Kept::new(served, guard, Arc::clone(&outlet));
     let machine = Machine::start(kernel, tree, read_only, Arc::clone(&tasks), kept)?;
     let mut direct = Direct::begin(&machine, tasks, outlet);
-    direct.open(order, (device, &options, negotiated));
+    direct.open(order, (device, &options, negotiated), tracing);
     let outcome = loop {
         match connection.next() {
             Ok(Some((frame, files))) => direct.take(frame, files),
@@ -84,8 +100,8 @@ impl Direct {
     }
 
     /// Begins to serve a mount; says so when it cannot be.
-    fn open(&mut self, order: u64, mount: (File, &str, Negotiated)) {
-        let waits = self.try_to_open(mount).and_then(|()| {
+    fn open(&mut self, order: u64, mount: (File, &str, Negotiated), tracing: Option<Tracing>) {
+        let waits = self.try_to_open(mount, tracing).and_then(|()| {
             let (session, outlet) = (Arc::clone(&self.session), Arc::clone(&self.outlet));
             let machine = Arc::clone(&self.machine);
             let wait = move || {
@@ -100,7 +116,11 @@ impl Direct {
         }
     }
 
-    fn try_to_open(&mut self, (device, list, negotiated): (File, &str, Negotiated)) -> Result<(), Error> {
+    fn try_to_open(
+        &mut self,
+        (device, list, negotiated): (File, &str, Negotiated),
+        tracing: Option<Tracing>,
+    ) -> Result<(), Error> {
         let wrong = |error: &dyn std::fmt::Display| Errno::EINVAL.because(error.to_string());
         let (options, _) = Options::parse(list).map_err(|error| wrong(&error))?;
         let options = Options {
@@ -115,6 +135,9 @@ impl Direct {
             ..options
         };
         let (trace, control) = Trace::new(self.runtime.clone());
+        if let Some(tracing) = tracing {
+            tracing.start(&control);
+        }
         self.trace = Some(control);
         let machine: Arc<dyn Service> = self.machine.clone();
         let service = Stack::new(machine).push(trace).map_err(|error| wrong(&error))?.service();
@@ -148,7 +171,7 @@ impl Direct {
             }
             (Order::Trace { json }, Some(trace)) => {
                 let sink = files.pop().ok_or(Errno::EBADF)?;
-                trace.start(Box::new(sink), if json { Format::Json } else { Format::Human });
+                Tracing { json, sink }.start(trace);
                 done
             }
             (Order::Silence, Some(trace)) => {

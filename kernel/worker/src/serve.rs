@@ -4,7 +4,7 @@
 //! All that has arrived becomes jobs, then the kernel runs until nothing can go on, then all replies leave together: one
 //! read and one write for however many requests the other side has sent meanwhile.
 
-use crate::direct::Mount;
+use crate::direct::{Mount, Tracing};
 use crate::guard::Guard;
 use crate::kernel::Kernel;
 use crate::ring;
@@ -37,6 +37,8 @@ pub struct Connection {
     input: BytesMut,
     /// Descriptors that came with it.
     files: Vec<File>,
+    /// Where the messages of a mount are printed that is handed over from here on.
+    tracing: Option<Tracing>,
     spin: Spin,
     shared: Rc<Shared>,
 }
@@ -125,7 +127,8 @@ impl Connection {
         socket.read_exact(&mut greeting)?;
         Hello::check(Bytes::copy_from_slice(&greeting))?;
         let (socket, input, files) = (Arc::new(socket), BytesMut::new(), Vec::new());
-        Ok(Connection { socket, input, files, spin: Spin::default(), shared: Rc::default() })
+        let (spin, shared) = (Spin::default(), Rc::default());
+        Ok(Connection { socket, input, files, tracing: None, spin, shared })
     }
 
     /// Tells how the start went: the reply number 0.
@@ -264,7 +267,13 @@ impl Connection {
             // Only this thread looks after a ring.
             Order::Serve { options, negotiated } if ring::descriptor().is_none() => {
                 let served = keeps.served(|| self.next_file().ok_or(Errno::EBADF.into()))?;
-                Ok(Some(Mount { order: id, device: file, options, negotiated, served }))
+                let tracing = self.tracing.take();
+                Ok(Some(Mount { order: id, device: file, options, negotiated, served, tracing }))
+            }
+            Order::Trace { json } => {
+                self.tracing = Some(Tracing { json, sink: file });
+                self.shared.reply(id, Reply::Done(()));
+                Ok(None)
             }
             _ => Err(Errno::EOPNOTSUPP.into()),
         }

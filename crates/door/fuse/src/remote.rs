@@ -21,7 +21,7 @@ pub enum Order {
     },
     /// Tell what goes on: answered with the bytes of a [`Status`].
     Status,
-    /// Print messages as they pass to the descriptor that comes with this.
+    /// Print messages as they pass to the descriptor that comes with this, of the mount that is served, or is handed over next.
     Trace {
         /// JSON instead of text.
         json: bool,

@@ -94,7 +94,7 @@ use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, OpCode, OpSet, Reply, Request,
     Result, Service,
 };
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use worker::Worker;
@@ -296,6 +296,16 @@ impl Kernel {
         match &self.serves {
             Serves::Once(_) => self.order(order, file),
             Serves::Guarded(guarded) => self.obeyed(guarded.hand_over(order, file)),
+        }
+    }
+
+    /// Gives this order, to which no answer comes, to every worker that is handed a mount from here on, before it is: see
+    /// [`Kernel::hand_over`]. It replaces the one that was given like this before.
+    pub fn before_hand_over(&self, order: Option<(Bytes, OwnedFd)>) {
+        match &self.serves {
+            // There is no next one.
+            Serves::Once(_) => {}
+            Serves::Guarded(guarded) => guarded.before_hand_over(order),
         }
     }
 

@@ -49,6 +49,13 @@ struct Mount {
     ends: u32,
 }
 
+/// An order with its number, and the descriptor that goes with it.
+struct First {
+    id: u64,
+    order: Bytes,
+    file: OwnedFd,
+}
+
 /// A worker that ends by itself so soon after it was given a mount may have ended because of that, or of a request that will be
 /// asked again.
 const SOON: Duration = Duration::from_secs(10);
@@ -59,6 +66,8 @@ const MOST_ENDS: u32 = 2;
 #[derive(Default)]
 pub(super) struct Following {
     mount: Option<Mount>,
+    /// What each worker is told before it is given the mount.
+    first: Option<First>,
     given: u64,
     waiting: HashMap<u64, Sender<Reply>>,
 }
@@ -101,6 +110,12 @@ impl Guarded {
         Ok(receiver)
     }
 
+    /// Workers that are given the mount from here on are given this order before it, instead of the one so far.
+    pub(crate) fn before_hand_over(&self, first: Option<(Bytes, OwnedFd)>) {
+        let mut following = locked(&self.shared.following);
+        following.first = first.map(|(order, file)| First { id: following.number(), order, file });
+    }
+
     /// Asks something of a worker that serves by itself.
     ///
     /// # Errors
@@ -122,7 +137,7 @@ impl Guarded {
 
 impl Mount {
     /// Has the worker at the other end serve it, which goes on with the state that was left.
-    fn give(&mut self, socket: &UnixStream, left: &[u8]) -> Result<()> {
+    fn give(&mut self, socket: &UnixStream, first: Option<&First>, left: &[u8]) -> Result<()> {
         if left.len() > LONGEST {
             return Err(Errno::ENOMEM.because("too many files are known"));
         }
@@ -131,6 +146,9 @@ impl Mount {
         let state = memfd_create("outrigger state", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
         let state = File::from(state);
         state.write_all_at(left, 0)?;
+        if let Some(First { id, order, file }) = first {
+            send(socket, *id, order.clone(), &[file.as_fd()])?;
+        }
         send(socket, self.id, self.order.clone(), &[self.device.as_fd(), state.as_fd()])
     }
 }
@@ -150,8 +168,9 @@ impl Shared {
         self.flush();
         let socket = locked(&self.writing);
         let (mut following, mut state) = (locked(&self.following), locked(&self.state));
-        let Some((mount, left)) = following.mount.as_mut().zip(state.leave()) else { return };
-        if let Err(error) = mount.give(&socket, &left) {
+        let Following { mount, first, .. } = &mut *following;
+        let Some((mount, left)) = mount.as_mut().zip(state.leave()) else { return };
+        if let Err(error) = mount.give(&socket, first.as_ref(), &left) {
             state.take_over();
             // The next worker may be given it; nobody can be given what there is no memory for.
             if error.errno != Errno::EPIPE {
