@@ -4,7 +4,7 @@
 use crate::control::GuardStatus;
 use crate::status::Failure;
 use outrigger_core::Clock;
-use outrigger_driver_kernel::Kernel;
+use outrigger_driver_kernel::Opened;
 use outrigger_driver_libfuse::{Death, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
 use outrigger_layer_journal::{Journal, Poisoned};
@@ -23,14 +23,14 @@ const PERIOD: Duration = Duration::from_secs(1);
 const FRAMES_MAX: usize = 64;
 
 /// What became of the processes that served a disk image; nothing when the death of one is the end of the mount.
-pub fn image_status(image: &Kernel) -> Option<GuardStatus> {
+pub fn image_status(image: &Opened) -> Option<GuardStatus> {
     let history = image.history()?;
     let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.healed_after);
     let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
     Some(GuardStatus {
         keeper: Some(std::process::id()),
         proxy: None,
-        incarnations: history.deaths + 1,
+        incarnations: history.workers,
         deaths: history.deaths,
         last_death_age_seconds: history.last.as_ref().map(|death| age(death.at)),
         last_death: history.last.map(|death| death.reason),

@@ -473,7 +473,7 @@ impl Controlled for Mounted {
             }),
             guard: match &self.seat {
                 Some(seat) => Some(guarded::seat_status(seat.history())),
-                None => self.tree.image.as_ref().and_then(|image| guarded::image_status(image)),
+                None => self.tree.image.as_ref().and_then(guarded::image_status),
             },
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
             program: self.tree.program.as_ref().map(|program| program_status(program.history())),

@@ -2,7 +2,7 @@
 //! Who takes a mount's requests: this process, or the one the tree's kernel code runs in, which saves each request two changes
 //! of process. This one then keeps another descriptor of the connection, and takes over when that one dies.
 
-use crate::trees::Tree;
+use crate::trees::{OpenedImage, Tree};
 use outrigger_core::{Reply, Service, Wire};
 use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Order, Session, Status, unmount};
 use outrigger_driver_kernel::Kernel;
@@ -46,8 +46,10 @@ pub struct There {
 
 /// The image whose kernel code could serve a mount of the tree by itself: nothing is to be done with its messages elsewhere.
 pub fn direct<'a>(tree: &'a Tree, options: &Options) -> Option<&'a Arc<Kernel>> {
-    let image = tree.image.as_ref()?;
-    (tree.layers.is_empty() && options.timeout.is_none()).then_some(image)
+    match &tree.image {
+        Some(OpenedImage::One(image)) if tree.layers.is_empty() && options.timeout.is_none() => Some(image),
+        _ => None,
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -313,6 +313,34 @@ fn partitions_are_mounted_together_and_alone() {
     assert_eq!(place.run(&["cat", "image::/p1/file"]).ok(), "one");
 }
 
+#[test]
+fn status_tells_of_the_deaths_in_all_partitions() {
+    if !can_serve() || !can_mount() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    partitioned(&place);
+    place.run(&["mount", "image", "m"]).ok();
+    let status = || place.run(&["status", "m"]).ok();
+    let end_the_next = |partition: &str, known: &[u32]| {
+        fs::create_dir(place.at(&format!("m/{partition}/one"))).unwrap();
+        let of_it = support::kernel_codes(&place).into_iter().find(|process| !known.contains(process));
+        support::signal(of_it.expect("a process of this partition"), "KILL");
+        fs::create_dir(place.at(&format!("m/{partition}/two"))).unwrap();
+    };
+    assert!(!status().contains("survived"));
+    end_the_next("p1", &[]);
+    support::within("the death is told of", || status().contains("survived 1 death of its server"));
+    end_the_next("p2", &[kernel_code(&place)]);
+    support::within("both deaths are told of", || status().contains("survived 2 deaths of its server"));
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run(&["status", "--json", "m"]).ok()).expect("JSON");
+    assert_eq!(json.pointer("/guard/incarnations").and_then(serde_json::Value::as_u64), Some(4), "{json}");
+    let last = json.pointer("/guard/last_death").and_then(serde_json::Value::as_str).expect("a reason");
+    assert!(last.starts_with("partition 2: "), "{last}");
+    place.run(&["umount", "m"]).ok();
+}
+
 /// What fstab needs is one word: the type `outrigger.ext4` instead of `ext4`.
 #[test]
 fn mount_8_mounts_images_by_their_type() {

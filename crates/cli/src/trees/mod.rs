@@ -10,7 +10,7 @@ mod remote;
 
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions, Sides};
 pub use image::{Images, inspect};
-pub use outrigger_driver_kernel::{Inspection, Piece, Table, Volume};
+pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;
 
@@ -20,7 +20,6 @@ use crate::status::Failure;
 use layers::{Cached, Layered};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
-use outrigger_driver_kernel::{Kernel, Opened as OpenedImage};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
@@ -44,8 +43,8 @@ pub struct Tree {
     pub caches: Vec<Control>,
     /// Its driver, when that is a FUSE program.
     pub program: Option<Arc<LibFuse>>,
-    /// Its driver, when that is a disk image with one file system.
-    pub image: Option<Arc<Kernel>>,
+    /// Its driver, when that is a disk image.
+    pub image: Option<OpenedImage>,
     /// Somebody else checks permissions, for the one user whom they let in.
     pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
@@ -248,11 +247,7 @@ pub fn mountable(
     {
         let layered =
             layers::stack(opened.service(), &context.options().layer, &context.runtime, keep, None)?;
-        let image = match opened {
-            OpenedImage::One(kernel) => Some(kernel),
-            OpenedImage::Several(_) => None,
-        };
-        return Ok(Tree { image, ..Tree::new(layered, None, None) });
+        return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
     let one_user = matches!(location.base, Base::Remote { .. });
     let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };

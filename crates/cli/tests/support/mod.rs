@@ -248,18 +248,21 @@ pub fn mounted_ext4(arguments: &[&str]) -> Option<Place> {
     Some(place)
 }
 
-/// The process of the kernel code that a mount has started; waits for the next one when one has just died.
+/// The processes of the kernel code that a mount has started: several where partitions are mounted.
+pub fn kernel_codes(place: &Place) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{}/task", place.server())).into_iter().flatten().flatten();
+    // A thread may end while it is looked at.
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children = children.collect::<String>();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(|&pid| is_running(pid)).collect()
+}
+
+/// The only process of the kernel code that a mount has started; waits for the next one when one has just died.
 pub fn kernel_code(place: &Place) -> u32 {
-    let mut found = None;
+    let mut found = Vec::new();
     within("one process of the kernel code", || {
-        let threads = fs::read_dir(format!("/proc/{}/task", place.server())).into_iter().flatten().flatten();
-        // A thread may end while it is looked at.
-        let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-        let children = children.collect::<String>();
-        let mut living =
-            children.split_whitespace().map(|pid| pid.parse().unwrap()).filter(|&pid| is_running(pid));
-        found = living.next();
-        found.is_some() && living.next().is_none()
+        found = kernel_codes(place);
+        found.len() == 1
     });
-    found.unwrap()
+    found[0]
 }

@@ -147,6 +147,14 @@ impl Opened {
         }
     }
 
+    /// What became of the workers of a guarded image, all together where there are several.
+    pub fn history(&self) -> Option<History> {
+        match self {
+            Opened::One(kernel) => kernel.history(),
+            Opened::Several(partitions) => partitions.history(),
+        }
+    }
+
     /// Unmounts, and waits until everything is in the image.
     ///
     /// # Errors

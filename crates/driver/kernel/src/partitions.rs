@@ -5,7 +5,7 @@
 //! lower bits; place 0 is the directory above them, which nobody can change.
 
 use crate::image::{Image, Part};
-use crate::{FsType, Kernel, NOT_SERVED, Options};
+use crate::{FsType, History, Kernel, NOT_SERVED, Options};
 use futures_channel::oneshot;
 use outrigger_core::attr::{Attr, Time};
 use outrigger_core::ops::{GetAttr, ReadDir, ReadDirPlus, SyncFs, Walk};
@@ -65,14 +65,34 @@ impl Partitions {
         Partitions { image: Arc::new(image), options: Arc::new(options.clone()), places, top }
     }
 
+    /// What became of the workers of all that are mounted, if the image is guarded.
+    pub(crate) fn history(&self) -> Option<History> {
+        let histories = self.mounted().filter_map(|(place, kernel)| {
+            let mut history = kernel.history()?;
+            if let Some(death) = &mut history.last {
+                death.reason = about(&place.partition, &death.reason);
+            }
+            Some(history)
+        });
+        self.options.guard.then(|| {
+            let mut all = History::default();
+            histories.for_each(|history| all.add(history));
+            all
+        })
+    }
+
+    /// The file systems that are mounted.
+    fn mounted(&self) -> impl Iterator<Item = (&Place, &Kernel)> {
+        self.places.iter().filter_map(|place| Some((place, place.kernel.get()?.as_ref().ok()?)))
+    }
+
     /// Unmounts those that are mounted, side by side, and waits until everything is in the image.
     ///
     /// # Errors
     /// As [`Kernel::unmount`], of the first that failed.
     pub fn unmount(&self) -> Result<()> {
-        let mounted = self.places.iter().filter_map(|place| place.kernel.get()?.as_ref().ok());
         std::thread::scope(|scope| {
-            let ending: Vec<_> = mounted.map(|kernel| scope.spawn(|| kernel.unmount())).collect();
+            let ending: Vec<_> = self.mounted().map(|(_, kernel)| scope.spawn(|| kernel.unmount())).collect();
             let lost = |_| Err(Errno::EIO.because("the thread that unmounts a partition has ended"));
             let ended: Vec<_> = ending.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect();
             ended.into_iter().collect()
@@ -137,7 +157,7 @@ impl Partitions {
     }
 
     async fn sync(&self, cx: &Cx) -> Result<()> {
-        for kernel in self.places.iter().filter_map(|place| place.kernel.get()?.as_ref().ok()) {
+        for (_, kernel) in self.mounted() {
             ask(kernel, cx, SyncFs { node: Node::ROOT }).await?;
         }
         Ok(())
@@ -250,8 +270,12 @@ fn mount(
     part.read_only = part.read_only.or_else(|| image.shared(partition, all));
     Kernel::mount(image, part, kind, options).map_err(|error| {
         let reason = error.reason.as_deref().unwrap_or(error.errno.message());
-        error.errno.because(format!("partition {}: {reason}", partition.number))
+        error.errno.because(about(partition, reason))
     })
+}
+
+fn about(partition: &Partition, what: &str) -> String {
+    format!("partition {}: {what}", partition.number)
 }
 
 /// The number that a node of the partition at a place has outside.

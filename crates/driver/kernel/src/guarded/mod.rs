@@ -53,12 +53,24 @@ pub struct Death {
 /// What became of the workers of a mount.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
+    /// How many have served.
+    pub workers: u64,
     /// How many have died.
     pub deaths: u64,
     /// The last of them.
     pub last: Option<Death>,
-    /// How long the last ones were felt, oldest first, at most 1000.
+    /// How long the last ones were felt, of each file system oldest first and at most 1000.
     pub healed_after: Vec<Duration>,
+}
+
+impl History {
+    /// Adds what became of the workers of another file system of the same mount.
+    pub(crate) fn add(&mut self, other: History) {
+        self.workers += other.workers;
+        self.deaths += other.deaths;
+        self.last = self.last.take().into_iter().chain(other.last).max_by_key(|death| death.at);
+        self.healed_after.extend(other.healed_after);
+    }
 }
 
 /// See the [module](self).
@@ -133,7 +145,7 @@ impl Guarded {
             writing: Mutex::new(Arc::clone(&socket)),
             left: Condvar::new(),
             worker: Mutex::new(worker),
-            history: Mutex::default(),
+            history: Mutex::new(History { workers: 1, ..History::default() }),
             control,
             messages,
             start: Mutex::new(Some(start)),
@@ -335,6 +347,7 @@ impl Shared {
 
     fn note(&self, death: Death) {
         let mut history = locked(&self.history);
+        history.workers += 1;
         history.deaths += 1;
         if history.healed_after.len() >= 1000 {
             history.healed_after.remove(0);
