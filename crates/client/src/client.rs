@@ -236,7 +236,7 @@ impl Client {
                 return Poll::Ready(reply);
             }
             if self.shared.silent.load(Ordering::Relaxed) {
-                return Poll::Ready(self.not_waited_for(op));
+                return Poll::Ready(self.unanswered(op, "is not waited for any more"));
             }
             if grace.is_none() && raised.as_mut().poll(context).is_ready() {
                 if class == Class::Query && cx.cancel.is_raised() {
@@ -255,25 +255,21 @@ impl Client {
         }))
     }
 
-    fn not_waited_for(&self, op: OpCode) -> Reply {
-        let errno = if self.settings.cancel.is_raised() { Errno::EINTR } else { Errno::ETIMEDOUT };
-        self.unanswered(errno, op, "is not waited for any more")
-    }
-
+    /// Not an interruption to whoever asked: the change may have been made, which the user must be told.
     fn given_up(&self, op: OpCode) -> Reply {
         self.shared.silent.store(true, Ordering::Relaxed);
         let seconds = self.settings.grace.as_secs_f32();
-        self.unanswered(Errno::EINTR, op, &format!("took longer than {seconds} s after the interruption"))
+        self.unanswered(op, &format!("took longer than {seconds} s after the interruption"))
     }
 
     fn timed_out(&self, op: OpCode) -> Reply {
         let seconds = self.settings.timeout.unwrap_or_default().as_secs_f32();
-        self.unanswered(Errno::ETIMEDOUT, op, &format!("took longer than {seconds} s"))
+        self.unanswered(op, &format!("took longer than {seconds} s"))
     }
 
-    fn unanswered(&self, errno: Errno, op: OpCode, why: &str) -> Reply {
+    fn unanswered(&self, op: OpCode, why: &str) -> Reply {
         let Abilities { driver, tree, .. } = &self.shared.abilities;
-        Reply::Error(errno.because(format!("{} on {tree} ({driver}) {why}", op.name())))
+        Reply::Error(Errno::ETIMEDOUT.because(format!("{} on {tree} ({driver}) {why}", op.name())))
     }
 }
 

@@ -9,7 +9,7 @@
 //! * [`File`] is an open file; [`File::close`] reports what delayed writes have to say.
 //!
 //! Every call ends when the client's [`Cancel`](outrigger_core::Cancel) is raised (`EINTR`) or its timeout passes
-//! (`ETIMEDOUT`); a change that has started is waited for, but not for ever ([`Settings::grace`]).
+//! (`ETIMEDOUT`). A change that has started is waited for, but not for ever: `ETIMEDOUT` after [`Settings::grace`].
 #![forbid(unsafe_code)]
 
 mod client;
