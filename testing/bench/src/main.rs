@@ -65,6 +65,9 @@ struct Arguments {
     /// Fewer rounds and smaller trees, to see that everything works; the figures mean little.
     #[arg(long)]
     quick: bool,
+    /// How often each subject has its turn, at most; 11 times unless given.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
     /// How far away the SSH server is, there and back, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 5)]
     delay: u64,
@@ -75,7 +78,7 @@ struct Arguments {
     #[arg(long)]
     json: bool,
     /// Put the tables into docs/PERFORMANCE.md.
-    #[arg(long, conflicts_with_all = ["quick", "delay", "rate"])]
+    #[arg(long, conflicts_with_all = ["quick", "rounds", "delay", "rate"])]
     write: bool,
     /// Where the scratch directory is made; needs 6 GiB.
     #[arg(long, value_name = "DIR")]
@@ -114,7 +117,10 @@ fn run(arguments: Arguments) -> Result<()> {
     priority::raise();
     let rate = arguments.rate.map(|mbit| mbit * 1e6 / 8.0);
     let way = Way { delay: Duration::from_millis(arguments.delay), rate };
-    let bench = Bench::new(outrigger, &target, scratch, (arguments.quick, way))?;
+    let mut bench = Bench::new(outrigger, &target, scratch, (arguments.quick, way))?;
+    if let Some(rounds) = arguments.rounds {
+        bench.effort.rounds = rounds as usize;
+    }
     let machine = machine::describe(&bench);
     if !arguments.json {
         println!("{machine}");
