@@ -31,6 +31,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_munmap,
     libc::SYS_nanosleep,
     libc::SYS_poll,
+    libc::SYS_ppoll,
     libc::SYS_pread64,
     libc::SYS_preadv,
     libc::SYS_pwrite64,

@@ -77,6 +77,11 @@ impl Device {
         polled.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
+    /// Whether a read would not wait.
+    pub(crate) fn has_request(&self) -> bool {
+        poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+    }
+
     /// Waits for a request and reads it into `buffer`.
     pub(crate) fn receive(&self, buffer: &mut ReadBuffer) -> Received {
         loop {

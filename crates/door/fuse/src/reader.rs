@@ -8,7 +8,7 @@ use crate::session::{End, Shared};
 use crate::slot::{Interrupted, Slot};
 use crate::translate::{Shape, Step};
 use bytes::Bytes;
-use outrigger_core::{Errno, Node, Request, ops};
+use outrigger_core::{Errno, Node, Request, Spin, ops};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation, UNIQUE_RESEND};
 use std::io;
@@ -59,6 +59,8 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
 struct Reader {
     worker: Worker,
     buffer: ReadBuffer,
+    /// For the next request of a program that asks again as soon as it has an answer.
+    spin: Spin,
 }
 
 /// What a reader needs for one request after the other.
@@ -74,7 +76,7 @@ impl Reader {
         let buffer = ReadBuffer::new(shared.max_write(), shared.options.lock_buffers);
         let slot = Some(shared.slots.take());
         let sender = ReplySender::new(shared.options.splice);
-        Self { worker: Worker { shared, slot, sender }, buffer }
+        Self { worker: Worker { shared, slot, sender }, buffer, spin: Spin::default() }
     }
 
     fn run(&mut self, first: Option<ReadBuffer>) {
@@ -84,6 +86,7 @@ impl Reader {
         }
         let end = loop {
             shared.crew.waits();
+            self.spin.until(|| shared.device.has_request().then_some(()));
             let received = shared.device.receive(&mut self.buffer);
             shared.crew.takes();
             match received {
