@@ -8,7 +8,7 @@ use crate::link::Again;
 use crate::listing::{Item, Listing, Progress};
 use outrigger_core::listing::cookie_of;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Node, Result};
+use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -182,9 +182,8 @@ impl Inner {
         let (names, eof) = self.names(&dir, cookie, size, DIRENT).await?;
         let mut entries = Vec::with_capacity(names.len());
         for (cookie, Item { name, attrs, .. }) in names {
-            let known = attrs.permissions.map(|_| kind(&attrs));
-            let ino = self.places.listed(dir.node, &name, known.unwrap_or(FileKind::Regular))?;
-            entries.push(Dirent { ino, cookie, kind: known, name });
+            let (ino, kind) = self.listed(dir.node, &name, &attrs)?;
+            entries.push(Dirent { ino, cookie, kind, name });
         }
         Ok(Dirents { entries, eof })
     }
@@ -196,11 +195,30 @@ impl Inner {
         for (cookie, Item { name, attrs, .. }) in names {
             let entry = match attrs.permissions {
                 Some(_) => self.entry(dir.node, &name, &attrs)?,
-                None => name_only(),
+                None => self.name_only(dir.node, &name, &attrs)?,
             };
             entries.push(DirentPlus { cookie, name, entry });
         }
         Ok(DirentsPlus { entries, eof })
+    }
+
+    /// The number of a listed file, and its kind, if the server tells that.
+    fn listed(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<(u64, Option<FileKind>)> {
+        let kind = attrs.permissions.map(|_| kind(attrs));
+        Ok((self.places.listed(dir, name, kind.unwrap_or(FileKind::Regular))?, kind))
+    }
+
+    /// A name about which the server says nothing that can be shown. It has a number: those without one are passed over by
+    /// readdir(3).
+    fn name_only(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
+        let (ino, kind) = self.listed(dir, name, attrs)?;
+        Ok(Entry {
+            node: Node(0),
+            generation: Generation(0),
+            attr: Attr { ino, mode: kind.map_or(0, FileKind::bits), ..Attr::default() },
+            entry_ttl: Ttl::NEVER,
+            attr_ttl: Ttl::NEVER,
+        })
     }
 
     /// Puts the names in a directory on stable storage. The protocol has nothing for that, but servers on Unix open directories
@@ -237,15 +255,4 @@ fn in_order(items: Vec<Item>) -> Vec<(u64, Item)> {
         last = *cookie;
     }
     ordered
-}
-
-/// A name about which the server says nothing.
-fn name_only() -> Entry {
-    Entry {
-        node: Node(0),
-        generation: Generation(0),
-        attr: Attr::default(),
-        entry_ttl: Ttl::NEVER,
-        attr_ttl: Ttl::NEVER,
-    }
 }

@@ -135,6 +135,18 @@ async fn a_server_that_sets_attributes_by_path_only_is_asked_so_after_what_was_w
     assert!(asked.iter().any(|request| request.starts_with("SetStat")), "{asked:?}");
 }
 
+/// As of a directory that may be read and not searched. Without a number, readdir(3) passes them over.
+#[tokio::test(start_paused = true)]
+async fn names_that_nobody_may_look_at_are_listed_with_a_number() {
+    let store = store_with_files();
+    store.state().bare = true;
+    let (line, user) = connected(&store, &[]).await;
+    line.decide(instead("lstat", Reply::status(StatusCode::PermissionDenied)));
+    let listed = user.list(Node::ROOT).await.expect("names");
+    assert_eq!(listed.len(), 2);
+    assert!(listed.iter().all(|name| name.entry.node == Node(0) && name.entry.attr.ino != 0), "{listed:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn answers_that_do_not_fit_are_errors() {
     let long = Reply::Data(Bytes::from(vec![1; 5000]));
