@@ -2,6 +2,7 @@
 //! Directories of another host, which is an SSH server of our own on this one.
 
 mod counts;
+mod owners;
 mod programs;
 mod removed;
 #[path = "../support/mod.rs"]

@@ -1,53 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes here and there.
 
-use crate::options::IdMap;
+use crate::idmap::People;
 use outrigger_core::attr::MODE_KIND;
-use outrigger_core::{Attr, FileKind, SetTime, Time};
+use outrigger_core::{Attr, FileKind, Result, SetTime, Time};
 use outrigger_proto_sftp::{Attrs, Owner, Times};
 
 /// The unit of efficient I/O that files show, in bytes.
 const BLKSIZE: u32 = 4096;
-
-/// How owners are translated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct People {
-    idmap: IdMap,
-    /// The user at the server, if known.
-    there: Option<Owner>,
-    /// The user here.
-    here: Owner,
-}
-
-impl People {
-    pub(crate) fn new(idmap: IdMap, there: Option<Owner>, here: Owner) -> Self {
-        People { idmap, there, here }
-    }
-
-    /// The user at the server, if known.
-    pub(crate) fn there(&self) -> Option<Owner> {
-        self.there
-    }
-
-    fn pair(&self) -> Option<(Owner, Owner)> {
-        self.there.filter(|_| self.idmap == IdMap::User).map(|there| (there, self.here))
-    }
-
-    /// The owner that is shown for one at the server.
-    pub(crate) fn shown(&self, owner: Owner) -> Owner {
-        self.pair().map_or(owner, |(there, here)| exchange(owner, there, here))
-    }
-
-    /// The owner at the server that a shown one means.
-    pub(crate) fn meant(&self, owner: Owner) -> Owner {
-        self.pair().map_or(owner, |(there, here)| exchange(owner, here, there))
-    }
-}
-
-fn exchange(owner: Owner, from: Owner, to: Owner) -> Owner {
-    let one = |id, from, to| if id == from { to } else { id };
-    Owner { uid: one(owner.uid, from.uid, to.uid), gid: one(owner.gid, from.gid, to.gid) }
-}
 
 /// The kind of file attributes tell of; a server that tells nothing means a regular file.
 pub(crate) fn kind(attrs: &Attrs) -> FileKind {
@@ -57,16 +17,19 @@ pub(crate) fn kind(attrs: &Attrs) -> FileKind {
 /// The attributes of a file with the inode number `ino` from what the server says.
 ///
 /// The protocol knows neither the number of links nor the time of change: one link, and the time of modification.
-pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Attr {
+///
+/// # Errors
+/// `EPERM` when it belongs to nobody here.
+pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Result<Attr> {
     let size = attrs.size.unwrap_or(0);
-    let Owner { uid, gid } = people.shown(attrs.owner.unwrap_or_default());
+    let Owner { uid, gid } = people.shown(attrs.owner.unwrap_or_default())?;
     let Times { atime, mtime } = attrs.times.unwrap_or_default();
     let time = |secs: u32| Time::new(secs.into(), 0);
     let kind = kind(attrs);
     let permissions = attrs
         .permissions
         .map_or(if kind == FileKind::Directory { 0o755 } else { 0o644 }, |mode| mode & !MODE_KIND);
-    Attr {
+    Ok(Attr {
         ino,
         size,
         blocks: size.div_ceil(512),
@@ -80,7 +43,7 @@ pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Attr {
         gid,
         rdev: 0,
         blksize: BLKSIZE,
-    }
+    })
 }
 
 /// The seconds of a time to set; what the protocol cannot say becomes what is next to it.
@@ -95,24 +58,14 @@ pub(crate) fn seconds(time: SetTime, now: Time) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Options;
 
     const THERE: Owner = Owner { uid: 1000, gid: 100 };
-    const HERE: Owner = Owner { uid: 501, gid: 20 };
-
-    #[test]
-    fn the_user_there_is_the_user_here_if_wanted() {
-        let mapped = People::new(IdMap::User, Some(THERE), HERE);
-        let stranger = Owner { uid: 7, gid: 8 };
-        assert_eq!((mapped.shown(THERE), mapped.meant(HERE)), (HERE, THERE));
-        assert_eq!((mapped.shown(stranger), mapped.meant(stranger)), (stranger, stranger));
-        let plain = People::new(IdMap::None, Some(THERE), HERE);
-        assert_eq!((plain.shown(THERE), plain.meant(HERE)), (THERE, HERE));
-    }
 
     #[test]
     fn what_a_server_does_not_say_has_a_value_all_the_same() {
-        let people = People::new(IdMap::None, None, HERE);
-        let shown = attr(&Attrs::NONE, 9, &people);
+        let people = People::open(&Options::default(), None).expect("no files are read");
+        let shown = attr(&Attrs::NONE, 9, &people).expect("root's");
         assert_eq!(
             (shown.kind(), shown.permissions(), shown.size, shown.nlink),
             (FileKind::Regular, 0o644, 0, 1)
@@ -123,7 +76,7 @@ mod tests {
             permissions: Some(0o104_755),
             times: Some(Times { atime: 1, mtime: u32::MAX }),
         };
-        let shown = attr(&known, 9, &people);
+        let shown = attr(&known, 9, &people).expect("as it is there");
         assert_eq!((shown.mode, shown.blocks, shown.uid, shown.gid), (0o104_755, 3, 1000, 100));
         assert_eq!((shown.atime.secs, shown.mtime.secs), (1, i64::from(u32::MAX)));
     }

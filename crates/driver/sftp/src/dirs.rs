@@ -194,8 +194,11 @@ impl Inner {
         let mut entries = Vec::with_capacity(names.len());
         for (cookie, Item { name, attrs, .. }) in names {
             let entry = match attrs.permissions {
-                Some(_) => self.entry(dir.node, &name, &attrs)?,
-                None => self.name_only(dir.node, &name, &attrs)?,
+                Some(_) if self.people.shown(attrs.owner.unwrap_or_default()).is_ok() => {
+                    self.entry(dir.node, &name, &attrs)?
+                }
+                // What belongs to nobody here is no reason to hide the others.
+                _ => self.name_only(dir.node, &name, &attrs)?,
             };
             entries.push(DirentPlus { cookie, name, entry });
         }

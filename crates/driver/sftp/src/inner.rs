@@ -2,11 +2,12 @@
 //! What the operations share: the connection, the nodes, what is open.
 
 use crate::ahead::Ahead;
-use crate::attr::{self, People};
+use crate::attr;
 use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
 use crate::hidden::Leaving;
+use crate::idmap::People;
 use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
 use crate::look::Look;
@@ -71,22 +72,25 @@ impl Inner {
         runtime: Arc<dyn Runtime>,
         (table, kept): (NodeTable, Option<Arc<Kept>>),
     ) -> Result<Self> {
-        let (idmap, read_ahead) = (options.idmap, options.read_ahead);
+        let read_ahead = options.read_ahead;
+        let people = People::open(&options, kept.as_ref().map(|kept| &*kept.keep))?;
         let link = Link::new(dial, options, Arc::clone(&runtime), kept.clone());
         let shown = String::from_utf8_lossy(path).into_owned();
         let known = kept.as_ref().and_then(|kept| kept.origins());
         let repeats_until = known.as_ref().map(|_| runtime.monotonic() + REPEATS);
-        let origins = match known {
-            Some(known) => known,
+        let (origins, root) = match known {
+            Some(known) => (known, None),
             None => greeted(&link, host, path, &shown).await?,
         };
+        let here = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+        let people = people.between(origins.owner, here);
+        root.map(|root| people.shown(root)).transpose().map_err(|error| about(&shown, host, error))?;
         if let (Some(kept), None) = (&kept, repeats_until) {
             kept.note_origins(&origins);
         }
-        let here = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
         let inner = Inner {
             places: Places::new(table, origins.base, kept.clone()),
-            people: People::new(idmap, origins.owner, here),
+            people,
             files: Files::new(read_ahead, kept.clone()),
             unsynced: Unsynced::default(),
             dirs: Dirs::default(),
@@ -177,8 +181,11 @@ impl Inner {
     }
 
     /// The attributes that a node shows.
-    pub(crate) fn shown(&self, node: Node, ino: u64, attrs: &Attrs) -> Attr {
-        let mut attr = attr::attr(attrs, ino, &self.people);
+    ///
+    /// # Errors
+    /// As [`People::shown`].
+    fn shown(&self, node: Node, ino: u64, attrs: &Attrs) -> Result<Attr> {
+        let mut attr = attr::attr(attrs, ino, &self.people)?;
         match attr.kind() {
             _ if self.files.is_hidden(node) => attr.nlink = 0,
             FileKind::Directory => {}
@@ -188,30 +195,32 @@ impl Inner {
         if attr.kind() == FileKind::Regular {
             self.note_readable(node, self.permits_reading(attrs));
         }
-        attr
+        Ok(attr)
     }
 
     /// The entry of a name that the server says leads to a file with these attributes. Counts a reference.
     pub(crate) fn entry(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
+        // Before a reference is counted that nobody would give back.
+        self.people.shown(attrs.owner.unwrap_or_default())?;
         let (node, ino) = self.places.found(dir, name, attr::kind(attrs))?;
-        Ok(self.entry_of(node, ino, attrs))
+        self.entry_of(node, ino, attrs)
     }
 
     /// The entry of a known node.
-    pub(crate) fn entry_of(&self, node: Node, ino: u64, attrs: &Attrs) -> Entry {
-        Entry {
+    pub(crate) fn entry_of(&self, node: Node, ino: u64, attrs: &Attrs) -> Result<Entry> {
+        Ok(Entry {
             node,
             generation: NodeTable::generation(node),
-            attr: self.shown(node, ino, attrs),
+            attr: self.shown(node, ino, attrs)?,
             entry_ttl: Ttl::SECOND,
             attr_ttl: Ttl::SECOND,
-        }
+        })
     }
 
     /// What getattr answers for a node with these attributes.
     pub(crate) fn attrs_of(&self, node: Node, attrs: &Attrs) -> Result<AttrsReply> {
         let ino = self.places.ino(node)?;
-        Ok(AttrsReply { attr: self.shown(node, ino, attrs), ttl: Ttl::SECOND })
+        Ok(AttrsReply { attr: self.shown(node, ino, attrs)?, ttl: Ttl::SECOND })
     }
 
     /// Remembers what `name` in `dir` leads to, though nobody may refer to it.
@@ -273,11 +282,11 @@ fn join_home(home: &[u8], path: &[u8]) -> Result<Vec<u8>> {
     if path.is_empty() { Ok(home.to_vec()) } else { crate::places::join(home.to_vec(), path) }
 }
 
-/// Finds out where a tree begins.
+/// Finds out where a tree begins, and to whom that place belongs, if that is known.
 ///
 /// # Errors
 /// Why it cannot be served.
-async fn greeted(link: &Link, host: &str, path: &[u8], shown: &str) -> Result<Origins> {
+async fn greeted(link: &Link, host: &str, path: &[u8], shown: &str) -> Result<(Origins, Option<Owner>)> {
     // Why there is no connection is said as it is.
     link.session().await?;
     let greeting = link.run(Again::Always, |session| ask_about(session, path)).await;
@@ -285,7 +294,7 @@ async fn greeted(link: &Link, host: &str, path: &[u8], shown: &str) -> Result<Or
 }
 
 /// Asks where the tree begins and who we are, at once.
-async fn ask_about(session: Session, path: &[u8]) -> Result<Origins, Fault> {
+async fn ask_about(session: Session, path: &[u8]) -> Result<(Origins, Option<Owner>), Fault> {
     let (home, owner) =
         (session.begin(&Request::RealPath { path: b"." }), session.begin(&Request::Stat { path: b"." }));
     let (home, owner) = (home.await, owner.await);
@@ -304,7 +313,7 @@ async fn ask_about(session: Session, path: &[u8]) -> Result<Origins, Fault> {
     if attr::kind(&attrs) != FileKind::Directory {
         return Err(Errno::ENOTDIR.into());
     }
-    Ok(Origins { home, owner, base, extensions: session.extensions })
+    Ok((Origins { home, owner, base, extensions: session.extensions }, attrs.owner))
 }
 
 fn about(path: &str, host: &str, error: Error) -> Error {

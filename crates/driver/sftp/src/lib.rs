@@ -32,6 +32,9 @@
 //! With `follow_symlinks` a link is the file that it leads to, in listings too; one that leads nowhere is shown as it is, and
 //! one to a directory is not walked through ahead.
 //!
+//! Owners have the numbers of the server. `idmap=user` shows the user who logged in as the user here; with `idmap=file`, files
+//! say who is who, and a number that they do not name is `EPERM`, both to look at and to give to (see `idmap`).
+//!
 //! A file that is open and loses its last name is renamed aside, to `.outrigger-removed-` and a number, and removed when it is
 //! closed: so it can be opened again when the connection was lost. This client does not show that name; others see it.
 //!
@@ -83,6 +86,7 @@ mod dirs;
 mod fault;
 mod files;
 mod hidden;
+mod idmap;
 mod inner;
 mod kept;
 mod line;
@@ -105,7 +109,7 @@ mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{IdMap, Options};
+pub use options::{IdMap, NoMap, Options};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;

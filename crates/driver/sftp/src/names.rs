@@ -59,7 +59,12 @@ impl Inner {
             if self.is_hidden_name(dir, name) {
                 break;
             }
-            let entry = self.entry(dir, name, &attrs)?;
+            let entry = match self.entry(dir, name, &attrs) {
+                Err(error) if entries.is_empty() => return Err(error),
+                // Who asks for the rest is told why; what was found so far has been counted.
+                Err(_) => break,
+                Ok(entry) => entry,
+            };
             dir = entry.node;
             entries.push(entry);
             if kind(&attrs) != FileKind::Directory {
@@ -70,6 +75,7 @@ impl Inner {
     }
 
     pub(crate) async fn make_dir(&self, op: MkDir) -> Result<Entry> {
+        self.people.can_own()?;
         let path = self.places.child(op.dir, &op.name)?;
         let attrs = Attrs { permissions: Some(op.mode & 0o7777), ..Attrs::NONE };
         let made = self.change_and_look(&Request::MkDir { path: &path, attrs }, &path).await;
@@ -79,6 +85,7 @@ impl Inner {
     }
 
     pub(crate) async fn make_link(&self, op: SymLink) -> Result<Entry> {
+        self.people.can_own()?;
         let path = self.places.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
         let attrs = self.made(op.dir, &path, made).await?;
@@ -103,6 +110,7 @@ impl Inner {
             // What mknod(2) says for file systems that have no such thing.
             Some(_) => return Err(Errno::EPERM.because("the protocol makes neither devices nor pipes")),
         }
+        self.people.can_own()?;
         let made = self.make_file(&path, Flags::WRITE, op.mode).await.map(|(_, attrs)| attrs);
         let attrs = self.made(op.dir, &path, made).await?;
         let attrs = self.complete_mode(&path, attrs, op.mode).await;
@@ -136,6 +144,7 @@ impl Inner {
     }
 
     pub(crate) async fn create_file(&self, cx: &Cx, op: Create) -> Result<Created> {
+        self.people.can_own()?;
         let path = self.places.child(op.dir, &op.name)?;
         if op.flags.contains(OpenFlags::BEHIND)
             && let Some(created) = self.create_behind(cx, &op, &path).await?
@@ -177,7 +186,7 @@ impl Inner {
         let attrs =
             if op.flags.contains(OpenFlags::TRUNC) { Attrs { size: Some(0), ..attrs } } else { attrs };
         let ino = entry.attr.ino;
-        Ok(Created { entry: self.entry_of(entry.node, ino, &attrs), opened })
+        Ok(Created { entry: self.entry_of(entry.node, ino, &attrs)?, opened })
     }
 
     pub(crate) async fn link_file(&self, op: Link) -> Result<Entry> {
@@ -204,7 +213,8 @@ impl Inner {
         };
         self.places.table().linked(op.node, op.dir, &op.name)?;
         self.keep(op.dir, &op.name);
-        Ok(self.entry_of(op.node, self.places.ino(op.node)?, &attrs))
+        let entry = self.entry_of(op.node, self.places.ino(op.node)?, &attrs);
+        entry.inspect_err(|_| self.forget(op.node, 1))
     }
 
     pub(crate) async fn remove_name(&self, op: Unlink) -> Result<()> {
@@ -246,8 +256,9 @@ impl Inner {
         let ino = self.places.ino(node);
         table.removed(dir, name);
         let nameless = table.names(node).is_ok_and(|names| names.is_empty());
-        if let (Some(attrs), Ok(ino), true) = (attrs, ino, nameless) {
-            let mut attr = attr(&attrs, ino, &self.people);
+        if let (Some(attrs), Ok(ino), true) = (attrs, ino, nameless)
+            && let Ok(mut attr) = attr(&attrs, ino, &self.people)
+        {
             attr.nlink = 0;
             lock(&self.removed).insert(node, attr);
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Error, Result};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of an [`crate::Sftp`].
@@ -26,8 +27,15 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// How long an answer may take (`timeout=SECONDS`).
     pub timeout: Duration,
-    /// Whether the owner is translated (`idmap=none|user`).
+    /// How the owner is translated (`idmap=none|user|file`).
     pub idmap: IdMap,
+    /// With [`IdMap::File`], which numbers the users of this system have at the server: lines of `NAME:NUMBER`, or a
+    /// passwd(5) of the server (`uidfile=FILE`). Where it is absent, they have the same.
+    pub uidfile: Option<PathBuf>,
+    /// The same of groups (`gidfile=FILE`).
+    pub gidfile: Option<PathBuf>,
+    /// What becomes of numbers that these files do not have (`nomap=error|ignore`).
+    pub nomap: NoMap,
     /// Whether absolute targets of symbolic links that lie in the tree are shown as relative ones
     /// (`transform_symlinks`).
     pub transform_symlinks: bool,
@@ -51,6 +59,17 @@ pub enum IdMap {
     None,
     /// What belongs to the user at the server belongs to the user here.
     User,
+    /// As files say.
+    File,
+}
+
+/// What becomes of a number of a user or group that no file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoMap {
+    /// It is an error, `EPERM`, to look at what belongs to it, or to give it anything.
+    Error,
+    /// It stays what it is.
+    Ignore,
 }
 
 impl Default for Options {
@@ -66,6 +85,9 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(30),
             timeout: Duration::from_secs(30),
             idmap: IdMap::None,
+            uidfile: None,
+            gidfile: None,
+            nomap: NoMap::Error,
             transform_symlinks: false,
             follow_symlinks: false,
             contain_symlinks: false,
@@ -83,10 +105,35 @@ const NOTHING_TO_DO: &[(&str, &[&str])] = &[
     // Everything goes over one connection, side by side.
     ("max_conns", &[]),
     ("ssh_protocol", &["2"]),
-    // About files of user names, which there are none of.
-    ("nomap", &["ignore", "error"]),
     // Servers that need them are recognised by what they answer.
     ("workaround", &[]),
+    // What is remembered is bounded at every moment.
+    ("dcache_clean_interval", &[]),
+    ("dcache_min_clean_interval", &[]),
+    // The server is asked nothing when a file is closed that was read.
+    ("no_rofd_flush", &[""]),
+];
+
+/// Options of sshfs(1) and of the library below it that there are not here, and what there is instead.
+const INSTEAD: &[(&str, &str)] = &[
+    ("ac_attr_timeout", "cache=SECONDS says for how long attributes and content are believed"),
+    ("allow_root", "allow_other lets root in, and others, whose permissions are checked"),
+    ("dcache_dir_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
+    ("dcache_link_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
+    ("dcache_stat_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
+    ("debug", "OUTRIGGER_LOG=debug in the environment, with --foreground, or outrigger trace"),
+    ("delay_connect", "x-systemd.automount in fstab(5) mounts when the directory is first used"),
+    ("directport", "command='nc HOST PORT' connects to a port without ssh"),
+    ("modules", "HOST:DIRECTORY is what subdir= is; names of files are left as they are"),
+    ("noforget", "inode numbers follow from names, and stay the same without it"),
+    ("passive", "command='PROGRAM...' runs a program that speaks SFTP on its standard input and output"),
+    (
+        "password_stdin",
+        "a key needs no password; ssh asks on the terminal, or with BatchMode=no by SSH_ASKPASS (see ssh(1))",
+    ),
+    ("remember", "inode numbers follow from names, and stay the same without it"),
+    ("sshfs_debug", "OUTRIGGER_LOG=debug in the environment, with --foreground, or outrigger trace"),
+    ("sshfs_verbose", "LogLevel=VERBOSE makes ssh say more"),
 ];
 
 impl Options {
@@ -106,15 +153,19 @@ impl Options {
             "timeout" => self.timeout = seconds(key, value)?,
             "ahead" => self.ahead = seconds_or_none(key, value)?,
             "idmap" => {
-                self.idmap = match value {
-                    "none" => IdMap::None,
-                    "user" => IdMap::User,
-                    _ => return Err(unfit(key, value, "none or user")),
-                }
+                let all = [("none", IdMap::None), ("user", IdMap::User), ("file", IdMap::File)];
+                self.idmap = one_of(key, value, &all, "none, user or file")?;
+            }
+            "uidfile" => self.uidfile = Some(file(key, value)?),
+            "gidfile" => self.gidfile = Some(file(key, value)?),
+            "nomap" => {
+                let both = [("error", NoMap::Error), ("ignore", NoMap::Ignore)];
+                self.nomap = one_of(key, value, &both, "error or ignore")?;
             }
             "transform_symlinks" => self.transform_symlinks = switch(key, value)?,
             "follow_symlinks" => self.follow_symlinks = switch(key, value)?,
             "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
+            "no_contain_symlinks" => self.contain_symlinks = !switch(key, value)?,
             "disable_hardlink" => self.hard_links = !switch(key, value)?,
             "no_readahead" | "sync_read" => self.read_ahead = !switch(key, value)?,
             "sync_readdir" => {
@@ -127,12 +178,7 @@ impl Options {
             "no_check_root" => {}
             _ if is_no_trouble(key, value)? => {}
             _ if is_of_ssh(key) => self.ssh.push((key.into(), value.into())),
-            _ => {
-                let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, \
-                             idmap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, no_readahead, \
-                             sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
-                return Err(Errno::EINVAL.because(format!("sftp has no option {key}; it has {known}")));
-            }
+            _ => return Err(unknown(key)),
         }
         Ok(())
     }
@@ -154,7 +200,18 @@ fn is_of_ssh(key: &str) -> bool {
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn unfit(key: &str, value: &str, needed: &str) -> outrigger_core::Error {
+/// Why an option is refused that there is not.
+fn unknown(key: &str) -> Error {
+    let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, idmap, uidfile, \
+                 gidfile, nomap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, no_readahead, \
+                 sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
+    Errno::EINVAL.because(match INSTEAD.iter().find(|(other, _)| *other == key) {
+        Some((_, instead)) => format!("there is no option {key} here: {instead}"),
+        None => format!("sftp has no option {key}; it has {known}"),
+    })
+}
+
+fn unfit(key: &str, value: &str, needed: &str) -> Error {
     Errno::EINVAL.because(format!("{key}={value}: {needed} is needed"))
 }
 
@@ -171,6 +228,21 @@ fn switch(key: &str, value: &str) -> Result<bool> {
         "no" | "off" | "false" => Ok(false),
         _ => Err(unfit(key, value, "yes or no")),
     }
+}
+
+fn one_of<T: Copy>(key: &str, value: &str, all: &[(&str, T)], needed: &str) -> Result<T> {
+    let found = all.iter().find(|(name, _)| *name == value);
+    found.map(|(_, one)| *one).ok_or_else(|| unfit(key, value, needed))
+}
+
+/// A file; `~/` is the home of the user, for shells leave it alone behind a `=`.
+fn file(key: &str, value: &str) -> Result<PathBuf> {
+    let home = |rest| std::env::home_dir().map(|home| home.join(rest));
+    let path = match value.strip_prefix("~/") {
+        Some(rest) => home(rest),
+        None => Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty()),
+    };
+    path.ok_or_else(|| unfit(key, value, "the name of a file"))
 }
 
 fn seconds_or_none(key: &str, value: &str) -> Result<Duration> {
@@ -200,6 +272,14 @@ mod tests {
             ("no_readahead", ""),
             ("sync_readdir", ""),
             ("idmap", "user"),
+            ("idmap", "file"),
+            ("uidfile", "/etc/uids"),
+            ("gidfile", "gids"),
+            ("nomap", "ignore"),
+            ("contain_symlinks", ""),
+            ("no_contain_symlinks", ""),
+            ("no_rofd_flush", ""),
+            ("dcache_clean_interval", "60"),
             ("compression", "no"),
             ("port", "2022"),
             ("IdentityFile", "~/.ssh/key"),
@@ -218,7 +298,10 @@ mod tests {
             port: Some(2022),
             compression: Some(false),
             timeout: Duration::from_millis(2500),
-            idmap: IdMap::User,
+            idmap: IdMap::File,
+            uidfile: Some("/etc/uids".into()),
+            gidfile: Some("gids".into()),
+            nomap: NoMap::Ignore,
             transform_symlinks: true,
             hard_links: false,
             ahead: Duration::ZERO,
@@ -232,7 +315,9 @@ mod tests {
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         let wrong = [
             ("port", "70000"),
-            ("idmap", "file"),
+            ("idmap", "files"),
+            ("nomap", "never"),
+            ("uidfile", ""),
             ("command", ""),
             ("command", "a 'b"),
             ("timeout", "0"),
@@ -250,11 +335,25 @@ mod tests {
             ("dcache_timeout", "5"),
             ("dcache_max_size", "5"),
             ("X", "1"),
+            ("directport", "2222"),
+            ("remember", "10"),
+            ("passive", ""),
         ];
         for (key, value) in wrong {
             let error = Options::default().set(key, value).expect_err(key);
             assert_eq!(error.errno, Errno::EINVAL);
             assert!(error.reason.is_some_and(|reason| reason.contains(key)), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_instead_of_an_option_of_sshfs_is_said() {
+        for (key, instead) in INSTEAD {
+            let error = Options::default().set(key, "").expect_err(key);
+            assert_eq!(
+                (error.errno, error.reason.as_deref().map(|why| why.ends_with(instead))),
+                (Errno::EINVAL, Some(true))
+            );
         }
     }
 }

@@ -30,6 +30,7 @@ struct Subject {
 
 impl Inner {
     pub(crate) async fn set_attr(&self, cx: &Cx, op: SetAttr) -> Result<AttrsReply> {
+        let wanted = self.people.meant(&op.attrs)?;
         let file = op.handle.and_then(|handle| self.files.get(handle).ok());
         let open = file.filter(|file| file.writes());
         let is_link = self.places.kind(op.node)? == FileKind::Symlink;
@@ -39,7 +40,7 @@ impl Inner {
             );
         }
         let subject = Subject { node: Some(op.node), path: self.places.path(op.node), open, is_link };
-        let attrs = self.set_all(cx, op.node, &subject, &op.attrs).await;
+        let attrs = self.set_all(cx, op.node, &subject, &wanted).await;
         if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
             self.dir_changes(dir);
         }
@@ -94,11 +95,10 @@ impl Inner {
             (Some(uid), Some(gid)) => Owner { uid, gid },
             (uid, gid) => {
                 let now = self.known_or_asked(subject, now).await?.owner.unwrap_or_default();
-                let now = self.people.shown(now);
                 Owner { uid: uid.unwrap_or(now.uid), gid: gid.unwrap_or(now.gid) }
             }
         };
-        let owner = Attrs { owner: Some(self.people.meant(owner)), ..Attrs::NONE };
+        let owner = Attrs { owner: Some(owner), ..Attrs::NONE };
         self.set(subject, owner).await.map(Some)
     }
 

@@ -6,5 +6,6 @@ mod endings;
 mod line;
 mod newborn;
 mod nonsense;
+mod owners;
 mod server;
 mod user;

@@ -140,6 +140,11 @@ impl User {
         self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await.map(drop)
     }
 
+    pub async fn set_group(&self, node: Node, gid: u32) -> Result<Attr> {
+        let attrs = SetAttrs { gid: Some(gid), ..SetAttrs::default() };
+        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
+    }
+
     /// Sets the time of modification.
     pub async fn touch(&self, node: Node) -> Result<Attr> {
         let attrs = SetAttrs { mtime: Some(SetTime::Now), ..SetAttrs::default() };
