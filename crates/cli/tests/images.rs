@@ -295,14 +295,20 @@ fn partitions_are_copied_into_moved_between_and_listed() {
     assert!(complaint.contains("no partition 7, but 1, 2"), "{complaint}");
 }
 
-#[test]
-fn partitions_are_mounted_together_and_alone() {
+/// A place where the partitions of an image are mounted together, if that is possible here.
+fn mounted_partitions() -> Option<Place> {
     if !can_serve() || !can_mount() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
-        return;
+        return None;
     }
     let place = Place::new();
     partitioned(&place);
     place.run(&["mount", "image", "m"]).ok();
+    Some(place)
+}
+
+#[test]
+fn partitions_are_mounted_together_and_alone() {
+    let Some(place) = mounted_partitions() else { return };
     fs::write(place.at("m/p1/file"), "one").unwrap();
     fs::write(place.at("m/p2/file"), "two").unwrap();
     assert!(fs::hard_link(place.at("m/p1/file"), place.at("m/p2/link")).is_err());
@@ -315,12 +321,7 @@ fn partitions_are_mounted_together_and_alone() {
 
 #[test]
 fn status_tells_of_the_deaths_in_all_partitions() {
-    if !can_serve() || !can_mount() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
-        return;
-    }
-    let place = Place::new();
-    partitioned(&place);
-    place.run(&["mount", "image", "m"]).ok();
+    let Some(place) = mounted_partitions() else { return };
     let status = || place.run(&["status", "m"]).ok();
     let end_the_next = |partition: &str, known: &[u32]| {
         fs::create_dir(place.at(&format!("m/{partition}/one"))).unwrap();

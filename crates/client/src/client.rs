@@ -143,7 +143,8 @@ impl Client {
     /// Does one operation and waits for its result.
     ///
     /// # Errors
-    /// Whatever the service answers; `EINTR` once the client is cancelled, `ETIMEDOUT` when the timeout passes.
+    /// Whatever the service answers; `EINTR` once the client is cancelled, `ETIMEDOUT` when the timeout passes, or when a change
+    /// that has started is given up after an interruption.
     pub fn call<O: Op>(&self, op: O) -> Result<O::Out> {
         O::result(self.answer(op.into()))
     }

@@ -31,7 +31,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_munmap,
     libc::SYS_nanosleep,
     libc::SYS_poll,
-    libc::SYS_ppoll,
     libc::SYS_pread64,
     libc::SYS_preadv,
     libc::SYS_pwrite64,
@@ -54,6 +53,7 @@ const RING: &[libc::c_long] = &[libc::SYS_io_uring_enter];
 const SERVING: &[libc::c_long] = &[
     libc::SYS_gettid,
     libc::SYS_mlock,
+    libc::SYS_ppoll,
     libc::SYS_rseq,
     libc::SYS_rt_sigprocmask,
     libc::SYS_sched_getaffinity,
