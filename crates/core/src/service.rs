@@ -179,6 +179,8 @@ pub struct Abilities {
     /// Files can be made behind ([`crate::ops::OpenFlags::BEHIND`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub foretells: bool,
+    /// Content is asked for ahead of those who read a file from the front to the back.
+    pub reads_ahead: bool,
     /// Times of files are multiples of so many nanoseconds; others are rounded down.
     pub time_unit: u32,
     /// How long a name that was not found stays so.
@@ -202,6 +204,7 @@ impl Abilities {
             cookies_by_name: false,
             in_order: false,
             foretells: false,
+            reads_ahead: false,
             time_unit: 1,
             negative_ttl: Ttl::NEVER,
             max_io: 1 << 20,

@@ -41,7 +41,7 @@ pub use framed::Framed;
 pub use mux::Mux;
 
 use bytes::{Bytes, BytesMut};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A protocol whose frames say how long they are, and whose replies repeat the number of their request.
@@ -84,6 +84,8 @@ pub struct Frame {
     pub lane: Lane,
     /// How long to be patient instead of [`Limits::patience`].
     pub patience: Option<Duration>,
+    /// It is sent only if somebody still holds this when its turn comes; otherwise it fails with [`Error::Lost`].
+    pub wanted: Option<Weak<()>>,
 }
 
 /// Which requests go first.
@@ -146,12 +148,12 @@ impl Error {
 impl Frame {
     /// A small request.
     pub fn first(head: BytesMut) -> Self {
-        Frame { head, body: Bytes::new(), lane: Lane::First, patience: None }
+        Frame { head, body: Bytes::new(), lane: Lane::First, patience: None, wanted: None }
     }
 
     /// A request that moves `bytes` bytes of content; those it brings along itself are in `body`.
     pub fn bulk(head: BytesMut, body: Bytes, bytes: usize) -> Self {
-        Frame { head, body, lane: Lane::Bulk(bytes), patience: None }
+        Frame { head, body, lane: Lane::Bulk(bytes), patience: None, wanted: None }
     }
 
     fn bulk_bytes(&self) -> usize {

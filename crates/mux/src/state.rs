@@ -187,11 +187,15 @@ impl Shared {
     pub(crate) fn work(&self) -> Work {
         let now = Instant::now();
         let mut state = self.lock();
-        let mut frames = VecDeque::new();
+        let (mut frames, mut unwanted) = (VecDeque::new(), Vec::new());
         let mut bytes = 0;
         let mut is_earlier = false;
         while bytes < BATCH {
             let Some(queued) = state.next_to_send() else { break };
+            if queued.frame.wanted.as_ref().is_some_and(|wanted| wanted.strong_count() == 0) {
+                unwanted.extend(queued.then);
+                continue;
+            }
             let Queued { call, mut frame, then, room, .. } = queued;
             let tag = state.free_tag();
             self.protocol.set_tag(&mut frame.head, tag);
@@ -207,15 +211,18 @@ impl Shared {
             frames.push_back(frame.head.freeze());
             frames.extend(Some(frame.body).filter(|body| !body.is_empty()));
         }
-        if !frames.is_empty() {
-            drop(state);
-            if is_earlier {
-                self.to_time.notify_one();
-            }
-            return Work::Frames(frames);
-        }
         let done = state.finishing && state.first.is_empty() && state.bulk.is_empty();
-        if done { Work::Finished } else { Work::Nothing }
+        drop(state);
+        let lost = Error::Lost { why: "nobody waits for it any more".into(), sent: false };
+        unwanted.into_iter().for_each(|then| then(Err(lost.clone())));
+        if is_earlier {
+            self.to_time.notify_one();
+        }
+        match (frames.is_empty(), done) {
+            (false, _) => Work::Frames(frames),
+            (true, true) => Work::Finished,
+            (true, false) => Work::Nothing,
+        }
     }
 
     /// Something was written.

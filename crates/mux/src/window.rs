@@ -11,13 +11,17 @@
 //!   for which the window closes until one request is alone on its way;
 //! * at first the window doubles with each round, until answers take longer, or the rate stops growing.
 //!
-//! What [`QUEUE`] adds keeps the connection busy when answers come unevenly, and lets the rate be seen to rise.
+//! What [`QUEUE`] adds keeps the connection busy when answers come unevenly, and lets the rate be seen to rise. On a fast
+//! connection that is much content, which waits in the memory of whoever carries it (ssh), and costs it time: so [`LINE_MAX`]
+//! bounds it, but for what lets the rate be seen to rise where the way is long.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// What may wait in line beside what is on its way.
 const QUEUE: Duration = Duration::from_millis(15);
+/// The most of that in bytes, or a quarter of what is on its way, where that is more.
+const LINE_MAX: f64 = 512.0 * 1024.0;
 /// How long one bulk request may keep the connection to itself.
 const TURN: Duration = Duration::from_millis(10);
 /// How long a measured delay is believed.
@@ -28,9 +32,10 @@ const ROUNDS: usize = 10;
 const STALLED: u32 = 3;
 /// The window before anything is known, in bytes.
 const INITIAL: usize = 32 << 10;
-/// The least and the most one bulk request should move, in bytes, and what it should before the rate is known.
+/// The least and the most one bulk request should move, in bytes, and what it should before the rate is known. Larger ones
+/// leave those who wait for a whole one (the server, ssh, this process) less to do at the same time.
 const CHUNK_MIN: usize = 16 << 10;
-const CHUNK_MAX: usize = 1 << 20;
+const CHUNK_MAX: usize = 128 << 10;
 const CHUNK_INITIAL: usize = 16 << 10;
 /// Chunks are multiples of this: pages.
 const CHUNK_UNIT: usize = 4096;
@@ -139,10 +144,11 @@ impl Window {
     }
 
     /// Stops growing when a reply has taken longer than the delay and its content explain: others stood in line before it.
+    /// And when the window is far more than enough: a caller who asks for less never fills it.
     fn notice_line(&mut self, now: Instant, sent: &Sent) {
         let moving = Duration::from_secs_f64(sent.bytes as f64 / self.rate());
         let explained = self.delay.unwrap_or(Duration::MAX).saturating_add(moving).saturating_add(2 * QUEUE);
-        if now.saturating_duration_since(sent.at) > explained {
+        if now.saturating_duration_since(sent.at) > explained || self.limit > 4 * self.enough() {
             self.growing = None;
         }
     }
@@ -176,9 +182,15 @@ impl Window {
 
     fn resize(&mut self) {
         if self.growing.is_none() {
-            let time = self.delay.unwrap_or_default() + QUEUE;
-            self.limit = ((self.rate() * time.as_secs_f64()) as usize).max(2 * self.chunk());
+            self.limit = self.enough();
         }
+    }
+
+    /// What keeps a connection busy that is as it was measured, in bytes.
+    fn enough(&self) -> usize {
+        let carried = self.rate() * self.delay.unwrap_or_default().as_secs_f64();
+        let line = (self.rate() * QUEUE.as_secs_f64()).min(LINE_MAX.max(carried / 4.0));
+        ((carried + line) as usize).max(2 * CHUNK_MIN)
     }
 
     /// Bytes a second; 0 when nothing is known.
@@ -212,7 +224,7 @@ mod tests {
         let (begin, mut free_at, mut busy) = (Instant::now(), Instant::now(), Duration::ZERO);
         let mut longest = Duration::ZERO;
         for round in 0..rounds {
-            let bytes = window.chunk().min(256 << 10);
+            let bytes = window.chunk();
             while window.is_open() {
                 let now = Instant::now();
                 let moving = Duration::from_secs_f64(bytes as f64 / rate);
@@ -247,10 +259,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn on_a_fast_connection_little_content_waits_in_line() {
+        for rounds in [100, 3000] {
+            let (window, ..) = drive(400e6, Duration::from_micros(200), rounds).await;
+            let most = (400e6 * 0.0002 + LINE_MAX) as usize + CHUNK_MAX;
+            assert!(window.limit <= most, "{} bytes after {rounds} requests", window.limit);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn chunks_are_small_where_the_connection_is_slow() {
         assert_eq!(Window::new().chunk(), CHUNK_INITIAL);
         assert_eq!(drive(1.25e6, 5 * MS, 200).await.0.chunk(), CHUNK_MIN);
-        assert!(drive(125e6, 5 * MS, 2000).await.0.chunk() >= 256 << 10);
+        assert_eq!(drive(125e6, 5 * MS, 2000).await.0.chunk(), CHUNK_MAX);
     }
 
     #[tokio::test(start_paused = true)]

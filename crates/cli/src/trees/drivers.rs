@@ -58,7 +58,7 @@ pub const DRIVERS: &[DriverInfo] = &[
         opens: "directories of SSH servers, with the user's ssh and its configuration",
         location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
         writable: true,
-        options: "for mounts: cache=SECONDS|always|never write=through|close|behind cache:/PATH= write:/PATH= cache_memory=BYTES disk_cache=BYTES cache_dir=DIR write_memory=BYTES cache_entries=N cache_names=BYTES read_ahead=BYTES files_ahead=BYTES, and of sshfs dir_cache=no (cache=never) dcache_timeout=N (cache=N) dcache_max_size=N (cache_entries=N) sshfs_sync (write=through); always: port=N compression=yes|no idmap=none|user|file uidfile=FILE gidfile=FILE nomap=error|ignore transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS no_readahead sync_read sync_readdir timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
+        options: "for mounts: cache=SECONDS|always|never write=through|close|behind cache:/PATH= write:/PATH= cache_memory=BYTES disk_cache=BYTES cache_dir=DIR write_memory=BYTES cache_entries=N cache_names=BYTES files_ahead=BYTES, and of sshfs dir_cache=no (cache=never) dcache_timeout=N (cache=N) dcache_max_size=N (cache_entries=N) sshfs_sync (write=through); always: port=N compression=yes|no idmap=none|user|file uidfile=FILE gidfile=FILE nomap=error|ignore transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS read_ahead=BYTES no_readahead sync_read sync_readdir timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
     },
     DriverInfo {
         name: "fuse",

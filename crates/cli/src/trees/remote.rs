@@ -44,7 +44,9 @@ pub(super) fn cached(
     options: &mut DriverOptions,
     layers: &[String],
 ) -> Result<Option<CacheOptions>, Failure> {
-    let given = options.take(|key| CacheOptions::knows(key) || OF_SSHFS.contains(&key));
+    // The driver reads ahead by itself, and knows what its connection carries.
+    let given =
+        options.take(|key| key != "read_ahead" && CacheOptions::knows(key) || OF_SSHFS.contains(&key));
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
             None => Ok(None),
@@ -56,8 +58,6 @@ pub(super) fn cached(
     }
     let mut cache = CacheOptions::default();
     cache.policy.writes = Writes::Close;
-    // The driver does that by itself, and knows what its connection carries.
-    cache.read_ahead = 0;
     if options.has(&["no_readahead", "sync_read"]) {
         cache.files_ahead = 0;
     }

@@ -72,7 +72,7 @@ impl OpenFile {
         (handle, node, flags): (Handle, Node, OpenFlags),
         (main, birth): (Slot, Birth),
         version: &Version,
-        budget: &Budget,
+        budget: &Arc<Budget>,
     ) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
             Flags::READ

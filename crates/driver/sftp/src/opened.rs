@@ -5,7 +5,7 @@ use crate::files::{OpenFile, server_flags};
 use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
 use crate::newborn::Birth;
-use crate::read_ahead::{Budget, Version, no_budget};
+use crate::read_ahead::{Budget, Version};
 use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
@@ -21,7 +21,7 @@ pub(crate) struct Files {
     next: AtomicU64,
     kept: Option<Arc<Kept>>,
     open: Mutex<Table>,
-    budget: Budget,
+    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -48,10 +48,9 @@ fn opened(handle: Handle) -> Opened {
 }
 
 impl Files {
-    /// None but those of former processes; content is read ahead of readers or not.
-    pub(crate) fn new(read_ahead: bool, kept: Option<Arc<Kept>>) -> Self {
-        let budget = if read_ahead { Budget::default() } else { no_budget() };
-        let files = Files { budget, kept, ..Files::default() };
+    /// None but those of former processes; of each at most so many bytes are read ahead of its reader.
+    pub(crate) fn new(read_ahead: usize, kept: Option<Arc<Kept>>) -> Self {
+        let files = Files { budget: Budget::new(read_ahead), kept, ..Files::default() };
         for WasOpen { handle, node, flags, mode } in files.kept.iter().flat_map(|kept| kept.files()) {
             let birth = mode.map_or_else(Birth::made, |mode| Birth::unmade(mode, true));
             files.insert(handle, node, flags, (Slot::new(server_flags(flags)), birth));

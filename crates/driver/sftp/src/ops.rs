@@ -61,6 +61,7 @@ impl Driver for Sftp {
             cookies_by_name: self.0.kept.is_some(),
             in_order: true,
             foretells: true,
+            reads_ahead: true,
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)

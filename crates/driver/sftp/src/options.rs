@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
-use outrigger_core::{Errno, Error, Result};
+use outrigger_core::{Errno, Error, Result, amount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,8 +48,9 @@ pub struct Options {
     /// For how long directories may be listed before they are asked for, when a program walks through the tree
     /// (`ahead=SECONDS`); never when zero.
     pub ahead: Duration,
-    /// Whether content is asked for before a program that reads on and on wants it (`no_readahead` and `sync_read` forbid it).
-    pub read_ahead: bool,
+    /// The most bytes of content that are asked for before a program that reads on and on wants them (`read_ahead=BYTES`; none
+    /// with `no_readahead` and `sync_read`).
+    pub read_ahead: usize,
 }
 
 /// How numbers of users and groups are translated.
@@ -72,6 +73,9 @@ pub enum NoMap {
     Ignore,
 }
 
+/// What is read ahead unless something else is said: more than ssh lets be on its way.
+const READ_AHEAD: usize = 4 << 20;
+
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -93,7 +97,7 @@ impl Default for Options {
             contain_symlinks: false,
             hard_links: true,
             ahead: Duration::from_secs(5),
-            read_ahead: true,
+            read_ahead: READ_AHEAD,
         }
     }
 }
@@ -167,7 +171,13 @@ impl Options {
             "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
             "no_contain_symlinks" => self.contain_symlinks = !switch(key, value)?,
             "disable_hardlink" => self.hard_links = !switch(key, value)?,
-            "no_readahead" | "sync_read" => self.read_ahead = !switch(key, value)?,
+            "read_ahead" => {
+                let bytes = amount(value).and_then(|bytes| usize::try_from(bytes).ok());
+                self.read_ahead = bytes.ok_or_else(|| unfit(key, value, "a number of bytes"))?;
+            }
+            "no_readahead" | "sync_read" => {
+                self.read_ahead = if switch(key, value)? { 0 } else { READ_AHEAD }
+            }
             "sync_readdir" => {
                 self.ahead = if switch(key, value)? { Duration::ZERO } else { Options::default().ahead }
             }
@@ -203,8 +213,8 @@ fn is_of_ssh(key: &str) -> bool {
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
     let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, idmap, uidfile, \
-                 gidfile, nomap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, no_readahead, \
-                 sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
+                 gidfile, nomap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, read_ahead, \
+                 no_readahead, sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
     Errno::EINVAL.because(match INSTEAD.iter().find(|(other, _)| *other == key) {
         Some((_, instead)) => format!("there is no option {key} here: {instead}"),
         None => format!("sftp has no option {key}; it has {known}"),
@@ -305,7 +315,7 @@ mod tests {
             transform_symlinks: true,
             hard_links: false,
             ahead: Duration::ZERO,
-            read_ahead: false,
+            read_ahead: 0,
             ..Options::default()
         };
         assert_eq!(options, expected);
@@ -315,6 +325,7 @@ mod tests {
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         let wrong = [
             ("port", "70000"),
+            ("read_ahead", "-1"),
             ("idmap", "files"),
             ("nomap", "never"),
             ("uidfile", ""),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Content asked for before the program that reads a file front to back wants it.
 //!
-//! A read that begins where the one before it ended is taken as one of many. When its reader has had to wait, more is asked
+//! A read that begins about where the one before it ended is taken as one of many. When its reader has had to wait, more is asked
 //! for ahead of the next one: twice as much each time, until the reader waits no more. So the connection is kept busy by a
 //! reader that is faster than it, and a slow reader has little waiting for it that may grow old.
 //!
@@ -18,26 +18,38 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 
-/// The most that is asked for ahead of one reader, in bytes: more than ssh lets be on its way.
-const WINDOW_MAX: usize = 4 << 20;
-/// The most that is asked for ahead of all readers of a tree, in bytes.
-const ALL_MAX: usize = 16 << 20;
+/// Reads may come so many times their length before or behind where the reader is: kernels ask for several at once.
+const NEAR: u64 = 4;
+/// So many readers of a tree may each have all asked for ahead that one may have.
+const READERS: usize = 4;
 
 /// How often a file was changed here: what was read before a change is not given out after it.
 pub(crate) type Version = Arc<AtomicU64>;
 
-/// How many bytes are asked for ahead, of all files.
-pub(crate) type Budget = Arc<AtomicUsize>;
+/// How much may be asked for ahead of the readers of a tree, in bytes.
+#[derive(Default)]
+pub(crate) struct Budget {
+    /// Of one.
+    window: usize,
+    /// What is asked for, of all.
+    used: AtomicUsize,
+}
 
-/// A budget for asking for nothing ahead: all of it is in use.
-pub(crate) fn no_budget() -> Budget {
-    Arc::new(AtomicUsize::new(ALL_MAX))
+impl Budget {
+    /// At most so many bytes ahead of one reader.
+    pub(crate) fn new(window: usize) -> Arc<Self> {
+        Arc::new(Budget { window, used: AtomicUsize::new(0) })
+    }
+
+    fn room(&self) -> usize {
+        READERS.saturating_mul(self.window).saturating_sub(self.used.load(Ordering::Relaxed))
+    }
 }
 
 /// What is known of one reader.
 pub(crate) struct ReadAhead {
     version: Version,
-    budget: Budget,
+    budget: Arc<Budget>,
     state: Mutex<State>,
 }
 
@@ -45,7 +57,7 @@ pub(crate) struct ReadAhead {
 struct State {
     version: u64,
     epoch: u64,
-    /// Where the last read ended.
+    /// Up to where was read.
     next: u64,
     /// Where what was asked for ends.
     asked: u64,
@@ -61,6 +73,8 @@ struct State {
 struct Piece {
     offset: u64,
     len: usize,
+    /// How much of it was given to the reader.
+    given: AtomicUsize,
     content: Mutex<Content>,
     /// What it counts, when it was asked for ahead.
     _counted: Option<Counted>,
@@ -72,16 +86,16 @@ enum Content {
 }
 
 /// Bytes that count until they are dropped.
-struct Counted(Budget, usize);
+struct Counted(Arc<Budget>, usize);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
+        self.0.used.fetch_sub(self.1, Ordering::Relaxed);
     }
 }
 
 impl ReadAhead {
-    pub(crate) fn new(version: Version, budget: Budget) -> Self {
+    pub(crate) fn new(version: Version, budget: Arc<Budget>) -> Self {
         ReadAhead { version, budget, state: Mutex::default() }
     }
 
@@ -107,30 +121,28 @@ impl ReadAhead {
     /// The pieces that cover a range; asks for those that were not asked for ahead, and then for what may follow.
     async fn ask_for(&self, held: &Held, offset: u64, len: usize) -> Vec<Arc<Piece>> {
         let (version, epoch) = (self.version.load(Ordering::Acquire), held.session.epoch);
+        let end = offset + len as u64;
         let mut state = self.state.lock().await;
-        let follows = offset == state.next && (state.version, state.epoch) == (version, epoch);
-        if !follows {
+        let near = NEAR * len as u64;
+        let jumps = offset.abs_diff(state.next) > near || (state.version, state.epoch) != (version, epoch);
+        if jumps {
             *state = State { version, epoch, next: offset, asked: offset, ..State::default() };
         }
-        let end = offset + len as u64;
-        state.pieces.retain(|piece| piece.end() > offset);
-        let covering = state.pieces.iter().filter(|piece| piece.offset < end);
-        let mut pieces: Vec<Arc<Piece>> = covering.cloned().collect();
-        if follows && (state.asked < end || pieces.iter().any(|piece| !piece.is_here())) {
-            state.window = (2 * state.window).max(2 * len).min(WINDOW_MAX);
+        let pieces = state.cover(held, offset, end).await;
+        let behind = state.next.saturating_sub(near);
+        state.pieces.retain(|piece| !piece.is_given() && piece.end() > behind);
+        if end > state.next {
+            if !jumps && (state.asked < end || pieces.iter().any(|piece| !piece.is_here())) {
+                state.window = (2 * state.window).max(2 * len).min(self.budget.window);
+            }
+            (state.next, state.asked) = (end, state.asked.max(end));
+            self.ask_ahead(&mut state, held).await;
         }
-        if state.asked < end {
-            pieces.extend(ask(held, state.asked, end, None).await);
-            state.asked = end;
-        }
-        state.next = end;
-        self.ask_ahead(&mut state, held).await;
         pieces
     }
 
     async fn ask_ahead(&self, state: &mut State, held: &Held) {
-        let room = ALL_MAX.saturating_sub(self.budget.load(Ordering::Relaxed)) as u64;
-        let end = (state.next + state.window as u64).min(state.asked + room);
+        let end = (state.next + state.window as u64).min(state.asked + self.budget.room() as u64);
         // In steps of a quarter of the window, so that not every small read asks for a little.
         let step = (state.window / 4).max(1) as u64;
         if !state.ended && end >= state.asked + step {
@@ -140,7 +152,28 @@ impl ReadAhead {
     }
 }
 
+impl State {
+    /// Pieces that cover a range, in order: those that were asked for ahead, and new ones in between.
+    async fn cover(&self, held: &Held, offset: u64, end: u64) -> Vec<Arc<Piece>> {
+        let mut pieces = Vec::new();
+        let mut at = offset;
+        for piece in self.pieces.iter().filter(|piece| piece.offset < end && offset < piece.end()) {
+            pieces.extend(ask(held, at, piece.offset, None).await);
+            at = piece.end();
+            piece.given.fetch_add((at.min(end) - piece.offset.max(offset)) as usize, Ordering::Relaxed);
+            pieces.push(Arc::clone(piece));
+        }
+        pieces.extend(ask(held, at, end, None).await);
+        pieces
+    }
+}
+
 impl Piece {
+    /// Whether all of it was given to the reader.
+    fn is_given(&self) -> bool {
+        self.given.load(Ordering::Relaxed) >= self.len
+    }
+
     fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
@@ -174,7 +207,7 @@ impl Piece {
 }
 
 /// Asks for a range in pieces that suit the connection.
-async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Budget>) -> Vec<Arc<Piece>> {
+async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Arc<Budget>>) -> Vec<Arc<Piece>> {
     let Held { session, handle, .. } = held;
     let chunk = session.chunk(session.max_read) as u64;
     let mut pieces = Vec::new();
@@ -182,12 +215,12 @@ async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Budget>) -> Vec<
     while offset < end {
         let len = chunk.min(end - offset) as usize;
         let counted = budget.map(|budget| {
-            budget.fetch_add(len, Ordering::Relaxed);
+            budget.used.fetch_add(len, Ordering::Relaxed);
             Counted(Arc::clone(budget), len)
         });
         let pending = session.begin(&Request::Read { handle, offset, len: len as u32 }).await;
         let content = Mutex::new(Content::Asked(pending));
-        pieces.push(Arc::new(Piece { offset, len, content, _counted: counted }));
+        pieces.push(Arc::new(Piece { offset, len, given: AtomicUsize::new(0), content, _counted: counted }));
         offset += len as u64;
     }
     pieces

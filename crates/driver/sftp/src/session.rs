@@ -102,13 +102,17 @@ pub(crate) struct Session {
     strays: Strays,
 }
 
-/// A reply that will come. Dropping it lets it go unread.
-pub(crate) struct Pending(oneshot::Receiver<Result<Reply, Fault>>);
+/// A reply that will come. Dropping it lets it go unread, and content that was not asked for yet is not asked for.
+pub(crate) struct Pending {
+    reply: oneshot::Receiver<Result<Reply, Fault>>,
+    /// What is still to be sent is sent while there is this.
+    _wanted: Option<Arc<()>>,
+}
 
 impl Pending {
     /// Waits for it.
     pub(crate) async fn reply(self) -> Result<Reply, Fault> {
-        self.0.await.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into())))
+        self.reply.await.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into())))
     }
 
     /// Waits for success.
@@ -155,13 +159,13 @@ impl Pending {
 
     /// Waits for content; none at the end of the file.
     pub(crate) async fn data(&mut self) -> Result<Bytes, Fault> {
-        let reply = (&mut self.0).await;
+        let reply = (&mut self.reply).await;
         content(reply.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into()))))
     }
 
     /// The content, if it has come.
     pub(crate) fn data_if_here(&mut self) -> Option<Result<Bytes, Fault>> {
-        self.0.try_recv().ok().map(content)
+        self.reply.try_recv().ok().map(content)
     }
 
     /// Waits for the answer to an extended request.
@@ -255,11 +259,13 @@ impl Session {
             ));
         }
         let packet = request.encode(0);
-        self.begin_frame(match request {
-            Request::Read { len, .. } => Frame::bulk(packet, Bytes::new(), *len as usize),
-            _ => Frame::first(packet),
-        })
-        .await
+        let Request::Read { len, .. } = request else { return self.begin_frame(Frame::first(packet)).await };
+        let wanted = Arc::new(());
+        let frame = Frame {
+            wanted: Some(Arc::downgrade(&wanted)),
+            ..Frame::bulk(packet, Bytes::new(), *len as usize)
+        };
+        Pending { _wanted: Some(wanted), ..self.begin_frame(frame).await }
     }
 
     /// As [`Session::begin`] for a piece of a listing that nobody waits for yet.
@@ -308,7 +314,7 @@ impl Session {
             }
         };
         self.mux.call_then(frame, answered).await;
-        Pending(receiver)
+        Pending { reply: receiver, _wanted: None }
     }
 
     /// Closes a handle without waiting.
@@ -368,7 +374,7 @@ impl Pending {
     fn failed(fault: Fault) -> Self {
         let (sender, receiver) = oneshot::channel();
         drop(sender.send(Err(fault)));
-        Pending(receiver)
+        Pending { reply: receiver, _wanted: None }
     }
 }
 

@@ -231,7 +231,7 @@ impl Inner {
         range: Range,
         waited: bool,
     ) {
-        let most = self.read_ahead;
+        let most = if self.below().abilities.reads_ahead { 0 } else { self.read_ahead };
         let Some((start, end)) = lock(&open.ahead).advance(range.start, range.end, waited, most) else {
             return;
         };

@@ -4,6 +4,7 @@
 use crate::support::{Toy, ask, connected, frame, move_bytes, text, unserved};
 use bytes::Bytes;
 use outrigger_mux::{Error, Frame, Framed, Limits};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{duplex, split};
 use tokio::sync::oneshot;
@@ -76,6 +77,33 @@ async fn who_no_longer_waits_disturbs_nobody() {
     };
     let (reply, ()) = tokio::join!(mux.call(ask("still there?")), server);
     assert_eq!(text(reply), "yes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_wants_any_more_when_its_turn_comes_is_not_sent() {
+    let (mux, connection, mut peer) = unserved(Limits::default(), 1 << 16);
+    let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let mut wishes = Vec::new();
+    for name in ["wanted", "unwanted", "wanted to the end"] {
+        let wish = Arc::new(());
+        let frame = Frame { wanted: Some(Arc::downgrade(&wish)), ..move_bytes(name, 10) };
+        let sender = sender.clone();
+        mux.call_then(frame, move |reply| sender.send((name, reply)).expect("it is listened to")).await;
+        wishes.push(wish);
+    }
+    wishes.remove(1);
+    tokio::spawn(connection);
+    for name in ["wanted", "wanted to the end"] {
+        let (tag, content) = peer.asked().await;
+        assert_eq!(content, name);
+        peer.answer(tag, "yes").await;
+    }
+    let (name, reply) = told.recv().await.expect("it is told");
+    assert_eq!((name, reply.map_err(|error| error.was_sent()).expect_err("unsent")), ("unwanted", false));
+    for expected in ["wanted", "wanted to the end"] {
+        let (name, reply) = told.recv().await.expect("it is told");
+        assert_eq!((name, &*text(reply)), (expected, "yes"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

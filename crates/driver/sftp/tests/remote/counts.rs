@@ -4,8 +4,8 @@
 use crate::line::Line;
 use crate::server::{File, Store};
 use crate::user::User;
-use outrigger_core::Node;
 use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Handle, Node};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -238,15 +238,39 @@ async fn a_path_is_walked_in_one_round_trip() {
     assert!(trips(begin) <= 1.1, "{}", trips(begin));
 }
 
-/// Reads a file front to back as a kernel does, 128 KiB at a time; the rate in bytes a second.
+/// How much a kernel reads at once, in bytes.
+const READ: u64 = 128 << 10;
+
+/// Reads a file front to back as a kernel does; the rate in bytes a second.
 async fn read_through(user: &User, node: Node, size: u64) -> f64 {
     let handle = user.open(node, OpenFlags::empty()).await.expect("opened");
-    let (begin, mut at) = (Instant::now(), 0);
-    while at < size {
-        let data = user.read_at(node, handle, at, 128 << 10).await.expect("read");
-        assert!(data.iter().enumerate().all(|(index, &byte)| byte == pattern(at + index as u64)), "at {at}");
-        at += data.len() as u64;
-        assert!(!data.is_empty(), "the file ends at {at}");
+    let begin = Instant::now();
+    for at in (0..size).step_by(READ as usize) {
+        read_one(user, (node, handle), at, size).await;
+    }
+    let rate = size as f64 / begin.elapsed().as_secs_f64();
+    user.close(node, handle).await.expect("closed");
+    rate
+}
+
+async fn read_one(user: &User, (node, handle): (Node, Handle), at: u64, size: u64) {
+    let data = user.read_at(node, handle, at, READ as u32).await.expect("read");
+    assert!(data.iter().enumerate().all(|(index, &byte)| byte == pattern(at + index as u64)), "at {at}");
+    assert_eq!(data.len() as u64, READ.min(size - at), "at {at}");
+}
+
+/// The same, with several reads at once, which arrive in another order.
+async fn read_through_in_disorder(user: &User, node: Node, size: u64) -> f64 {
+    let handle = user.open(node, OpenFlags::empty()).await.expect("opened");
+    let begin = Instant::now();
+    for start in (0..size).step_by(3 * READ as usize) {
+        let read = |number| async move {
+            let at = start + number * READ;
+            if at < size {
+                read_one(user, (node, handle), at, size).await;
+            }
+        };
+        tokio::join!(read(1), read(2), read(0));
     }
     let rate = size as f64 / begin.elapsed().as_secs_f64();
     user.close(node, handle).await.expect("closed");
@@ -268,6 +292,49 @@ async fn a_large_file_is_read_as_fast_as_the_line_carries_it() {
         let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
         let reached = read_through(&user, file, size).await;
         assert!(reached > rate / 1.15, "{reached:.0} of {rate} bytes a second");
+        let reached = read_through_in_disorder(&user, file, size).await;
+        assert!(reached > rate / 1.15, "{reached:.0} of {rate} bytes a second in disorder");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_has_gone_leaves_the_line_to_others() {
+    let store = Store::new();
+    let size = 32 << 20;
+    store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
+    let rate = 1.25e6;
+    let line = Line::new(&store, DELAY).at(rate);
+    let user = connected(&line, &[]).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
+    for number in 0..32 {
+        read_one(&user, (file, handle), number * READ, size).await;
+    }
+    user.close(file, handle).await.expect("closed");
+    let other = user.open(file, OpenFlags::empty()).await.expect("opened");
+    let begin = Instant::now();
+    read_one(&user, (file, other), 24 << 20, size).await;
+    let most = Duration::from_secs_f64(3.0 * READ as f64 / rate);
+    assert!(begin.elapsed() < most, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_is_read_ahead_than_is_allowed() {
+    let size = 4_u64 << 20;
+    for allowed in [0, 64 << 10, 512 << 10] {
+        let store = Store::new();
+        store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
+        let line = Line::new(&store, DELAY);
+        let user = connected(&line, &[("read_ahead", &allowed.to_string())]).await;
+        let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+        let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
+        for number in 0..8 {
+            read_one(&user, (file, handle), number * READ, size).await;
+            tokio::time::sleep(4 * DELAY).await;
+            let ahead = store.state().read_to - (number + 1) * READ;
+            assert!(ahead <= allowed, "{ahead} bytes");
+        }
+        assert_eq!(store.state().read_to > 8 * READ, allowed > 0);
     }
 }
 

@@ -47,6 +47,8 @@ pub struct State {
     pub counts: HashMap<&'static str, usize>,
     /// Requests that came at all.
     pub requests: usize,
+    /// Up to where a file was read at most.
+    pub read_to: u64,
     /// Names per piece of a listing.
     pub piece: usize,
     /// Leaves attributes out of listings.
@@ -283,7 +285,10 @@ impl State {
                 DONE
             }
             Request::ReadDir { handle } => self.read_dir(handles, handle),
-            Request::Read { handle, offset, len } => read(handles, handle, offset, len),
+            Request::Read { handle, offset, len } => {
+                self.read_to = self.read_to.max(offset + u64::from(len));
+                read(handles, handle, offset, len)
+            }
             Request::Write { handle, offset, data } => {
                 if self.full {
                     return Err(StatusCode::Failure);
