@@ -122,6 +122,22 @@ fn the_log_of_xfs_is_in_another_image() {
 }
 
 #[test]
+fn the_content_of_xfs_is_in_another_image() {
+    if !can_serve() || !has("mkfs.xfs") {
+        return;
+    }
+    let place = with_files(&[("image", 320), ("content", 80)]);
+    tool(&place, &["mkfs.xfs", "-q", "-m", "reflink=0", "-d", "rtinherit=1", "-r", "rtdev=content", "image"]);
+    let empty = fs::read(place.at("content")).unwrap();
+    place.run(&["cp", "-r", "--opt", "rtdev=content", "src", "image::/"]).ok();
+    assert!(fs::read(place.at("content")).unwrap() != empty, "nothing was written into it");
+    tool(&place, &["xfs_repair", "-n", "-f", "-r", "content", "image"]);
+    must_hold_the_sources(&place, "rtdev=content", "image::/src");
+    let complaint = place.run(&["ls", "image::/"]).refused(2);
+    assert!(complaint.contains("rtdev"), "{complaint}");
+}
+
+#[test]
 fn a_further_device_may_be_of_another_form() {
     if !can_serve() || !has("mkfs.btrfs") || !has("qemu-img") {
         return;

@@ -44,7 +44,7 @@ pub const DRIVERS: &[DriverInfo] = &[
         opens: "disk images and block devices: ext2, ext3, ext4, xfs, btrfs, f2fs, jfs, nilfs2, vfat, exfat, ntfs, udf, hfs, hfsplus, minix, ufs, iso9660, squashfs, erofs, romfs, cramfs, jffs2; with partitions (GPT, MBR) as directories p1, p2, ...; tmpfs: in memory",
         location: "FILE::/path, tmpfs:",
         writable: true,
-        options: "ro type=NAME partition=N erase=BYTES memory=BYTES io=buffered|direct|mmap|uring backing=allow device=FILE journal_path=FILE logdev=FILE patience=SECONDS and those of the file system, as in mount(8)",
+        options: "ro type=NAME partition=N erase=BYTES memory=BYTES io=buffered|direct|mmap|uring backing=allow device=FILE journal_path=FILE logdev=FILE rtdev=FILE patience=SECONDS and those of the file system, as in mount(8)",
     },
     DriverInfo {
         name: "mem",

@@ -28,7 +28,7 @@ pub struct Options {
     pub io: Option<String>,
     /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
     pub backing: bool,
-    /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`: further files the file system is on, each with the option that names it:
+    /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`, `rtdev=FILE`: further files the file system is on, each with the option that names it:
     /// other devices of btrfs, the journal of ext4, the log of XFS.
     pub devices: Vec<(String, PathBuf)>,
     /// Everything else: options of the file system, as mount(8) takes them.
@@ -67,7 +67,7 @@ impl Options {
             "erase" => self.erase = Some(erased(value)?),
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
-            "device" | "journal_path" | "logdev" if !value.is_empty() => {
+            "device" | "journal_path" | "logdev" | "rtdev" if !value.is_empty() => {
                 self.devices.push((key.to_owned(), value.into()))
             }
             "journal_dev" => {
@@ -75,7 +75,6 @@ impl Options {
                     "option journal_dev is a number of the host's; journal_path=FILE names the journal",
                 ));
             }
-            "rtdev" => return Err(Errno::EINVAL.because("real-time devices of XFS are not served")),
             _ if value.is_empty() => self.passed.push(key.to_owned()),
             _ => self.passed.push(format!("{key}={value}")),
         }
@@ -162,6 +161,7 @@ mod tests {
             ("backing", "allow"),
             ("device", "one"),
             ("logdev", "other"),
+            ("rtdev", "third"),
         ] {
             options.set(key, value).expect("an option");
         }
@@ -176,7 +176,7 @@ mod tests {
             io: Some("mmap".into()),
             backing: true,
             erase: Some(128 << 10),
-            devices: [("device", "one"), ("logdev", "other")]
+            devices: [("device", "one"), ("logdev", "other"), ("rtdev", "third")]
                 .map(|(key, path)| (key.to_owned(), path.into()))
                 .to_vec(),
             passed,
