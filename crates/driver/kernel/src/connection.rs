@@ -400,7 +400,8 @@ fn explained(error: Error, words: &str) -> Error {
     match error.reason {
         Some(_) => error,
         None => {
-            let hint = HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint);
+            let said = || HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint);
+            let hint = if error.errno == Errno::ENOMEM { " (memory=BYTES gives it more)" } else { said() };
             error.errno.because(format!("the kernel code cannot mount it{words}{hint}"))
         }
     }
