@@ -42,6 +42,8 @@ pub struct Line {
     /// Whether files are foretold, and those of them about which nothing has been heard: why they are refused, if they are.
     foretells: Arc<AtomicBool>,
     foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
+    /// Whether it says that it reads ahead by itself.
+    reads_ahead: Arc<AtomicBool>,
 }
 
 impl Layer for Line {
@@ -49,7 +51,9 @@ impl Layer for Line {
         Place::anywhere("line")
     }
     fn abilities(&self, below: Abilities) -> Abilities {
-        Abilities { foretells: self.foretells.load(Ordering::Relaxed), ..below }
+        let (foretells, reads_ahead) =
+            (self.foretells.load(Ordering::Relaxed), self.reads_ahead.load(Ordering::Relaxed));
+        Abilities { foretells, reads_ahead, ..below }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
@@ -212,6 +216,7 @@ impl Client {
             arrived: Arc::default(),
             foretells: Arc::default(),
             foretold: Arc::default(),
+            reads_ahead: Arc::default(),
         };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
@@ -235,6 +240,11 @@ impl Client {
     /// New files are foretold. Said before anything else.
     pub fn foretell(&self) {
         self.line.foretells.store(true, Ordering::Relaxed);
+    }
+
+    /// The tree says that it reads ahead by itself. Said before anything else.
+    pub fn read_ahead_below(&self) {
+        self.line.reads_ahead.store(true, Ordering::Relaxed);
     }
 
     /// From now on listings come in small pieces.

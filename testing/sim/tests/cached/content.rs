@@ -102,6 +102,18 @@ fn a_file_is_read_ahead_of_its_reader() {
 }
 
 #[test]
+fn a_tree_that_reads_ahead_by_itself_is_asked_for_no_more_than_is_read() {
+    let sim = Sim::new(2);
+    let (first, _, data) = with_file(&sim, 4 << 20, &[]);
+    let client = Client::new(&sim, &first.tree, &[]);
+    client.read_ahead_below();
+    let node = client.lookup(Node::ROOT, "file").expect("the file").node;
+    client.passed();
+    assert_eq!(read_all(&client, node, 128 << 10).0, data);
+    assert_eq!(client.count(OpCode::Read), 32);
+}
+
+#[test]
 fn a_file_is_closed_below_after_what_is_on_its_way_by_its_handle() {
     let sim = Sim::new(3);
     let (client, node, data) = with_file(&sim, 4 << 20, &[]);
