@@ -41,12 +41,34 @@ struct State {
     queue: VecDeque<Vec<u8>>,
     /// Those in the queue that still are to be listed.
     wanted: HashSet<Vec<u8>>,
-    /// Directories whose listing somebody has read, and when; and the listing, while the directories in it are not known.
-    read: HashMap<Vec<u8>, (Option<Arc<Listing>>, Duration)>,
+    /// Directories whose listing somebody has read, what is known of those in them, and since when.
+    read: HashMap<Vec<u8>, (Below, Duration)>,
     running: usize,
     names: usize,
     /// How many names directories had of late: as many are expected of those being listed.
     usual: usize,
+}
+
+/// The directories in one that was listed.
+#[derive(Default)]
+enum Below {
+    /// Nothing more is to be learnt.
+    #[default]
+    Done,
+    /// They come with this listing.
+    Coming(Arc<Listing>),
+    /// These paths. The listing, which may be long, is not needed for them.
+    Known(Vec<Vec<u8>>),
+}
+
+impl Below {
+    fn of(path: &[u8], listing: &Arc<Listing>) -> Self {
+        match listing.all(|items| directories(path, items)) {
+            None => Below::Coming(Arc::clone(listing)),
+            Some(none) if none.is_empty() => Below::Done,
+            Some(known) => Below::Known(known),
+        }
+    }
 }
 
 struct Ready {
@@ -82,19 +104,26 @@ impl Ahead {
             None => Listing::begin(&self.link, path.to_vec(), false),
         };
         state.wanted.remove(path);
-        // One without directories leads nowhere, and need not be kept.
-        let leads_on = listing.all(|items| items.iter().any(is_directory)).unwrap_or(true);
-        state.read.insert(path.to_vec(), (leads_on.then(|| Arc::clone(&listing)), now));
-        // Nothing more is to be learnt from it then.
-        let walked = |parent| Some((parent, state.read.get_mut(parent)?.0.take()?));
-        if let Some((parent, above)) = parent.and_then(walked) {
-            let beside = above.all(|items| directories(parent, items)).unwrap_or_default();
-            state.want(beside.into_iter().filter(|beside| beside != path));
+        let below = Below::of(path, &listing);
+        let comes = matches!(below, Below::Coming(_));
+        state.read.insert(path.to_vec(), (below, now));
+        let above =
+            parent.and_then(|parent| state.read.get_mut(parent)).map(|(below, _)| std::mem::take(below));
+        let beside = match (above, parent) {
+            (Some(Below::Known(beside)), _) => Some(beside),
+            (Some(Below::Coming(above)), Some(parent)) => {
+                Some(above.all(|items| directories(parent, items)).unwrap_or_default())
+            }
+            _ => None,
+        };
+        let walks = beside.is_some();
+        state.want(beside.into_iter().flatten().filter(|beside| beside != path));
+        drop(state);
+        if walks {
             // Those in this directory follow when it is known.
-            drop(state);
             self.look_into(path.to_vec(), Arc::clone(&listing), false);
-        } else {
-            drop(state);
+        } else if comes {
+            self.settle(path.to_vec(), Arc::clone(&listing));
         }
         self.go_on();
         listing
@@ -145,6 +174,16 @@ impl Ahead {
         }));
     }
 
+    /// When a listing is complete that somebody reads, only the directories in it are kept.
+    fn settle(&self, path: Vec<u8>, listing: Arc<Listing>) {
+        let this = self.this.clone();
+        self.link.runtime().spawn(Box::pin(async move {
+            listing.ended().await;
+            let Some(this) = this.upgrade() else { return };
+            this.lock().settle(&path, &listing);
+        }));
+    }
+
     fn complete(&self, path: &[u8], listing: &Arc<Listing>, counted: bool) {
         let found = listing.all(|items| (items.len(), directories(path, items)));
         let now = self.now();
@@ -152,6 +191,7 @@ impl Ahead {
         if counted {
             state.running -= 1;
         }
+        state.settle(path, listing);
         let is_this = |ready: &&mut Ready| Arc::ptr_eq(&ready.listing, listing);
         let Some((names, below)) = found else {
             // Who asks for it finds out why by asking the server.
@@ -170,6 +210,19 @@ impl Ahead {
 }
 
 impl State {
+    /// What was read of a directory is known.
+    fn settle(&mut self, path: &[u8], listing: &Arc<Listing>) {
+        if let Some((below, _)) = self.read.get_mut(path)
+            && matches!(below, Below::Coming(coming) if Arc::ptr_eq(coming, listing))
+        {
+            *below = match Below::of(path, listing) {
+                // It has failed.
+                Below::Coming(_) => Below::Done,
+                below => below,
+            };
+        }
+    }
+
     /// Takes out what was listed ahead.
     fn take(&mut self, path: &[u8]) -> Option<Arc<Listing>> {
         let ready = self.ready.remove(path)?;
@@ -215,4 +268,35 @@ fn directories(path: &[u8], items: &[Item]) -> Vec<Vec<u8>> {
 fn is_directory(item: &Item) -> bool {
     // What links lead to may be above, and the walk would not end.
     !item.followed && kind(&item.attrs) == FileKind::Directory
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Name;
+    use outrigger_proto_sftp::Attrs;
+
+    fn item(name: &str, permissions: u32) -> Item {
+        let attrs = Attrs { permissions: Some(permissions), ..Attrs::NONE };
+        Item { name: Name::try_from(name).expect("a name"), attrs, followed: false }
+    }
+
+    #[test]
+    fn a_listing_that_was_read_is_not_kept_for_its_directories() {
+        let (flat, deep) = (Arc::new(Listing::default()), Arc::new(Listing::default()));
+        let mut state = State::default();
+        for (path, listing) in [(&b"/flat"[..], &flat), (b"/deep", &deep)] {
+            state.read.insert(path.to_vec(), (Below::of(path, listing), Duration::ZERO));
+        }
+        assert_eq!(Arc::strong_count(&flat), 2, "what comes is waited for");
+        flat.end_with(vec![item("file", 0o100_644)]);
+        deep.end_with(vec![item("file", 0o100_644), item("dir", 0o040_755)]);
+        state.settle(b"/flat", &flat);
+        state.settle(b"/deep", &deep);
+        assert_eq!((Arc::strong_count(&flat), Arc::strong_count(&deep)), (1, 1));
+        assert!(matches!(state.read[&b"/flat"[..]].0, Below::Done));
+        assert!(
+            matches!(&state.read[&b"/deep"[..]].0, Below::Known(paths) if paths == &[b"/deep/dir".to_vec()])
+        );
+    }
 }

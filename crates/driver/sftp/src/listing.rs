@@ -149,6 +149,12 @@ impl Listing {
         self.wants.notify_one();
     }
 
+    /// These are all names.
+    #[cfg(test)]
+    pub(crate) fn end_with(&self, items: Vec<Item>) {
+        self.update(|state| (state.items, state.end) = (items, Some(Ok(()))));
+    }
+
     /// All names, when all were received.
     pub(crate) fn all<T>(&self, look: impl FnOnce(&[Item]) -> T) -> Option<T> {
         let state = self.lock();
