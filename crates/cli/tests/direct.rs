@@ -171,6 +171,13 @@ fn the_end_of_the_kernel_code_of_an_unguarded_mount_is_told_and_the_mount_can_be
 }
 
 #[test]
+fn without_checks_by_the_host_only_programs_may_be_executed() {
+    let Some(place) = mounted_ext4(&["-o", "no_default_permissions"]) else { return };
+    support::only_programs_may_be_executed(&place.at("m"));
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn messages_of_a_mount_that_the_kernel_code_serves_are_traced() {
     let Some(place) = mounted_ext4(&["--no-guard"]) else { return };
     let mut tracer = place.spawn(&["trace", "m"]);

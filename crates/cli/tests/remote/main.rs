@@ -389,6 +389,14 @@ fn forbidden<T>(what: &str, result: std::io::Result<T>) -> Errno {
 }
 
 #[test]
+fn only_programs_at_a_host_may_be_executed() {
+    let Some(far) = Far::new() else { return };
+    far.mount(&[]);
+    support::only_programs_may_be_executed(&far.place.at("m"));
+    far.place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn what_a_host_forbids_is_refused_here_and_leaves_nothing() {
     const NOBODY: u32 = 65534;
     let Some(far) = Far::new() else { return };

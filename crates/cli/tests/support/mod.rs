@@ -4,7 +4,9 @@
 
 pub mod view;
 
+use rustix::fs::{Access, access};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -265,4 +267,19 @@ pub fn kernel_code(place: &Place) -> u32 {
         found.len() == 1
     });
     found[0]
+}
+
+/// Where the kernel does not check permissions itself: a file is a program when somebody may execute it, and a directory can be
+/// entered.
+pub fn only_programs_may_be_executed(dir: &Path) {
+    let may = |name: &str, what| access(dir.join(name), what).is_ok();
+    fs::write(dir.join("file"), "#!/bin/sh\n").unwrap();
+    fs::create_dir(dir.join("dir")).unwrap();
+    for mode in [0o644, 0o754, 0o600] {
+        fs::set_permissions(dir.join("file"), fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(may("file", Access::EXEC_OK), mode == 0o754, "{mode:o}");
+        assert!(may("file", Access::READ_OK | Access::WRITE_OK) && may("file", Access::EXISTS), "{mode:o}");
+    }
+    assert!(may("dir", Access::EXEC_OK | Access::WRITE_OK));
+    assert!(!may("nothing", Access::EXISTS));
 }

@@ -84,6 +84,12 @@ impl View {
                 let reply = fuse::StatxOut { attr_valid, attr_valid_nsec, flags: 0, stat };
                 out.extend_from_slice(&reply.encode());
             }
+            (Shape::Executable, Reply::Attrs(attrs)) => {
+                let mode = self.attr(&attrs.attr).mode;
+                if attrs.attr.kind() == FileKind::Regular && mode & 0o111 == 0 {
+                    return Err(Errno::EACCES.into());
+                }
+            }
             (Shape::Target, Reply::Target(target)) => out.extend_from_slice(target.as_bytes()),
             (Shape::OpenFile(node), Reply::Opened(opened)) => {
                 out.extend_from_slice(&self.opened_file(node, &opened, backings).encode());

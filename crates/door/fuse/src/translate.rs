@@ -12,6 +12,8 @@ use outrigger_proto_fuse::{Operation, SetattrValid, WriteFlags};
 
 /// Cookies of the entries the door adds; the driver's follow after the second.
 pub(crate) const DOT: u64 = COOKIE_MAX + 1;
+/// The bit of access(2) for executing a file.
+const X_OK: u32 = 1;
 /// See [`DOT`].
 pub(crate) const DOT_DOT: u64 = COOKIE_MAX + 2;
 
@@ -49,6 +51,8 @@ pub(crate) enum Shape {
     Attr,
     /// Attributes as statx has them.
     Statx,
+    /// Success, unless the attributes are those of a file that nobody may execute.
+    Executable,
     /// The target of a symbolic link.
     Target,
     /// An open file.
@@ -109,6 +113,7 @@ impl Rules {
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
     pub(crate) fn translate(&self, request: &fuse::Request<'_>, own: impl Own) -> Step {
         match self.step(Node(request.header.nodeid), &request.operation, &own) {
+            Ok(Step::Ask(Request::Access(op), _)) if !self.ops.has(OpCode::Access) => access(&op),
             Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(Errno::ENOSYS),
             Ok(step) => step,
             Err(error) => Step::Fail(error.errno),
@@ -285,6 +290,15 @@ fn release(node: Node, args: &fuse::ReleaseIn) -> Step {
         flock_release: args.release_flags & fuse::RELEASE_FLOCK_UNLOCK != 0,
     };
     ask(release, Shape::Done)
+}
+
+/// What access(2) says where the service does not: what may be read and written turns out when it is, but nobody tries to
+/// execute a file to find out whether it is a program.
+fn access(op: &ops::Access) -> Step {
+    match op.mask & X_OK {
+        0 => Step::Known(Reply::Done(()), Shape::Done),
+        _ => ask(ops::GetAttr { node: op.node, handle: None }, Shape::Executable),
+    }
 }
 
 /// Attributes, plain and extended.
