@@ -12,10 +12,10 @@ use outrigger_proto_fuse::{Operation, SetattrValid, WriteFlags};
 
 /// Cookies of the entries the door adds; the driver's follow after the second.
 pub(crate) const DOT: u64 = COOKIE_MAX + 1;
-/// The bit of access(2) for executing a file.
-const X_OK: u32 = 1;
 /// See [`DOT`].
 pub(crate) const DOT_DOT: u64 = COOKIE_MAX + 2;
+/// The bit of access(2) for executing a file.
+const X_OK: u32 = 1;
 
 /// What the translation depends on besides the request.
 #[derive(Debug, Clone)]

@@ -400,8 +400,10 @@ fn explained(error: Error, words: &str) -> Error {
     match error.reason {
         Some(_) => error,
         None => {
-            let said = || HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint);
-            let hint = if error.errno == Errno::ENOMEM { " (memory=BYTES gives it more)" } else { said() };
+            let hint = match error.errno {
+                Errno::ENOMEM => " (memory=BYTES gives it more)",
+                _ => HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint),
+            };
             error.errno.because(format!("the kernel code cannot mount it{words}{hint}"))
         }
     }

@@ -28,8 +28,8 @@ pub struct Options {
     pub io: Option<String>,
     /// `backing=allow`: a qcow2 image may be based on files that are not in its own directory or below.
     pub backing: bool,
-    /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`, `rtdev=FILE`: further files the file system is on, each with the option that names it:
-    /// other devices of btrfs, the journal of ext4, the log of XFS.
+    /// `device=FILE`, `journal_path=FILE`, `logdev=FILE`, `rtdev=FILE`: further files the file system is on, each with the option
+    /// that names it: other devices of btrfs, the journal of ext4, the log and the real-time device of XFS.
     pub devices: Vec<(String, PathBuf)>,
     /// Everything else: options of the file system, as mount(8) takes them.
     pub passed: Vec<String>,

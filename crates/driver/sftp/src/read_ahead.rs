@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Content asked for before the program that reads a file front to back wants it.
 //!
-//! A read that begins about where the one before it ended is taken as one of many. When its reader has had to wait, more is asked
-//! for ahead of the next one: twice as much each time, until the reader waits no more. So the connection is kept busy by a
-//! reader that is faster than it, and a slow reader has little waiting for it that may grow old.
+//! A read that begins where the one before it ended is taken as one of many; so is one a little further on, and then one of what
+//! was passed over, for kernels ask for several at once, and these overtake each other. When its reader has had to wait, more
+//! is asked for ahead of the next one: twice as much each time, until the reader waits no more. So the connection is kept busy
+//! by a reader that is faster than it, and a slow reader has little waiting for it that may grow old. No byte that was asked
+//! for ahead is given out twice: who reads it again wants to know what it is now.
 //!
 //! What was asked for ahead is dropped when the file is written to or truncated here, when the reader jumps, and when the
 //! connection is lost.
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 
-/// Reads may come so many times their length before or behind where the reader is: kernels ask for several at once.
+/// How far on a read may be, in its own lengths.
 const NEAR: u64 = 4;
 /// So many readers of a tree may each have all asked for ahead that one may have.
 const READERS: usize = 4;
@@ -59,6 +61,8 @@ struct State {
     epoch: u64,
     /// Up to where was read.
     next: u64,
+    /// What of that was passed over.
+    passed: Vec<(u64, u64)>,
     /// Where what was asked for ends.
     asked: u64,
     /// How much is to be asked for ahead.
@@ -73,8 +77,6 @@ struct State {
 struct Piece {
     offset: u64,
     len: usize,
-    /// How much of it was given to the reader.
-    given: AtomicUsize,
     content: Mutex<Content>,
     /// What it counts, when it was asked for ahead.
     _counted: Option<Counted>,
@@ -124,20 +126,19 @@ impl ReadAhead {
         let end = offset + len as u64;
         let mut state = self.state.lock().await;
         let near = NEAR * len as u64;
-        let jumps = offset.abs_diff(state.next) > near || (state.version, state.epoch) != (version, epoch);
-        if jumps {
+        let goes_on = (state.version, state.epoch) == (version, epoch) && state.goes_on(offset, end, near);
+        if !goes_on {
             *state = State { version, epoch, next: offset, asked: offset, ..State::default() };
         }
         let pieces = state.cover(held, offset, end).await;
-        let behind = state.next.saturating_sub(near);
-        state.pieces.retain(|piece| !piece.is_given() && piece.end() > behind);
         if end > state.next {
-            if !jumps && (state.asked < end || pieces.iter().any(|piece| !piece.is_here())) {
+            if goes_on && (state.asked < end || pieces.iter().any(|piece| !piece.is_here())) {
                 state.window = (2 * state.window).max(2 * len).min(self.budget.window);
             }
             (state.next, state.asked) = (end, state.asked.max(end));
             self.ask_ahead(&mut state, held).await;
         }
+        state.forget(near);
         pieces
     }
 
@@ -153,6 +154,28 @@ impl ReadAhead {
 }
 
 impl State {
+    /// Whether a read is one of those that go through the file, of which each byte is read once.
+    fn goes_on(&mut self, offset: u64, end: u64, near: u64) -> bool {
+        if offset >= self.next {
+            self.passed.extend(Some((self.next, offset)).filter(|_| offset > self.next));
+            return offset - self.next <= near;
+        }
+        let within = |&(start, stop): &(u64, u64)| start <= offset && end <= stop;
+        let Some(index) = self.passed.iter().position(within) else { return false };
+        let (start, stop) = self.passed.swap_remove(index);
+        self.passed.extend([(start, offset), (end, stop)].into_iter().filter(|(start, stop)| start < stop));
+        true
+    }
+
+    /// Drops what is not to be given out any more.
+    fn forget(&mut self, near: u64) {
+        let State { next, passed, pieces, .. } = self;
+        passed.retain(|&(_, stop)| stop + near > *next);
+        let is_passed =
+            |piece: &Piece| passed.iter().any(|&(start, stop)| start < piece.end() && piece.offset < stop);
+        pieces.retain(|piece| piece.end() > *next || is_passed(piece));
+    }
+
     /// Pieces that cover a range, in order: those that were asked for ahead, and new ones in between.
     async fn cover(&self, held: &Held, offset: u64, end: u64) -> Vec<Arc<Piece>> {
         let mut pieces = Vec::new();
@@ -160,7 +183,6 @@ impl State {
         for piece in self.pieces.iter().filter(|piece| piece.offset < end && offset < piece.end()) {
             pieces.extend(ask(held, at, piece.offset, None).await);
             at = piece.end();
-            piece.given.fetch_add((at.min(end) - piece.offset.max(offset)) as usize, Ordering::Relaxed);
             pieces.push(Arc::clone(piece));
         }
         pieces.extend(ask(held, at, end, None).await);
@@ -169,11 +191,6 @@ impl State {
 }
 
 impl Piece {
-    /// Whether all of it was given to the reader.
-    fn is_given(&self) -> bool {
-        self.given.load(Ordering::Relaxed) >= self.len
-    }
-
     fn end(&self) -> u64 {
         self.offset + self.len as u64
     }
@@ -220,7 +237,7 @@ async fn ask(held: &Held, start: u64, end: u64, budget: Option<&Arc<Budget>>) ->
         });
         let pending = session.begin(&Request::Read { handle, offset, len: len as u32 }).await;
         let content = Mutex::new(Content::Asked(pending));
-        pieces.push(Arc::new(Piece { offset, len, given: AtomicUsize::new(0), content, _counted: counted }));
+        pieces.push(Arc::new(Piece { offset, len, content, _counted: counted }));
         offset += len as u64;
     }
     pieces

@@ -390,6 +390,34 @@ async fn what_was_read_ahead_is_not_given_out_after_a_write() {
     );
 }
 
+/// Nothing is remembered by the driver: that is the cache's part.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_again_is_what_it_is_then() {
+    const LEN: u64 = 4096;
+    let store = Store::new();
+    store.state().files.insert(b"/home/f".to_vec(), File::new(vec![0; 64 << 10]));
+    let line = Line::new(&store, DELAY);
+    let user = connected(&line, &[]).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
+    let places = [
+        (0, true),
+        (1, false),
+        (2, false),
+        (2, true),
+        (1, true),
+        (2, true),
+        (4, false),
+        (3, false),
+        (3, true),
+    ];
+    for (byte, (number, again)) in (1..=64).zip(places.into_iter().cycle()) {
+        store.overwrite("/home/f", byte);
+        let data = user.read_at(file, handle, number * LEN, LEN as u32).await.expect("read");
+        assert!(!again || data[0] == byte, "{number}: {} in place of {byte}", data[0]);
+    }
+}
+
 /// As kernels do that read ahead themselves: several reads at once, the last one of them at the end of the file.
 #[tokio::test(start_paused = true)]
 async fn a_read_that_meets_the_end_takes_nothing_from_readers_elsewhere() {

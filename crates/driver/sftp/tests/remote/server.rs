@@ -103,6 +103,14 @@ impl Store {
         }
     }
 
+    /// Somebody else writes this byte all over a file.
+    pub fn overwrite(&self, path: &str, byte: u8) {
+        match &self.state().files[path.as_bytes()] {
+            File::Regular(content) => locked(content).fill(byte),
+            _ => panic!("{path} is no file"),
+        }
+    }
+
     /// The first packet.
     pub fn version(&self) -> Vec<u8> {
         let names = self.state().extensions.names().collect::<Vec<_>>();
