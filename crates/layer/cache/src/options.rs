@@ -89,7 +89,7 @@ impl Default for Options {
             memory: 128 << 20,
             disk: 0,
             disk_dir: None,
-            write_memory: 32 << 20,
+            write_memory: 16 << 20,
             read_ahead: 8 << 20,
             files_ahead: 4 << 20,
         }
