@@ -44,15 +44,15 @@ fn truth(client: &Client, node: Node, len: u32) -> Bytes {
 fn writing_a_file_waits_for_no_more_than_its_close() {
     let sim = Sim::new(1);
     let (client, node, _) = with_file(&sim, 100, CLOSE);
-    let data = pattern(16 << 20, 3);
+    let data = pattern(8 << 20, 3);
     let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
     let before = client.elapsed();
     write(&client, node, handle, 0, data.clone());
     assert!((client.elapsed() - before).as_millis() < 1, "no write waits");
     flush(&client, node, handle).expect("flushed");
     assert!((client.elapsed() - before).as_millis() <= 15, "the last of them, and the close");
-    assert_eq!(client.count(OpCode::Write), 16);
-    assert!(truth(&client, node, 16 << 20) == data);
+    assert_eq!(client.count(OpCode::Write), 8);
+    assert!(truth(&client, node, 8 << 20) == data);
 }
 
 #[test]
