@@ -1,36 +1,73 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `outrigger drivers`: which kinds of trees there are.
+//! `outrigger drivers`: which kinds of trees and layers there are, with all their options.
 
 use super::{Run, output_failed};
 use crate::context::Context;
 use crate::status::Failure;
-use crate::trees::{DRIVERS, DriverInfo};
+use crate::trees::{DRIVERS, DriverInfo, LAYERS, LayerInfo};
 use clap::Args;
+use outrigger_core::{OptionInfo, OptionTable};
+use serde::Serialize;
 use std::io::{self, Write};
 
 /// Arguments of `drivers`.
 #[derive(Debug, Args)]
-pub struct Drivers {}
+pub struct Drivers {
+    /// Show only this driver or layer.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
 
 impl Run for Drivers {
     const NAME: &'static str = "drivers";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
-        for driver in DRIVERS {
-            let text = if context.json {
-                serde_json::to_string(driver).map_err(|error| Failure::new(error.to_string()))?
-            } else {
-                describe(driver)
-            };
-            writeln!(out, "{text}").map_err(output_failed)?;
+        let wanted = |name: &str| self.name.as_deref().is_none_or(|wanted| wanted == name);
+        let drivers = DRIVERS.iter().filter(|driver| wanted(driver.name));
+        let layers = LAYERS.iter().filter(|layer| wanted(layer.name));
+        let mut texts = Vec::new();
+        for driver in drivers {
+            texts.push(if context.json { json("driver", driver)? } else { describe_driver(driver) });
         }
-        Ok(())
+        for layer in layers {
+            texts.push(if context.json { json("layer", layer)? } else { describe_layer(layer) });
+        }
+        if let (true, Some(name)) = (texts.is_empty(), self.name) {
+            return Err(Failure::serious(format!("there is no driver and no layer '{name}'")));
+        }
+        writeln!(io::stdout().lock(), "{}", texts.join("\n")).map_err(output_failed)
     }
 }
 
-fn describe(driver: &DriverInfo) -> String {
-    let DriverInfo { name, opens, location, writable, options } = driver;
+/// One object, whose `kind` says what it describes.
+fn json(kind: &'static str, value: &impl Serialize) -> Result<String, Failure> {
+    #[derive(Serialize)]
+    struct Kind<'a, T> {
+        kind: &'static str,
+        #[serde(flatten)]
+        value: &'a T,
+    }
+    serde_json::to_string(&Kind { kind, value }).map_err(|error| Failure::new(error.to_string()))
+}
+
+fn describe_driver(driver: &DriverInfo) -> String {
+    let DriverInfo { name, opens, location, writable, options, others } = driver;
     let access = if *writable { "read and write" } else { "read only" };
-    format!("{name:<8} {location:<12} {access:<15} {opens}\n         options: {options}")
+    let others = if others.is_empty() { String::new() } else { format!("    and {others}\n") };
+    format!("{name}: {location}  ({access})\n  {opens}\n{}{others}", describe_options(options))
+}
+
+fn describe_layer(layer: &LayerInfo) -> String {
+    format!("--layer {}\n  {}\n{}", layer.spelt(), layer.does, describe_options(layer.options))
+}
+
+fn describe_options(tables: &[&OptionTable]) -> String {
+    let line = |option: &OptionInfo| {
+        let default = match option.default {
+            "" => String::new(),
+            default => format!(" [{default}]"),
+        };
+        format!("    {:<28}  {}{default}\n", option.to_string(), option.help)
+    };
+    tables.iter().flat_map(|table| table.options).map(line).collect()
 }

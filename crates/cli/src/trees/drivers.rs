@@ -2,8 +2,9 @@
 //! The drivers: what `outrigger drivers` lists, and how options reach them.
 
 use crate::status::Failure;
-use outrigger_core::{Errno, Error};
-use serde::Serialize;
+use outrigger_core::option::option;
+use outrigger_core::{Error, OptionInfo, OptionTable};
+use serde::{Serialize, Serializer};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -19,9 +20,49 @@ pub struct DriverInfo {
     pub location: &'static str,
     /// Whether trees can be changed.
     pub writable: bool,
-    /// Its options, as `-o` and `--opt` take them.
-    pub options: &'static str,
+    /// Its options, as `-o` and `--opt` take them: tables of its own and of the cache above it.
+    #[serde(serialize_with = "as_list")]
+    pub options: &'static [&'static OptionTable],
+    /// What else it takes, in words; empty for nothing.
+    pub others: &'static str,
 }
+
+impl DriverInfo {
+    /// Every option of it.
+    pub fn each_option(&self) -> impl Iterator<Item = &'static OptionInfo> {
+        self.options.iter().flat_map(|table| table.options)
+    }
+}
+
+/// For programs: each option as an object.
+fn as_list<S: Serializer>(tables: &&'static [&'static OptionTable], to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shown {
+        name: &'static str,
+        value: &'static str,
+        default: &'static str,
+        help: &'static str,
+    }
+    let shown = |&OptionInfo { name, value, default, help }| Shown { name, value, default, help };
+    to.collect_seq(tables.iter().flat_map(|table| table.options).map(shown))
+}
+
+/// Options of sshfs(1) about its cache, which stand for options of the layer `cache`.
+pub(super) const SSHFS: OptionTable = OptionTable {
+    owner: "sftp",
+    options: &[
+        option("dir_cache", "yes|no", "", "sshfs' name of cache=never when no"),
+        option("dcache_timeout", "SECONDS", "", "sshfs' name of cache="),
+        option("cache_timeout", "SECONDS", "", "sshfs' name of cache="),
+        option("dcache_max_size", "N", "", "sshfs' name of cache_entries="),
+        option("cache_max_size", "N", "", "sshfs' name of cache_entries="),
+        option("sshfs_sync", "", "", "sshfs' name of write=through"),
+    ],
+};
+
+/// Options of the driver `null`.
+pub(super) const NULL: OptionTable =
+    OptionTable { owner: "null", options: &[option("size", "BYTES", "1073741824", "how long the file is")] };
 
 /// Every driver.
 pub const DRIVERS: &[DriverInfo] = &[
@@ -30,49 +71,109 @@ pub const DRIVERS: &[DriverInfo] = &[
         opens: "directories of the host",
         location: "PATH",
         writable: true,
-        options: "cache=SECONDS passthrough=on|off xattr=on|off xdev=on|off handles=on|off descriptors=N",
+        options: &[&outrigger_driver_local::OPTIONS],
+        others: "",
     },
     DriverInfo {
         name: "archive",
         opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
         location: "FILE::/path",
         writable: false,
-        options: "partial nocache max_entries=N max_names=BYTES max_ratio=N decoder_memory=BYTES block_cache=BYTES cache_size=BYTES",
+        options: &[&outrigger_driver_archive::OPTIONS],
+        others: "",
     },
     DriverInfo {
         name: "kernel",
         opens: "disk images and block devices: ext2, ext3, ext4, xfs, btrfs, f2fs, jfs, nilfs2, vfat, exfat, ntfs, udf, hfs, hfsplus, minix, ufs, iso9660, squashfs, erofs, romfs, cramfs, jffs2; with partitions (GPT, MBR) as directories p1, p2, ...; tmpfs: in memory",
         location: "FILE::/path, tmpfs:",
         writable: true,
-        options: "ro type=NAME partition=N erase=BYTES memory=BYTES io=buffered|direct|mmap|uring backing=allow device=FILE journal_path=FILE logdev=FILE rtdev=FILE patience=SECONDS and those of the file system, as in mount(8)",
+        options: &[&outrigger_driver_kernel::OPTIONS],
+        others: "the options of the file system, as in mount(8)",
     },
     DriverInfo {
         name: "mem",
         opens: "memory; the tree lives as long as the mount",
         location: "mem:",
         writable: true,
-        options: "size=BYTES|% nr_inodes=N nr_blocks=N mode=OCTAL uid=N gid=N",
+        options: &[&outrigger_driver_mem::OPTIONS],
+        others: "",
     },
     DriverInfo {
         name: "sftp",
         opens: "directories of SSH servers, with the user's ssh and its configuration",
         location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
         writable: true,
-        options: "for mounts: cache=SECONDS|always|never write=through|close|behind cache:/PATH= write:/PATH= cache_memory=BYTES disk_cache=BYTES cache_dir=DIR write_memory=BYTES cache_entries=N cache_names=BYTES files_ahead=BYTES, and of sshfs dir_cache=no (cache=never) dcache_timeout=N (cache=N) dcache_max_size=N (cache_entries=N) sshfs_sync (write=through); always: port=N compression=yes|no idmap=none|user|file uidfile=FILE gidfile=FILE nomap=error|ignore transform_symlinks contain_symlinks follow_symlinks disable_hardlink ahead=SECONDS read_ahead=BYTES no_readahead sync_read sync_readdir timeout=SECONDS connect_timeout=SECONDS F=FILE ssh_command=WORDS sftp_server=NAME command=WORDS, and those of ssh_config(5) as in IdentityFile=FILE",
+        options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
+        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
     },
     DriverInfo {
         name: "fuse",
         opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",
         location: "fuse:COMMAND",
         writable: true,
-        options: "timeout=SECONDS restart-on-hang=SECONDS start-timeout=SECONDS kept-writes=BYTES unsafe-cache",
+        options: &[&outrigger_driver_libfuse::OPTIONS],
+        others: "",
     },
     DriverInfo {
         name: "null",
         opens: "one constant file, to measure everything around it",
         location: "null:",
         writable: false,
-        options: "size=BYTES",
+        options: &[&NULL],
+        others: "",
+    },
+];
+
+/// What a layer of `--layer NAME[=ARGUMENT]` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct LayerInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What follows `=`; empty for nothing.
+    pub argument: &'static str,
+    /// What it does.
+    pub does: &'static str,
+    /// The keys of its argument, where that is a list.
+    #[serde(serialize_with = "as_list")]
+    pub options: &'static [&'static OptionTable],
+}
+
+impl LayerInfo {
+    /// As `--layer` takes it.
+    pub fn spelt(&self) -> String {
+        match self.argument {
+            "" => self.name.to_owned(),
+            argument => format!("{}={argument}", self.name),
+        }
+    }
+}
+
+/// Every layer, in the order of the manual.
+pub const LAYERS: &[LayerInfo] = &[
+    LayerInfo {
+        name: "cache",
+        argument: "KEY=VALUE,...",
+        does: "remembers names, attributes and content, and delays writes",
+        options: &[&outrigger_layer_cache::OPTIONS],
+    },
+    LayerInfo { name: "readonly", argument: "", does: "refuses every change with EROFS", options: &[] },
+    LayerInfo {
+        name: "simulate",
+        argument: "",
+        does: "supplies what a driver lacks from what it has",
+        options: &[],
+    },
+    LayerInfo {
+        name: "deadline",
+        argument: "SECONDS",
+        does: "answers ETIMEDOUT for a request that takes longer",
+        options: &[],
+    },
+    LayerInfo {
+        name: "fault",
+        argument: "RULE[;RULE]...",
+        does: "makes chosen requests fail or wait; a rule is a list of KEY=VALUE",
+        options: &[&outrigger_layer_fault::OPTIONS],
     },
 ];
 
@@ -121,9 +222,7 @@ impl DriverOptions {
     /// Whether an option can only be meant for another driver than `kernel`, which leaves what it does not know to the file
     /// system.
     pub fn is_elsewhere(&self, key: &str) -> bool {
-        let of = |driver: &DriverInfo| {
-            driver.options.split_whitespace().any(|item| item.split('=').next() == Some(key))
-        };
+        let of = |driver: &DriverInfo| driver.each_option().any(|option| option.name == key);
         let others = ["local", "archive", "sftp"];
         self.sides.is_some()
             && DRIVERS.iter().any(|driver| others.contains(&driver.name) && of(driver))
@@ -172,9 +271,62 @@ impl DriverOptions {
         }
         Ok(())
     }
+}
 
-    /// What a driver says that does not know an option.
-    pub fn unknown(driver: &str, key: &str) -> Error {
-        Errno::EINVAL.because(format!("{driver} has no option {key}"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Result;
+
+    /// A value that every option with such a placeholder takes.
+    fn example(option: &OptionInfo) -> &'static str {
+        let values = [
+            ("SECONDS", "5"),
+            ("SECONDS|always|never", "5"),
+            ("BYTES", "67108864"),
+            ("BYTES|%", "50%"),
+            ("N", "3"),
+            ("OCTAL", "755"),
+            ("FILE", "/file"),
+            ("DIR", "/dir"),
+            ("WORDS", "ssh -v"),
+            ("NAME", "sftp"),
+            ("LIST", "rename"),
+        ];
+        let known = values.iter().find(|(value, _)| *value == option.value).map(|(_, example)| *example);
+        known.unwrap_or_else(|| option.value.split('|').next().unwrap_or_default())
+    }
+
+    fn taken(table: &OptionTable, mut set: impl FnMut(&str, &str) -> Result<()>) {
+        for option in table.options {
+            let value = example(option);
+            set(option.name, value).unwrap_or_else(|error| panic!("{option} ({value}): {error}"));
+            assert!(!option.help.is_empty() && !option.help.ends_with('.'), "{option}");
+        }
+    }
+
+    #[test]
+    fn every_option_that_is_described_is_taken() {
+        taken(&outrigger_driver_local::OPTIONS, |k, v| {
+            outrigger_driver_local::LocalOptions::default().set(k, v)
+        });
+        taken(&outrigger_driver_mem::OPTIONS, |k, v| outrigger_driver_mem::Options::default().set(k, v));
+        taken(&outrigger_driver_archive::OPTIONS, |k, v| {
+            outrigger_driver_archive::Options::default().set(k, v)
+        });
+        taken(&outrigger_driver_sftp::OPTIONS, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
+            outrigger_driver_libfuse::Options::default().set(k, v)
+        });
+        taken(&outrigger_layer_cache::OPTIONS, |k, v| outrigger_layer_cache::Options::default().set(k, v));
+        taken(&NULL, |k, v| super::super::set_null(&mut 0, k, v));
+        taken(&outrigger_driver_kernel::OPTIONS, |key, value| {
+            let value = if key == "erase" { "128k" } else { value };
+            let mut options = outrigger_driver_kernel::Options::default();
+            options
+                .set(key, value)
+                .map(|()| assert_eq!(options.passed, [""; 0], "{key} is not the file system's"))
+        });
+        taken(&SSHFS, |key, value| super::super::remote::as_here(key, value).map(drop));
     }
 }

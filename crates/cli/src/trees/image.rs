@@ -42,7 +42,7 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
     }
     let mut settings = Options::default();
     options.apply(|key, value| match options.is_elsewhere(key) {
-        true => Err(DriverOptions::unknown("kernel", key)),
+        true => Err(outrigger_driver_kernel::OPTIONS.unknown(key)),
         false => settings.set(key, value),
     })?;
     settings.read_only |= !context.may_write(path);

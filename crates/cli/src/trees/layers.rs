@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The layers a user can put on a tree with `--layer NAME[=SPEC]`.
 
+use super::drivers::{LAYERS, LayerInfo};
 use crate::status::Failure;
 use outrigger_core::{Error, Keep, Service, Stack};
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
@@ -124,7 +125,8 @@ impl Pile<'_> {
                 })
             }
             _ => {
-                let known = "cache=OPTIONS, readonly, simulate, deadline=SECONDS, fault=RULES";
+                let known: Vec<String> = LAYERS.iter().map(LayerInfo::spelt).collect();
+                let known = known.join(", ");
                 return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
             }
         };

@@ -8,7 +8,7 @@ mod layers;
 mod program;
 mod remote;
 
-pub use drivers::{DRIVERS, DriverInfo, DriverOptions, Sides};
+pub use drivers::{DRIVERS, DriverInfo, DriverOptions, LAYERS, LayerInfo, Sides};
 pub use image::{Images, inspect};
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
@@ -19,7 +19,7 @@ use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use layers::{Cached, Layered};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::{Errno, Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
+use outrigger_core::{Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
@@ -187,10 +187,8 @@ fn takes_no_path(scheme: &str) -> Failure {
 
 /// Reads an option of `null`.
 fn set_null(size: &mut u64, key: &str, value: &str) -> Result<(), Error> {
-    if key != "size" {
-        return Err(Errno::EINVAL.because(format!("null: no option \"{key}\"; there is size")));
-    }
-    let refused = || Errno::EINVAL.because(format!("null: option size cannot be \"{value}\""));
+    drivers::NULL.check(key)?;
+    let refused = || drivers::NULL.unfit(key, value);
     *size = value.parse().map_err(|_| refused())?;
     // Offsets in files are signed (off_t).
     if *size <= i64::MAX as u64 { Ok(()) } else { Err(refused()) }

@@ -2,6 +2,7 @@
 //! Directories of other hosts as trees.
 
 use super::DriverOptions;
+use super::drivers::SSHFS;
 use crate::context::Context;
 use crate::status::Failure;
 use outrigger_client::Client;
@@ -31,10 +32,6 @@ impl Opened {
     }
 }
 
-/// Options of sshfs(1) about what it remembers, for which there are others here.
-const OF_SSHFS: &[&str] =
-    &["sshfs_sync", "dir_cache", "dcache_timeout", "cache_timeout", "dcache_max_size", "cache_max_size"];
-
 /// How a mount of a host is cached, as the options among `options` say that are about that; they are taken out. `None` when
 /// the user has put a cache of their own among the layers.
 ///
@@ -45,8 +42,7 @@ pub(super) fn cached(
     layers: &[String],
 ) -> Result<Option<CacheOptions>, Failure> {
     // The driver reads ahead by itself, and knows what its connection carries.
-    let given =
-        options.take(|key| key != "read_ahead" && CacheOptions::knows(key) || OF_SSHFS.contains(&key));
+    let given = options.take(|key| key != "read_ahead" && CacheOptions::knows(key) || SSHFS.has(key));
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
             None => Ok(None),
@@ -69,7 +65,7 @@ pub(super) fn cached(
 }
 
 /// What an option of sshfs(1) is here; `None` when that is what happens anyway. Others are as they are.
-fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a str, &'a str)>, Error> {
+pub(super) fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a str, &'a str)>, Error> {
     Ok(match (key, value) {
         ("sshfs_sync", "") => Some(("write", "through")),
         ("dir_cache" | "cache", "no") => Some(("cache", "never")),

@@ -2,11 +2,23 @@
 //! The options of an archive as `-o key=value` spells them.
 
 use crate::Options;
-use outrigger_core::{Errno, Result, amount};
+use outrigger_core::option::option;
+use outrigger_core::{OptionTable, Result, amount};
 
-/// What there is, for messages.
-const KNOWN: &str =
-    "partial, nocache, cache_size, max_entries, max_names, max_ratio, decoder_memory, block_cache";
+/// What [`Options::set`] takes.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "archive",
+    options: &[
+        option("partial", "", "", "shows what comes before the damage of a damaged archive"),
+        option("nocache", "", "", "keeps no index of the archive on disk"),
+        option("cache_size", "BYTES", "2g", "the most room for indexes on disk"),
+        option("max_entries", "N", "10000000", "the most entries"),
+        option("max_names", "BYTES", "1g", "the most memory for names, link targets and attributes"),
+        option("max_ratio", "N", "1000", "the most bytes of output for each byte of input, after 4 GiB"),
+        option("decoder_memory", "BYTES", "256m", "the most memory of one decompressor"),
+        option("block_cache", "BYTES", "32m", "memory for content that was decompressed"),
+    ],
+};
 
 impl Options {
     /// Sets one option; `value` is empty for a switch. Sizes may end in `k`, `m` or `g`.
@@ -14,7 +26,8 @@ impl Options {
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = || Errno::EINVAL.because(format!("archive: option {key} cannot be \"{value}\""));
+        OPTIONS.check(key)?;
+        let wrong = || OPTIONS.unfit(key, value);
         let amount = || amount(value).ok_or_else(wrong);
         match key {
             "partial" => self.partial = true,
@@ -28,9 +41,7 @@ impl Options {
             "max_ratio" => self.limits.ratio = amount()?,
             "decoder_memory" => self.limits.decoder_memory = amount()?,
             "block_cache" => self.limits.block_cache = amount()?.try_into().map_err(|_| wrong())?,
-            _ => {
-                return Err(Errno::EINVAL.because(format!("archive: no option \"{key}\"; there are {KNOWN}")));
-            }
+            _ => return Err(OPTIONS.unknown(key)),
         }
         Ok(())
     }

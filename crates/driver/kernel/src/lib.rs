@@ -78,7 +78,7 @@ pub use detect::{FsType, TYPES, detect};
 pub use guarded::{Death, History};
 pub use image::is_image;
 pub use inspect::{Inspection, Piece, inspect};
-pub use options::Options;
+pub use options::{OPTIONS, Options};
 pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
 pub use outrigger_proto_disk::volume::Volume;
 pub use partitions::Partitions;

@@ -1,9 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a disk image.
 
-use outrigger_core::{Errno, Error, Result, amount};
+use outrigger_core::option::option;
+use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What [`Options::set`] takes itself; every other option goes to the file system.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "kernel",
+    options: &[
+        option("ro", "", "", "refuses changes; a journal is replayed into memory only"),
+        option("rw", "", "", "the opposite of ro"),
+        option("type", "NAME", "found by content", "the file system"),
+        option(
+            "partition",
+            "N",
+            "",
+            "the partition that is the tree; without it all are, as p1, p2 and so on",
+        ),
+        option("memory", "BYTES", "128m", "memory of the kernel code, page cache included; at least 24m"),
+        option("io", "buffered|direct|mmap|uring", "buffered", "how the bytes of the image are moved"),
+        option("erase", "BYTES", "found by content", "the erase block of flash memory (jffs2)"),
+        option("backing", "allow", "", "lets a qcow2 image be based on files outside its own directory"),
+        option("device", "FILE", "", "a further device of btrfs; may be repeated"),
+        option("journal_path", "FILE", "", "the external journal of ext4"),
+        option("logdev", "FILE", "", "the external log of XFS"),
+        option("rtdev", "FILE", "", "the real-time device of XFS"),
+        option("patience", "SECONDS", "120", "how long mounting and unmounting the image may each take"),
+        option("guard", "", "", "the tree survives the death of the kernel code; mounts do anyway"),
+    ],
+};
 
 /// How an image is opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -60,7 +60,7 @@ mod writes;
 
 pub use history::{Death, History, OnReport, Replacement, Report};
 pub use life::Starter;
-pub use options::Options;
+pub use options::{OPTIONS, Options};
 
 use launch::{Launch, Mounted, Mountpoint};
 use outrigger_core::{

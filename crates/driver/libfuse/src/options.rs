@@ -1,8 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of the driver.
 
-use outrigger_core::{Errno, Error};
+use outrigger_core::option::option;
+use outrigger_core::{Error, OptionTable};
 use std::time::Duration;
+
+/// What [`Options::set`] takes.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "fuse",
+    options: &[
+        option("timeout", "SECONDS", "60", "after this a request fails with ETIMEDOUT; 0 for never"),
+        option(
+            "restart-on-hang",
+            "SECONDS",
+            "never",
+            "a request this old has the program killed and started again",
+        ),
+        option("start-timeout", "SECONDS", "60", "how long a start may take"),
+        option(
+            "kept-writes",
+            "BYTES",
+            "67108864",
+            "acknowledged writes kept for a restart; beyond that the program is asked to flush",
+        ),
+        option(
+            "unsafe-cache",
+            "",
+            "",
+            "accepts programs whose own cache loses acknowledged changes in a crash",
+        ),
+    ],
+};
 
 /// How a program is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +65,8 @@ impl Options {
     /// # Errors
     /// `EINVAL` for an unknown option or an unfit value, with the sentence for the user.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let unfit = || Errno::EINVAL.because(format!("fuse: option {key} cannot be \"{value}\""));
+        OPTIONS.check(key)?;
+        let unfit = || OPTIONS.unfit(key, value);
         let seconds = || {
             let seconds: f64 = value.parse().map_err(|_| unfit())?;
             Duration::try_from_secs_f64(seconds).map_err(|_| unfit())
@@ -49,10 +78,7 @@ impl Options {
             "start-timeout" => self.start_timeout = unless_zero(seconds()?).ok_or_else(unfit)?,
             "kept-writes" => self.kept_writes = value.parse().map_err(|_| unfit())?,
             "unsafe-cache" if value.is_empty() => self.unsafe_cache = true,
-            _ => {
-                let known = "timeout, restart-on-hang, start-timeout, kept-writes and unsafe-cache";
-                return Err(Errno::EINVAL.because(format!("fuse: no option \"{key}\"; there are {known}")));
-            }
+            _ => return Err(unfit()),
         }
         Ok(())
     }

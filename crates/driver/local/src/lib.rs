@@ -96,7 +96,7 @@ mod setattr;
 mod tree;
 mod xattr;
 
-pub use options::LocalOptions;
+pub use options::{LocalOptions, OPTIONS};
 
 use crate::caller::Callers;
 use crate::handles::Handles;

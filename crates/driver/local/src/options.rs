@@ -1,8 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user may choose.
 
+use outrigger_core::option::option;
 use outrigger_core::reply::Ttl;
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, OptionTable, Result};
+
+/// What [`LocalOptions::set`] takes.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "local",
+    options: &[
+        option(
+            "cache",
+            "SECONDS",
+            "1",
+            "how long names and attributes are believed; others may change the directory",
+        ),
+        option(
+            "passthrough",
+            "on|off",
+            "on",
+            "lets the kernel read and write open files itself, where it can (root, Linux 6.9)",
+        ),
+        option("xattr", "on|off", "on", "serves extended attributes"),
+        option(
+            "xdev",
+            "on|off",
+            "on",
+            "includes file systems mounted below the directory; off needs CAP_SYS_ADMIN",
+        ),
+        option(
+            "handles",
+            "on|off",
+            "on",
+            "finds inodes again by file handle where the host permits it; off remembers paths",
+        ),
+        option("descriptors", "N", "512", "how many descriptors of inodes stay open"),
+    ],
+};
 
 /// Options of a [`crate::Local`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +76,7 @@ impl LocalOptions {
     /// # Errors
     /// `EINVAL` for an unknown option or a value it does not take; the reason says which are taken.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        OPTIONS.check(key)?;
         match key {
             "cache" => self.cache = seconds(value)?,
             "passthrough" => self.passthrough = switch(key, value)?,
@@ -52,10 +87,7 @@ impl LocalOptions {
                 let bad = |_| Errno::EINVAL.because(format!("descriptors={value}: a number is needed"));
                 self.descriptors = value.parse().map_err(bad)?;
             }
-            _ => {
-                let known = "cache, passthrough, xattr, xdev, handles, descriptors";
-                return Err(Errno::EINVAL.because(format!("local has no option {key}; it has {known}")));
-            }
+            _ => return Err(OPTIONS.unknown(key)),
         }
         Ok(())
     }

@@ -54,7 +54,7 @@ mod takeover;
 mod tree;
 mod xattr;
 
-pub use options::Options;
+pub use options::{OPTIONS, Options};
 
 use bytes::Bytes;
 use group::NAMES;

@@ -1,8 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits and the root directory's attributes, with the mount options of tmpfs(5).
 
+use outrigger_core::option::option;
 use outrigger_core::reply::Ttl;
-use outrigger_core::{Errno, Result};
+use outrigger_core::{OptionTable, Result};
+
+/// What [`Options::set`] takes.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "mem",
+    options: &[
+        option(
+            "size",
+            "BYTES|%",
+            "50%",
+            "the most content, in bytes or as a share of the memory of the machine; 0 for no limit",
+        ),
+        option("nr_blocks", "N", "", "size= in blocks of 4096 bytes"),
+        option("nr_inodes", "N", "one for each two pages of size=", "the most inodes; 0 for no limit"),
+        option("inodes", "N", "", "another name of nr_inodes="),
+        option("mode", "OCTAL", "1777", "permissions of the root directory"),
+        option("uid", "N", "0", "owner of the root directory"),
+        option("gid", "N", "0", "group of the root directory"),
+    ],
+};
 
 /// How a tree in memory is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +74,8 @@ impl Options {
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = || Errno::EINVAL.because(format!("mem: option {key} cannot be \"{value}\""));
+        OPTIONS.check(key)?;
+        let wrong = || OPTIONS.unfit(key, value);
         match key {
             "size" => self.size = limit(amount(value).ok_or_else(wrong)?),
             "nr_blocks" => self.size = limit(amount(value).ok_or_else(wrong)?.saturating_mul(4096)),
@@ -65,10 +86,7 @@ impl Options {
             }
             "uid" => self.uid = value.parse().map_err(|_| wrong())?,
             "gid" => self.gid = value.parse().map_err(|_| wrong())?,
-            _ => {
-                let known = "size, nr_blocks, nr_inodes, mode, uid, gid";
-                return Err(Errno::EINVAL.because(format!("mem: no option \"{key}\"; there are {known}")));
-            }
+            _ => return Err(OPTIONS.unknown(key)),
         }
         Ok(())
     }
@@ -101,6 +119,7 @@ fn amount(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::Errno;
 
     #[test]
     fn sizes_are_spelt_as_for_tmpfs() {

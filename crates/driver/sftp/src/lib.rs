@@ -109,7 +109,7 @@ mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{IdMap, NoMap, Options};
+pub use options::{IdMap, NoMap, OPTIONS, Options};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;

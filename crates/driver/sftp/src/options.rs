@@ -1,10 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
-use outrigger_core::{Errno, Error, Result, amount};
+use outrigger_core::option::option;
+use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What [`Options::set`] takes; besides, options of ssh_config(5), which begin with a capital letter, go to ssh.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "sftp",
+    options: &[
+        option("port", "N", "22, or as ssh is configured", "the port of the server"),
+        option("F", "FILE", "~/.ssh/config", "the configuration file of ssh"),
+        option("ssh_command", "WORDS", "ssh", "the ssh to run, with options"),
+        option(
+            "command",
+            "WORDS",
+            "",
+            "what to run instead of ssh: a program that speaks SFTP on standard input and output",
+        ),
+        option(
+            "sftp_server",
+            "NAME",
+            "sftp",
+            "the subsystem to start at the server, or the path of a program",
+        ),
+        option("compression", "yes|no", "as ssh is configured", "whether ssh compresses"),
+        option("C", "", "", "another name of compression=yes"),
+        option("connect_timeout", "SECONDS", "30", "how long connecting may take"),
+        option("timeout", "SECONDS", "30", "how long an answer may take"),
+        option(
+            "idmap",
+            "none|user|file",
+            "none",
+            "how owners are translated: not at all, the login user to the local one, or by files",
+        ),
+        option("uidfile", "FILE", "", "with idmap=file, NAME:NUMBER lines or a passwd(5) of the server"),
+        option("gidfile", "FILE", "", "the same for groups"),
+        option("nomap", "error|ignore", "error", "what becomes of owners the files do not have"),
+        option("follow_symlinks", "", "", "symbolic links are followed at the server"),
+        option(
+            "transform_symlinks",
+            "",
+            "",
+            "absolute link targets inside the tree are shown as relative ones",
+        ),
+        option("contain_symlinks", "", "", "symbolic links that lead out of the tree are refused"),
+        option("no_contain_symlinks", "", "", "the opposite"),
+        option("disable_hardlink", "", "", "hard links cannot be made"),
+        option(
+            "ahead",
+            "SECONDS",
+            "5",
+            "how long directories listed ahead of a walk are believed; 0 lists none",
+        ),
+        option("sync_readdir", "", "", "the same as ahead=0"),
+        option("read_ahead", "BYTES", "4m", "the most content asked for ahead of a reader"),
+        option("no_readahead", "", "", "the same as read_ahead=0"),
+        option("sync_read", "", "", "the same as read_ahead=0"),
+        option(
+            "no_check_root",
+            "no",
+            "",
+            "accepted for sshfs: the directory at the server is always looked at first",
+        ),
+        option("reconnect", "", "", "accepted for sshfs: lost connections are always made again"),
+        option("max_conns", "N", "", "accepted for sshfs: one connection carries everything side by side"),
+        option("workaround", "LIST", "", "accepted for sshfs: servers that need one are recognised"),
+        option("ssh_protocol", "2", "", "accepted for sshfs"),
+        option(
+            "dcache_clean_interval",
+            "SECONDS",
+            "",
+            "accepted for sshfs: the cache is bounded at every moment",
+        ),
+        option("dcache_min_clean_interval", "SECONDS", "", "accepted for sshfs, as dcache_clean_interval"),
+        option(
+            "no_rofd_flush",
+            "",
+            "",
+            "accepted for sshfs: closing a file that was only read asks the server nothing",
+        ),
+    ],
+};
 
 /// Options of an [`crate::Sftp`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,13 +291,14 @@ fn is_of_ssh(key: &str) -> bool {
 
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
-    let known = "command, ssh_command, F, port, compression, sftp_server, connect_timeout, timeout, ahead, idmap, uidfile, \
-                 gidfile, nomap, transform_symlinks, follow_symlinks, contain_symlinks, disable_hardlink, read_ahead, \
-                 no_readahead, sync_read, sync_readdir, and those of ssh_config(5), which begin with a capital letter";
-    Errno::EINVAL.because(match INSTEAD.iter().find(|(other, _)| *other == key) {
-        Some((_, instead)) => format!("there is no option {key} here: {instead}"),
-        None => format!("sftp has no option {key}; it has {known}"),
-    })
+    match INSTEAD.iter().find(|(other, _)| *other == key) {
+        Some((_, instead)) => Errno::EINVAL.because(format!("there is no option {key} here: {instead}")),
+        None => {
+            let table = OPTIONS.unknown(key).reason.unwrap_or_default();
+            Errno::EINVAL
+                .because(format!("{table}, and those of ssh_config(5), which begin with a capital letter"))
+        }
+    }
 }
 
 fn unfit(key: &str, value: &str, needed: &str) -> Error {

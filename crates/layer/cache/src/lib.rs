@@ -85,7 +85,7 @@ mod unneeded;
 mod unopened;
 
 pub use disk::{Block, Disk, DiskUsage};
-pub use options::{Belief, Different, Options, Policy, Writes};
+pub use options::{Belief, Different, OPTIONS, Options, Policy, Writes};
 
 use inner::Inner;
 use log::Log;

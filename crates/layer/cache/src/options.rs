@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose, for the whole tree and for places in it.
 
-use outrigger_core::{Attr, Errno, Result, Time, amount};
+use outrigger_core::option::option;
+use outrigger_core::{Attr, OptionTable, Result, Time, amount};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,9 +76,33 @@ pub struct Different {
 const AGE_PARTS: u32 = 10;
 /// The shortest time something is believed, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
-/// What there is, for messages.
-const KNOWN: &str = "cache, write, cache_entries, cache_names, cache_memory, disk_cache, cache_dir, write_memory, \
-                     read_ahead, files_ahead";
+
+/// What [`Options::set`] takes; `cache` and `write` also for one place and all below it, as `cache:/PATH=` and `write:/PATH=`.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "cache",
+    options: &[
+        option(
+            "cache",
+            "SECONDS|always|never",
+            "20",
+            "how long names, attributes and content are believed at most, a tenth of their age; cache:/PATH= for a part of the tree",
+        ),
+        option(
+            "write",
+            "through|close|behind",
+            "close for mounts of hosts, through elsewhere",
+            "when a write has been made: before it returns, before the file is closed, or later; write:/PATH= for a part of the tree",
+        ),
+        option("cache_memory", "BYTES", "128m", "the most memory for content"),
+        option("cache_entries", "N", "200000", "the most files and names that are remembered"),
+        option("cache_names", "BYTES", "64m", "the most memory for files and names"),
+        option("disk_cache", "BYTES", "0", "the most content kept on disk; mounts of hosts only"),
+        option("cache_dir", "DIR", "~/.cache", "the directory below which content is kept on disk"),
+        option("write_memory", "BYTES", "16m", "the most memory for writes that wait"),
+        option("read_ahead", "BYTES", "8m", "the most content read ahead for one reader"),
+        option("files_ahead", "BYTES", "4m", "the most content of small files read ahead"),
+    ],
+};
 
 impl Default for Options {
     fn default() -> Self {
@@ -161,8 +186,10 @@ impl Options {
 
     /// Whether `key` is an option of this layer.
     pub fn knows(key: &str) -> bool {
-        let base = key.split_once(':').map_or(key, |(base, _)| base);
-        KNOWN.split(", ").any(|known| known == base)
+        match key.split_once(':') {
+            Some((base, _)) => matches!(base, "cache" | "write"),
+            None => OPTIONS.has(key),
+        }
     }
 
     /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
@@ -172,7 +199,10 @@ impl Options {
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let wrong = || Errno::EINVAL.because(format!("cache: option {key} cannot be \"{value}\""));
+        if !Options::knows(key) {
+            return Err(OPTIONS.unknown(key));
+        }
+        let wrong = || OPTIONS.unfit(key, value);
         match key.split_once(':').unwrap_or((key, "")) {
             ("cache", place) => {
                 let belief = Belief::parse(value).ok_or_else(wrong)?;
@@ -190,10 +220,7 @@ impl Options {
             ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
             ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
             ("files_ahead", "") => self.files_ahead = bytes(value).ok_or_else(wrong)? as u64,
-            ("cache_dir", "") => return Err(wrong()),
-            _ => {
-                return Err(Errno::EINVAL.because(format!("cache: no option \"{key}\"; there are {KNOWN}")));
-            }
+            _ => return Err(wrong()),
         }
         Ok(())
     }

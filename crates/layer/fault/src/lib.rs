@@ -14,7 +14,7 @@
 
 mod rule;
 
-pub use rule::{Action, BadRule, Rule};
+pub use rule::{Action, BadRule, OPTIONS, Rule};
 
 use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
 use outrigger_core::{

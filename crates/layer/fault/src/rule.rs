@@ -2,8 +2,9 @@
 //! Rules and their text.
 
 use globset::{GlobBuilder, GlobMatcher};
+use outrigger_core::option::option;
 use outrigger_core::paths::Subject;
-use outrigger_core::{Class, Errno, Node, OpCode, OpSet};
+use outrigger_core::{Class, Errno, Node, OpCode, OpSet, OptionTable};
 use std::ffi::OsStr;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,6 +12,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// The parts of a rule, and what a list of rules may say besides.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "fault",
+    options: &[
+        option("op", "NAME|...", "any", "which operations, as trace names them, or query, change, any"),
+        option(
+            "path",
+            "GLOB",
+            "",
+            "files whose path matches; without / the last name; * stops at /, ** does not",
+        ),
+        option("node", "N", "", "the file with this inode number"),
+        option("error", "NAME", "", "answers this error, such as ENOSPC, instead of doing the operation"),
+        option("applied", "", "", "does the operation, then answers the error nevertheless"),
+        option(
+            "die",
+            "",
+            "",
+            "ends the process that serves; with applied after the operation, before its reply",
+        ),
+        option("short", "BYTES", "", "lets reads, writes and copies do at most so many bytes"),
+        option("delay", "TIME", "", "waits first, as in 250us, 10ms or 1.5s"),
+        option("after", "N", "0", "spares the first so many matches"),
+        option("every", "N", "1", "acts on every Nth match only"),
+        option("times", "N", "always", "acts at most so often"),
+        option("once", "", "", "the same as times=1"),
+        option("always", "", "", "the opposite of times="),
+        option("probability", "0..1", "1", "acts on this share of the matches"),
+        option("seed", "N", "0", "as a rule of its own: what the probabilities follow from"),
+    ],
+};
 
 /// When to act on a request, and how.
 ///
@@ -225,10 +258,7 @@ impl Parts {
                 self.applied = true;
                 Ok(())
             }
-            _ => bad(
-                part,
-                "expected op=, path=, node=, error=, applied, die, short=, delay=, after=, every=, times=, once, always or probability=",
-            ),
+            _ => bad(part, format_args!("expected {}", OPTIONS.known())),
         }
     }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
-use crate::trees::{DRIVERS, DriverInfo};
+use crate::trees::{DRIVERS, DriverInfo, LAYERS, LayerInfo};
+use outrigger_core::OptionTable;
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -82,23 +83,49 @@ in front.
 "#
     );
     DRIVERS.iter().for_each(|driver| describe(&mut page, driver));
+    page.push_str(".SH LAYERS\n.B \\-\\-layer\nputs a layer on a tree; the first one named is the nearest to the driver.\n");
+    LAYERS.iter().for_each(|layer| describe_layer(&mut page, layer));
     page.push_str(WRITES);
     page.push_str(".SH SEE ALSO\n.BR outrigger (1),\n.BR outrigger\\-mount (1),\n.BR mount.outrigger (8)\n");
     page
 }
 
 fn describe(page: &mut String, driver: &DriverInfo) {
-    let DriverInfo { name, opens, location, writable, options } = driver;
+    let DriverInfo { name, opens, location, writable, options, others } = driver;
     let access = if *writable { "Read and write." } else { "Read only." };
     // Writing to a string cannot fail.
     let _ = write!(
         page,
-        ".SS {}\nOpens {}.\n{access}\n.TP\nLOCATION\n.I {}\n.TP\nOptions\n.B {}\n",
+        ".SS {}\nOpens {}.\n{access}\n.TP\nLOCATION\n.I {}\n",
         escaped(name),
         escaped(opens),
         escaped(location),
-        escaped(options)
     );
+    describe_options(page, options);
+    if !others.is_empty() {
+        let _ = write!(page, ".PP\nFurther options: {}.\n", escaped(others));
+    }
+}
+
+fn describe_layer(page: &mut String, layer: &LayerInfo) {
+    let _ = write!(page, ".SS {}\n{}.\n", escaped(&layer.spelt()), escaped(&capitalised(layer.does)));
+    describe_options(page, layer.options);
+}
+
+fn describe_options(page: &mut String, tables: &[&OptionTable]) {
+    for option in tables.iter().flat_map(|table| table.options) {
+        let name = escaped(&option.to_string());
+        let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
+        if !option.default.is_empty() {
+            let _ = write!(page, "Default: {}.\n", escaped(option.default));
+        }
+    }
+}
+
+/// A clause as the beginning of a sentence.
+fn capitalised(clause: &str) -> String {
+    let mut letters = clause.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Text as roff takes it: a bare `-` would be a hyphen, and a backslash starts an escape.
@@ -115,7 +142,9 @@ mod tests {
         let page = drivers();
         for driver in DRIVERS {
             assert!(page.contains(&format!(".SS {}\n", driver.name)), "{page}");
-            assert!(page.contains(&escaped(driver.options)), "{page}");
+            for option in driver.each_option() {
+                assert!(page.contains(&format!(".B {}\n", escaped(&option.to_string()))), "{option}");
+            }
         }
         let wrong = page.lines().find(|line| line.is_empty() || line.starts_with('\''));
         assert_eq!(wrong, None, "no line roff would take otherwise");
