@@ -36,7 +36,7 @@ help:
 	@echo 'make deps       Debian packages the tests and the demo need; make bench-deps: those of the benchmarks'
 	@echo 'make clean      remove what was built'
 
-demo: deps release
+demo: deps kernel release
 	@testing/tools/demo.sh
 
 # Without the right to install packages the tests that need them are skipped, and said to be.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# demo.sh: what Outrigger does, shown on a Debian package and on a generated tree of 20,000 files. Takes about a minute.
+# demo.sh: what Outrigger does, shown on a Debian package, a disk image, a mount whose server is killed, an SSH server and a
+# generated tree of 20,000 files. Takes about a minute.
 # Every command is printed before it runs. Works as any user who may use FUSE. All files go to target/demo.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -91,7 +92,52 @@ copy_there_and_back() {
     rm -rf back
 }
 
+# Written and read without a mount and without root; e2fsck, which knows nothing of us, has the last word.
+write_an_image() {
+    heading "A disk image: written and read without mounting it, by Linux' own ext4 in a process without rights"
+    PATH=$PATH:/usr/sbin:/sbin
+    rm -f disk.img
+    run "truncate -s 256M disk.img && mkfs.ext4 -q disk.img"
+    run "outrigger inspect disk.img"
+    run "outrigger cp -a $deb::/data.tar.xz::/usr/share/doc disk.img::/"
+    run "outrigger ls -l disk.img::/doc/coreutils | sed -n 1,5p"
+    run "outrigger diff -r $deb::/data.tar.xz::/usr/share/doc disk.img::/doc && echo identical"
+    run "e2fsck -fn disk.img"
+}
+
+# What a program has open stays open, and what it wrote is there.
+survive_a_kill() {
+    heading "The server of a mount is killed while a program writes: the program does not notice"
+    mkdir -p guarded
+    run "outrigger mount mem: guarded"
+    # shellcheck disable=SC2016 # the shell that runs it expands it
+    run 'exec 3>guarded/file && echo one >&3
+  server=$(outrigger --json status guarded | sed "s/.*\"pid\":\([0-9]*\).*/\1/")
+  kill -KILL "$server" && echo "killed process $server" && echo two >&3
+  cat guarded/file'
+    run "outrigger status guarded"
+    run "outrigger umount guarded"
+}
+
+# The SSH server is OpenSSH's own program for it, started directly: no login, and nothing of this machine's sshd is touched.
+mount_an_ssh_server() {
+    heading "A directory of an SSH server (OpenSSH's sftp-server, started without a login)"
+    local server=/usr/lib/openssh/sftp-server
+    if [ ! -x "$server" ]; then
+        note "skipped: openssh-sftp-server is not installed"
+        return
+    fi
+    mkdir -p remote
+    run "outrigger mount -o command=$server demo:$work remote"
+    run "ls -l remote | sed -n 1,5p"
+    run "cmp remote/$deb $deb && echo identical"
+    run "outrigger umount remote"
+}
+
 look_into_package
 run_from_package
+write_an_image
+survive_a_kill
+mount_an_ssh_server
 copy_there_and_back
 heading "That was Outrigger. The commands: outrigger --help; the rest: README.md"
