@@ -2,6 +2,7 @@
 //! `outrigger generate`: man pages and shell completions, from the definition of the command line.
 
 mod pages;
+mod sections;
 
 use super::Run;
 use crate::cli::Cli;
@@ -39,15 +40,22 @@ impl Run for Generate {
 
     fn run(self, _: &Context) -> Result<(), Failure> {
         let written = fs::create_dir_all(&self.dir).and_then(|()| match self.what {
-            What::Man => {
-                clap_mangen::generate_to(Cli::command(), &self.dir).and_then(|()| pages::write(&self.dir))
-            }
+            What::Man => manual(&self.dir),
             What::Completions => completions(&self.dir),
         });
         written.map_err(|error| {
             Failure::new(format!("cannot write to '{}': {}", self.dir.display(), Error::from(error)))
         })
     }
+}
+
+fn manual(dir: &Path) -> io::Result<()> {
+    let mut cli = Cli::command();
+    clap_mangen::generate_to(cli.clone(), dir)?;
+    // Arguments are defined when a command is built.
+    cli.build();
+    sections::complete(dir, &cli)?;
+    pages::write(dir)
 }
 
 fn completions(dir: &Path) -> io::Result<()> {

@@ -129,7 +129,7 @@ fn capitalised(clause: &str) -> String {
 }
 
 /// Text as roff takes it: a bare `-` would be a hyphen, and a backslash starts an escape.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-")
 }
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the pages of section 1 have besides the options: a short synopsis, examples, environment and files.
+
+use super::pages::escaped;
+use clap::Command;
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// A command, and lines a user might type: `COMMAND # what it does`.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    ("ls", &["outrigger ls -l coreutils.deb::/data.tar.xz::/usr/bin", "outrigger ls -lR host:project"]),
+    ("stat", &["outrigger stat disk.img::/etc/passwd", "outrigger stat -f disk.img::/"]),
+    ("tree", &["outrigger tree -L 2 backup.tar.zst::/"]),
+    (
+        "find",
+        &[
+            "outrigger find logs.tar.zst::/ -name '*.err' -size +1M",
+            "outrigger find host:src -newer stamp -print0",
+        ],
+    ),
+    ("du", &["outrigger du -sh disk.img::/usr", "outrigger du --max-depth=1 host:"]),
+    ("df", &["outrigger df -h disk.img::/ host:"]),
+    ("inspect", &["outrigger inspect disk.img", "outrigger --json inspect disk.qcow2"]),
+    ("readlink", &["outrigger readlink -f disk.img::/etc/alternatives/awk"]),
+    ("cat", &["outrigger cat disk.img::/p1/etc/fstab", "outrigger cat host:log | grep error"]),
+    (
+        "diff",
+        &["outrigger diff -r old.tar.gz::/etc new.tar.gz::/etc", "outrigger diff -ru disk.img::/srv ./srv"],
+    ),
+    (
+        "cp",
+        &[
+            "outrigger cp -a backup.tar.zst::/home/me ./restored",
+            "outrigger cp -a ./tree disk.img::/srv",
+            "outrigger cp -a tree.tar.xz::/ sftp://me@host:2222/srv",
+        ],
+    ),
+    ("mv", &["outrigger mv report.pdf host:incoming/", "outrigger mv disk.img::/a disk.img::/b"]),
+    ("rm", &["outrigger rm -r disk.img::/var/cache", "outrigger rm -i host:old.log"]),
+    ("mkdir", &["outrigger mkdir -p disk.img::/srv/www"]),
+    ("rmdir", &["outrigger rmdir disk.img::/srv/www"]),
+    ("ln", &["outrigger ln -s ../lib disk.img::/usr/lib64"]),
+    ("touch", &["outrigger touch -d '2026-01-01' disk.img::/stamp"]),
+    ("chmod", &["outrigger chmod -R u+w disk.img::/srv", "outrigger chmod 640 host:secret"]),
+    ("chown", &["outrigger chown -R 1000:1000 disk.img::/home/me"]),
+    ("truncate", &["outrigger truncate -s 1G disk.img::/swapfile"]),
+    ("write", &["tar c dir | outrigger write host:dir.tar"]),
+    (
+        "mount",
+        &[
+            "outrigger mount backup.tar.zst /mnt",
+            "outrigger mount host:project ~/project",
+            "outrigger mount disk.img /mnt -o ro",
+            "outrigger mount mem: /mnt -o size=2G",
+            "outrigger mount /srv/data /mnt --layer 'fault=op=write,path=*.db,error=ENOSPC,after=100'",
+        ],
+    ),
+    (
+        "guard",
+        &["outrigger guard -- sshfs host:/ /mnt/host", "outrigger --timeout 2 guard -- bindfs src mnt"],
+    ),
+    ("umount", &["outrigger umount /mnt"]),
+    ("status", &["outrigger status", "outrigger --json status /mnt", "outrigger status --metrics"]),
+    ("trace", &["outrigger trace /mnt", "outrigger --json trace /mnt"]),
+    ("flush", &["outrigger flush /mnt", "outrigger flush --wait /mnt"]),
+    ("upgrade", &["outrigger upgrade /mnt"]),
+    ("drivers", &["outrigger drivers", "outrigger drivers sftp", "outrigger --json drivers"]),
+    ("doctor", &["outrigger doctor"]),
+    ("generate", &["outrigger generate man man", "outrigger generate completions completions"]),
+];
+
+/// What the environment changes: variables, commands they concern (all when empty), meaning.
+const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
+    (
+        "OUTRIGGER_LOG",
+        &[],
+        "Which log messages appear on standard error: error, warn, info, debug or trace, also for one module, as in outrigger_driver_sftp=debug.",
+    ),
+    ("OUTRIGGER_KERNEL", &[], "The outrigger\\-kernel to use for disk images instead of the installed one."),
+    (
+        "HOME, XDG_CACHE_HOME",
+        &[],
+        "Where indexes of archives, and content of other hosts if wanted, are kept.",
+    ),
+    ("XDG_STATE_HOME", &["mount", "guard", "status", "doctor"], "Where reports of crashes are kept."),
+    (
+        "XDG_RUNTIME_DIR",
+        &["mount", "guard", "umount", "status", "trace", "flush", "upgrade"],
+        "Where the control sockets of mounts are.",
+    ),
+    ("TZ", &["ls", "stat", "find", "du", "touch", "cp", "diff"], "The time zone of times."),
+    ("LC_ALL, LC_COLLATE, LANG", &["ls"], "The order of names."),
+    ("LS_COLORS, COLORTERM, TERM, NO_COLOR", &["ls", "tree"], "Colours."),
+    ("COLUMNS, TABSIZE, TIME_STYLE", &["ls"], "Layout, as for ls(1)."),
+    ("QUOTING_STYLE", &["ls", "stat"], "How odd names are quoted, as for ls(1)."),
+    (
+        "BLOCK_SIZE, BLOCKSIZE, POSIXLY_CORRECT",
+        &["ls", "du", "df"],
+        "Units of sizes, as for the commands of coreutils(1).",
+    ),
+    ("SSH_AUTH_SOCK, SSH_ASKPASS", &["mount", "cp", "ls"], "Read by ssh(1), which reaches other hosts."),
+];
+
+/// Where things are kept.
+const FILES: &[(&str, &str)] = &[
+    (
+        "/run/outrigger, $XDG_RUNTIME_DIR/outrigger",
+        "Control sockets of the mounts of root and of other users, which only they can enter.",
+    ),
+    ("~/.cache/outrigger/index", "Indexes of archives."),
+    ("~/.local/state/outrigger", "Reports of crashes, the latest few."),
+    ("/etc/fstab", "Mounts of the type outrigger; see mount.outrigger(8)."),
+    ("~/.ssh/config", "Read by ssh(1), which reaches other hosts."),
+];
+
+/// Completes the pages of all commands in `dir`.
+///
+/// # Errors
+/// When a page cannot be read or written.
+pub fn complete(dir: &Path, cli: &Command) -> io::Result<()> {
+    let file = |name: &str| dir.join(format!("{name}.1"));
+    for command in cli.get_subcommands().filter(|command| command.get_name() != "help") {
+        let path = file(&format!("outrigger-{}", command.get_name()));
+        let page = with_synopsis(&fs::read_to_string(&path)?, command);
+        fs::write(path, page + &sections(command.get_name()))?;
+    }
+    let path = file("outrigger");
+    fs::write(&path, fs::read_to_string(&path)? + &environment("") + &files() + &see_also("outrigger"))
+}
+
+/// The page with its synopsis as a user reads it: the options are listed below.
+fn with_synopsis(page: &str, command: &Command) -> String {
+    let operands: String = command
+        .get_positionals()
+        .map(|operand| {
+            let names: Vec<&str> =
+                operand.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
+            let more =
+                if operand.get_num_args().is_some_and(|range| range.max_values() > 1) { "..." } else { "" };
+            format!(" \\fI{}\\fR{more}", escaped(&names.join(" ")))
+        })
+        .collect();
+    let name = command.get_name();
+    let synopsis = format!(".SH SYNOPSIS\n\\fBoutrigger {name}\\fR [\\fIOPTION\\fR]...{operands}");
+    let mut out = String::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line == ".SH SYNOPSIS" {
+            out += &synopsis;
+            lines.next();
+        } else {
+            out += line;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn sections(command: &str) -> String {
+    let mut page = environment(command);
+    if let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == command) {
+        page.push_str(".SH EXAMPLES\n");
+        for line in *lines {
+            // Writing to a string cannot fail.
+            let _ = write!(page, ".PP\n.EX\n{}\n.EE\n", escaped(line));
+        }
+    }
+    page + &see_also(command)
+}
+
+fn environment(command: &str) -> String {
+    let mut page = String::from(".SH ENVIRONMENT\n");
+    let of = |commands: &[&str]| command.is_empty() || commands.is_empty() || commands.contains(&command);
+    for (names, _, meaning) in ENVIRONMENT.iter().filter(|(_, commands, _)| of(commands)) {
+        let _ = write!(page, ".TP\n.B {names}\n{meaning}\n");
+    }
+    page
+}
+
+fn files() -> String {
+    let mut page = String::from(".SH FILES\n");
+    for (names, meaning) in FILES {
+        let _ = write!(page, ".TP\n.I {}\n{meaning}\n", escaped(names));
+    }
+    page
+}
+
+fn see_also(command: &str) -> String {
+    let native = match command {
+        "mount" | "umount" => format!(".BR {command} (8),\n.BR mount.outrigger (8),\n"),
+        "ls" | "stat" | "tree" | "find" | "du" | "df" | "readlink" | "cat" | "diff" | "cp" | "mv" | "rm"
+        | "mkdir" | "rmdir" | "ln" | "touch" | "chmod" | "chown" | "truncate" => {
+            format!(".BR {command} (1),\n")
+        }
+        _ => String::new(),
+    };
+    let general = if command == "outrigger" { "" } else { ".BR outrigger (1),\n" };
+    format!(".SH SEE ALSO\n{native}{general}.BR outrigger\\-drivers (7)\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn every_command_has_examples_that_parse() {
+        for command in Cli::command().get_subcommands() {
+            let lines = EXAMPLES.iter().find(|(name, _)| *name == command.get_name());
+            let (_, lines) = lines.unwrap_or_else(|| panic!("no examples of {}", command.get_name()));
+            for line in *lines {
+                let ours =
+                    line.split(" | ").find(|part| part.starts_with("outrigger ")).expect("our command");
+                let words = shell_words::split(ours).expect("words");
+                Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_have_a_short_synopsis_and_all_sections() {
+        let dir = tempfile::tempdir().unwrap();
+        clap_mangen::generate_to(Cli::command(), dir.path()).unwrap();
+        let mut cli = Cli::command();
+        cli.build();
+        complete(dir.path(), &cli).unwrap();
+        let page = fs::read_to_string(dir.path().join("outrigger-cp.1")).unwrap();
+        assert!(page.contains("\\fBoutrigger cp\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR...\n"), "{page}");
+        for section in [".SH OPTIONS", ".SH ENVIRONMENT", ".SH EXAMPLES", ".SH SEE ALSO"] {
+            assert!(page.contains(section), "{section}");
+        }
+        let page = fs::read_to_string(dir.path().join("outrigger.1")).unwrap();
+        assert!(page.contains(".SH FILES"), "{page}");
+    }
+}
