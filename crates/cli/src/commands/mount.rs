@@ -35,6 +35,9 @@ pub struct Mount {
     /// and of the driver (`outrigger drivers` lists them); all are in mount.outrigger(8).
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
+    /// The port of an SSH server, as `-o port=`.
+    #[arg(short = 'p', value_name = "PORT")]
+    pub port: Option<u16>,
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
@@ -100,6 +103,7 @@ impl Mount {
                 _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
             };
         }
+        driver.extend(self.port.map(|port| format!("port={port}")));
         Ok(Chosen { door, driver, guarding })
     }
 

@@ -34,7 +34,11 @@ impl Run for Status {
             let text = openmetrics(&self.collect(context)?);
             return out.write_all(text.as_bytes()).map_err(output_failed);
         }
-        for status in self.collect(context)? {
+        let found = self.collect(context)?;
+        if found.is_empty() && self.mounts.is_empty() && !context.json {
+            return writeln!(out, "no mounts").map_err(output_failed);
+        }
+        for status in found {
             let text = if context.json {
                 serde_json::to_string(&status).map_err(|error| Failure::new(error.to_string()))? + "\n"
             } else {

@@ -72,14 +72,19 @@ pub(super) fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a st
         ("dir_cache" | "cache", "yes") => None,
         ("dir_cache", _) => return Err(unfit(key, value, "yes or no")),
         ("sshfs_sync", _) => return Err(unfit(key, value, "no value")),
-        ("dcache_timeout" | "cache_timeout", _) if value.parse::<u32>().is_ok() => Some(("cache", value)),
-        ("dcache_timeout" | "cache_timeout", _) => return Err(unfit(key, value, "a number of seconds")),
+        _ if is_timeout(key) && value.parse::<u32>().is_ok() => Some(("cache", value)),
+        _ if is_timeout(key) => return Err(unfit(key, value, "a number of seconds")),
         ("dcache_max_size" | "cache_max_size", _) if value.parse::<usize>().is_ok() => {
             Some(("cache_entries", value))
         }
         ("dcache_max_size" | "cache_max_size", _) => return Err(unfit(key, value, "a number of files")),
         _ => Some((key, value)),
     })
+}
+
+/// Whether sshfs(1) calls the time so for which names, attributes and links are believed, which is one here.
+fn is_timeout(key: &str) -> bool {
+    key.ends_with("_timeout") && SSHFS.has(key)
 }
 
 fn unfit(key: &str, value: &str, needed: &str) -> Error {
@@ -167,6 +172,10 @@ mod tests {
             ("dir_cache=no", (Belief::Never, usual.1, usual.2)),
             ("cache=no", (Belief::Never, usual.1, usual.2)),
             ("dcache_timeout=5", (Belief::For(Duration::from_secs(5)), usual.1, usual.2)),
+            (
+                "cache_stat_timeout=7,dcache_dir_timeout=7",
+                (Belief::For(Duration::from_secs(7)), usual.1, usual.2),
+            ),
             ("dcache_timeout=0", (Belief::Never, usual.1, usual.2)),
             ("dcache_max_size=7,cache=always", (Belief::Always, usual.1, 7)),
         ] {

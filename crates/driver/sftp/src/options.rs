@@ -61,7 +61,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("sync_read", "", "", "the same as read_ahead=0"),
         option(
             "no_check_root",
-            "no",
+            "",
             "",
             "accepted for sshfs: the directory at the server is always looked at first",
         ),
@@ -201,9 +201,6 @@ const NOTHING_TO_DO: &[(&str, &[&str])] = &[
 const INSTEAD: &[(&str, &str)] = &[
     ("ac_attr_timeout", "cache=SECONDS says for how long attributes and content are believed"),
     ("allow_root", "allow_other lets root in, and others, whose permissions are checked"),
-    ("dcache_dir_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
-    ("dcache_link_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
-    ("dcache_stat_timeout", "dcache_timeout=SECONDS is for names, attributes and links alike"),
     ("debug", "OUTRIGGER_LOG=debug in the environment, with --foreground, or outrigger trace"),
     ("delay_connect", "x-systemd.automount in fstab(5) mounts when the directory is first used"),
     ("directport", "command='nc HOST PORT' connects to a port without ssh"),
@@ -260,11 +257,7 @@ impl Options {
             "sync_readdir" => {
                 self.ahead = if switch(key, value)? { Duration::ZERO } else { Options::default().ahead }
             }
-            "no_check_root" if switch(key, value)? => {
-                let why = "the directory at the server is always looked at before it is mounted: leave no_check_root out";
-                return Err(Errno::EINVAL.because(why));
-            }
-            "no_check_root" => {}
+            "no_check_root" => _ = switch(key, value)?,
             _ if is_no_trouble(key, value)? => {}
             _ if is_of_ssh(key) => self.ssh.push((key.into(), value.into())),
             _ => return Err(unknown(key)),
@@ -282,12 +275,21 @@ fn is_no_trouble(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Whether ssh_config(5) may have an option of this name.
+/// Whether ssh_config(5) may have an option of this name. In small letters, as many lines of fstab have them, those are taken
+/// that sshfs(1) passes on.
 fn is_of_ssh(key: &str) -> bool {
-    key.starts_with(|first: char| first.is_ascii_uppercase())
+    let capital = key.starts_with(|first: char| first.is_ascii_uppercase())
         && key.len() > 1
-        && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    capital || KEYWORDS.split_whitespace().any(|keyword| keyword.eq_ignore_ascii_case(key))
 }
+
+/// Options of ssh_config(5) that sshfs(1) passes on, without those that are options of this driver in small letters.
+const KEYWORDS: &str = "AddressFamily BatchMode BindAddress CertificateFile CheckHostIP Ciphers ConnectTimeout \
+    ConnectionAttempts ControlMaster ControlPath ControlPersist GSSAPIAuthentication GlobalKnownHostsFile HostKeyAlgorithms \
+    HostKeyAlias HostName IdentitiesOnly IdentityAgent IdentityFile KbdInteractiveAuthentication KexAlgorithms LogLevel MACs \
+    NumberOfPasswordPrompts PasswordAuthentication PreferredAuthentications ProxyCommand ProxyJump PubkeyAuthentication \
+    ServerAliveCountMax ServerAliveInterval StrictHostKeyChecking TCPKeepAlive User UserKnownHostsFile";
 
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
@@ -373,7 +375,9 @@ mod tests {
             ("compression", "no"),
             ("port", "2022"),
             ("IdentityFile", "~/.ssh/key"),
+            ("no_check_root", ""),
             ("StrictHostKeyChecking", "no"),
+            ("identityfile", "other"),
             ("transform_symlinks", ""),
             ("disable_hardlink", ""),
             ("timeout", "2.5"),
@@ -381,7 +385,8 @@ mod tests {
         ] {
             assert_eq!(options.set(key, value), Ok(()), "{key}={value}");
         }
-        let ssh = [("IdentityFile", "~/.ssh/key"), ("StrictHostKeyChecking", "no")];
+        let ssh =
+            [("IdentityFile", "~/.ssh/key"), ("StrictHostKeyChecking", "no"), ("identityfile", "other")];
         let expected = Options {
             command: Some(["sftp-server", "-e", "-l x"].map(OsString::from).to_vec()),
             ssh: ssh.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
@@ -417,7 +422,8 @@ mod tests {
             ("follow_symlinks", "maybe"),
             ("sftp_server", "-oProxyCommand=x"),
             ("colour", "red"),
-            ("no_check_root", ""),
+            ("no_check_root", "maybe"),
+            ("identityfil", "key"),
             ("ssh_protocol", "1"),
             ("reconnect", "no"),
             // Of caches, which are another part.
