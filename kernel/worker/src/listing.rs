@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Reading directories: getdents64(2) in portions of the asker's choice.
 
+use crate::attr::ino;
 use crate::task::{Fd, Task};
 use crate::tree::{Open, Tree, c_string};
 use bytes::Bytes;
@@ -23,6 +24,8 @@ const DIRENT_PLUS: usize = 152;
 pub struct Listing {
     /// The open directory.
     pub fd: Fd,
+    /// The subvolume it is in.
+    subvolume: u64,
     ahead: VecDeque<Dirent>,
     /// What is not told of.
     hidden: Option<&'static [u8]>,
@@ -31,9 +34,9 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Of a directory that was just opened, without one name.
-    pub fn new(fd: Fd, hidden: Option<&'static [u8]>) -> Self {
-        Listing { fd, ahead: VecDeque::new(), hidden, at: Some(0) }
+    /// Of a directory in this subvolume that was just opened, without one name.
+    pub fn new(fd: Fd, subvolume: u64, hidden: Option<&'static [u8]>) -> Self {
+        Listing { fd, subvolume, ahead: VecDeque::new(), hidden, at: Some(0) }
     }
 
     /// The entries behind `cookie` that cost no more than `size`, but at least one; each costs `cost` and its name.
@@ -100,7 +103,7 @@ impl Listing {
             // A damaged directory may hold names that cannot be: nobody could open them.
             let Ok(name) = Name::new(name) else { continue };
             self.ahead.push_back(Dirent {
-                ino: number(&entry[..8])?,
+                ino: ino(self.subvolume, number(&entry[..8])?),
                 cookie: cookie(position)?,
                 kind: FileKind::of_mode(u32::from(entry[18]) << 12),
                 name,
@@ -112,9 +115,11 @@ impl Listing {
 
 impl Tree {
     pub(crate) fn opendir(&self, task: &Task, node: Node) -> Result<Opened> {
-        let fd = task.reopen(self.node(node)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
+        let dir = self.node(node)?;
+        let subvolume = task.stat(dir, c"")?.stx_subvol;
+        let fd = task.reopen(dir, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
         let hidden = self.removed.as_ref().filter(|_| node == Node::ROOT).map(|_| REMOVED_NAME.as_bytes());
-        let handle = self.open.borrow_mut().insert(Open::Dir(Some(Listing::new(fd, hidden))));
+        let handle = self.open.borrow_mut().insert(Open::Dir(Some(Listing::new(fd, subvolume, hidden))));
         Ok(Opened { handle, ..Opened::default() })
     }
 

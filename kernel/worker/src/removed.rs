@@ -223,7 +223,7 @@ impl Tree {
 /// Removes what [`Tree::answer_keeping`] has put there, and nothing else.
 fn empty(task: &Task, removed: Fd) -> Result<()> {
     let listed = task.reopen(removed, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;
-    let mut listing = Listing::new(listed, None);
+    let mut listing = Listing::new(listed, 0, None);
     let (mut names, mut cookie) = (Vec::new(), 0);
     let read = loop {
         match listing.take(task, cookie, PORTION, 0) {

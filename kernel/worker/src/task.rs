@@ -316,7 +316,7 @@ impl Task {
     pub fn stat(&self, dir: Fd, name: &CStr) -> Result<libc::statx> {
         let mut stat = MaybeUninit::<libc::statx>::zeroed();
         let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { libc::AT_SYMLINK_NOFOLLOW };
-        let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+        let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME | libc::STATX_SUBVOL;
         let [name, place] = [pointer(name.as_ptr()), pointer(stat.as_mut_ptr())];
         // SAFETY: the name is a C string, and the structure that of the kernel.
         unsafe { self.call(number::STATX, [dir.argument(), name, flags as u64, mask.into(), place])? };
