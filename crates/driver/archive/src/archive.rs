@@ -75,7 +75,9 @@ impl Archive {
             return Ok(archive);
         }
         let format = detect_at(&origin, &options.limits)?.ok_or_else(|| {
-            origin.error(Kind::NotAnArchive, 0, "not an archive or compressed file of a known format")
+            let looked_for =
+                "neither an archive (tar, zip, cpio, ar) nor a compressed file (gzip, bzip2, xz, zstd)";
+            origin.error(Kind::NotAnArchive, 0, looked_for)
         })?;
         let mut archive = Archive::assemble(origin, format, Index::empty(), options);
         archive.index = archive.indexed(watch)?;

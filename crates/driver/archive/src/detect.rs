@@ -72,8 +72,9 @@ impl Format {
 
 /// The bytes that decide: a tar header, and the start of the next block.
 const HEAD: usize = 1024;
-/// An archive of nothing but zeros is an empty tar up to this size (20 blocks are usual).
-const EMPTY_TAR: u64 = 1 << 20;
+/// A file of nothing but zeros is an empty tar up to this size, the 20 blocks that tar(1) writes. A longer one is more likely
+/// something that was erased.
+const EMPTY_TAR: u64 = 20 * 512;
 
 /// What `source` is, or `None` when it is nothing this driver opens. Reads a few kilobytes.
 ///

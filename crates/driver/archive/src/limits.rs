@@ -13,10 +13,15 @@ pub struct Limits {
     pub entries: u32,
     /// Most bytes of names, link targets and extended attributes together (`max_names=`).
     pub name_bytes: u64,
-    /// Most decompressed bytes for one compressed byte (`max_ratio=`), applied after [`Limits::free_output`].
+    /// Most decompressed bytes for one byte of the archive (`max_ratio=`), applied after [`Limits::free_output`]: to what
+    /// a compressed archive decodes to, and to the sizes that the members of a zip have together.
     pub ratio: u64,
     /// Decompressed bytes that are always allowed, whatever the ratio.
     pub free_output: u64,
+    /// Most bytes of index for one byte of the archive (`max_index_ratio=`), applied after [`Limits::free_index`].
+    pub index_ratio: u64,
+    /// Bytes of index that are always allowed, whatever the ratio.
+    pub free_index: u64,
     /// Most bytes one decoder may use for its window or dictionary (`decoder_memory=`).
     pub decoder_memory: u64,
     /// Bytes of decompressed blocks kept in memory (`block_cache=`).
@@ -30,6 +35,8 @@ impl Default for Limits {
             name_bytes: 1 << 30,
             ratio: 1000,
             free_output: 4 << 30,
+            index_ratio: 64,
+            free_index: 64 << 20,
             decoder_memory: 256 << 20,
             block_cache: 32 << 20,
         }

@@ -19,6 +19,9 @@ use std::{
 /// Longest name of a directory entry (`NAME_MAX` of Linux).
 pub(crate) const NAME_MAX: usize = 255;
 pub(crate) const ROOT: u32 = 0;
+/// What an inode and a directory entry cost in the index beside names, in bytes (`index.rs`).
+const INODE_BYTES: u64 = 48;
+const DIRENT_BYTES: u64 = 20;
 /// How long a chain of hard links to later hard links may be.
 const LINK_ROUNDS: usize = 40;
 
@@ -64,6 +67,8 @@ pub(crate) struct Tree {
     name_bytes: u64,
     max_entries: u32,
     max_names: u64,
+    index_bytes: u64,
+    max_index: u64,
     origin: Origin,
 }
 
@@ -85,6 +90,10 @@ impl Tree {
             max_entries: limits.entries.min(u32::MAX - 2),
             // Offsets in the name and extra sections are 32 bits wide.
             max_names: limits.name_bytes.min(u64::from(u32::MAX) / 2),
+            index_bytes: 0,
+            max_index: limits
+                .free_index
+                .saturating_add(limits.index_ratio.saturating_mul(origin.source.size())),
             origin,
         };
         t.inodes.push(directory(ROOT));
@@ -285,6 +294,7 @@ impl Tree {
     /// Adds a name that [`Tree::find`] did not find.
     fn link(&mut self, at: u64, dir: u32, name: &[u8], inode: u32) -> crate::Result<()> {
         self.spend(at, name.len())?;
+        self.charge(at, DIRENT_BYTES)?;
         if self.dirents.len() >= self.max_entries as usize {
             return Err(self.too_many(at));
         }
@@ -313,6 +323,7 @@ impl Tree {
     }
 
     fn push_inode(&mut self, at: u64, inode: Inode) -> crate::Result<u32> {
+        self.charge(at, INODE_BYTES)?;
         if self.inodes.len() > self.max_entries as usize {
             return Err(self.too_many(at));
         }
@@ -348,7 +359,21 @@ impl Tree {
 
     fn spend(&mut self, at: u64, bytes: usize) -> crate::Result<()> {
         self.name_bytes = self.name_bytes.saturating_add(bytes as u64);
-        if self.name_bytes > self.max_names { Err(self.too_long(at)) } else { Ok(()) }
+        if self.name_bytes > self.max_names { Err(self.too_long(at)) } else { self.charge(at, bytes as u64) }
+    }
+
+    /// Counts what the index becomes longer by. One long name makes many directories, and compressed it is short: the index
+    /// may be larger than the archive only within bounds.
+    fn charge(&mut self, at: u64, bytes: u64) -> crate::Result<()> {
+        self.index_bytes = self.index_bytes.saturating_add(bytes);
+        if self.index_bytes <= self.max_index {
+            return Ok(());
+        }
+        let (index, size) = (self.index_bytes, self.origin.source.size());
+        let what = format!(
+            "{index} bytes of index for an archive of {size} bytes: made to use up memory? If not, raise max_index_ratio"
+        );
+        Err(self.origin.error(Kind::Limit, at, what))
     }
 
     fn too_many(&self, at: u64) -> crate::Error {

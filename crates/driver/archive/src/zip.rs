@@ -142,7 +142,8 @@ pub(crate) fn parse(origin: &Origin, tree: &mut Tree, limits: &Limits, watch: &d
         let what = format!("{} entries: more than max_entries allows", dir.entries);
         return Err(origin.error(Kind::Limit, dir.at, what));
     }
-    let mut p = Parser { origin, tree, limits, dir, buf: Vec::new(), head: 0, next: 0 };
+    let (buf, used) = (Vec::new(), Vec::new());
+    let mut p = Parser { origin, tree, limits, dir, buf, head: 0, next: 0, used, unpacked: 0 };
     p.next = p.dir.at;
     let mut entries = 0;
     while p.pos() < p.dir.at + p.dir.size {
@@ -162,7 +163,7 @@ pub(crate) fn parse(origin: &Origin, tree: &mut Tree, limits: &Limits, watch: &d
         let what = format!("the central directory has {entries} entries instead of {}", p.dir.entries);
         return Err(p.error(Kind::Corrupt, &what));
     }
-    Ok(())
+    p.check_overlap()
 }
 
 struct Parser<'a> {
@@ -174,6 +175,10 @@ struct Parser<'a> {
     head: usize,
     /// File offset after `buf`.
     next: u64,
+    /// Where the data of members begins and ends, local headers included.
+    used: Vec<(u64, u64)>,
+    /// What all members together unpack to, as they say.
+    unpacked: u64,
 }
 
 /// The fixed part of a central directory header.
@@ -287,6 +292,7 @@ impl Parser<'_> {
         if entry.data.checked_add(packed.size).is_none_or(|e| e > self.origin.source.size()) {
             return Err(self.error(Kind::Corrupt, "an entry whose data lies beyond the end of the file"));
         }
+        self.spend(&entry, &packed)?;
         match entry.mode & S_IFMT {
             S_IFREG => entry.extra.packed = Some(packed),
             S_IFLNK => match self.target(&entry, &packed) {
@@ -301,6 +307,35 @@ impl Parser<'_> {
         }
         self.tree.add(at, name, &entry)?;
         Ok(())
+    }
+
+    /// Counts what a member unpacks to, and notes where it is.
+    fn spend(&mut self, entry: &Entry, packed: &Packed) -> Result<()> {
+        self.unpacked = self.unpacked.saturating_add(entry.size);
+        let (unpacked, size) = (self.unpacked, self.origin.source.size());
+        let allowed = self.limits.free_output.saturating_add(self.limits.ratio.saturating_mul(size));
+        if unpacked > allowed {
+            let what = format!(
+                "members of {unpacked} bytes and more in {size}: a decompression bomb? If not, raise max_ratio"
+            );
+            return Err(self.error(Kind::Limit, &what));
+        }
+        if packed.size > 0 {
+            self.used.push((entry.data, entry.data + packed.size + LOCAL_LEN as u64));
+        }
+        Ok(())
+    }
+
+    /// Refuses members that have data in common, as unzip(1) does: a few bytes would unpack as often as they are named.
+    fn check_overlap(&mut self) -> Result<()> {
+        self.used.sort_unstable();
+        match self.used.windows(2).find(|pair| pair[1].0 < pair[0].1) {
+            Some(pair) => {
+                let what = "zip: members that have data in common: a decompression bomb, which is not opened";
+                Err(self.origin.error(Kind::Limit, pair[1].0, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The target of a symbolic link, which is stored like the content of a file.

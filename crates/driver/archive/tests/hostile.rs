@@ -161,14 +161,81 @@ fn bombs_meet_limits_that_name_the_option() {
     }
 }
 
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    out.extend(miniz_oxide::deflate::compress_to_vec(bytes, 6));
+    out.extend_from_slice(&crc32fast::hash(bytes).to_le_bytes());
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out
+}
+
+/// Names alone make directories: each byte of them many bytes of index, and compressed they are nearly nothing.
+#[test]
+fn a_small_archive_does_not_make_a_large_index() {
+    let deep = |number: u32| {
+        let path = [format!("{number}/").into_bytes(), b"d/".repeat(60_000)].concat();
+        pax_member(&path, b'0', b"", b"")
+    };
+    let archive = gzip(&tar(&(0..20).map(deep).collect::<Vec<_>>()));
+    assert!(archive.len() < 64 << 10, "{}", archive.len());
+    let e = fails("deep.tar.gz", archive.clone(), Options::default());
+    assert!(e.kind() == Kind::Limit && e.to_string().contains("max_index_ratio"), "{e}");
+    let limits = Limits { index_ratio: 1 << 20, ..Limits::default() };
+    let driver = open_bytes("deep.tar.gz", archive, Options { limits, ..Options::default() }).expect("opens");
+    assert_eq!(list(&driver, Node::ROOT).len(), 20);
+}
+
+/// A zip of stored members: offset of the local header, what is in it, and the size that is claimed.
+fn zip(data: &[u8], members: &[(u32, u32, u32)]) -> Vec<u8> {
+    let mut out = data.to_vec();
+    let start = out.len() as u32;
+    for (number, &(offset, packed, size)) in members.iter().enumerate() {
+        let name = format!("{number:05}");
+        let mut head = vec![0; 46];
+        head[..4].copy_from_slice(b"PK\x01\x02");
+        // Deflate, so that sizes may differ.
+        head[10] = 8;
+        head[20..24].copy_from_slice(&packed.to_le_bytes());
+        head[24..28].copy_from_slice(&size.to_le_bytes());
+        head[28] = name.len() as u8;
+        head[42..46].copy_from_slice(&offset.to_le_bytes());
+        out.extend([head, name.into_bytes()].concat());
+    }
+    let mut end = b"PK\x05\x06\0\0\0\0".to_vec();
+    let count = (members.len() as u16).to_le_bytes();
+    end.extend(
+        [&count[..], &count, &(out.len() as u32 - start).to_le_bytes(), &start.to_le_bytes()].concat(),
+    );
+    end.extend([0, 0]);
+    out.extend(end);
+    out
+}
+
+#[test]
+fn a_zip_whose_members_share_data_or_are_too_large_together_is_refused() {
+    let data = [b"PK\x03\x04".to_vec(), vec![0; 26 + 1000]].concat();
+    let whole = (0, 1000, 16 << 20);
+    let partial = || Options { partial: true, ..Options::default() };
+    for members in [vec![whole; 2], vec![(0, 900, 1), (500, 500, 1)], vec![whole; 60]] {
+        let e = fails("overlap.zip", zip(&data, &members), partial());
+        assert!(e.kind() == Kind::Limit && e.to_string().contains("in common"), "{e}");
+    }
+    let apart = [(0, 400, 1), (430, 500, 1), (430, 0, 0)];
+    assert_eq!(
+        list(&open_bytes("apart.zip", zip(&data, &apart), partial()).expect("opens"), Node::ROOT).len(),
+        3
+    );
+
+    let large = zip(&data, &[(0, 400, u32::MAX - 1), (430, 500, u32::MAX - 1)]);
+    let e = fails("large.zip", large.clone(), partial());
+    assert!(e.kind() == Kind::Limit && e.to_string().contains("max_ratio"), "{e}");
+    let limits = Limits { ratio: 10_000_000, ..Limits::default() };
+    assert!(open_bytes("large.zip", large, Options { limits, ..Options::default() }).is_ok());
+}
+
 /// `n` zeros as one gzip member of stored-free deflate, through the library's encoder.
 fn gzip_of_zeros(n: usize) -> Vec<u8> {
-    let zeros = vec![0; n];
-    let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
-    out.extend(miniz_oxide::deflate::compress_to_vec(&zeros, 9));
-    out.extend_from_slice(&crc32fast::hash(&zeros).to_le_bytes());
-    out.extend_from_slice(&(n as u32).to_le_bytes());
-    out
+    gzip(&vec![0; n])
 }
 
 /// A frame whose header asks for a window of 8 MiB.
@@ -244,6 +311,11 @@ fn what_is_no_archive_is_said_to_be_none() {
     for data in [vec![], b"hello, world".to_vec(), vec![0; 512], vec![0; 2 << 20], vec![0xff; 5000]] {
         let e = fails("x", data, Options::default());
         assert_eq!(e.kind(), Kind::NotAnArchive);
+    }
+    // tar(1) writes 20 blocks; what was erased is longer.
+    for length in [10_752, 20_480, 1 << 20] {
+        let e = fails("erased", vec![0; length], Options::default());
+        assert!(e.kind() == Kind::NotAnArchive && e.to_string().contains("tar, zip, cpio, ar"), "{e}");
     }
     let empty = open_bytes("x.tar", vec![0; 10240], Options::default()).expect("an empty tar");
     assert_eq!(list(&empty, Node::ROOT), []);
