@@ -401,7 +401,13 @@ fn standard_input_is_written_into_an_image() {
 #[test]
 fn images_of_other_forms_are_refused_by_name() {
     let place = Place::new();
-    for (name, mark) in [("qcow2", &b"QFI\xfb\0\0\0\x01"[..]), ("VMDK", b"KDMV"), ("VHDX", b"vhdxfile")] {
+    for (name, mark) in [
+        ("qcow2", &b"QFI\xfb\0\0\0\x01"[..]),
+        ("VMDK", b"KDMV"),
+        ("VHDX", b"vhdxfile"),
+        ("VHD", b"conectix"),
+        ("QED", b"QED\0"),
+    ] {
         place.file("disk", [mark, &[0; 4096]].concat());
         for (words, status) in
             [(&["ls", "disk::/"][..], 2), (&["inspect", "disk"], 1), (&["mount", "disk", "m"], 2)]
@@ -410,6 +416,42 @@ fn images_of_other_forms_are_refused_by_name() {
             assert!(complaint.contains(name) && complaint.contains("qemu-img convert"), "{complaint}");
         }
     }
+}
+
+#[test]
+fn what_disks_hold_and_is_not_served_has_a_name() {
+    let place = Place::new();
+    let contents: [(&str, usize, &[u8]); 3] =
+        [("LUKS2", 0, b"LUKS\xba\xbe\0\x02"), ("swap", 4086, b"SWAPSPACE2"), ("APFS", 32, b"NXSB\0\x10\0\0")];
+    for (name, at, mark) in contents {
+        let mut disk = vec![0; 1 << 20];
+        disk[at..at + mark.len()].copy_from_slice(mark);
+        place.file("disk", disk);
+        assert!(place.run(&["inspect", "disk"]).ok().contains(name));
+        let complaint = place.run(&["ls", "disk::/"]).refused(2);
+        assert!(complaint.contains(&format!("holds {name}, which is not served")), "{complaint}");
+    }
+}
+
+#[test]
+fn what_was_erased_is_no_empty_archive() {
+    let place = Place::new();
+    place.file("disk", vec![0; 1 << 20]);
+    let complaint = place.run(&["ls", "disk::/"]).refused(2);
+    assert!(complaint.contains("tar, zip") && complaint.contains("nor a disk image"), "{complaint}");
+}
+
+#[test]
+fn an_image_inside_of_an_archive_is_said_to_be_one() {
+    if !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 16);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    place.run_as("gzip", &["image"]).ok();
+    let complaint = place.run(&["ls", "image.gz::/image::/"]).refused(2);
+    assert!(complaint.contains("a disk image") && complaint.contains("outrigger cp"), "{complaint}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use outrigger_core::{Cancel, Error, Inline, Service};
 use outrigger_driver_archive::{
     Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
 };
+use outrigger_driver_kernel::{Medium, is_disk};
 use outrigger_runtime::Threads;
 use std::io;
 use std::path::Path;
@@ -27,7 +28,9 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
         Failure::serious(format!("cannot open '{}': {why}", path.display()))
     })?;
-    open(context, Arc::new(source), options)
+    open(context, Arc::new(source), options, |_| {
+        "nor a disk image with a file system or partitions that are known".to_owned()
+    })
 }
 
 /// Opens the archive in a file of another tree.
@@ -52,6 +55,12 @@ pub fn in_tree(
         context,
         Arc::new(TreeSource { file, name: location.to_string(), size: attr.size, identity }),
         options,
+        |source| match is_disk(&Bytes(source)) {
+            Ok(true) => format!(
+                "but a disk image, which cannot be opened inside of another tree: `outrigger cp '{location}' .` takes it out first"
+            ),
+            _ => "nor a disk image".to_owned(),
+        },
     )
 }
 
@@ -68,22 +77,45 @@ fn identity(location: &Location, size: u64, version: i128) -> Option<Identity> {
     Some(Identity { key, size, version })
 }
 
+/// `what_else` says what is known of a source that is no archive.
 fn open(
     context: &Context,
     source: Arc<dyn Source>,
     options: &DriverOptions,
+    what_else: impl FnOnce(&dyn Source) -> String,
 ) -> Result<Arc<dyn Service>, Failure> {
     let mut archive_options = Options { cache: CacheConfig::user(), ..Options::default() };
     options.apply(|key, value| archive_options.set(key, value))?;
     let watch = Interrupt(context.cancel.clone());
-    let archive = Archive::open(source, archive_options, &watch).map_err(|error| match error.kind() {
-        Kind::Truncated | Kind::Corrupt => {
-            Failure::serious(format!("{error}; --opt partial (mount: -o partial) shows what can be read"))
-        }
-        _ => Failure::serious(error.to_string()),
-    })?;
+    let archive =
+        Archive::open(Arc::clone(&source), archive_options, &watch).map_err(|error| match error.kind() {
+            Kind::Truncated | Kind::Corrupt => {
+                Failure::serious(format!("{error}; --opt partial (mount: -o partial) shows what can be read"))
+            }
+            Kind::NotAnArchive => Failure::serious(format!("{error}, {}", what_else(&*source))),
+            _ => Failure::serious(error.to_string()),
+        })?;
     // Threads of its own: reads of an archive wait for the tree it lies in, and must not take that tree's threads.
     Ok(Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new()))))
+}
+
+/// A source as a disk.
+struct Bytes<'a>(&'a dyn Source);
+
+impl Medium for Bytes<'_> {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.0.read_at(buffer, offset)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => (buffer, offset) = (&mut buffer[count..], offset + count as u64),
+            }
+        }
+        Ok(())
+    }
 }
 
 struct Interrupt(Cancel);

@@ -15,7 +15,12 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("max_entries", "N", "10000000", "the most entries"),
         option("max_names", "BYTES", "1g", "the most memory for names, link targets and attributes"),
         option("max_ratio", "N", "1000", "the most bytes of output for each byte of input, after 4 GiB"),
-        option("max_index_ratio", "N", "64", "the most bytes of index for each byte of the archive, after 64 MiB"),
+        option(
+            "max_index_ratio",
+            "N",
+            "64",
+            "the most bytes of index for each byte of the archive, after 64 MiB",
+        ),
         option("decoder_memory", "BYTES", "256m", "the most memory of one decompressor"),
         option("block_cache", "BYTES", "32m", "memory for content that was decompressed"),
     ],

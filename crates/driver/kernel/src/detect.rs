@@ -4,10 +4,10 @@
 
 use crate::disk::Plain;
 use crate::flash::is_jffs2;
-use outrigger_core::{Errno, Result};
-use outrigger_proto_disk::Medium;
+use outrigger_core::{Errno, Error, Result};
+use outrigger_proto_disk::marks::{self, Content};
+use outrigger_proto_disk::{Medium, Window};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// A file system that can be served.
 #[derive(Debug, Clone, Copy)]
@@ -124,22 +124,24 @@ pub(crate) fn detect_in(
     Ok(TYPES.iter().find(|kind| kind.fits(&head)))
 }
 
-/// Forms of disk images in which blocks are not where they are on the disk: a mark, its place, the name.
-const CONTAINERS: &[(&[u8], u64, &str)] = &[
-    (b"QFI\xfb", 0, "qcow2"),
-    (b"KDMV", 0, "VMDK"),
-    (b"vhdxfile", 0, "VHDX"),
-    (b"\x7f\x10\xda\xbe", 0x40, "VDI"),
-];
-
 /// The name of the form that an image has instead of being plain bytes, if it is one of those that are known.
 pub(crate) fn container(image: &File) -> Option<&'static str> {
-    let has = |&&(mark, place, _): &&(&[u8], u64, &str)| {
-        let mut bytes = [0; 8];
-        let bytes = &mut bytes[..mark.len()];
-        image.read_exact_at(bytes, place).is_ok() && bytes == mark
-    };
-    CONTAINERS.iter().find(has).map(|&(_, _, name)| name)
+    marks::form(&Plain::new(image.try_clone().ok()?).ok()?).ok().flatten()
+}
+
+/// Why a part of a disk cannot be mounted in which no file system is known.
+pub(crate) fn unknown(disk: &impl Medium, start: u64, size: Option<u64>) -> Error {
+    let size = disk.size().saturating_sub(start).min(size.unwrap_or(u64::MAX));
+    match marks::content(&Window { medium: disk, start, size }) {
+        Ok(Some(Content { name, tool: Some(tool) })) => Errno::EINVAL.because(format!(
+            "it holds {name}, which is not served: on the host `losetup` and `{tool}` make a block device of it"
+        )),
+        Ok(Some(Content { name, tool: None })) => {
+            Errno::EINVAL.because(format!("it holds {name}, which is not served"))
+        }
+        Ok(None) => Errno::EINVAL.because("no file system is known that looks like this"),
+        Err(error) => error.into(),
+    }
 }
 
 fn number(head: &[u8], place: usize, length: usize) -> u32 {
@@ -216,6 +218,7 @@ fn is_fat(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     /// Bytes at their places.
     type Pieces = [(usize, &'static [u8])];

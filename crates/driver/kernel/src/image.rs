@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The file an image is in, and the parts of it.
 
-use crate::detect::{FsType, container, detect, detect_in};
+use crate::detect::{FsType, detect_in, unknown};
 use crate::disk::{Disk, Plain, explained};
 use crate::flash::erase_size;
 use crate::lock::Held;
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
+use outrigger_proto_disk::marks;
 use outrigger_proto_disk::partition::{self, Fault, Partition, Table};
 use outrigger_proto_disk::{DiskError, Medium};
 use std::fs::File;
@@ -149,6 +150,11 @@ impl Image {
         detect_in(&self.disk, part.start, part.size)
     }
 
+    /// Why a part of it cannot be mounted in which [`Image::detect`] finds nothing.
+    pub(crate) fn unknown(&self, part: &Part) -> Error {
+        unknown(&self.disk, part.start, part.size)
+    }
+
     /// The same part as flash memory.
     ///
     /// # Errors
@@ -207,17 +213,25 @@ fn no_partition(reason: &str) -> Error {
     Errno::ENXIO.because(reason)
 }
 
-/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged; or it is in
-/// one of the forms that are known, served or not.
+/// Whether a file is an image: it holds a file system that is known, or a partition table, whole or damaged; or something else
+/// that disks hold, or it is in one of the forms that are known, served or not.
 ///
 /// # Errors
 /// Those of reading it.
 pub fn is_image(file: &File) -> Result<bool> {
-    if container(file).is_some() || detect(file)?.is_some() {
+    is_disk(&Plain::new(file.try_clone()?)?)
+}
+
+/// The same for bytes that are in no file of the host.
+///
+/// # Errors
+/// Those of reading them.
+pub fn is_disk(disk: &impl Medium) -> Result<bool> {
+    if marks::form(disk)?.is_some() || detect_in(disk, 0, None)?.is_some() {
         return Ok(true);
     }
-    match partition::table(&Plain::new(file.try_clone()?)?) {
-        Ok(table) => Ok(table.is_some()),
+    match partition::table(disk) {
+        Ok(table) => Ok(table.is_some() || marks::content(disk)?.is_some()),
         Err(DiskError::Io(error)) => Err(error.into()),
         Err(_) => Ok(true),
     }

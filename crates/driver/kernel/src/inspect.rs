@@ -6,6 +6,7 @@ use crate::disk::Disk;
 use crate::image::table_of;
 use crate::lock::Held;
 use outrigger_core::Result;
+use outrigger_proto_disk::marks;
 use outrigger_proto_disk::partition::{Partition, Table};
 use outrigger_proto_disk::volume::{Volume, describe};
 use outrigger_proto_disk::{Medium, Window};
@@ -19,7 +20,7 @@ pub struct Inspection {
     pub size: u64,
     /// How the disk is in the file: `raw`, or `qcow2`.
     pub format: &'static str,
-    /// The file system that all of it is.
+    /// The file system that all of it is, or what else is known by name only: then all but its type is missing.
     pub volume: Option<Volume>,
     /// Its partition table, without the partitions.
     pub table: Option<Table>,
@@ -32,7 +33,7 @@ pub struct Inspection {
 pub struct Piece {
     /// What the table says.
     pub partition: Partition,
-    /// The file system, where it is known.
+    /// As in [`Inspection::volume`].
     pub volume: Option<Volume>,
 }
 
@@ -47,10 +48,14 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     let size = medium.size();
     let whole = volume(&medium, 0, size)?;
     let mut table = if whole.is_some() { None } else { table_of(&medium)? };
+    let whole = if whole.is_none() && table.is_none() { named(&medium, 0, size)? } else { whole };
     let partitions = table.as_mut().map(|table| std::mem::take(&mut table.partitions)).unwrap_or_default();
     let piece = |partition: Partition| {
         let volume = match partition.range() {
-            Some((start, size)) => volume(&medium, start, size)?,
+            Some((start, size)) => match volume(&medium, start, size)? {
+                None => named(&medium, start, size)?,
+                known => known,
+            },
             None => None,
         };
         Ok(Piece { partition, volume })
@@ -65,4 +70,10 @@ fn volume(medium: &Disk, start: u64, size: u64) -> Result<Option<Volume>> {
         Some(kind) => Ok(describe(kind.name, &Window { medium, start, size })?),
         None => Ok(None),
     }
+}
+
+/// What is known by name only.
+fn named(medium: &Disk, start: u64, size: u64) -> Result<Option<Volume>> {
+    let content = marks::content(&Window { medium, start, size })?;
+    Ok(content.map(|content| Volume { kind: content.name, ..Volume::default() }))
 }

@@ -76,9 +76,10 @@ mod worker;
 
 pub use detect::{FsType, TYPES, detect};
 pub use guarded::{Death, History};
-pub use image::is_image;
+pub use image::{is_disk, is_image};
 pub use inspect::{Inspection, Piece, inspect};
 pub use options::{OPTIONS, Options};
+pub use outrigger_proto_disk::Medium;
 pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
 pub use outrigger_proto_disk::volume::Volume;
 pub use partitions::Partitions;
@@ -208,9 +209,7 @@ impl Kernel {
                 let named = FsType::named(name)?;
                 image.detect(&part)?.filter(|found| found.name == named.name).unwrap_or(named)
             }
-            None => image
-                .detect(&part)?
-                .ok_or_else(|| Errno::EINVAL.because("no file system is known that looks like this"))?,
+            None => image.detect(&part)?.ok_or_else(|| image.unknown(&part))?,
         };
         Self::mount(image, part, kind, options)
     }

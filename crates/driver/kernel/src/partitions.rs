@@ -265,7 +265,9 @@ fn mount(
     let kind = kind.ok_or_else(|| {
         let purpose = partition.purpose().unwrap_or("unknown type");
         let number = partition.number;
-        Errno::EINVAL.because(format!("partition {number} ({purpose}) holds no file system that is known"))
+        let error = image.unknown(&part);
+        let why = error.reason.as_deref().unwrap_or(error.errno.message());
+        error.errno.because(format!("partition {number} ({purpose}): {why}"))
     })?;
     part.read_only = part.read_only.or_else(|| image.shared(partition, all));
     Kernel::mount(image, part, kind, options).map_err(|error| {

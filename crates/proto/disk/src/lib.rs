@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]) and images in which a disk's bytes
-//! have to be searched for ([`qcow2`]).
+//! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]), images in which a disk's bytes
+//! have to be searched for ([`qcow2`]), and what is known by name only ([`marks`]).
 //!
 //! Whatever is decoded here comes from nobody that vouches for it. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
@@ -9,6 +9,7 @@
 
 mod bytes;
 mod gpt;
+pub mod marks;
 mod mbr;
 pub mod partition;
 pub mod qcow2;
