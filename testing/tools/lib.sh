@@ -6,7 +6,7 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$top/target}
 # Logs and results of the last run; shown in docs/TESTING.md.
 results=$target/test-results
-# One line a suite: name, passed, failed, skipped, remark; separated by tabs.
+# One line a suite: name, passed, failed, skipped, seconds, remark; separated by tabs.
 table=$results/suites.tsv
 PATH=$PATH:/usr/sbin:/sbin
 export PATH
@@ -45,7 +45,12 @@ trap 'exit 143' TERM
 # record SUITE PASSED FAILED SKIPPED REMARK: notes and prints the result of a suite.
 record() {
     mkdir -p "$results"
-    printf '%s\t%d\t%d\t%d\t%s\n' "$@" >>"$table"
+    touch -a "$table"
+    # Suites follow each other, so each has taken the time since the line before it, or since the run began.
+    local began
+    began=$(stat -c %Y "$([ -s "$table" ] && echo "$table" || echo "$results/began")" 2>/dev/null || date +%s)
+    set -- "${@:1:4}" $(($(date +%s) - began)) "$5"
+    printf '%s\t%d\t%d\t%d\t%d\t%s\n' "$@" >>"$table"
     print_suite "$@"
 }
 
@@ -57,16 +62,16 @@ reason() {
 }
 
 print_suite() {
-    local remark=${5:+ ($5)}
-    printf '%-20s %6d passed %4d failed %4d skipped%s\n' "$1" "$2" "$3" "$4" "$remark"
+    local remark=${6:+ ($6)}
+    printf '%-20s %6d passed %4d failed %4d skipped %5d s%s\n' "$1" "$2" "$3" "$4" "$5" "$remark"
 }
 
 # summary: every suite again, then the totals as the last line. Fails when something failed; where CI=true nothing may skip.
 summary() {
     heading Summary
-    local name passed failed skipped remark p=0 f=0 s=0
-    while IFS=$'\t' read -r name passed failed skipped remark; do
-        print_suite "$name" "$passed" "$failed" "$skipped" "$remark"
+    local name passed failed skipped seconds remark p=0 f=0 s=0
+    while IFS=$'\t' read -r name passed failed skipped seconds remark; do
+        print_suite "$name" "$passed" "$failed" "$skipped" "$seconds" "$remark"
         p=$((p + passed)) f=$((f + failed)) s=$((s + skipped))
     done <"$table"
     if is_ci && [ "$s" -gt 0 ]; then

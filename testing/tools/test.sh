@@ -135,6 +135,7 @@ suite_posix() {
 
 rm -rf "$results"
 mkdir -p "$results"
+touch "$results/began"
 [ $# -gt 0 ] || set -- format lint docs tidy licences scripts kernel cargo kill damaged posix
 for suite; do
     declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint docs tidy licences scripts kernel cargo kill damaged posix"
