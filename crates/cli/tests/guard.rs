@@ -231,6 +231,23 @@ fn a_server_that_hangs_is_replaced() {
 }
 
 #[test]
+fn a_server_that_was_stopped_is_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "--restart-on-hang", "0.5", "mem:", "m"]).ok();
+    fs::create_dir(place.at("m/dir")).unwrap();
+    let stopped = place.server();
+    signal(stopped, "STOP");
+    assert!(place.at("m/dir").is_dir());
+    assert!(!is_running(stopped));
+    let text = place.run(&["status", "m"]).ok();
+    assert!(text.contains("it hung and was replaced"), "{text}");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn another_program_goes_on_with_open_files() {
     if !can_mount() {
         return;

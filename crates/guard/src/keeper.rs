@@ -48,6 +48,8 @@ const AT_ONCE: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// Deaths in a row after which the mount is given up.
 const GIVEN_UP: u32 = 12;
+/// In place of a request's number: the worker hung in none. Requests have even numbers.
+const NO_REQUEST: u64 = u64::MAX - 2;
 /// How long a worker may take to record how it crashed.
 const CRASHING: Duration = Duration::from_secs(2);
 
@@ -116,6 +118,8 @@ struct Keeper {
     told: bool,
     /// The request in which the worker hung, plus one.
     hung: u64,
+    /// Since when the worker is stopped by a signal, in monotonic nanoseconds.
+    stopped: Option<u64>,
     /// Deaths since the last one that came after an answer.
     in_a_row: u32,
     /// What the worker had answered when it began.
@@ -142,6 +146,7 @@ impl Keeper {
             worker: 0,
             told,
             hung: 0,
+            stopped: None,
             in_a_row: 0,
             answered: 0,
             watch: None,
@@ -171,7 +176,7 @@ impl Keeper {
         let tick =
             self.manager.as_ref().and_then(|manager| manager.watchdog).map_or(TICK, |half| half.min(TICK));
         let mut crashing = Duration::ZERO;
-        self.hung = 0;
+        (self.hung, self.stopped) = (0, None);
         loop {
             match next_signal(tick) {
                 Some(READY_SIGNAL) => self.mount_is_ready(),
@@ -200,11 +205,20 @@ impl Keeper {
         }
     }
 
-    fn reap(&self) -> Option<i32> {
-        let mut status = 0;
-        // SAFETY: `status` is a valid place for the result.
-        let reaped = unsafe { libc::waitpid(self.worker, &raw mut status, libc::WNOHANG) };
-        (reaped == self.worker).then_some(status)
+    /// The status of a worker that has ended. Notes whether one that has not is stopped.
+    fn reap(&mut self) -> Option<i32> {
+        let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` is a valid place for the result.
+            let changed = unsafe { libc::waitpid(self.worker, &raw mut status, flags) };
+            match changed {
+                pid if pid != self.worker => return None,
+                _ if libc::WIFSTOPPED(status) => self.stopped = Some(monotonic()),
+                _ if libc::WIFCONTINUED(status) => self.stopped = None,
+                _ => return Some(status),
+            }
+        }
     }
 
     fn forward(&self, signal: i32) {
@@ -212,12 +226,19 @@ impl Keeper {
         unsafe { libc::kill(self.worker, signal) };
     }
 
-    /// The request that has been worked on for too long.
+    /// The request that has been worked on for too long, or [`NO_REQUEST`] when the worker is stopped for too long: what
+    /// waits then is still in the kernel, and not in the journal.
     fn hanging(&mut self) -> Option<u64> {
         let limit = self.settings.restart_on_hang?;
+        if self.state.phase() != Phase::Serving {
+            return None;
+        }
+        if self.stopped.is_some_and(|since| Duration::from_nanos(monotonic() - since) > limit) {
+            return Some(NO_REQUEST);
+        }
         self.look();
         let oldest = self.watch.as_ref().and_then(Watch::oldest).filter(|(_, age)| *age > limit);
-        oldest.filter(|_| self.state.phase() == Phase::Serving).map(|(id, _)| id)
+        oldest.map(|(id, _)| id)
     }
 
     /// Lets whoever started us go, and the terminal.
