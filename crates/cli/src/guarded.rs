@@ -234,13 +234,17 @@ pub fn reports() -> Option<PathBuf> {
     Some(state.join("outrigger"))
 }
 
-/// The latest report about this mount, and when it was written.
-pub fn latest_report(mountpoint: &Path) -> Option<(PathBuf, SystemTime)> {
+/// The latest report about this mount, and when it was written. The process that serves it has run for so long.
+pub fn latest_report(mountpoint: &Path, seat: Option<&Seat>, up: Duration) -> Option<(PathBuf, SystemTime)> {
+    // Older reports are about earlier mounts, unless this one had a server before.
+    let had_others = seat.is_some_and(|seat| seat.predecessors() > 0);
+    let since = if had_others { UNIX_EPOCH } else { SystemTime::now().checked_sub(up)? };
     let about = format!("mount: {}\n", mountpoint.display());
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(reports()?)
         .ok()?
         .flatten()
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .filter(|(at, _)| *at >= since)
         .collect();
     found.sort();
     let is_about = |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.starts_with(&about));

@@ -477,7 +477,7 @@ impl Controlled for Mounted {
             },
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
             program: self.tree.program.as_ref().map(|program| program_status(program.history())),
-            report: guarded::latest_report(&self.mountpoint)
+            report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
         }
     }

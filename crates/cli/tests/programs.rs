@@ -171,7 +171,7 @@ fn a_program_that_cannot_be_started_again_is_reported() {
     let script = "#!/bin/sh\n[ ! -e broken ] || { echo it is broken; exit 3; }\nexec bindfs -f \"$@\"\n";
     let script = place.file("program", script);
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    place.run(&["guard", "--", "./program", "src", "m"]).ok();
+    place.run(&["guard", "-o", "retry=1", "--", "./program", "src", "m"]).ok();
     place.file("broken", "");
     signal(descendant(place.server(), "bindfs").unwrap(), "SEGV");
     let error = fs::read(place.at("m/f")).unwrap_err();
@@ -188,6 +188,29 @@ fn a_program_that_cannot_be_started_again_is_reported() {
     }
     fs::remove_file(place.at("broken")).unwrap();
     within("a program again", || fs::read(place.at("m/f")).is_ok_and(|content| content == b"content"));
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn requests_wait_for_a_program_that_starts_late() {
+    if !can_mount() || !has("bindfs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    let script = "#!/bin/sh\n[ ! -e broken ] || { echo x >>failed; exit 3; }\nexec bindfs -f \"$@\"\n";
+    let script = place.file("program", script);
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    place.run(&["guard", "--", "./program", "src", "m"]).ok();
+    place.file("broken", "");
+    signal(descendant(place.server(), "bindfs").unwrap(), "SEGV");
+    let path = place.at("m/f");
+    let waiting = std::thread::spawn(move || fs::read(path));
+    let failed = || fs::read(place.at("failed")).unwrap_or_default().len() / 2;
+    within("six starts that fail", || failed() >= 6);
+    fs::remove_file(place.at("broken")).unwrap();
+    assert_eq!(waiting.join().unwrap().unwrap(), b"content");
+    assert!(status(&place, "/report/0").is_null(), "nothing was given up");
     place.run(&["umount", "m"]).ok();
 }
 

@@ -12,12 +12,16 @@ use crate::trees::{self, DriverOptions, Tree};
 use clap::Args;
 use outrigger_core::Error;
 use outrigger_door_fuse::Options;
-use outrigger_driver_libfuse::LibFuse;
+use outrigger_driver_libfuse::{LibFuse, keeps_changes};
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// `MS_RDONLY` of mount(2).
+const READ_ONLY: u64 = 1;
 
 /// Arguments of `guard`.
 ///
@@ -67,12 +71,17 @@ impl Guard {
         let hang = self.restart_on_hang.map(|limit| format!("restart-on-hang={}", limit.as_secs_f64()));
         let of_driver = others.iter().chain(&hang).map(String::as_str);
         let source = self.command.join(OsStr::new(" "));
+        let keeps = self.command.first().and_then(|program| keeps_changes(Path::new(program)));
         let program = trees::program(context, self.command, &DriverOptions::of(of_driver))?;
         if program.mounted().argument.is_none() {
             let target = program.mounted().target.display();
             return Err(Failure::serious(format!(
                 "no word of the command is the mountpoint {target}: give it as an argument of its own"
             )));
+        }
+        // The mount is there all the same, so this changes no exit status.
+        if let Some(risk) = keeps.filter(|_| program.mounted().flags & READ_ONLY == 0) {
+            let _ = writeln!(io::stderr(), "outrigger guard: warning: {risk}");
         }
         let job = Job {
             source,

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -140,6 +140,8 @@ pub fn is_serving() -> Result<bool, Failure> {
     let waiting = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().to_string());
     let serving = env::var(SERVING).is_ok_and(|pid| takes_over() || Some(pid) == waiting);
     if serving && !takes_over() {
+        // The kernel named it after the link it was executed by, "exe". A wrong name does no harm.
+        let _ = fs::write("/proc/self/comm", env!("CARGO_BIN_NAME"));
         // Whoever waits for the mount may be killed before it answers.
         let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
         set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;

@@ -6,7 +6,7 @@
 //! send and one receive, and of our threads two, each of which sleeps in a system call that gives it its next work. A
 //! [warden](Conn::ward) looks after everything rare.
 
-use crate::assembly::{Arrived, Assembly, GARBLED};
+use crate::inbox::{Arrived, Inbox};
 use crate::message::{Caller, Lost, Message, Replied};
 use bytes::Bytes;
 use outrigger_core::{Cancel, Errno, Error, Runtime};
@@ -231,26 +231,21 @@ impl Conn {
 
     /// The listener: receives, and goes on with what waited for it.
     fn listen(&self, runtime: &dyn Runtime) {
-        let mut assembly = Assembly::new(self.limit);
+        let mut inbox = Inbox::new(self.limit);
         while self.over().is_none() {
-            runtime.run_woken(&mut || self.receive(&mut assembly));
+            runtime.run_woken(&mut || self.receive(&mut inbox));
         }
     }
 
     /// Waits for one message.
-    fn receive(&self, assembly: &mut Assembly) {
-        let length = match assembly.receive(&self.ends.socket) {
+    fn receive(&self, inbox: &mut Inbox) {
+        let length = match inbox.receive(&self.ends.socket) {
             Ok(0) => return self.close("the program has ended or closed its connection"),
             Ok(length) => length,
             Err(Failure::INTR) => return,
             Err(error) => return self.close(&format!("the connection to the program broke: {error}")),
         };
-        match assembly.add(length, |unique| unique >> 32 == self.secret) {
-            Ok(Arrived::Part) => {
-                while let Some(unique) = assembly.garbled() {
-                    self.deliver(unique, Replied { errno: GARBLED, body: Bytes::new() });
-                }
-            }
+        match inbox.add(length) {
             Ok(Arrived::Reply { unique, reply }) => self.deliver(unique, reply),
             Ok(Arrived::Notice { code, body }) => self.notice(code, &body),
             Err(why) => self.cut(why),

@@ -71,8 +71,17 @@ impl Turn<'_> {
             lock(&open.listing).rewind();
         }
         while self.needs_more(&open, op.cookie) {
-            let (body, from) = self.list(&open, Opcode::Readdir, op.size).await?;
-            self.take_names(&open, &body)?;
+            let opcode = self.lists_names_by();
+            let (body, from) = match self.list(&open, opcode, op.size).await {
+                Err(fault) if fault.errno() == Some(Errno::ENOSYS) && self.lists_names_by() != opcode => {
+                    continue;
+                }
+                listed => listed?,
+            };
+            match opcode {
+                Opcode::Readdirplus => self.take_names_of_entries(&open, &body)?,
+                _ => self.take_names(&open, &body)?,
+            }
             moved(&open, from)?;
         }
         let mut left = op.size as usize;
@@ -131,6 +140,13 @@ impl Turn<'_> {
         Ok(DirentsPlus { entries, eof })
     }
 
+    /// How the program lists names alone. One that has not agreed to READDIRPLUS_AUTO need not know READDIR.
+    fn lists_names_by(&self) -> Opcode {
+        let plus = self.life.has(InitFlags::DO_READDIRPLUS) && !self.lacks(Opcode::Readdirplus);
+        let plain = self.life.has(InitFlags::READDIRPLUS_AUTO) && !self.lacks(Opcode::Readdir);
+        if plus && !plain { Opcode::Readdirplus } else { Opcode::Readdir }
+    }
+
     fn needs_more(&self, open: &Open, cookie: u64) -> bool {
         let listing = lock(&open.listing);
         !listing.eof && listing.delivered.len() as u64 <= cookie
@@ -163,6 +179,26 @@ impl Turn<'_> {
         Ok(())
     }
 
+    fn take_names_of_entries(&self, open: &Open, body: &Bytes) -> Result<(), Fault> {
+        for (at, pair) in fuse::DirentsPlus::new(body).enumerate() {
+            let Some((dirent, out)) = unless_cut_off(at, pair)? else { break };
+            self.return_entry(&dirent, &out);
+            if let Some(listed) = self.listed(open.node, &dirent)? {
+                lock(&open.listing).add(listed);
+            }
+            lock(&open.listing).offset = dirent.off;
+        }
+        Ok(())
+    }
+
+    /// Returns the reference that an entry of a listing counts.
+    fn return_entry(&self, dirent: &fuse::Dirent<'_>, out: &EntryOut) {
+        // The directory itself and its parent are listed without being looked up.
+        if out.nodeid > decode::ROOT && !matches!(dirent.name, b"." | b"..") {
+            self.life.conn.tell(forget(out.nodeid, 1));
+        }
+    }
+
     fn take_entries(&self, open: &Open, body: &Bytes, entries: &mut Vec<DirentPlus>) -> Result<(), Fault> {
         for (at, pair) in fuse::DirentsPlus::new(body).enumerate() {
             let Some((dirent, out)) = unless_cut_off(at, pair)? else { break };
@@ -173,11 +209,7 @@ impl Turn<'_> {
                 (Some(listed), Some(cookie)) => {
                     entries.push(self.entry_plus(open.node, cookie, listed, &out))
                 }
-                // The directory itself and its parent are listed without being looked up.
-                _ if out.nodeid > decode::ROOT && !matches!(dirent.name, b"." | b"..") => {
-                    self.life.conn.tell(forget(out.nodeid, 1));
-                }
-                _ => {}
+                _ => self.return_entry(&dirent, &out),
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::decode;
 use crate::handles::{Open, lasting};
 use crate::message::{Fault, Message};
 use crate::ops::tolerate;
-use crate::turn::{Turn, is_garbled};
+use crate::turn::Turn;
 use crate::writes::Kept;
 use outrigger_core::ops::{
     self, CopyRange, FSync, Fallocate, FallocateMode, Flush, OpenFlags, Read, Release, Seek, Whence, Write,
@@ -68,14 +68,7 @@ impl Turn<'_> {
         let size = op.len.min(self.life.max_io);
         let args =
             fuse::ReadIn { fh, offset: op.offset, size, flags: open.flags.bits(), ..fuse::ReadIn::default() };
-        let ask = || self.ask(Message::new(Opcode::Read, node).with(&args.encode()));
-        let body = match ask().await {
-            Err(fault) if is_garbled(&fault) => {
-                let _one = self.shared.one_read.enter().await;
-                ask().await?
-            }
-            body => body?,
-        };
+        let body = self.ask(Message::new(Opcode::Read, node).with(&args.encode())).await?;
         if body.len() > size as usize {
             return Err(decode::wrong("more content than was asked for").into());
         }

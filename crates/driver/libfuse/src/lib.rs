@@ -7,7 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`launch`] | starting a program, and ending it with all it has started |
-//! | `conn`, `assembly`, `message` | the connection: many requests in flight, replies matched and put together |
+//! | `conn`, `inbox`, `message` | the connection: many requests in flight, replies matched to them |
 //! | `life` | INIT, and one running program after the other |
 //! | `shared`, `turn`, `deadlines` | a request from its arrival to its reply, over as many programs as it takes |
 //! | `replace`, `history` | another program in its place; what people are told of all of them |
@@ -21,8 +21,8 @@
 //! are next used, listings go on by name, locks are taken again, and writes that were acknowledged since the last FLUSH
 //! or FSYNC are repeated. A request without a reply is repeated too: what the program may have done of it is judged by
 //! the tree. A request that was in flight at three deaths, without anything being answered after it was sent, fails with
-//! `EIO`, unless somebody else killed the program (SIGKILL); starts that fail pause longer and longer, and after five of
-//! them requests fail at once for a while.
+//! `EIO`, unless somebody else killed the program (SIGKILL). A start that fails is tried again, with pauses of up to a second,
+//! and requests wait for it as long as [`Options::timeout`] and [`Options::retry`] allow.
 //!
 //! # Limits
 //!
@@ -30,11 +30,10 @@
 //! * A program that is killed between two steps of its own leaves what it leaves.
 //! * A program with a cache that it writes back late, and without a request that says so, loses what it held there:
 //!   those known by name are refused unless [`Options::unsafe_cache`] is set.
-//! * An ioctl without a reply fails with `EIO`, for nobody knows what it did.
+//! * An ioctl without a reply fails with `EIO`, since it may have been done, unless its number says that it only reads.
 //! * Permissions are the door's where the program asks for it: see [`LibFuse::wants_default_permissions`].
 //! * Locks are the program's only when it supports both POSIX and BSD locks; else they stay with the door.
 
-mod assembly;
 mod conn;
 mod deadlines;
 mod decode;
@@ -44,6 +43,7 @@ mod gate;
 mod handles;
 mod hidden;
 mod history;
+mod inbox;
 pub mod launch;
 mod life;
 mod listing;
@@ -60,7 +60,7 @@ mod writes;
 
 pub use history::{Death, History, OnReport, Replacement, Report};
 pub use life::Starter;
-pub use options::{OPTIONS, Options};
+pub use options::{OPTIONS, Options, keeps_changes};
 
 use launch::{Launch, Mounted, Mountpoint};
 use outrigger_core::{

@@ -6,8 +6,9 @@ use crate::launch::{End, LaunchError, Mounted, Processes, Program};
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
+use crate::turn::forget;
 use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
-use outrigger_proto_fuse::{InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
+use outrigger_proto_fuse::{BatchForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,20 +23,18 @@ const OLD_IO: u32 = 128 << 10;
 const PAGE: u32 = 4096;
 /// Room beside the content of a message: header and arguments.
 const ARGUMENTS: usize = 8192;
-/// The oldest minor version whose messages read as those of today.
-const OLDEST_MINOR: u32 = 13;
+/// The oldest minor version whose messages read as those of today: since 7.12 MKNOD and CREATE have a umask. What 7.13
+/// and later added is fields at the end of INIT, which count as zero, and requests that a program may not know.
+const OLDEST_MINOR: u32 = 12;
+/// Since this minor version there is BATCH_FORGET.
+const BATCH_FORGET_MINOR: u32 = 16;
 /// How long a killed program may take to end until the next one is started beside it.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
-/// Waits before a start, after so many that failed one after the other.
-const PAUSES: [Duration; 5] = [
-    Duration::ZERO,
-    Duration::from_millis(50),
-    Duration::from_millis(200),
-    Duration::from_secs(1),
-    Duration::from_secs(1),
-];
-/// After all starts have failed, requests fail at once for so long; then it is tried again.
+/// Waits before a start, after so many that failed one after the other; the last one before all that follow.
+const PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1)];
+/// Once starts are given up ([`Options::retry`]), requests fail at once for so long; then one more start is tried.
 const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
 
 /// Starts the program; tests stand between it and us.
@@ -140,6 +139,19 @@ impl Life {
     /// What the program said last, for people.
     pub(crate) fn said(&self) -> String {
         self.processes.said()
+    }
+
+    /// Returns references, as pairs of the program's numbers and counts.
+    pub(crate) fn forget(&self, forgotten: &[(u64, u64)]) {
+        if forgotten.len() < 2 || self.agreed.minor < BATCH_FORGET_MINOR {
+            return forgotten.iter().for_each(|&(node, count)| self.conn.tell(forget(node, count)));
+        }
+        let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
+        let batch = Message::new(Opcode::BatchForget, 0).with(&BatchForgetIn { count }.encode());
+        let add = |message: Message, &(nodeid, nlookup): &(u64, u64)| {
+            message.with(&ForgetOne { nodeid, nlookup }.encode())
+        };
+        self.conn.tell(forgotten.iter().fold(batch, add));
     }
 
     /// Whether it agreed to do this.
@@ -419,7 +431,7 @@ impl Lives {
     }
 }
 
-/// The pause before a start that follows so many failed ones; `None` when it is time to give up.
-pub(crate) fn pause(failures: usize) -> Option<Duration> {
-    PAUSES.get(failures).copied()
+/// The pause before a start that follows so many failed ones.
+pub(crate) fn pause(failures: usize) -> Duration {
+    PAUSES[failures.min(PAUSES.len() - 1)]
 }

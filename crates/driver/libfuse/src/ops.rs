@@ -232,8 +232,8 @@ impl Turn<'_> {
     }
 
     async fn ioctl(&mut self, op: &Ioctl) -> Result<IoctlDone, Fault> {
-        if self.again() {
-            let why = "the program died during an ioctl: nobody knows whether it was done";
+        if self.again() && !only_reads(op.command) {
+            let why = "the program died during an ioctl, which it may have done";
             return Err(Errno::EIO.because(why).into());
         }
         let open = self.open(op.handle)?;
@@ -296,6 +296,13 @@ impl Turn<'_> {
     pub(crate) fn failure(&self, open: &crate::handles::Open) -> Result<(), Fault> {
         lock(&open.failed).take().map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Whether the number of an ioctl says that it gives something and takes nothing (`_IOR` of asm-generic/ioctl.h).
+fn only_reads(command: u32) -> bool {
+    const DIRECTION_SHIFT: u32 = 30;
+    const READ: u32 = 2;
+    command >> DIRECTION_SHIFT == READ
 }
 
 /// What the kernel makes of a program without extended attributes.

@@ -17,6 +17,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "a request this old has the program killed and started again",
         ),
         option("start-timeout", "SECONDS", "60", "how long a start may take"),
+        option("retry", "SECONDS", "60", "for so long starts are tried again before requests fail with EIO"),
         option(
             "kept-writes",
             "BYTES",
@@ -41,6 +42,8 @@ pub struct Options {
     pub restart_on_hang: Option<Duration>,
     /// How long a start may take.
     pub start_timeout: Duration,
+    /// For so long a program that died is started again and again, and requests wait for it; then they fail with `EIO`.
+    pub retry: Duration,
     /// Acknowledged writes kept for a restart, in bytes; beyond that the program is asked to flush.
     pub kept_writes: usize,
     /// Accept programs whose own cache makes a crash lose what they acknowledged.
@@ -53,6 +56,7 @@ impl Default for Options {
             timeout: Some(Duration::from_secs(60)),
             restart_on_hang: None,
             start_timeout: Duration::from_secs(60),
+            retry: Duration::from_secs(60),
             kept_writes: 64 << 20,
             unsafe_cache: false,
         }
@@ -76,6 +80,7 @@ impl Options {
             "timeout" => self.timeout = unless_zero(seconds()?),
             "restart-on-hang" => self.restart_on_hang = unless_zero(seconds()?),
             "start-timeout" => self.start_timeout = unless_zero(seconds()?).ok_or_else(unfit)?,
+            "retry" => self.retry = seconds()?,
             "kept-writes" => self.kept_writes = value.parse().map_err(|_| unfit())?,
             "unsafe-cache" if value.is_empty() => self.unsafe_cache = true,
             _ => return Err(unfit()),
@@ -94,6 +99,15 @@ pub(crate) fn risk(program: &std::path::Path) -> Option<String> {
             "{name} keeps changes in a cache of its own and writes them back late, in any order: when it is killed, \
              what it has acknowledged is lost and its image may need e2fsck; --opt unsafe-cache (mount: -o unsafe-cache) accepts that"
         )
+    })
+}
+
+/// What is lost when this program dies, if it is known to keep changes in memory until it ends.
+#[must_use]
+pub fn keeps_changes(program: &std::path::Path) -> Option<String> {
+    let name = program.file_name()?.to_str()?;
+    matches!(name, "fuse-zip" | "archivemount").then(|| {
+        format!("{name} writes changes to its archive when it is unmounted: when it dies, those since its start are lost")
     })
 }
 
@@ -124,5 +138,7 @@ mod tests {
             assert!(risk(Path::new(name)).is_some(), "{name}");
         }
         assert_eq!(risk(Path::new("sshfs")), None);
+        assert!(keeps_changes(Path::new("/usr/bin/fuse-zip")).is_some());
+        assert_eq!(keeps_changes(Path::new("sshfs")), None);
     }
 }

@@ -34,7 +34,7 @@ impl Shared {
         if outcome.is_err() {
             *lock(&self.recipe) = Arc::clone(&former);
             self.missing.store(0, Relaxed);
-            self.restart(None);
+            self.restart(None, self.options.retry);
         }
         let (at, former) = (SystemTime::now(), former.command.clone());
         let failure = outcome.as_ref().err().map(ToString::to_string);

@@ -7,21 +7,21 @@ use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::history::{Chronicle, Death};
 use crate::life::{self, Life, Lives, Need, Starter, Terms};
-use crate::message::{Caller, Fault, Message};
+use crate::message::{Caller, Fault};
 use crate::nodes::{Epoch, Nodes};
 use crate::options::Options;
-use crate::turn::{Trial, Turn, forget};
+use crate::turn::{Trial, Turn};
 use crate::writes::Writes;
 use outrigger_core::{
     BoxFuture, Cancel, Class, Cx, Errno, Error, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
 };
-use outrigger_proto_fuse::{ForgetOne, Notification, Opcode};
+use outrigger_proto_fuse::Notification;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// A program to start.
 pub(crate) struct Recipe {
@@ -33,7 +33,7 @@ pub(crate) struct Recipe {
 /// Bytes of a request that are shown to people.
 const SHOWN: usize = 1000;
 /// A program that has lived so long was started well.
-const SETTLED: std::time::Duration = std::time::Duration::from_secs(1);
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
 pub(crate) struct Shared {
@@ -54,12 +54,10 @@ pub(crate) struct Shared {
     notify: OnceLock<Arc<dyn Notify>>,
     /// For requests that may be what kills the program.
     alone: Gate,
-    /// For replies that cannot be told apart when they arrive together.
-    pub(crate) one_read: Gate,
     /// For writes that go to the end of a file.
     pub(crate) appends: Gate,
     /// The program before the running one: when it was started, and how many starts failed before.
-    quick_deaths: Mutex<(Option<std::time::Instant>, usize)>,
+    quick_deaths: Mutex<(Option<Instant>, usize)>,
     this: Weak<Shared>,
 }
 
@@ -87,9 +85,8 @@ impl Shared {
             chronicle: Chronicle::default(),
             notify: OnceLock::new(),
             alone: Gate::default(),
-            one_read: Gate::default(),
             appends: Gate::default(),
-            quick_deaths: Mutex::new((Some(std::time::Instant::now()), 0)),
+            quick_deaths: Mutex::new((Some(Instant::now()), 0)),
             this: Weak::clone(this),
         });
         // Nobody else sets it.
@@ -186,7 +183,9 @@ impl Shared {
             Ok(Need::Wait) => Poll::Pending,
             Ok(Need::Start(dead)) => {
                 if let Some(this) = self.this.upgrade() {
-                    self.runtime.spawn_blocking(Box::new(move || this.restart(dead)));
+                    // After starts were given up one is tried at a time.
+                    let patience = if dead.is_some() { this.options.retry } else { Duration::ZERO };
+                    self.runtime.spawn_blocking(Box::new(move || this.restart(dead, patience)));
                 }
                 Poll::Pending
             }
@@ -195,34 +194,37 @@ impl Shared {
         .await
     }
 
-    /// Ends what is left of a program and starts the next one. Blocks.
-    pub(crate) fn restart(&self, dead: Option<Arc<Life>>) {
+    /// Ends what is left of a program and starts the next one, again and again for as long as `patience`. Blocks.
+    pub(crate) fn restart(&self, dead: Option<Arc<Life>>, patience: Duration) {
+        let until = Instant::now() + patience;
         let mut epoch = self.nodes.epoch();
-        let mut last = Errno::EIO.because("the program has ended");
         if let Some(dead) = dead {
-            last = self.bury(&dead);
-            tracing::warn!(reason = %last, "the program is started again");
+            let reason = self.bury(&dead);
+            tracing::warn!(%reason, "the program is started again");
         }
         let mut failures = self.failures();
         if failures == 0 {
             self.chronicle.recovered();
         }
-        while let Some(pause) = life::pause(failures) {
+        let last = loop {
+            std::thread::sleep(life::pause(failures));
             if self.lives.ended() {
                 return;
             }
-            std::thread::sleep(pause);
             epoch += 1;
-            match self.begin(epoch) {
+            let error = match self.begin(epoch) {
                 Ok(life) => {
-                    *lock(&self.quick_deaths) = (Some(std::time::Instant::now()), failures);
+                    *lock(&self.quick_deaths) = (Some(Instant::now()), failures);
                     return self.lives.started(Ok(Arc::new(life)));
                 }
-                Err(error) => last = error,
-            }
-            self.not_started(epoch, &last);
+                Err(error) => error,
+            };
+            self.not_started(epoch, &error);
             failures += 1;
-        }
+            if Instant::now() >= until {
+                break error;
+            }
+        };
         *lock(&self.quick_deaths) = (None, 0);
         tracing::error!(reason = %last, "the program cannot be started again");
         let error = last.errno.because(format!("the program cannot be started again: {last}"));
@@ -291,19 +293,8 @@ impl Shared {
     /// Returns references to the running program.
     pub(crate) fn forget(&self, node: Node, count: u64) {
         let forgotten = self.nodes.forget(node, count);
-        let Some(life) = self.lives.now() else { return };
-        match forgotten[..] {
-            [] => {}
-            [(id, count)] => life.conn.tell(forget(id, count)),
-            _ => {
-                let mut message = Message::new(Opcode::BatchForget, 0);
-                let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
-                message = message.with(&outrigger_proto_fuse::BatchForgetIn { count }.encode());
-                for (nodeid, nlookup) in forgotten {
-                    message = message.with(&ForgetOne { nodeid, nlookup }.encode());
-                }
-                life.conn.tell(message);
-            }
+        if let Some(life) = self.lives.now() {
+            life.forget(&forgotten);
         }
     }
 

@@ -4,7 +4,6 @@
 //! A request is attempted until a program lives long enough to answer. What earlier attempts may have done is judged by
 //! the state of the tree, never by an error alone: programs answer what they like for "exists already".
 
-use crate::assembly::GARBLED;
 use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
@@ -120,7 +119,6 @@ impl Turn<'_> {
         let replied = self.life.conn.ask(message, caller, self.cancel).await?;
         match replied.errno {
             0 => Ok(replied.body),
-            GARBLED => Err(Fault::Failed(Errno::EAGAIN.because(GARBLED_REASON))),
             errno => {
                 if errno == Errno::ENOSYS.0 {
                     self.shared.missing.fetch_or(1 << opcode as u32, Relaxed);
@@ -336,13 +334,6 @@ impl Turn<'_> {
         }
         Ok(())
     }
-}
-
-const GARBLED_REASON: &str = "two replies arrived in mixed pieces";
-
-/// Whether asking once more, alone, gives a reply that can be read.
-pub(crate) fn is_garbled(fault: &Fault) -> bool {
-    matches!(fault, Fault::Failed(error) if error.reason.as_deref() == Some(GARBLED_REASON))
 }
 
 fn is_enoent<T>(result: &Result<T, Fault>) -> bool {

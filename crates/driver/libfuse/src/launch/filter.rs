@@ -49,6 +49,14 @@ const WAITING: &[(libc::c_long, &[Condition])] = &[
     (libc::SYS_ioctl, &[(1, u32::MAX, CLONE)]),
 ];
 
+/// The system calls that fail, with their error, when all conditions hold.
+const REFUSED: &[(libc::c_long, &[Condition], i32)] = &[
+    // The new way to mount: libfuse then falls back to mount(2).
+    (libc::SYS_fsopen, &[], libc::ENOSYS),
+    (libc::SYS_splice, &[], libc::EINVAL),
+    (libc::SYS_fcntl, &[(1, u32::MAX, libc::F_SETPIPE_SZ as u32)], libc::EPERM),
+];
+
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -72,8 +80,7 @@ const fn jump(code: u32, value: u32, then: u8, otherwise: u8) -> sock_filter {
 
 /// The program of the filter.
 ///
-/// Other machines' system calls and fsopen(2), the new way to mount, do not exist for the program: libfuse then
-/// falls back to mount(2).
+/// Other machines' system calls do not exist for the program.
 pub fn filter() -> Vec<sock_filter> {
     let mut steps = vec![
         step(LOAD, MACHINE),
@@ -82,23 +89,29 @@ pub fn filter() -> Vec<sock_filter> {
         step(LOAD, NUMBER),
         jump(IF_AT_LEAST, X32, 0, 1),
         step(RETURN, ABSENT),
-        jump(IF_EQUAL, libc::SYS_fsopen as u32, 0, 1),
-        step(RETURN, ABSENT),
     ];
+    for (number, conditions, errno) in REFUSED {
+        add(&mut steps, *number, conditions, libc::SECCOMP_RET_ERRNO | *errno as u32);
+    }
     for (number, conditions) in WAITING {
-        let mut left = 3 * conditions.len() as u8 + 1;
-        steps.push(step(LOAD, NUMBER));
-        steps.push(jump(IF_EQUAL, *number as u32, 0, left));
-        for (argument, mask, value) in *conditions {
-            left -= 3;
-            steps.push(step(LOAD, ARGUMENTS + 8 * argument));
-            steps.push(step(AND, *mask));
-            steps.push(jump(IF_EQUAL, *value, 0, left));
-        }
-        steps.push(step(RETURN, libc::SECCOMP_RET_USER_NOTIF));
+        add(&mut steps, *number, conditions, libc::SECCOMP_RET_USER_NOTIF);
     }
     steps.push(step(RETURN, libc::SECCOMP_RET_ALLOW));
     steps
+}
+
+/// Adds what decides about one system call.
+fn add(steps: &mut Vec<sock_filter>, number: libc::c_long, conditions: &[Condition], verdict: u32) {
+    let mut left = 3 * conditions.len() as u8 + 1;
+    steps.push(step(LOAD, NUMBER));
+    steps.push(jump(IF_EQUAL, number as u32, 0, left));
+    for (argument, mask, value) in conditions {
+        left -= 3;
+        steps.push(step(LOAD, ARGUMENTS + 8 * argument));
+        steps.push(step(AND, *mask));
+        steps.push(jump(IF_EQUAL, *value, 0, left));
+    }
+    steps.push(step(RETURN, verdict));
 }
 
 /// Puts the calling thread and all it starts under the filter, for good, and gives the listener that is asked.
@@ -180,6 +193,13 @@ mod tests {
             (libc::SYS_openat2, [5, 0, 0], allow),
             (libc::SYS_ioctl, [3, u64::from(CLONE), 0], wait),
             (libc::SYS_ioctl, [3, 0x5401, 0], allow),
+            (libc::SYS_splice, [3, 0, 4], libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+            (
+                libc::SYS_fcntl,
+                [3, libc::F_SETPIPE_SZ as u64, 1 << 20],
+                libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+            ),
+            (libc::SYS_fcntl, [3, libc::F_GETPIPE_SZ as u64, 0], allow),
         ];
         for (number, [a, b, c], expected) in cases {
             let arguments = [*a, *b, *c, 0, 0, 0];

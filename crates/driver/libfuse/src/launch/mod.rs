@@ -14,6 +14,7 @@
 //! | ioctl `FUSE_DEV_IOC_CLONE` | another copy of the socket |
 //! | open(2) of go-fuse's probe in that directory | a stand-in opens: the mount is there |
 //! | fsopen(2), and any call of another machine's ABI | `ENOSYS`: programs fall back |
+//! | splice(2), and `F_SETPIPE_SZ` of fcntl(2) | `EINVAL`, `EPERM`: replies are written, and arrive whole |
 //!
 //! # Processes
 //!
