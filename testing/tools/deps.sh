@@ -14,7 +14,8 @@ test_packages=(
     tree=tree groff-base=groff
     bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
-    archivemount=archivemount rclone=rclone pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
+    archivemount=archivemount rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
+    python3-pyfuse3=/usr/share/doc/python3-pyfuse3 pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
     shellcheck=shellcheck
     linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
     dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
@@ -28,6 +29,7 @@ bench_packages=(
     sshfs=sshfs rclone=rclone openssh-server=sshd fuse2fs=fuse2fs
 )
 ratarmount_version=1.3.0
+go_fuse_version=v2.7.2
 
 # missing PACKAGE=PROOF...: the packages whose proof is absent.
 missing() {
@@ -62,6 +64,17 @@ install_ratarmount() {
     deadline 600 "$venv/bin/pip" install --quiet "ratarmount==$ratarmount_version"
 }
 
+# go-fuse's example, which splices its replies where it can.
+install_loopback() {
+    local bin=$target/test-tools/bin PATH=$PATH:/usr/local/go/bin
+    [ ! -x "$bin/loopback" ] || return 0
+    command -v go >/dev/null || install_packages golang-go
+    scratch=$(mktemp -d)
+    deadline 600 env GOBIN="$bin" GOPATH="$scratch" GOCACHE="$scratch/cache" GOFLAGS=-modcacherw \
+        go install "github.com/hanwen/go-fuse/v2/example/loopback@$go_fuse_version"
+    rm -rf "$scratch"
+}
+
 # fetch_source PACKAGE: its upstream source as Debian signs it, in target/test-tools/PACKAGE.orig.tar, compressed somehow.
 # It comes from where the system's packages come from. The lists this takes are kept apart, and no right to install is needed.
 fetch_source() {
@@ -92,6 +105,9 @@ bench) mapfile -t packages < <(missing "${bench_packages[@]}") ;;
 esac
 install_packages "${packages[@]}"
 case $1 in
-test) fetch_source zlib ;;
+test)
+    fetch_source zlib
+    install_loopback
+    ;;
 bench) install_ratarmount ;;
 esac
