@@ -8,7 +8,7 @@
 //! * a query is cancelled ([`Cancel`](outrigger_core::Cancel)) and dropped;
 //! * a change goes on by itself until it ends: it was started, so stopping it half way would leave nobody knowing what
 //!   happened. So does a query that hands out something which has to be given back (a handle, references to nodes),
-//!   after it was cancelled. Their late replies are dropped and logged, and what they hand out is given back.
+//!   after it was cancelled, and what gives such a thing back. Their late replies are dropped and logged, and what they hand out is given back.
 //!
 //! The same happens when the door or a layer above drops such an answer before it came.
 //!
@@ -122,10 +122,11 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
         let op = self.asked.op;
-        if op.class() == Class::Query {
+        let gives_back = late::gives_back(op);
+        if op.class() == Class::Query && !gives_back {
             self.cx.cancel.raise();
         }
-        if self.started && (op.class() == Class::Change || late::hands_out(op)) {
+        if gives_back || self.started && (op.class() == Class::Change || late::hands_out(op)) {
             let late = Late { next: Arc::clone(&self.next), cx: self.cx.clone(), asked: self.asked };
             self.runtime.spawn(Box::pin(async move { late.drop_reply(request.await).await }));
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
-use outrigger_core::ops::{Lock, LockKind, Lookup, MkDir, Open, OpenFlags, Read, SetLock};
+use outrigger_core::ops::{
+    Lock, LockKind, Lookup, MkDir, Open, OpenFlags, Read, Release, ReleaseDir, SetLock,
+};
 use outrigger_core::reply::{Count, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Clock, Credentials, Generation, Handle, LockOwner, Name, Node, Payload, Stack};
 use outrigger_sim::{Scripted, Sim, Step};
@@ -150,6 +152,19 @@ fn a_change_whose_caller_goes_away_is_finished() {
     assert_eq!(bench.driver.finished(), []);
     assert_eq!(bench.sim.run(), 0);
     assert_eq!(bench.driver.finished(), [9]);
+}
+
+#[test]
+fn what_gives_back_is_carried_out_however_long_it_takes() {
+    let bench = Bench::new(|_, _| Step::After(LONG, Reply::Done(())));
+    let (node, handle, owner) = (Node(2), Handle(3), LockOwner(0));
+    let release = Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false };
+    for request in [Request::from(release), ReleaseDir { node, handle }.into()] {
+        let (reply, cancelled) = bench.ask(request);
+        assert!(is_timeout(&reply) && !cancelled);
+    }
+    assert_eq!(bench.sim.run(), 0);
+    assert_eq!(bench.driver.finished(), [9, 9]);
 }
 
 #[test]
