@@ -4,7 +4,7 @@ use crate::sender::ReplySender;
 use crate::session::Shared;
 use crate::slot::Slot;
 use crate::translate::Shape;
-use outrigger_core::{Answer, BoxFuture, Class, Errno, Node, Owed, Reply, Request, ops};
+use outrigger_core::{Answer, BoxFuture, Class, Errno, LockOwner, Node, Owed, Reply, Request, ops};
 use outrigger_proto_fuse::InHeader;
 use std::future::poll_fn;
 use std::mem;
@@ -96,11 +96,19 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
 #[derive(Debug, Clone, Copy)]
 struct Query {
     node: Node,
+    /// How a file is opened, where that is what it asks for.
+    opens: Option<ops::OpenFlags>,
 }
 
 impl Query {
     fn of(request: &Request, header: &InHeader) -> Option<Self> {
-        (request.class() == Class::Query).then_some(Query { node: Node(header.nodeid) })
+        let opens = match request {
+            // Whether opening changes anything is up to its flags.
+            Request::Open(open) if !open.flags.contains(ops::OpenFlags::TRUNC) => Some(open.flags),
+            request if request.class() == Class::Query => None,
+            _ => return None,
+        };
+        Some(Query { node: Node(header.nodeid), opens })
     }
 
     fn undo(self, shared: &Arc<Shared>, header: &InHeader, reply: Reply) {
@@ -111,8 +119,15 @@ impl Query {
                 list.entries.iter().for_each(|one| sender.forget(shared, header, one.entry.node));
             }
             Reply::Opened(opened) => {
-                let release = ops::ReleaseDir { node: self.node, handle: opened.handle };
-                sender.ask_for_nobody(shared, header, release.into());
+                let (node, handle) = (self.node, opened.handle);
+                let release = match self.opens {
+                    None => ops::ReleaseDir { node, handle }.into(),
+                    Some(flags) => {
+                        let owner = LockOwner::default();
+                        ops::Release { node, handle, flags, owner, flock_release: false }.into()
+                    }
+                };
+                sender.ask_for_nobody(shared, header, release);
             }
             _ => {}
         }
