@@ -46,6 +46,7 @@ pub mod cx;
 pub mod driver;
 pub mod error;
 pub mod exchange;
+pub mod hash;
 pub mod keep;
 pub mod layer;
 pub mod listing;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Positions in directories.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use crate::hash::siphash13;
 
-/// The cookie of a name where positions follow from names ([`crate::Abilities::cookies_by_name`]): a hash of it, the same in
-/// every process, and far from the largest cookies, which doors use. Never 0.
+/// The cookie of a name where positions follow from names ([`crate::Abilities::cookies_by_name`]): a hash of its length and its
+/// bytes, the same in every process and every build, and far from the largest cookies, which doors use. Never 0.
 pub fn cookie_of(name: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish() >> 3 | 1
+    siphash13(&[&(name.len() as u64).to_le_bytes(), name].concat()) >> 3 | 1
 }
 
 /// Sees that a listing goes in a circle, as that of a damaged directory may: a cookie that was remembered comes again after
@@ -54,6 +52,18 @@ mod tests {
         assert!(!closes(0..100_000));
         assert!(!closes((0..100_000).map(|at| at / 3)));
         assert!(!closes((0..100_000).rev()));
+    }
+
+    #[test]
+    fn cookies_are_the_same_in_every_build() {
+        for (name, hash) in [
+            ("a", 0xbeb9_a6bb_f61b_58b4_u64),
+            ("abcdefg", 0x513c_7fe9_4668_9722),
+            ("abcdefgh", 0xc1a2_1d00_9ceb_0ef5),
+            ("the quick brown fox", 0x6868_ee30_7cfa_9b6d),
+        ] {
+            assert_eq!(cookie_of(name.as_bytes()), hash >> 3 | 1, "{name}");
+        }
     }
 
     #[test]

@@ -8,10 +8,10 @@
 
 use crate::kept::Kept;
 use bytes::Bytes;
+use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
 use outrigger_core::{Errno, Error, FileKind, Name, Node, NodeTable, Result};
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The inode number of the root.
@@ -96,7 +96,7 @@ impl Places {
         let mut ino = self.first_ino(dir, name, kind)?;
         while self.table.keyed(ino).is_some() {
             // A file that was moved away from here, or by chance another one, has this number.
-            ino = with_kind(hash((ino, "again")), kind);
+            ino = with_kind(hash(&[&ino.to_le_bytes(), b"again\xff"]), kind);
         }
         Ok((self.table.found(dir, name, FileKey::new(ino))?, ino))
     }
@@ -127,7 +127,7 @@ impl Places {
     }
 
     fn first_ino(&self, dir: Node, name: &Name, kind: FileKind) -> Result<u64> {
-        Ok(with_kind(hash((self.ino(dir)?, &name[..])), kind))
+        Ok(with_kind(number_of(self.ino(dir)?, name), kind))
     }
 
     /// The inode number of a node.
@@ -180,11 +180,14 @@ fn too_long(len: usize) -> Error {
     Errno::ENAMETOOLONG.because(format!("the path is {len} bytes long; servers take {PATH_MAX}"))
 }
 
-/// A hash that is the same in every process.
-pub(crate) fn hash(what: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    hasher.finish()
+/// A hash that is the same in every process and every build.
+pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
+    siphash13(&parts.concat())
+}
+
+/// The number of a name in the directory with the inode number `dir`.
+fn number_of(dir: u64, name: &[u8]) -> u64 {
+    hash(&[&dir.to_le_bytes(), &(name.len() as u64).to_le_bytes(), name])
 }
 
 fn with_kind(hash: u64, kind: FileKind) -> u64 {
@@ -202,6 +205,12 @@ fn kind_of(ino: u64) -> Option<FileKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inode_numbers_are_the_same_in_every_build() {
+        assert_eq!(number_of(7, b"name"), 0x3d5c_0c56_853c_e656);
+        assert_eq!(hash(&[&7_u64.to_le_bytes(), b"again\xff"]), 0xb5f0_5bae_1f72_2a8b);
+    }
 
     fn places() -> Places {
         Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"), None)
