@@ -25,7 +25,7 @@ pub struct Subject {
 }
 
 /// The files a request is about, in the order of its arguments: two for a rename, a link or a copy.
-pub fn subjects(request: &mut Request) -> Vec<Subject> {
+pub fn subjects(request: &mut impl Traverse) -> Vec<Subject> {
     struct Collect(Vec<Subject>);
     impl Visit for Collect {
         fn node(&mut self, node: &mut Node) {

@@ -7,9 +7,11 @@
 //! each directory.
 //!
 //! A listing that was asked for ahead is given out once, and only within [`crate::Options::ahead`] of its arrival. Whatever
-//! this client changes in a directory drops the listing of it.
+//! this client changes in a directory, or about a file in it, drops the listing of it; what one that is being read tells of a
+//! file that was changed after the listing was asked for is not believed (see [`crate::changes`]).
 
 use crate::attr::kind;
+use crate::changes::Changes;
 use crate::link::Link;
 use crate::listing::{Item, Listing};
 use crate::places::join;
@@ -29,6 +31,7 @@ const QUEUE_MAX: usize = 20_000;
 pub(crate) struct Ahead {
     link: Link,
     life: Duration,
+    changes: Changes,
     state: Mutex<State>,
     this: Weak<Ahead>,
 }
@@ -80,7 +83,13 @@ struct Ready {
 impl Ahead {
     pub(crate) fn new(link: Link) -> Arc<Self> {
         let life = link.options().ahead;
-        Arc::new_cyclic(|this| Ahead { link, life, state: Mutex::default(), this: this.clone() })
+        Arc::new_cyclic(|this| Ahead {
+            link,
+            life,
+            changes: Changes::default(),
+            state: Mutex::default(),
+            this: this.clone(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,14 +103,14 @@ impl Ahead {
     /// The listing of the directory at `path`, below the one at `parent`: the one asked for ahead, or a new one.
     pub(crate) fn list(&self, path: &[u8], parent: Option<&[u8]>) -> Arc<Listing> {
         if self.life.is_zero() {
-            return Listing::begin(&self.link, path.to_vec(), false);
+            return self.begin(path, false);
         }
         let now = self.now();
         let mut state = self.lock();
         state.drop_old(now, self.life);
         let listing = match state.take(path).filter(|listing| listing.take()) {
             Some(listing) => listing,
-            None => Listing::begin(&self.link, path.to_vec(), false),
+            None => self.begin(path, false),
         };
         state.wanted.remove(path);
         let below = Below::of(path, &listing);
@@ -129,7 +138,32 @@ impl Ahead {
         listing
     }
 
-    /// Forgets what was listed of the directory at `path`: something in it has changed.
+    /// A new listing of the directory at `path`.
+    pub(crate) fn begin(&self, path: &[u8], ahead: bool) -> Arc<Listing> {
+        Listing::begin(&self.link, path.to_vec(), ahead, self.changes.last())
+    }
+
+    /// What is at `path` was changed here: what was listed of it, and of the directory it is in, is not believed any more.
+    pub(crate) fn changed(&self, path: &[u8]) {
+        self.changes.note(path);
+        self.forget(path);
+        if let Some(slash) = path.iter().rposition(|&byte| byte == b'/') {
+            self.forget(&path[..slash.max(1)]);
+        }
+    }
+
+    /// Anything may have been changed here.
+    pub(crate) fn all_changed(&self) {
+        self.changes.note_all();
+        self.forget_all();
+    }
+
+    /// Whether what a listing tells of what is at `path`, in its directory, may be older than a change of ours.
+    pub(crate) fn is_outdated(&self, listing_asked: u64, path: impl FnOnce() -> Option<Vec<u8>>) -> bool {
+        self.changes.after(listing_asked, path)
+    }
+
+    /// Forgets what was listed of the directory at `path`.
     pub(crate) fn forget(&self, path: &[u8]) {
         let mut state = self.lock();
         state.take(path);
@@ -154,7 +188,7 @@ impl Ahead {
             if !state.wanted.remove(&path) {
                 continue;
             }
-            let listing = Listing::begin(&self.link, path.clone(), true);
+            let listing = self.begin(&path, true);
             state.running += 1;
             let ready = Ready { listing: Arc::clone(&listing), names: 0, since: None };
             state.ready.insert(path.clone(), ready);

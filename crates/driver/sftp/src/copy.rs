@@ -40,7 +40,6 @@ impl Inner {
                 copied => copied,
             },
         };
-        self.files.changes(to.node);
         match copied {
             Ok(count) => Ok(Count(count)),
             Err(fault) => {
@@ -65,9 +64,10 @@ impl Inner {
     /// Reads what is to be copied, and writes it.
     async fn copy_through(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
         let len = op.len.min(THROUGH_MAX) as usize;
+        let version = from.version();
         let read = |held: Arc<Held>| {
             let ahead = &from.ahead;
-            async move { ahead.read(&held, op.offset, len).await }
+            async move { ahead.read(&held, version, op.offset, len).await }
         };
         let content = self.with_handle(from, For::Reading, Again::Always, read).await?;
         let content = Payload::Chunks(content).into_bytes()?;

@@ -99,7 +99,7 @@ impl Inner {
         if cookie == 0 && dir.was_read.swap(true, Ordering::Relaxed) {
             // rewinddir(3): the directory as it is now.
             let path = self.places.path(dir.node)?;
-            let again = Listing::begin(&self.link, path, false);
+            let again = self.ahead.begin(&path, false);
             std::mem::replace(&mut *lock(&dir.listing), again).leave();
             *lock(&dir.ordered) = None;
         }
@@ -191,9 +191,13 @@ impl Inner {
     pub(crate) async fn read_dir_plus(&self, handle: Handle, cookie: u64, size: u32) -> Result<DirentsPlus> {
         let dir = self.dirs.get(handle)?;
         let (names, eof) = self.names(&dir, cookie, size, DIRENT_PLUS).await?;
+        let asked = lock(&dir.listing).asked();
         let mut entries = Vec::with_capacity(names.len());
         for (cookie, Item { name, attrs, .. }) in names {
+            let path = || self.places.child(dir.node, &name).ok();
             let entry = match attrs.permissions {
+                // The listing may have been asked for before we changed it: whoever wants to know asks for it.
+                Some(_) if self.ahead.is_outdated(asked, path) => self.name_only(dir.node, &name, &attrs)?,
                 Some(_) if self.people.shown(attrs.owner.unwrap_or_default()).is_ok() => {
                     self.entry(dir.node, &name, &attrs)?
                 }

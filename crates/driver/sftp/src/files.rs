@@ -5,6 +5,7 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::newborn::Birth;
+use crate::origin::Kept as UnsyncedBy;
 use crate::read_ahead::{Budget, ReadAhead, Version};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
@@ -14,7 +15,7 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode, Times};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
 
@@ -36,8 +37,12 @@ pub(crate) struct OpenFile {
     /// to a file that appends.
     other: Slot,
     pub(crate) ahead: ReadAhead,
-    /// Raised when the file is changed here.
+    /// Raised when the file is changed here, or seen to have been changed elsewhere.
     version: Version,
+    /// The last change elsewhere that had been seen when the handle was asked for by which it is read.
+    asked: tokio::sync::Mutex<u64>,
+    /// It is read by the other handle.
+    reads_by_other: AtomicBool,
     /// Writes and settings of attributes by this handle.
     order: Order,
     /// Its times when they were last seen.
@@ -70,7 +75,7 @@ impl OpenFile {
     /// One that shares how often it was changed with the other open files of its node.
     pub(crate) fn new(
         (handle, node, flags): (Handle, Node, OpenFlags),
-        (main, birth): (Slot, Birth),
+        (main, birth, asked): (Slot, Birth, u64),
         version: &Version,
         budget: &Arc<Budget>,
     ) -> Self {
@@ -79,8 +84,7 @@ impl OpenFile {
         } else {
             Flags::READ | Flags::WRITE
         };
-        let version = Arc::clone(version);
-        let ahead = ReadAhead::new(Arc::clone(&version), Arc::clone(budget));
+        let (version, ahead) = (Arc::clone(version), ReadAhead::new(Arc::clone(budget)));
         OpenFile {
             handle,
             node,
@@ -90,6 +94,8 @@ impl OpenFile {
             other: Slot::new(other),
             ahead,
             version,
+            asked: tokio::sync::Mutex::new(asked),
+            reads_by_other: AtomicBool::new(false),
             order: Order::default(),
             seen: Mutex::default(),
         }
@@ -124,11 +130,16 @@ impl OpenFile {
         let has = self.main.flags();
         let fits = match purpose {
             For::Anything => true,
-            For::Reading => has.contains(Flags::READ),
+            For::Reading => has.contains(Flags::READ) && !self.reads_by_other.load(Ordering::Acquire),
             For::Writing => has.contains(Flags::WRITE) && !has.contains(Flags::APPEND),
             For::Appending => has.contains(Flags::APPEND),
         };
         if fits { &self.main } else { &self.other }
+    }
+
+    /// How often it was changed: what is read by a handle of this moment is of this version or a later one.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// A handle that is open at this moment.
@@ -174,7 +185,8 @@ impl Inner {
         }
         let path = self.places.path(node)?;
         let (theirs, empties) = (server_flags(flags), flags.contains(OpenFlags::TRUNC));
-        let slot = if theirs == Flags::READ && !empties && self.is_readable(node) {
+        let asked = self.seen.last();
+        let slot = if theirs == Flags::READ && !empties && self.seen.is_readable(node) {
             let session = self.link.session().await?;
             let request = Request::Open { path: &path, flags: theirs, attrs: Attrs::NONE };
             let pending = session.begin(&request).await;
@@ -191,10 +203,7 @@ impl Inner {
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path: &path, flags: first }).await),
             }
         };
-        if empties {
-            self.files.changes(node);
-        }
-        self.files.add(cx, node, flags, slot)
+        self.files.add(cx, node, flags, (slot, asked))
     }
 
     /// Does `work` with a handle of the server that is fit for `purpose`, and again with another one when the connection is
@@ -210,6 +219,9 @@ impl Inner {
         F: Future<Output = Result<T, Fault>>,
     {
         self.until_made(file).await?;
+        if purpose == For::Reading {
+            self.renew(file).await;
+        }
         let mut repeats = 0;
         loop {
             let slot = file.slot(purpose);
@@ -227,12 +239,32 @@ impl Inner {
         }
     }
 
+    /// Sees to it that a file is read that is at its path now: where another was seen there since its handle was asked for,
+    /// it is opened again. What the server does not open any more is read as it was.
+    async fn renew(&self, file: &OpenFile) {
+        let mut asked = file.asked.lock().await;
+        if !self.seen.changed_after(file.node, *asked) {
+            return;
+        }
+        let now = self.seen.last();
+        // What was written stays with the handle by which it was: it is the one that is synchronised.
+        let slot = if file.writes() { &file.other } else { &file.main };
+        let Ok(path) = self.places.path(file.node) else { return };
+        match slot.open_again(&self.link, &path).await {
+            Ok(()) => file.reads_by_other.store(file.writes(), Ordering::Release),
+            Err(Fault::Refused(_)) => {}
+            Err(_) => return,
+        }
+        *asked = now;
+    }
+
     pub(crate) async fn read_file(&self, op: Read) -> Result<Payload> {
         let file = self.files.get(op.handle)?;
         let len = u64::from(op.len).min(POSITION_MAX.saturating_sub(op.offset)) as usize;
+        let version = file.version();
         let read = |held: Arc<Held>| {
             let ahead = &file.ahead;
-            async move { ahead.read(&held, op.offset, len).await }
+            async move { ahead.read(&held, version, op.offset, len).await }
         };
         match self.with_handle(&file, For::Reading, Again::Always, read).await {
             Ok(pieces) => Ok(Payload::Chunks(pieces)),
@@ -274,12 +306,9 @@ impl Inner {
                 Ok(written)
             }
         };
-        file.version.fetch_add(1, Ordering::AcqRel);
         let again = if appends { Again::Never } else { Again::WhenGone };
         let _answering = file.order.answering.read().await;
         let written = self.with_handle(&file, purpose, again, write).await;
-        // What was asked for while it was being written may be either.
-        file.version.fetch_add(1, Ordering::AcqRel);
         match written {
             Ok(count) => Ok(Count(count)),
             Err(fault) => {
@@ -360,7 +389,7 @@ impl Inner {
                 )),
             (_, Ok(_)) => Ok(()),
             (written, Err(fault)) => {
-                written.iter().for_each(|session| self.unsynced.note(ino, session));
+                written.iter().for_each(|earlier| self.unsynced.put_back(ino, earlier));
                 Err(fault.into())
             }
         }
@@ -369,7 +398,8 @@ impl Inner {
     /// A file was changed by way of a connection.
     pub(crate) fn note_unsynced(&self, node: Node, session: &Session) {
         if let Ok(ino) = self.places.ino(node) {
-            self.unsynced.note(ino, session);
+            let is_first = self.unsynced.note(ino, session);
+            self.kept.iter().for_each(|kept| kept.note_unsynced(UnsyncedBy::of(session), is_first));
         }
     }
 

@@ -194,7 +194,7 @@ impl Inner {
         if table.get(dir, aside) != Some(node) {
             table.renamed((dir, name), (dir, aside))?;
         }
-        self.dir_changes(dir);
+        self.changed(node);
         if !self.files.hide(node, note) {
             // It was closed meanwhile.
             self.remove_hidden(node, note);
@@ -207,8 +207,8 @@ impl Inner {
         let table = self.places.table();
         for (dir, name) in table.names(node).unwrap_or_default() {
             self.remove_aside(dir, &name, note);
+            self.changed(dir);
             table.removed(dir, &name);
-            self.dir_changes(dir);
         }
     }
 

@@ -14,19 +14,17 @@ use crate::look::Look;
 use crate::newborn::Usual;
 use crate::opened::Files;
 use crate::options::Options;
-use crate::origin::Unsynced;
+use crate::origin::{Earlier, Kept as UnsyncedBy, Unsynced};
 use crate::places::Places;
+use crate::seen::Seen;
 use crate::session::Session;
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
 use rustix::process::{getegid, geteuid};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// How many files are remembered as readable.
-const READABLE_MAX: usize = 1 << 16;
 
 /// A tree of a server.
 pub(crate) struct Inner {
@@ -48,8 +46,8 @@ pub(crate) struct Inner {
     pub(crate) leaving: Arc<Leaving>,
     /// What new files look like.
     pub(crate) usual: Usual,
-    /// Files that the server probably lets us read.
-    readable: Mutex<HashSet<Node>>,
+    /// What was last seen of files.
+    pub(crate) seen: Seen,
     /// What outlives this process.
     pub(crate) kept: Option<Arc<Kept>>,
     /// Until when requests may come that a former process has worked on.
@@ -101,7 +99,7 @@ impl Inner {
             removed: Mutex::default(),
             leaving: Arc::default(),
             usual: Usual::default(),
-            readable: Mutex::default(),
+            seen: Seen::default(),
             kept,
             repeats_until,
             link,
@@ -112,11 +110,21 @@ impl Inner {
 
     /// Goes on with what a former process had open.
     async fn take_over(&self) {
-        let Some(kept) = self.kept.as_ref().filter(|_| self.repeats_until.is_some()) else { return };
-        if let Some(session) = self.link.present() {
+        let Some(kept) = &self.kept else { return };
+        if self.repeats_until.is_none() {
+            return kept.keep_unsynced(None);
+        }
+        let present = self.link.present();
+        let mut unsynced = kept.unsynced();
+        if unsynced.is_some_and(|by| by.epoch == 0) {
+            // What an older build changed came by the connection that is left, as far as anybody knows.
+            unsynced = present.as_ref().map(UnsyncedBy::of).or(unsynced);
+            kept.keep_unsynced(unsynced.filter(|by| by.epoch != 0));
+        }
+        unsynced.into_iter().for_each(|by| self.unsynced.note_all(Earlier::Former(by)));
+        if let Some(session) = present {
             self.files.adopt(&session, kept);
             self.ask_for_unmade(&session).await;
-            self.unsynced.note_all(&session);
         }
         self.settle_asides().await;
     }
@@ -193,7 +201,10 @@ impl Inner {
             _ => attr.nlink = self.places.table().links(node).max(1) as u32,
         }
         if attr.kind() == FileKind::Regular {
-            self.note_readable(node, self.permits_reading(attrs));
+            let now = self.link.runtime().coarse_wall();
+            if self.seen.saw(node, attrs, self.permits_reading(attrs), now) {
+                self.files.changes(node);
+            }
         }
         Ok(attr)
     }
@@ -230,27 +241,6 @@ impl Inner {
         }
     }
 
-    /// Drops what was listed ahead of a directory in which something is changed.
-    pub(crate) fn dir_changes(&self, dir: Node) {
-        if let Ok(path) = self.places.path(dir) {
-            self.ahead.forget(&path);
-        }
-    }
-
-    /// Whether a file is known that the server will probably let us read.
-    pub(crate) fn is_readable(&self, node: Node) -> bool {
-        lock(&self.readable).contains(&node)
-    }
-
-    fn note_readable(&self, node: Node, readable: bool) {
-        let mut known = lock(&self.readable);
-        if !readable {
-            known.remove(&node);
-        } else if known.insert(node) && known.len() > READABLE_MAX {
-            known.clear();
-        }
-    }
-
     /// Whether the user at the server may read a file with these attributes, as far as they tell.
     fn permits_reading(&self, attrs: &Attrs) -> bool {
         let (Some(us), Some(mode), Some(owner)) = (self.people.there(), attrs.permissions, attrs.owner)
@@ -272,7 +262,7 @@ impl Inner {
         self.places.table().forget(node, count);
         if self.places.table().key(node).is_err() {
             lock(&self.removed).remove(&node);
-            lock(&self.readable).remove(&node);
+            self.seen.forget(node);
             self.usual.forget(node);
         }
     }

@@ -6,6 +6,7 @@
 //! | 0 | mark and version |
 //! | 1 | the last number of an open file |
 //! | 2 to 4 | how many places of the three kinds below were ever used |
+//! | [`UNSYNCED`] | the connection by which files were changed that may not be on stable storage |
 //! | [`TREE`] | where the tree begins at the server, and who we are there |
 //! | [`LINE`] | the connection: descriptors, positions, what its server can do (`line`) |
 //! | [`FILES`] | open files: number, node, flags, and the permissions of one that is still to be made |
@@ -16,6 +17,7 @@
 //! Each note is begun and ended by one store, of its first word, so a kill leaves it there or not.
 
 use crate::inner::lock;
+use crate::origin::Kept as UnsyncedBy;
 use crate::places::KEPT_MAX;
 use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
@@ -31,6 +33,9 @@ const MAGIC: u64 = u64::from_be_bytes(*b"ORSftp\0\x02");
 /// Room for the nodes known, in words; taken as it fills.
 const NODES: usize = 1 << 26;
 const LAST_FILE: usize = 1;
+/// Whether the two words after it are kept, and what they say: by which connection files were changed that may not be on
+/// stable storage (0: none were).
+const UNSYNCED: usize = 5;
 const TREE: usize = 16;
 /// Words of a path.
 const PATH: usize = 1 + 512;
@@ -225,6 +230,36 @@ impl Kept {
         self.put_bytes(TREE + 5, home);
         self.put_bytes(TREE + 5 + PATH, base);
         self.put(TREE, 1);
+    }
+
+    /// Files were changed by a connection; `is_first` when all that was changed before is on stable storage.
+    pub(crate) fn note_unsynced(&self, by: UnsyncedBy, is_first: bool) {
+        let [epoch, boot] = [1, 2].map(|word| self.get(UNSYNCED + word));
+        if is_first || epoch == 0 {
+            self.put(UNSYNCED + 2, by.boot);
+            self.put(UNSYNCED + 1, by.epoch);
+        } else if epoch == by.epoch && boot == 0 {
+            self.put(UNSYNCED + 2, by.boot);
+        }
+    }
+
+    /// By which connection former processes changed files that may not be on stable storage, if they did: a build that did
+    /// not note that may have done so by any.
+    pub(crate) fn unsynced(&self) -> Option<UnsyncedBy> {
+        let [is_kept, epoch, boot] = [0, 1, 2].map(|word| self.get(UNSYNCED + word));
+        match (is_kept, epoch) {
+            (0, _) => Some(UnsyncedBy::default()),
+            (_, 0) => None,
+            _ => Some(UnsyncedBy { epoch, boot }),
+        }
+    }
+
+    /// From now on it is noted by which connection files are changed.
+    pub(crate) fn keep_unsynced(&self, so_far: Option<UnsyncedBy>) {
+        let UnsyncedBy { epoch, boot } = so_far.unwrap_or_default();
+        self.put(UNSYNCED + 2, boot);
+        self.put(UNSYNCED + 1, epoch);
+        self.put(UNSYNCED, 1);
     }
 
     /// A number that no open file had before.

@@ -26,7 +26,8 @@
 //!
 //! The protocol knows paths only. Nodes are places in a [`NodeTable`]; inode numbers are hashes of
 //! names (see `places`), the same in every mount. A file that others rename is another one; a file that others replace by one
-//! of the same kind is the same. Hard links are one file where they were made through this driver, and as long as it
+//! of the same kind is the same: once that was seen, whoever has it open reads the new one, and what is written by a handle that
+//! was opened before goes to the old one, as on other file systems. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
 //!
 //! With `follow_symlinks` a link is the file that it leads to, in listings too; one that leads nowhere is shown as it is, and
@@ -80,6 +81,7 @@
 
 mod ahead;
 mod attr;
+mod changes;
 mod copy;
 mod dial;
 mod dirs;
@@ -101,6 +103,7 @@ mod options;
 mod origin;
 mod places;
 mod read_ahead;
+mod seen;
 mod session;
 mod setattr;
 mod slots;

@@ -42,6 +42,8 @@ pub(crate) struct Listing {
     changed: Notify,
     /// More is wanted: for who receives.
     wants: Notify,
+    /// The last change of ours there was when it was asked for.
+    asked: u64,
 }
 
 #[derive(Default)]
@@ -65,9 +67,10 @@ pub(crate) enum Progress {
 }
 
 impl Listing {
-    /// Begins to list the directory at `path`. `ahead` tells that nobody has asked for it yet.
-    pub(crate) fn begin(link: &Link, path: Vec<u8>, ahead: bool) -> Arc<Self> {
-        let listing = Arc::new(Listing::default());
+    /// Begins to list the directory at `path`, after the change of ours with the number `asked`. `ahead` tells that nobody
+    /// has asked for it yet.
+    pub(crate) fn begin(link: &Link, path: Vec<u8>, ahead: bool, asked: u64) -> Arc<Self> {
+        let listing = Arc::new(Listing { asked, ..Listing::default() });
         listing.lock().unread = ahead;
         let (filled, link) = (Arc::clone(&listing), link.clone());
         let runtime = Arc::clone(link.runtime());
@@ -79,6 +82,11 @@ impl Listing {
             });
         }));
         listing
+    }
+
+    /// The last change of ours there was when it was asked for.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -79,7 +79,7 @@ impl Inner {
         let path = self.places.child(op.dir, &op.name)?;
         let attrs = Attrs { permissions: Some(op.mode & 0o7777), ..Attrs::NONE };
         let made = self.change_and_look(&Request::MkDir { path: &path, attrs }, &path).await;
-        let attrs = self.made(op.dir, &path, made).await?;
+        let attrs = self.made(&path, made).await?;
         let attrs = self.complete_mode(&path, attrs, op.mode).await;
         self.entry(op.dir, &op.name, &attrs)
     }
@@ -88,12 +88,11 @@ impl Inner {
         self.people.can_own()?;
         let path = self.places.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
-        let attrs = self.made(op.dir, &path, made).await?;
+        let attrs = self.made(&path, made).await?;
         self.entry(op.dir, &op.name, &attrs)
     }
 
-    async fn made(&self, dir: Node, path: &[u8], made: Result<Attrs, Fault>) -> Result<Attrs> {
-        self.dir_changes(dir);
+    async fn made(&self, path: &[u8], made: Result<Attrs, Fault>) -> Result<Attrs> {
         match made {
             Ok(attrs) => Ok(attrs),
             Err(fault) => Err(self.why(fault, Attempt::Make { path }).await),
@@ -112,7 +111,7 @@ impl Inner {
         }
         self.people.can_own()?;
         let made = self.make_file(&path, Flags::WRITE, op.mode).await.map(|(_, attrs)| attrs);
-        let attrs = self.made(op.dir, &path, made).await?;
+        let attrs = self.made(&path, made).await?;
         let attrs = self.complete_mode(&path, attrs, op.mode).await;
         self.entry(op.dir, &op.name, &attrs)
     }
@@ -151,14 +150,13 @@ impl Inner {
         {
             return Ok(created);
         }
-        let theirs = server_flags(op.flags);
+        let (theirs, asked) = (server_flags(op.flags), self.seen.last());
         let fault = match self.make_file(&path, theirs, op.mode).await {
             Ok((held, attrs)) => {
-                self.dir_changes(op.dir);
                 self.usual.learn(op.dir, op.mode, &attrs);
                 let attrs = self.complete_mode(&path, attrs, op.mode).await;
                 let entry = self.entry(op.dir, &op.name, &attrs)?;
-                let opened = self.files.add(cx, entry.node, op.flags, Slot::open(theirs, held))?;
+                let opened = self.files.add(cx, entry.node, op.flags, (Slot::open(theirs, held), asked))?;
                 self.files.get(opened.handle)?.saw(&attrs);
                 return Ok(Created { entry, opened });
             }
@@ -182,7 +180,6 @@ impl Inner {
                 return Err(error);
             }
         };
-        self.dir_changes(op.dir);
         let attrs =
             if op.flags.contains(OpenFlags::TRUNC) { Attrs { size: Some(0), ..attrs } } else { attrs };
         let ino = entry.attr.ino;
@@ -202,7 +199,6 @@ impl Inner {
         let from = self.places.path(op.node).map_err(|_| Errno::ENOENT.because("the file was removed"))?;
         let to = self.places.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::HardLink { from: &from, to: &to }, &to).await;
-        self.dir_changes(op.dir);
         let made = match made {
             Err(fault @ Fault::Refused(_)) => self.was_linked(&from, &to).await.ok_or(fault),
             made => made,
@@ -241,7 +237,6 @@ impl Inner {
                 })
             }
         });
-        self.dir_changes(op.dir);
         match removed.await {
             Ok(attrs) => self.is_gone(op.dir, &op.name, attrs),
             Err(fault) => return Err(self.why(fault, Attempt::Remove { path: &path }).await),
@@ -278,8 +273,6 @@ impl Inner {
         {
             removed = self.change(&request).await;
         }
-        self.dir_changes(op.dir);
-        self.ahead.forget(&path);
         match removed {
             Ok(()) => {
                 self.is_gone(op.dir, &op.name, None);
@@ -304,8 +297,6 @@ impl Inner {
             true => self.replace(&op, &from, &to).await,
             false => self.change(&Request::Rename { from: &from, to: &to }).await.map(|()| None),
         };
-        self.dir_changes(op.dir);
-        self.dir_changes(op.to_dir);
         let renamed = match renamed {
             Err(Fault::Refused(_)) if self.was_renamed(&op, (&from, &to)).await => Ok(None),
             renamed => renamed,
@@ -318,10 +309,6 @@ impl Inner {
         };
         let table = self.places.table();
         let moved = table.get(op.dir, &op.name);
-        if moved.is_none_or(|node| self.places.kind(node) == Ok(FileKind::Directory)) {
-            // The paths of everything below it have changed.
-            self.ahead.forget_all();
-        }
         if replaced.is_some() && moved != table.get(op.to_dir, &op.to_name) {
             self.is_gone(op.to_dir, &op.to_name, replaced);
         }

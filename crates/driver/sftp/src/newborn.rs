@@ -116,7 +116,6 @@ impl Inner {
             return Ok(None);
         };
         let Some(session) = self.link.present() else { return Ok(None) };
-        self.dir_changes(op.dir);
         let entry = self.entry(op.dir, &op.name, &attrs)?;
         let mut opened = match self.files.add_unmade(cx, entry.node, op.flags, op.mode) {
             Ok(opened) => opened,
@@ -243,7 +242,7 @@ impl Inner {
         file.is_made(held);
         file.saw(attrs);
         self.files.is_made(file.handle);
-        self.dirs_of(file.node).for_each(|(dir, _)| self.dir_changes(dir));
+        self.changed(file.node);
     }
 
     /// The attributes of a new file, with the permissions it was to have.
@@ -258,9 +257,9 @@ impl Inner {
 
     /// There is no file of the name that a node was to have.
     fn is_not_made(&self, node: Node) {
+        self.changed(node);
         for (dir, name) in self.dirs_of(node) {
             self.places.table().removed(dir, &name);
-            self.dir_changes(dir);
             self.usual.forget(dir);
         }
     }

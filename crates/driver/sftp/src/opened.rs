@@ -53,7 +53,7 @@ impl Files {
         let files = Files { budget: Budget::new(read_ahead), kept, ..Files::default() };
         for WasOpen { handle, node, flags, mode } in files.kept.iter().flat_map(|kept| kept.files()) {
             let birth = mode.map_or_else(Birth::made, |mode| Birth::unmade(mode, true));
-            files.insert(handle, node, flags, (Slot::new(server_flags(flags)), birth));
+            files.insert(handle, node, flags, (Slot::new(server_flags(flags)), birth, 0));
         }
         files
     }
@@ -68,13 +68,20 @@ impl Files {
         }
     }
 
-    /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`.
+    /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`, asked for after the
+    /// change elsewhere with the number `asked` was seen.
     ///
     /// # Errors
     /// `ENFILE` when as many are open as can be noted.
-    pub(crate) fn add(&self, cx: &Cx, node: Node, flags: OpenFlags, slot: Slot) -> Result<Opened> {
+    pub(crate) fn add(
+        &self,
+        cx: &Cx,
+        node: Node,
+        flags: OpenFlags,
+        (slot, asked): (Slot, u64),
+    ) -> Result<Opened> {
         let handle = self.note(cx, node, flags, None)?;
-        let file = self.insert(handle, node, flags, (slot, Birth::made()));
+        let file = self.insert(handle, node, flags, (slot, Birth::made(), asked));
         file.owns_its_handle();
         Ok(opened(handle))
     }
@@ -86,7 +93,7 @@ impl Files {
     pub(crate) fn add_unmade(&self, cx: &Cx, node: Node, flags: OpenFlags, mode: u32) -> Result<Opened> {
         let flags = flags - OpenFlags::BEHIND;
         let handle = self.note(cx, node, flags, Some(mode))?;
-        self.insert(handle, node, flags, (Slot::new(server_flags(flags)), Birth::unmade(mode, false)));
+        self.insert(handle, node, flags, (Slot::new(server_flags(flags)), Birth::unmade(mode, false), 0));
         Ok(opened(handle))
     }
 
@@ -118,13 +125,12 @@ impl Files {
         handle: Handle,
         node: Node,
         flags: OpenFlags,
-        slot_and_birth: (Slot, Birth),
+        slot: (Slot, Birth, u64),
     ) -> Arc<OpenFile> {
         let mut table = lock(&self.open);
         let usage = table.uses.entry(node).or_default();
         usage.count += 1;
-        let file =
-            Arc::new(OpenFile::new((handle, node, flags), slot_and_birth, &usage.version, &self.budget));
+        let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.version, &self.budget));
         table.files.insert(handle, Arc::clone(&file));
         file
     }

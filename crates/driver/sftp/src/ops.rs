@@ -5,13 +5,15 @@ use crate::Sftp;
 use crate::inner::lock;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
-    Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs, SymLink,
-    Unlink, Walk, Write,
+    OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs,
+    SymLink, Unlink, Walk, Write,
 };
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
-use outrigger_core::{Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Payload, Result, Target};
+use outrigger_core::{
+    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Payload, Result, Target, Traverse,
+};
 use outrigger_proto_sftp::{Extensions, Request};
 
 /// What servers of every kind can do.
@@ -45,6 +47,14 @@ const ALWAYS: OpSet = OpSet::of(&[
 
 /// The longest name where a server does not say, in bytes.
 const NAME_MAX: u32 = 255;
+
+impl Sftp {
+    /// Makes a change: after it nothing is believed that was asked for before about what it concerns.
+    async fn change<O: Traverse, T>(&self, mut op: O, make: impl AsyncFnOnce(O) -> Result<T>) -> Result<T> {
+        let _underway = self.0.begin_change(&mut op);
+        make(op).await
+    }
+}
 
 impl Driver for Sftp {
     fn abilities(&self) -> Abilities {
@@ -88,23 +98,24 @@ impl Driver for Sftp {
         {
             return self.0.attrs_of(op.node, &attrs);
         }
-        if let Some(held) = file.and_then(|file| file.present()) {
-            match held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await {
-                Ok(attrs) => return self.0.attrs_of(op.node, &attrs),
-                Err(fault) if fault.is_lost_connection() => {}
-                Err(fault) => return Err(fault.into()),
-            }
-        }
         if let Some(attr) = lock(&self.0.removed).get(&op.node).cloned() {
             return Ok(Attrs { attr, ttl: Ttl::SECOND });
         }
-        let path = self.0.places.path(op.node)?;
-        let attrs = self.0.look(&path).await?;
-        self.0.attrs_of(op.node, &attrs)
+        // By its path: a handle leads to the file that it was opened for, also when others have put another one in its place.
+        let look = match self.0.places.path(op.node) {
+            Ok(path) => self.0.look(&path).await,
+            Err(error) => Err(error.into()),
+        };
+        let gone = look.as_ref().is_err_and(|fault| !fault.is_lost_connection());
+        if gone && let Some(held) = file.and_then(|file| file.present()) {
+            let attrs = held.session.begin(&Request::FStat { handle: &held.handle }).await.attrs().await;
+            return self.0.attrs_of(op.node, &attrs?);
+        }
+        self.0.attrs_of(op.node, &look?)
     }
 
     async fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
-        self.0.set_attr(cx, op).await
+        self.change(op, |op| self.0.set_attr(cx, op)).await
     }
 
     async fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
@@ -112,39 +123,41 @@ impl Driver for Sftp {
     }
 
     async fn mknod(&self, _: &Cx, op: MkNod) -> Result<Entry> {
-        self.0.make_node(op).await
+        self.change(op, |op| self.0.make_node(op)).await
     }
 
     async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
-        self.0.make_dir(op).await
+        self.change(op, |op| self.0.make_dir(op)).await
     }
 
     async fn symlink(&self, _: &Cx, op: SymLink) -> Result<Entry> {
-        self.0.make_link(op).await
+        self.change(op, |op| self.0.make_link(op)).await
     }
 
     async fn link(&self, _: &Cx, op: Link) -> Result<Entry> {
-        self.0.link_file(op).await
+        self.change(op, |op| self.0.link_file(op)).await
     }
 
     async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
-        self.0.remove_name(op).await
+        self.change(op, |op| self.0.remove_name(op)).await
     }
 
     async fn rmdir(&self, _: &Cx, op: RmDir) -> Result<()> {
-        self.0.remove_dir(op).await
+        self.change(op, |op| self.0.remove_dir(op)).await
     }
 
     async fn rename(&self, _: &Cx, op: Rename) -> Result<()> {
-        self.0.rename_to(op).await
+        self.change(op, |op| self.0.rename_to(op)).await
     }
 
     async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
-        self.0.open_file(cx, op.node, op.flags).await
+        let Open { node, flags } = op;
+        let open = |_| self.0.open_file(cx, node, flags);
+        if flags.contains(OpenFlags::TRUNC) { self.change(op, open).await } else { open(op).await }
     }
 
     async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
-        self.0.create_file(cx, op).await
+        self.change(op, |op| self.0.create_file(cx, op)).await
     }
 
     async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
@@ -152,7 +165,7 @@ impl Driver for Sftp {
     }
 
     async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
-        self.0.write_file(cx, op).await
+        self.change(op, |op| self.0.write_file(cx, op)).await
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
@@ -160,7 +173,7 @@ impl Driver for Sftp {
     }
 
     async fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
-        self.0.copy(op).await
+        self.change(op, |op| self.0.copy(op)).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {

@@ -10,6 +10,7 @@
 use crate::fault::Fault;
 use crate::inner::lock;
 use crate::link::{Again, Link};
+use crate::places::hash;
 use crate::session::Session;
 use bytes::Bytes;
 use outrigger_core::BoxFuture;
@@ -52,6 +53,11 @@ impl Origin {
         let origin = Origin { boot: boot.ok()?, space: space.ok()?, process: process.ok()? };
         let is_number = !origin.process.is_empty() && origin.process.iter().all(u8::is_ascii_digit);
         (first.is_ok() && is_number && !origin.boot.is_empty()).then_some(origin)
+    }
+
+    /// A number for the machine, since when it runs.
+    fn boot_number(&self) -> u64 {
+        hash(&[&self.boot]) | 1
     }
 
     /// Whether both are processes of one machine that was not started anew in between.
@@ -100,7 +106,15 @@ impl Link {
 impl Session {
     /// Whether what the server took on an earlier connection is this server's to put on stable storage: on a machine that
     /// was started anew in between it may be lost.
-    pub(crate) async fn has_what_came_by(&self, earlier: &Session) -> bool {
+    pub(crate) async fn has_what_came_by(&self, earlier: &Earlier) -> bool {
+        let earlier = match earlier {
+            Earlier::By(session) => session,
+            Earlier::Former(kept) if kept.epoch == self.epoch => return true,
+            Earlier::Former(kept) => {
+                let now = self.origin().await.map(Origin::boot_number);
+                return now.is_some_and(|now| now == kept.boot);
+            }
+        };
         let (then, now) = (earlier.known_origin(), self.origin().await);
         self.epoch == earlier.epoch || then.zip(now).is_some_and(|(then, now)| then.shares_boot(now))
     }
@@ -108,6 +122,30 @@ impl Session {
 
 /// Of so many files it is known that they were changed; of others it is taken that they were not.
 const UNSYNCED_MAX: usize = 1 << 14;
+
+/// The connection by which a file was changed.
+#[derive(Clone)]
+pub(crate) enum Earlier {
+    /// One of this process.
+    By(Session),
+    /// One of a former process.
+    Former(Kept),
+}
+
+/// What is kept of a connection for the next process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Its number; 0 is none that there ever was.
+    pub(crate) epoch: u64,
+    /// A number for the machine, since when it runs; 0 where that is not known.
+    pub(crate) boot: u64,
+}
+
+impl Kept {
+    pub(crate) fn of(session: &Session) -> Self {
+        Kept { epoch: session.epoch, boot: session.known_origin().map_or(0, Origin::boot_number) }
+    }
+}
 
 /// Which files were changed and not put on stable storage since. fsync(2) speaks for what was done through any descriptor,
 /// so this is known beyond the last close.
@@ -121,18 +159,20 @@ struct Notes {
     order: BTreeMap<u64, u64>,
     last: u64,
     /// By which connection a former process may have changed any file.
-    any: Option<Session>,
+    any: Option<Earlier>,
     /// Files that were put on stable storage since that process died, as far as they are remembered.
     settled: HashSet<u64>,
 }
 
 impl Unsynced {
-    /// The file with this inode number was changed by way of a connection.
-    pub(crate) fn note(&self, ino: u64, session: &Session) {
+    /// The file with this inode number was changed by way of a connection; answers whether no other change is known that is
+    /// not on stable storage.
+    pub(crate) fn note(&self, ino: u64, session: &Session) -> bool {
         let mut notes = lock(&self.0);
-        let Notes { files, order, last, .. } = &mut *notes;
+        let Notes { files, order, last, any, .. } = &mut *notes;
+        let is_first = files.is_empty() && any.is_none();
         if files.contains_key(&ino) {
-            return;
+            return false;
         }
         *last += 1;
         files.insert(ino, (*last, session.clone()));
@@ -142,15 +182,24 @@ impl Unsynced {
         {
             files.remove(&oldest);
         }
+        is_first
+    }
+
+    /// What was [taken](Unsynced::take) was not put on stable storage.
+    pub(crate) fn put_back(&self, ino: u64, earlier: &Earlier) {
+        match earlier {
+            Earlier::By(session) => drop(self.note(ino, session)),
+            Earlier::Former(_) => drop(lock(&self.0).settled.remove(&ino)),
+        }
     }
 
     /// What was done to a file until now is going to be put on stable storage; the connection by which the first of it was
     /// done, if anything was.
-    pub(crate) fn take(&self, ino: u64) -> Option<Session> {
+    pub(crate) fn take(&self, ino: u64) -> Option<Earlier> {
         let mut notes = lock(&self.0);
         if let Some((number, session)) = notes.files.remove(&ino) {
             notes.order.remove(&number);
-            return Some(session);
+            return Some(Earlier::By(session));
         }
         let any = notes.any.clone()?;
         if notes.settled.len() >= UNSYNCED_MAX {
@@ -160,7 +209,7 @@ impl Unsynced {
     }
 
     /// A former process may have changed any file by way of a connection.
-    pub(crate) fn note_all(&self, session: &Session) {
-        lock(&self.0).any = Some(session.clone());
+    pub(crate) fn note_all(&self, earlier: Earlier) {
+        lock(&self.0).any = Some(earlier);
     }
 }

@@ -7,8 +7,8 @@
 //! by a reader that is faster than it, and a slow reader has little waiting for it that may grow old. No byte that was asked
 //! for ahead is given out twice: who reads it again wants to know what it is now.
 //!
-//! What was asked for ahead is dropped when the file is written to or truncated here, when the reader jumps, and when the
-//! connection is lost.
+//! What was asked for ahead is dropped when the file is changed here or seen to have been changed elsewhere (each raises its
+//! version), when the reader jumps, and when the connection is lost.
 
 use crate::fault::Fault;
 use crate::session::Pending;
@@ -25,7 +25,7 @@ const NEAR: u64 = 4;
 /// So many readers of a tree may each have all asked for ahead that one may have.
 const READERS: usize = 4;
 
-/// How often a file was changed here: what was read before a change is not given out after it.
+/// How often a file was changed, as far as is known: what was asked for before a change is not given out after it.
 pub(crate) type Version = Arc<AtomicU64>;
 
 /// How much may be asked for ahead of the readers of a tree, in bytes.
@@ -50,7 +50,6 @@ impl Budget {
 
 /// What is known of one reader.
 pub(crate) struct ReadAhead {
-    version: Version,
     budget: Arc<Budget>,
     state: Mutex<State>,
 }
@@ -97,16 +96,22 @@ impl Drop for Counted {
 }
 
 impl ReadAhead {
-    pub(crate) fn new(version: Version, budget: Arc<Budget>) -> Self {
-        ReadAhead { version, budget, state: Mutex::default() }
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        ReadAhead { budget, state: Mutex::default() }
     }
 
-    /// Reads `len` bytes at `offset`, fewer at the end of the file.
+    /// Reads `len` bytes at `offset`, fewer at the end of the file, of this `version` or a later one.
     ///
     /// # Errors
     /// Why it cannot be read.
-    pub(crate) async fn read(&self, held: &Held, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
-        let pieces = self.ask_for(held, offset, len).await;
+    pub(crate) async fn read(
+        &self,
+        held: &Held,
+        version: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<Bytes>, Fault> {
+        let pieces = self.ask_for(held, version, offset, len).await;
         let (content, ended) = join(held, &pieces, offset, len).await?;
         if ended {
             let mut state = self.state.lock().await;
@@ -121,8 +126,8 @@ impl ReadAhead {
     }
 
     /// The pieces that cover a range; asks for those that were not asked for ahead, and then for what may follow.
-    async fn ask_for(&self, held: &Held, offset: u64, len: usize) -> Vec<Arc<Piece>> {
-        let (version, epoch) = (self.version.load(Ordering::Acquire), held.session.epoch);
+    async fn ask_for(&self, held: &Held, version: u64, offset: u64, len: usize) -> Vec<Arc<Piece>> {
+        let epoch = held.session.epoch;
         let end = offset + len as u64;
         let mut state = self.state.lock().await;
         let near = NEAR * len as u64;

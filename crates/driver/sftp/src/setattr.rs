@@ -40,21 +40,16 @@ impl Inner {
             );
         }
         let subject = Subject { node: Some(op.node), path: self.places.path(op.node), open, is_link };
-        let attrs = self.set_all(cx, op.node, &subject, &wanted).await;
-        if let Some((dir, _)) = self.places.table().names(op.node)?.into_iter().next() {
-            self.dir_changes(dir);
-        }
+        let attrs = self.set_all(cx, &subject, &wanted).await;
         self.usual.forget(op.node);
         self.attrs_of(op.node, &attrs?)
     }
 
-    async fn set_all(&self, cx: &Cx, node: Node, subject: &Subject, wanted: &SetAttrs) -> Result<Attrs> {
+    async fn set_all(&self, cx: &Cx, subject: &Subject, wanted: &SetAttrs) -> Result<Attrs> {
         let mut now = None;
         if let Some(size) = wanted.size {
             let size = Attrs { size: Some(size), ..Attrs::NONE };
-            self.files.changes(node);
             let set = self.set(subject, size).await;
-            self.files.changes(node);
             now = Some(match set {
                 Ok(attrs) => attrs,
                 Err(fault) => {

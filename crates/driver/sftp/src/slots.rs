@@ -102,6 +102,17 @@ impl Slot {
         Ok(held)
     }
 
+    /// Opens what is at `path` now in place of what was open; that stays when this fails.
+    ///
+    /// # Errors
+    /// Why it cannot be opened.
+    pub(crate) async fn open_again(&self, link: &Link, path: &[u8]) -> Result<(), Fault> {
+        let mut state = self.state.lock().await;
+        let held = open(link, path, self.flags, Attrs::NONE).await?;
+        *state = State::Open(Arc::new(held));
+        Ok(())
+    }
+
     /// Takes over a handle, unless there is one.
     pub(crate) fn adopt(&self, held: Held) {
         if let Ok(mut state) = self.state.try_lock()

@@ -20,7 +20,7 @@ struct Underway<'a> {
     inner: &'a Inner,
     subjects: Vec<Subject>,
     effect: Effect,
-    contents: Option<Changed>,
+    contents: Vec<Changed>,
     /// `None` once it has ended.
     begun: Option<Begun>,
 }
@@ -136,7 +136,7 @@ impl Doubt {
 impl Underway<'_> {
     /// It has ended with this reply.
     fn end(&mut self, reply: &mut Reply) {
-        self.inner.contents_changed(self.contents.take(), reply);
+        self.inner.contents_changed(std::mem::take(&mut self.contents), reply);
         let Some(begun) = self.begun.take() else { return };
         let mut table = lock(&self.inner.table);
         let ended = table.end(begun);
@@ -209,8 +209,10 @@ impl Underway<'_> {
     }
 
     fn learn_attributes(&self, table: &mut Table, ended: &Ended, reply: &mut Reply) {
-        for subject in &self.subjects {
-            table.forget_attr(subject.node);
+        for Subject { node, names } in &self.subjects {
+            table.forget_attr(*node);
+            // What becomes of names is not known of this change.
+            names.iter().for_each(|name| self.learn_name(table, *node, name, What::Unknown));
         }
         match (reply, &self.subjects[..]) {
             (Reply::Attrs(attrs), [subject]) => {
@@ -229,7 +231,8 @@ impl Underway<'_> {
 
     fn learn_name(&self, table: &mut Table, dir: Node, name: &Name, what: What) {
         let now = self.inner.now();
-        let until = after(now, table.belief(dir).of_absence());
+        let belief = table.belief(dir);
+        let until = after(now, if what == What::Absent { belief.of_absence() } else { belief.least() });
         table.change_names(dir, |names| names.learn(name, what, (now, until)));
     }
 
@@ -379,7 +382,7 @@ impl Inner {
         nodes.iter().for_each(|&node| table.forget_foreseen(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
-        let contents = self.change_contents(request);
+        let contents = self.change_contents(request, &subjects);
         Underway { inner: self, subjects, effect, contents, begun }
     }
 }

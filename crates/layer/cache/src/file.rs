@@ -122,14 +122,16 @@ impl Content {
     /// other ones.
     pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> Verdict {
         let version = Version::of(attr);
+        // What is on its way was asked for before this was known.
+        let holds = self.any || !self.flights.is_empty();
         let same = match self.version {
-            _ if !self.any => true,
+            _ if !holds => true,
             Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
             Some(known) => known == version,
             // Ours, or too young to be told from another: believed as long as it was, if nothing speaks against it.
             None => now < self.until && self.size.is_none_or(|size| size == attr.size),
         };
-        if self.any && same && self.version.is_none() {
+        if holds && same && self.version.is_none() {
             self.size = Some(attr.size);
             return Verdict::Same;
         }

@@ -3,10 +3,10 @@
 
 use crate::gate::Gate;
 use crate::inner::Inner;
-use crate::moment::{Moment, after};
+use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
 use crate::real::Real;
-use crate::record::{SharedNames, Ticket, lock, stamp};
+use crate::record::{SharedNames, lock, stamp};
 use crate::underway::Asked;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
@@ -24,10 +24,8 @@ const YOUNG: i64 = 5;
 pub(crate) struct Fill {
     /// What has come so far.
     pub(crate) names: SharedNames,
-    /// When it was asked for.
-    pub(crate) since: Moment,
-    /// The last change there was then.
-    ticket: Ticket,
+    /// When it was asked for: the tree below may have listed it as soon as the directory was opened, or before.
+    pub(crate) asked: Asked,
     stage: Mutex<Stage>,
     pub(crate) gate: Gate,
 }
@@ -82,21 +80,22 @@ impl Inner {
     pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
         let when = self.when();
         let mut table = lock(&self.table);
-        let last = table.last;
+        let asked = table.asked(when);
         if let Some(fill) = &table.directory(dir).fill
-            && fill.ticket == last
+            && fill.asked.ticket == asked.ticket
             && lock(&fill.names).will_tell(when.now)
         {
             return Arc::clone(fill);
         }
         let belief = table.belief(dir);
         let attr = table.attrs(dir, when.now).map(|attrs| attrs.attr);
-        let period = attr.as_ref().map_or(belief.of_absence(), |attr| belief.period(attr, when.wall));
+        let period = attr.as_ref().map_or(belief.least(), |attr| belief.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
+        let mut names = Names::filling(stamp, after(when.now, period), self.placing());
+        names.absence_holds(after(when.now, belief.of_absence()));
         let fill = Arc::new(Fill {
-            names: Arc::new(Mutex::new(Names::filling(stamp, after(when.now, period), self.placing()))),
-            since: when.now,
-            ticket: last,
+            names: Arc::new(Mutex::new(names)),
+            asked,
             stage: Mutex::new(Stage::Opening),
             gate: Gate::default(),
         });
@@ -128,8 +127,9 @@ impl Inner {
         if !below.abilities.ops.has(OpCode::OpenDir) {
             return Ok(Real::nothing(Handle(0)));
         }
+        let asked = self.asked();
         let opened = ask(&*below.service, cx, OpenDir { node }).await?;
-        Ok(Real::directory(self, cx, node, opened.handle))
+        Ok(Real::directory(self, cx, node, (opened.handle, asked)))
     }
 
     async fn receive(&self, cx: &Cx, dir: Node, fill: &Fill) -> Result<Stage> {
@@ -137,12 +137,11 @@ impl Inner {
         fill.reach(Stage::Receiving);
         let (mut cookie, mut circle) = (0, Circle::default());
         loop {
-            let asked = self.asked();
             let piece = self.piece(cx, dir, real.handle(), cookie).await?;
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
             let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();
-            let large = self.take_in(dir, fill, piece.entries, complete, asked);
+            let large = self.take_in(dir, fill, piece.entries, complete);
             self.settle(cx).await;
             if complete {
                 return Ok(Stage::Done);
@@ -178,14 +177,7 @@ impl Inner {
 
     /// Remembers a piece, after which the listing may be complete; answers whether the directory has become too large to be
     /// remembered. Who reads the last name is told that it is the last one.
-    fn take_in(
-        &self,
-        dir: Node,
-        fill: &Fill,
-        entries: Vec<DirentPlus>,
-        complete: bool,
-        asked: Asked,
-    ) -> bool {
+    fn take_in(&self, dir: Node, fill: &Fill, entries: Vec<DirentPlus>, complete: bool) -> bool {
         let mut table = lock(&self.table);
         let follows = table.follows(dir, &fill.names);
         for DirentPlus { cookie, name, mut entry } in entries {
@@ -205,7 +197,7 @@ impl Inner {
             table.received(*node);
             table.identify(*node, *generation);
             table.learn_place(*node, dir, &name);
-            let until = table.learn_attr(*node, attr, asked);
+            let until = table.learn_attr(*node, attr, fill.asked);
             lock(&fill.names).attrs_hold(until);
         }
         let (bytes, names) = (table.directory_max(), table.directory_names_max());

@@ -8,6 +8,7 @@ use crate::open::{OpenDirectory, View};
 use crate::real::Real;
 use crate::record::{SharedNames, lock};
 use crate::table::Table;
+use crate::underway::Asked;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Answer, Cx, Error, Handle, Name, Node, OpCode, Reply, Request};
@@ -110,7 +111,7 @@ impl Inner {
 
     fn list<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut wanted: Wanted) -> Answer<'a> {
         let Some(open) = self.handles.directory(wanted.node, wanted.handle) else {
-            return Answer::later(self.list_below(cx, wanted));
+            return Answer::later(self.list_below(cx, wanted, None));
         };
         wanted.anew = wanted.cookie == 0 && open.read.swap(true, Ordering::Relaxed);
         match self.serve(&open, wanted) {
@@ -148,7 +149,8 @@ impl Inner {
                     };
                     let Ok(real) = real else { return real.map(|_| ()).into() };
                     *lock(&open.view) = View::Direct(Arc::clone(&real));
-                    return self.list_below(cx, Wanted { handle: real.handle(), ..wanted }).await;
+                    let wanted = Wanted { handle: real.handle(), ..wanted };
+                    return self.list_below(cx, wanted, real.asked()).await;
                 }
             }
             served = self.serve(&open, wanted);
@@ -156,9 +158,9 @@ impl Inner {
     }
 
     /// Asks below for a piece, and learns from it.
-    async fn list_below(self: &Arc<Self>, cx: &Cx, wanted: Wanted) -> Reply {
+    async fn list_below(self: &Arc<Self>, cx: &Cx, wanted: Wanted, asked: Option<Asked>) -> Reply {
         let Wanted { node, handle, cookie, size, plus, .. } = wanted;
-        let asked = self.asked();
+        let asked = asked.unwrap_or_else(|| self.asked());
         let request: Request = match plus {
             true => ReadDirPlus { node, handle, cookie, size }.into(),
             false => ReadDir { node, handle, cookie, size }.into(),
@@ -195,7 +197,7 @@ impl Inner {
             View::Nothing => return Served::Below(None),
             View::Direct(real) => return Served::Below(Some(Arc::clone(real))),
             View::Known(names, since) => (Arc::clone(names), *since, None),
-            View::Arriving(fill) => (Arc::clone(&fill.names), fill.since, Some(Arc::clone(fill))),
+            View::Arriving(fill) => (Arc::clone(&fill.names), fill.asked.when.now, Some(Arc::clone(fill))),
         };
         // Looked at before the names: all that came before it is complete is seen.
         let stage = fill.as_ref().map_or(Stage::Done, |fill| fill.stage());

@@ -149,7 +149,7 @@ impl Inner {
 impl Table {
     /// Learns attributes that are foretold: nobody believes them, but it is known what kind of file it is.
     pub(crate) fn learn_foretold(&mut self, node: Node, attr: &Attr, asked: Asked) {
-        self.make(node).learn_attr(attr, asked.when.wall, asked.when.now, asked.ticket);
+        self.make(node).learn_attr(attr, asked, (asked.when.now, asked.when.now));
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) struct Names {
     odd: HashMap<Bytes, (What, Moment)>,
     /// How long the listing is believed.
     until: Moment,
+    /// How long it is believed that there are no names but those that are listed.
+    absent_until: Moment,
     /// How long the attributes are believed that came with it.
     attrs_until: Moment,
     stamp: Option<Stamp>,
@@ -117,6 +119,7 @@ impl Default for Names {
             hasher: RandomState::new(),
             odd: HashMap::new(),
             until: 0,
+            absent_until: Moment::MAX,
             attrs_until: Moment::MAX,
             stamp: None,
             ascending: true,
@@ -166,7 +169,8 @@ impl Names {
         match self.slot_of(name).map(|at| &self.slots[at as usize]) {
             Some(slot) if slot.file.node == Node::default() => (What::Unknown, 0),
             Some(slot) => (What::File(slot.file), self.until),
-            None => (What::Absent, self.until),
+            None if now < self.absent_until => (What::Absent, self.until.min(self.absent_until)),
+            None => (What::Unknown, 0),
         }
     }
 
@@ -235,13 +239,21 @@ impl Names {
         self.odd.clear();
     }
 
-    /// The directory now has this stamp: believes the listing until then if that is the stamp it was made under.
-    pub(crate) fn confirm(&mut self, stamp: Stamp, until: Moment) {
+    /// There are no names but those that are listed until then, as far as is known.
+    pub(crate) fn absence_holds(&mut self, until: Moment) {
+        self.absent_until = until;
+    }
+
+    /// The directory now has this stamp: believes the listing until then if that is the stamp it was made under, and until
+    /// `absent` that there are no other names.
+    pub(crate) fn confirm(&mut self, stamp: Stamp, (until, absent): (Moment, Moment)) {
         if self.stage != Stage::All {
             return;
         }
         match self.stamp {
-            Some(known) if known == stamp => self.until = self.until.max(until),
+            Some(known) if known == stamp => {
+                (self.until, self.absent_until) = (self.until.max(until), self.absent_until.max(absent));
+            }
             // Our own changes left no stamp; it ends when it would have ended.
             None => {}
             Some(_) => self.distrust(),
@@ -265,7 +277,7 @@ impl Names {
             What::File(_) => self.put_odd(name, what, until),
             What::Absent => {
                 self.drop_slot(name);
-                match listed {
+                match listed && until <= self.absent_until {
                     true => self.drop_odd(name),
                     false => self.put_odd(name, What::Absent, until),
                 }

@@ -76,6 +76,8 @@ pub struct Different {
 const AGE_PARTS: u32 = 10;
 /// The shortest time something is believed, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
+/// How long it is believed that there is no such name, as a part of the longest.
+const ABSENCE_PARTS: u32 = 20;
 
 /// What [`Options::set`] takes; `cache` and `write` also for one place and all below it, as `cache:/PATH=` and `write:/PATH=`.
 pub const OPTIONS: OptionTable = OptionTable {
@@ -135,12 +137,21 @@ impl Belief {
         }
     }
 
-    /// How long it is believed that there is no such name.
+    /// How long it is believed that there is no such name: shorter than anything else, for programs wait for files to appear.
     pub(crate) fn of_absence(self) -> Duration {
+        self.part(ABSENCE_PARTS)
+    }
+
+    /// The shortest time something is believed that exists.
+    pub(crate) fn least(self) -> Duration {
+        self.part(LEAST_PARTS)
+    }
+
+    fn part(self, parts: u32) -> Duration {
         match self {
             Belief::Never => Duration::ZERO,
             Belief::Always => Duration::MAX,
-            Belief::For(most) => most / LEAST_PARTS,
+            Belief::For(most) => most / parts,
         }
     }
 

@@ -2,6 +2,7 @@
 //! Handles of the tree below that this layer opened itself.
 
 use crate::inner::Inner;
+use crate::underway::Asked;
 use outrigger_core::ops::ReleaseDir;
 use outrigger_core::{Cx, Handle, Node, Request, Runtime, Service};
 use std::sync::Arc;
@@ -9,6 +10,8 @@ use std::sync::Arc;
 /// A handle below; dropping it gives it back.
 pub(crate) struct Real {
     handle: Handle,
+    /// When it was opened: what is listed by it may have been asked for then.
+    asked: Option<Asked>,
     end: Option<End>,
 }
 
@@ -22,15 +25,20 @@ struct End {
 impl Real {
     /// A handle that needs no giving back.
     pub(crate) fn nothing(handle: Handle) -> Self {
-        Real { handle, end: None }
+        Real { handle, asked: None, end: None }
     }
 
-    /// The handle of a directory.
-    pub(crate) fn directory(inner: &Inner, cx: &Cx, node: Node, handle: Handle) -> Self {
+    /// The handle of a directory, and when that was asked for.
+    pub(crate) fn directory(inner: &Inner, cx: &Cx, node: Node, (handle, asked): (Handle, Asked)) -> Self {
         let service = Arc::clone(&inner.below().service);
         let (runtime, cx) = (Arc::clone(&inner.runtime), inner.cx(cx));
         let request = ReleaseDir { node, handle }.into();
-        Real { handle, end: Some(End { service, runtime, cx, request }) }
+        Real { handle, asked: Some(asked), end: Some(End { service, runtime, cx, request }) }
+    }
+
+    /// When what is listed by it may have been asked for, if that was before it is asked of it.
+    pub(crate) fn asked(&self) -> Option<Asked> {
+        self.asked
     }
 
     /// The handle.

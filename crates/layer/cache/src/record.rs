@@ -7,7 +7,9 @@ use crate::moment::Moment;
 use crate::names::{Names, Stamp};
 use crate::options::Part;
 use crate::siblings::Siblings;
-use outrigger_core::{Attr, FileKind, Generation, Node, Target, Time};
+use crate::table::When;
+use crate::underway::Asked;
+use outrigger_core::{Attr, FileKind, Generation, Node, Target};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a record costs beside itself: its places in the tables.
@@ -36,6 +38,8 @@ pub(crate) struct Record {
     pub(crate) attr_settled: bool,
     /// The last change there was when the attributes were asked for.
     pub(crate) attr_ticket: Ticket,
+    /// When the attributes were asked for.
+    pub(crate) attr_asked: Moment,
     /// The last change of ours that it was part of.
     pub(crate) changed: Ticket,
     /// Changes under way.
@@ -87,6 +91,7 @@ impl Record {
             attr_until: 0,
             attr_settled: false,
             attr_ticket: 0,
+            attr_asked: 0,
             changed,
             pending: 0,
             pins: 0,
@@ -115,14 +120,16 @@ impl Record {
         self.pins > 0 || self.pending > 0
     }
 
-    /// Learns attributes that were asked for at the time of day `wall`, believed until some moment.
-    pub(crate) fn learn_attr(&mut self, attr: &Attr, wall: Time, until: Moment, ticket: Ticket) {
-        (self.attr_ticket, self.attr_until) = (ticket, until);
+    /// Learns attributes that were asked for then, believed until some moment; until `absent`, that a directory has no names
+    /// but those that are known.
+    pub(crate) fn learn_attr(&mut self, attr: &Attr, asked: Asked, (until, absent): (Moment, Moment)) {
+        let When { now, wall } = asked.when;
+        (self.attr_ticket, self.attr_asked, self.attr_until) = (asked.ticket, now, until);
         let was_settled = std::mem::replace(&mut self.attr_settled, is_settled(attr, wall));
         self.dying = attr.nlink == 0;
         match &self.body {
             Body::Directory(directory) if attr.is_dir() => {
-                lock(&directory.names).confirm(stamp(attr), until);
+                lock(&directory.names).confirm(stamp(attr), (until, absent));
             }
             Body::Link(_)
                 if was_settled && self.attr.as_ref().is_some_and(|old| stamp(old) == stamp(attr)) => {}

@@ -496,7 +496,15 @@ impl Table {
         if record.pending > 0 || record.changed.max(record.attr_ticket) > asked.ticket {
             return now;
         }
-        record.learn_attr(attr, wall, until, asked.ticket);
+        if now < record.attr_asked
+            && now < record.attr_until
+            && let Some(newer) = &record.attr
+        {
+            // What was asked for later has come before.
+            *attr = newer.clone();
+            return record.attr_until;
+        }
+        record.learn_attr(attr, asked, (until, after(now, belief.of_absence())));
         let settled = record.attr_settled;
         if let Some(file) = record.file.clone() {
             self.learn_content(node, &file, attr, settled, (now, until));

@@ -7,5 +7,6 @@ mod line;
 mod newborn;
 mod nonsense;
 mod owners;
+mod second;
 mod server;
 mod user;

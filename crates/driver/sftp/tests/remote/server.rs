@@ -41,6 +41,8 @@ pub struct Store {
 pub struct State {
     /// Content by path.
     pub files: BTreeMap<Vec<u8>, File>,
+    /// When files were changed by others, where that was not when all others were.
+    pub times: HashMap<Vec<u8>, u32>,
     /// What it promises.
     pub extensions: Extensions,
     /// How often each kind of request came.
@@ -109,6 +111,19 @@ impl Store {
             File::Regular(content) => locked(content).fill(byte),
             _ => panic!("{path} is no file"),
         }
+    }
+
+    /// Somebody else makes a file shorter or longer.
+    pub fn resize(&self, path: &str, len: usize) {
+        match &self.state().files[path.as_bytes()] {
+            File::Regular(content) => locked(content).resize(len, 0),
+            _ => panic!("{path} is no file"),
+        }
+    }
+
+    /// A file gets another time of change.
+    pub fn touch(&self, path: &str) {
+        *self.state().times.entry(path.as_bytes().to_vec()).or_insert(2) += 1;
     }
 
     /// The first packet.
@@ -204,7 +219,7 @@ impl State {
             size: Some(size as u64),
             owner: Some(Owner { uid: 1000, gid: 1000 }),
             permissions: Some(mode),
-            times: Some(Times { atime: 1, mtime: 2 }),
+            times: Some(Times { atime: 1, mtime: self.times.get(path).copied().unwrap_or(2) }),
         })
     }
 

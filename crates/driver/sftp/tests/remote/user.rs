@@ -31,7 +31,16 @@ impl User {
     }
 
     pub async fn list(&self, node: Node) -> Result<Vec<DirentPlus>> {
-        let handle = self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle;
+        let handle = self.open_dir(node).await?;
+        self.list_opened(node, handle).await
+    }
+
+    pub async fn open_dir(&self, node: Node) -> Result<Handle> {
+        Ok(self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle)
+    }
+
+    /// Reads a directory that is open, and closes it.
+    pub async fn list_opened(&self, node: Node, handle: Handle) -> Result<Vec<DirentPlus>> {
         let (mut all, mut cookie) = (Vec::new(), 0);
         let listed = loop {
             let read = ReadDirPlus { node, handle, cookie, size: 64 << 10 };

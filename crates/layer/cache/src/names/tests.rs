@@ -108,7 +108,7 @@ fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
     for what in [file(7), What::Absent, What::Unknown] {
         let mut names = listed([1, 2, 3]);
         names.learn(&name("b"), what, (150, 160));
-        names.confirm((Time::new(1, 0), Time::new(1, 0)), 300);
+        names.confirm((Time::new(1, 0), Time::new(1, 0)), (300, 300));
         assert!(!names.is_believed(200), "{what:?}");
     }
 }
@@ -117,16 +117,16 @@ fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
 fn a_listing_holds_while_the_directory_has_its_stamp() {
     let stamp = |secs| (Time::new(secs, 0), Time::new(secs, 0));
     let mut names = listed([1, 2, 3]);
-    names.confirm(stamp(1), 200);
+    names.confirm(stamp(1), (200, 200));
     assert!(names.is_believed(199));
     names.restamp();
-    names.confirm(stamp(2), 300);
+    names.confirm(stamp(2), (300, 300));
     assert!(
         names.is_believed(199) && !names.is_believed(200),
         "a change of ours neither ends nor extends it"
     );
     let mut names = listed([1, 2, 3]);
-    names.confirm(stamp(2), 200);
+    names.confirm(stamp(2), (200, 200));
     assert!(!names.is_believed(0));
 }
 

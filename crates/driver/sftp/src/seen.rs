@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was last seen of files, and when it was seen that somebody else had changed one.
+//!
+//! A node is a place in the tree, and a handle of the server is a file: when others replace the file by renaming another one
+//! over it, the handle still leads to the old one. So reading goes on by a handle that was opened after the last sight of the
+//! file that differed from the one before, and what was read ahead under an earlier sight is dropped.
+
+use crate::inner::lock;
+use outrigger_core::{Node, Time};
+use outrigger_proto_sftp::Attrs;
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+/// How many files are remembered.
+const FILES_MAX: usize = 1 << 16;
+/// A file changed this recently may be changed again and look the same, in seconds: times have whole ones, and the server's clock
+/// may be behind ours.
+const YOUNG: i64 = 5;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Seen(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    files: HashMap<Node, File>,
+    /// The last change by somebody else that was seen.
+    last: u64,
+    /// Files that are not remembered may have been changed then.
+    others: u64,
+}
+
+struct File {
+    readable: bool,
+    /// Its size and the time of its last change.
+    version: (Option<u64>, Option<u32>),
+    /// When it was seen to have changed.
+    changed: u64,
+}
+
+impl Seen {
+    /// Sees a file at the time of day `now`, which the server probably lets us read or not; answers whether it may be another
+    /// than before.
+    pub(crate) fn saw(&self, node: Node, attrs: &Attrs, readable: bool, now: Time) -> bool {
+        let mtime = attrs.times.map(|times| times.mtime);
+        let version = (attrs.size, mtime);
+        let settled = mtime.is_some_and(|mtime| now.secs - i64::from(mtime) > YOUNG);
+        let mut state = lock(&self.0);
+        if settled
+            && let Some(file) = state.files.get_mut(&node)
+            && file.version == version
+        {
+            file.readable = readable;
+            return false;
+        }
+        state.last += 1;
+        let changed = state.last;
+        if state.files.len() >= FILES_MAX && !state.files.contains_key(&node) {
+            state.files.clear();
+            state.others = changed;
+        }
+        state.files.insert(node, File { readable, version, changed });
+        true
+    }
+
+    /// The number of the last change that was seen, of any file.
+    pub(crate) fn last(&self) -> u64 {
+        lock(&self.0).last
+    }
+
+    /// Whether a file was seen to have changed after the change with the number `since`.
+    pub(crate) fn changed_after(&self, node: Node, since: u64) -> bool {
+        let state = lock(&self.0);
+        state.files.get(&node).map_or(state.others, |file| file.changed) > since
+    }
+
+    /// Whether a file is known that the server will probably let us read.
+    pub(crate) fn is_readable(&self, node: Node) -> bool {
+        lock(&self.0).files.get(&node).is_some_and(|file| file.readable)
+    }
+
+    /// Nobody refers to it any more.
+    pub(crate) fn forget(&self, node: Node) {
+        lock(&self.0).files.remove(&node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_proto_sftp::Times;
+
+    fn attrs(size: u64, mtime: u32) -> Attrs {
+        Attrs { size: Some(size), times: Some(Times { atime: 0, mtime }), ..Attrs::NONE }
+    }
+
+    #[test]
+    fn a_file_that_looks_the_same_is_the_same_unless_it_is_young() {
+        let (seen, node) = (Seen::default(), Node(7));
+        let saw = |attrs, now| seen.saw(node, &attrs, true, Time::new(now, 0));
+        assert!(saw(attrs(10, 100), 200), "nothing was known");
+        let since = seen.last();
+        assert!(!saw(attrs(10, 100), 200) && !seen.changed_after(node, since));
+        assert!(saw(attrs(11, 100), 200) && seen.changed_after(node, since));
+        assert!(saw(attrs(11, 150), 200));
+        assert!(
+            saw(attrs(11, 198), 200) && saw(attrs(11, 198), 201),
+            "it may have been changed twice in one second"
+        );
+        assert!(!saw(attrs(11, 198), 204));
+    }
+
+    #[test]
+    fn files_that_are_not_remembered_may_have_changed() {
+        let seen = Seen::default();
+        let see = |node| seen.saw(Node(node), &attrs(1, 1), true, Time::new(100, 0));
+        see(1);
+        let since = seen.last();
+        (2..=FILES_MAX as u64 + 1).for_each(|node| assert!(see(node)));
+        assert!(seen.changed_after(Node(1), since));
+    }
+}
