@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A medium with any superblock: describing it never panics, whatever type it is taken for. The first byte says which.
+//! A medium with any superblock: describing and naming it never panics, whatever type it is taken for. The first byte says which.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
+use outrigger_proto_disk::marks;
 use outrigger_proto_disk::volume::describe;
 
 const TYPES: &[&str] = &[
@@ -13,5 +14,6 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((which, medium)) = bytes.split_first() else { return };
     let kind = TYPES[usize::from(*which) % TYPES.len()];
     let volume = describe(kind, &medium).expect("memory can be read");
+    assert!(marks::content(&medium).is_ok() && marks::form(&medium).is_ok());
     assert!(volume.is_some_and(|volume| volume.features.len() <= 3 * 64));
 });

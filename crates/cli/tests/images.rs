@@ -501,3 +501,59 @@ fn a_qcow2_image_is_mounted_written_and_clean_afterwards() {
     assert_eq!(place.run(&["cat", "plain::/moved"]).ok().len(), 3_000_000);
     assert_eq!(place.run(&["ls", "image::/"]).ok(), "lost+found\n");
 }
+
+/// A file system whose mark is damaged, and one that begins later: who says so is believed.
+#[test]
+fn a_type_and_an_offset_that_are_named_count_for_more_than_what_is_found() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 16);
+    place.run_as("mkfs.ext4", &["-q", "-b", "1024", "image"]).ok();
+    let image = fs::read(place.at("image")).unwrap();
+    place.file("later", [vec![0; 1 << 20], image.clone()].concat());
+    assert!(place.run(&["ls", "--opt", "offset=1M", "later::/"]).ok().contains("lost+found"));
+    place.run(&["ls", "later::/"]).refused(2);
+    assert!(place.run(&["ls", "--opt", "offset=100G", "later::/"]).refused(2).contains("ends before"));
+    // The first superblock is gone; the second is in block 8193.
+    let damaged = [&image[..1024], &[0; 1024], &image[2048..]].concat();
+    place.file("damaged", damaged);
+    place.run(&["ls", "damaged::/"]).refused(2);
+    let listed = place.run(&["ls", "--opt", "ro,type=ext4,sb=8193", "damaged::/"]).ok();
+    assert!(listed.contains("lost+found"), "{listed}");
+}
+
+/// A disc that also starts from a USB stick has a partition table in the room that is left for it.
+#[test]
+fn a_disc_with_partitions_is_described_with_them() {
+    if !has("genisoimage") || !has("sfdisk") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/dir/file", vec![1; 300_000]);
+    place.run_as("genisoimage", &["-quiet", "-V", "name", "-o", "image", "src"]).ok();
+    place.file("script", "start=4,size=8,type=ef\n");
+    place.run_as("sh", &["-c", "/sbin/sfdisk -q --label dos image <script"]).ok();
+    let text = place.run(&["inspect", "image"]).ok();
+    assert!(text.contains("iso9660") && text.contains("partition table") && text.contains("EFI"), "{text}");
+}
+
+/// XFS shows an access control list under a second name, which is of no use elsewhere.
+#[test]
+fn a_list_that_xfs_shows_under_two_names_is_copied_under_one() {
+    if !can_serve() || !has("mkfs.xfs") || !has("setfacl") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 320);
+    place.run_as("mkfs.xfs", &["-q", "image"]).ok();
+    place.file("file", "x");
+    place.run_as("setfacl", &["-m", "u:1234:r", "file"]).ok();
+    place.run(&["cp", "-a", "file", "image::/"]).ok();
+    place.run(&["cp", "-a", "image::/file", "back"]).ok();
+    let mut names = vec![0_u8; 4096];
+    let length = rustix::fs::listxattr(place.at("back"), &mut names[..]).unwrap();
+    let names = String::from_utf8_lossy(&names[..length]).into_owned();
+    assert!(names.contains("posix_acl_access") && !names.contains("SGI"), "{names}");
+}

@@ -125,6 +125,9 @@ fn is_acl(name: &XattrName) -> bool {
     name.starts_with(b"system.posix_acl_")
 }
 
+/// Attributes in which XFS shows what has another name, too, as xattr.conf(5) of libattr has them.
+const NOT_COPIED: [&[u8]; 2] = [b"trusted.SGI_", b"xfsroot."];
+
 fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
     let preserve = &shared.options.preserve;
     if !preserve.mode && !preserve.xattr {
@@ -137,6 +140,9 @@ fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
         Err(_) => return,
     };
     for name in names {
+        if NOT_COPIED.iter().any(|prefix| name.starts_with(prefix)) {
+            continue;
+        }
         let wanted = if is_acl(&name) { preserve.mode } else { preserve.xattr };
         if !wanted {
             continue;

@@ -37,7 +37,8 @@ impl Images {
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
-    if !is_one(path) {
+    // Whoever says what is in it, or where, knows more than its first bytes.
+    if !is_one(path) && !(options.has(&["type", "offset"]) && is_readable(path)) {
         return Ok(None);
     }
     let mut settings = Options::default();
@@ -79,10 +80,12 @@ pub fn inspect(path: &Path) -> Result<Inspection, Failure> {
     outrigger_driver_kernel::inspect(path).map_err(|error| refuse(&error))
 }
 
+/// Whether a path is that of a regular file or block device: opening a pipe would wait.
+fn is_readable(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
+}
+
 /// Whether a file of the host holds a file system or partitions. What cannot be read is left to whoever can say why.
 pub fn is_one(path: &Path) -> bool {
-    // Opening a pipe would wait.
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
-    (metadata.is_file() || metadata.file_type().is_block_device())
-        && File::open(path).is_ok_and(|file| matches!(is_image(&file), Ok(true)))
+    is_readable(path) && File::open(path).is_ok_and(|file| matches!(is_image(&file), Ok(true)))
 }

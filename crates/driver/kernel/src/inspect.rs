@@ -37,8 +37,11 @@ pub struct Piece {
     pub volume: Option<Volume>,
 }
 
+/// File systems that leave the start of the medium to others.
+const DISCS: [&str; 2] = ["iso9660", "udf"];
+
 /// Looks at the image in the file `path`. As when it is opened, a file system that begins where the image does counts for
-/// more than a partition table.
+/// more than a partition table; but a disc leaves room for one, and has both when it also starts from a USB stick.
 ///
 /// # Errors
 /// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of a qcow2 image, or of another form
@@ -47,7 +50,11 @@ pub fn inspect(path: &Path) -> Result<Inspection> {
     let medium = Disk::open(Held::shared(File::open(path)?), path, false)?;
     let size = medium.size();
     let whole = volume(&medium, 0, size)?;
-    let mut table = if whole.is_some() { None } else { table_of(&medium)? };
+    let mut table = match &whole {
+        Some(volume) if DISCS.contains(&volume.kind) => table_of(&medium).unwrap_or(None),
+        Some(_) => None,
+        None => table_of(&medium)?,
+    };
     let whole = if whole.is_none() && table.is_none() { named(&medium, 0, size)? } else { whole };
     let partitions = table.as_mut().map(|table| std::mem::take(&mut table.partitions)).unwrap_or_default();
     let piece = |partition: Partition| {

@@ -118,8 +118,10 @@ const NOT_SERVED: OpSet = OpSet::of(&[
 /// Those of [`Kernel::start`] and [`Partitions::start`].
 pub fn open(path: &Path, options: &Options) -> Result<Opened> {
     let image = Image::open(path, options)?;
-    let whole =
-        options.partition.is_some() || options.kind.is_some() || image.detect(&Part::whole())?.is_some();
+    let whole = options.partition.is_some()
+        || options.offset.is_some()
+        || options.kind.is_some()
+        || image.detect(&Part::whole())?.is_some();
     match image.table()? {
         Some(_) if !whole && !options.devices.is_empty() => Err(Errno::EINVAL.because(format!(
             "option {}: which file system is on these devices? partition= names one, or type=",
@@ -199,9 +201,15 @@ impl Kernel {
     }
 
     fn of(image: Arc<Image>, options: &Options) -> Result<Self> {
-        let part = match options.partition {
-            Some(number) => image.part(number)?,
-            None => Part::whole(),
+        let part = match (options.partition, options.offset) {
+            (Some(_), Some(_)) => {
+                return Err(Errno::EINVAL.because("partition= and offset= name two places"));
+            }
+            (Some(number), None) => image.part(number)?,
+            (None, Some(start)) if start >= image.size() => {
+                return Err(Errno::EINVAL.because(format!("offset={start}: the image ends before")));
+            }
+            (None, start) => Part { start: start.unwrap_or(0), ..Part::whole() },
         };
         let kind = match &options.kind {
             Some(name) => {

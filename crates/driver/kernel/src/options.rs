@@ -19,6 +19,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "the partition that is the tree; without it all are, as p1, p2 and so on",
         ),
+        option("offset", "BYTES", "0", "where in the image the file system begins"),
         option("memory", "BYTES", "128m", "memory of the kernel code, page cache included; at least 24m"),
         option("io", "buffered|direct|mmap|uring", "buffered", "how the bytes of the image are moved"),
         option("erase", "BYTES", "found by content", "the erase block of flash memory (jffs2)"),
@@ -41,6 +42,8 @@ pub struct Options {
     pub kind: Option<String>,
     /// `partition=N`: the partition that is the tree, of an image with a partition table.
     pub partition: Option<u32>,
+    /// `offset=BYTES`: where in the image the file system begins, which ends where the image does.
+    pub offset: Option<u64>,
     /// `guard`: the tree survives the death of the process that serves it; what is written reaches the image at
     /// checkpoints only.
     pub guard: bool,
@@ -92,6 +95,7 @@ impl Options {
                 );
             }
             "erase" => self.erase = Some(erased(value)?),
+            "offset" => self.offset = Some(amount(value).ok_or_else(|| wrong_offset(value))?),
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
             "device" | "journal_path" | "logdev" | "rtdev" if !value.is_empty() => {
@@ -144,6 +148,10 @@ fn refused(value: &str) -> Error {
     Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 24M"))
 }
 
+fn wrong_offset(value: &str) -> Error {
+    Errno::EINVAL.because(format!("option offset cannot be \"{value}\": a number of bytes"))
+}
+
 /// A number of seconds, and at least one.
 fn seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse().ok().filter(|&seconds| seconds > 0);
@@ -182,6 +190,7 @@ mod tests {
             ("type", "ext4"),
             ("patience", "9"),
             ("partition", "2"),
+            ("offset", "1M"),
             ("io", "mmap"),
             ("erase", "128K"),
             ("guard", ""),
@@ -198,6 +207,7 @@ mod tests {
             guard: true,
             kind: Some("ext4".into()),
             partition: Some(2),
+            offset: Some(1 << 20),
             memory: Some(64 << 20),
             patience: Some(Duration::from_secs(9)),
             io: Some("mmap".into()),

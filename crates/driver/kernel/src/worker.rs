@@ -29,8 +29,12 @@ const LOG_SIZE: u64 = 64 << 10;
 pub(crate) const CONTROL: u64 = 128 << 10;
 
 /// What the kernel code says whatever the image is.
-const NOISE: [&str; 3] =
-    ["Kernel command line:", "random: crng init done", "ntfs3: Warning: Activated 64 bits per cluster"];
+const NOISE: [&str; 4] = [
+    "Linux version",
+    "Kernel command line:",
+    "random: crng init done",
+    "ntfs3: Warning: Activated 64 bits per cluster",
+];
 
 /// A running worker.
 pub(crate) struct Worker {
