@@ -34,7 +34,7 @@ skip() {
 
 # mount_outrigger LOCATION OPTIONS: mounts it on $scratch/mnt and fails when it is not there afterwards.
 mount_outrigger() {
-    deadline 60 "$outrigger" mount "$1" "$scratch/mnt" -o "allow_other,default_permissions$2" >>"$logs/mount.log" 2>&1 &&
+    deadline 60 "$outrigger" mount -o "allow_other,default_permissions$2" "$1" "$scratch/mnt" >>"$logs/mount.log" 2>&1 &&
         is_mounted "$scratch/mnt"
 }
 

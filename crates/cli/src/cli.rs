@@ -2,6 +2,7 @@
 //! The definition of the command line. Help, man pages and completions all come from here.
 
 use crate::commands::Command;
+use crate::status::Failure;
 use clap::{Args, Parser};
 use std::time::Duration;
 
@@ -26,6 +27,10 @@ pub struct Cli {
 /// Options for the trees a command opens.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TreeOptions {
+    /// Let a LOCATION `fuse:COMMAND`, and options that name programs or tell ssh whom to talk to (command=, ssh_command=, F=,
+    /// ProxyCommand=, ...), do so. Stands in front of the command, where no pattern of the shell puts a file name.
+    #[arg(long, help_heading = "Trees")]
+    pub allow_programs: bool,
     /// Options for the drivers, as in `--opt key=value,key`.
     #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
     pub opt: Vec<String>,
@@ -35,6 +40,23 @@ pub struct TreeOptions {
     /// Give up on an operation after this many seconds.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Trees")]
     pub timeout: Option<Duration>,
+}
+
+impl TreeOptions {
+    /// Refuses options that name programs, unless the user allows them.
+    ///
+    /// # Errors
+    /// A sentence about the first such option in `lists`, with what allows it.
+    pub fn allow(&self, command: &str, lists: &[String]) -> Result<(), Failure> {
+        let key = |item: &'_ str| item.split_once('=').map_or(item.len(), |(key, _)| key.len());
+        let items = lists.iter().flat_map(|list| list.split(','));
+        match items.map(|item| &item[..key(item)]).find(|key| outrigger_driver_sftp::names_program(key)) {
+            Some(key) if !self.allow_programs => Err(Failure::serious(format!(
+                "option {key}= can start programs: outrigger --allow-programs {command} ... allows it"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Reads a number of seconds.

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The syntax of LOCATION: how people name a place in a tree.
+//! The syntax of LOCATION: how people name a place in a tree, and the rule that keeps file names from being more than that.
 //!
 //! ```text
 //! LOCATION = BASE [ "::" PATH ]...
-//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | HOST-PATH
+//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | "fuse:" COMMAND | HOST-PATH
 //! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
-//! Each `::` opens the file before it as a tree. A host path whose name contains `::` is written with `./` in front
-//! of a name and its `::` doubled (`::::`).
+//! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
+//! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
+//! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
+//!
+//! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
+//! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
 use crate::status::Failure;
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// A parsed LOCATION.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,10 +59,53 @@ pub enum Base {
 impl Location {
     /// Parses what the user wrote. Never fails: what is nothing else is a host path.
     pub fn parse(text: &OsStr) -> Self {
-        let mut parts = split(text.as_bytes()).into_iter();
-        let base = Base::parse(&parts.next().unwrap_or_default());
-        Location { base, nested: parts.collect() }
+        let text = text.as_bytes();
+        let separators = separators(text);
+        let ends = separators.iter().copied().chain([text.len()]);
+        let parts = |first: usize| {
+            let starts = separators[first..].iter().map(|separator| separator + SEPARATOR.len());
+            starts
+                .zip(ends.clone().skip(first + 1))
+                .map(|(start, end)| unescaped(&text[start..end]))
+                .collect()
+        };
+        let existing = ends.clone().enumerate().filter(|(_, end)| exists(&text[..*end])).last();
+        match existing {
+            Some((number, end)) => Location { base: Base::host(&text[..end]), nested: parts(number) },
+            None => {
+                let end = separators.first().copied().unwrap_or(text.len());
+                Location { base: Base::parse(&unescaped(&text[..end])), nested: parts(0) }
+            }
+        }
     }
+}
+
+/// Opens the file before it as a tree.
+const SEPARATOR: &[u8] = b"::";
+/// Stands for a separator in a name.
+const ESCAPED: &[u8] = b"::::";
+/// Schemes of trees that are in memory and have no paths.
+const IN_MEMORY: [&str; 3] = ["mem", "null", "tmpfs"];
+
+/// The words of the command line, and what is before a separator in them, that were names of files at the start.
+static AT_START: OnceLock<HashSet<Vec<u8>>> = OnceLock::new();
+
+/// Remembers which words of the command line are names of files, before the command removes or renames any: a word that two
+/// patterns produced is still a name the second time.
+pub fn remember_names(words: impl Iterator<Item = OsString>) {
+    let names = words.map(OsString::into_vec).flat_map(|word| {
+        let ends = separators(&word).into_iter().chain([word.len()]);
+        ends.map(|end| word[..end].to_vec()).filter(|name| exists(name)).collect::<Vec<_>>()
+    });
+    let _ = AT_START.set(names.collect());
+}
+
+/// Whether a file of this machine has this name, be it a symbolic link that leads nowhere, or had it at the start. Without a
+/// colon there is nothing else it could be.
+fn exists(name: &[u8]) -> bool {
+    name.contains(&b':')
+        && (std::fs::symlink_metadata(OsStr::from_bytes(name)).is_ok()
+            || AT_START.get().is_some_and(|names| names.contains(name)))
 }
 
 /// The tree a LOCATION leads into.
@@ -144,29 +193,61 @@ fn end_of_address(text: &[u8]) -> usize {
     close.map_or(0, |close| close + 1)
 }
 
-/// Splits at `::`; `::::` stands for a literal `::`, and the colons of an address stay together.
-fn split(text: &[u8]) -> Vec<Vec<u8>> {
-    let (address, mut rest) = text.split_at(end_of_address(text));
-    let mut parts = vec![address.to_vec()];
+/// Where the separators begin; the colons of an address stay together.
+fn separators(text: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut at = end_of_address(text);
+    while at < text.len() {
+        if text[at..].starts_with(ESCAPED) {
+            at += ESCAPED.len();
+        } else if text[at..].starts_with(SEPARATOR) {
+            found.push(at);
+            at += SEPARATOR.len();
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
+/// A part between separators as it is meant.
+fn unescaped(part: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(part.len());
+    let mut rest = part;
     while let Some((&byte, tail)) = rest.split_first() {
-        let last = parts.len() - 1;
-        if let Some(tail) = rest.strip_prefix(b"::::") {
-            parts[last].extend_from_slice(b"::");
-            rest = tail;
-        } else if let Some(tail) = rest.strip_prefix(b"::") {
-            parts.push(Vec::new());
+        if let Some(tail) = rest.strip_prefix(ESCAPED) {
+            out.extend_from_slice(SEPARATOR);
             rest = tail;
         } else {
-            parts[last].push(byte);
+            out.push(byte);
             rest = tail;
         }
     }
-    parts
+    out
+}
+
+/// Whether ssh could know a host of this name: letters, digits, `.`, `-` and `_`, or an address in brackets; with a user in
+/// front. Anything else before a colon is part of a file name.
+fn is_host(text: &str) -> bool {
+    let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
+    let word = |text: &str, more: &[u8]| {
+        text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+    };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let address =
+        address.map(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":.%-_".contains(&byte)));
+    user.is_none_or(|user| word(user, b"._-+@\\")) && address.unwrap_or_else(|| word(host, b".-_"))
 }
 
 impl Base {
+    fn host(path: &[u8]) -> Self {
+        Base::Host(PathBuf::from(OsString::from_vec(path.to_vec())))
+    }
+
+    /// What the name of no file means.
     fn parse(text: &[u8]) -> Self {
-        let host = || Base::Host(PathBuf::from(OsString::from_vec(text.to_vec())));
+        let host = || Base::host(text);
         let start = end_of_address(text);
         let Some(colon) = text[start..].iter().position(|&byte| byte == b':') else { return host() };
         let colon = start + colon;
@@ -179,15 +260,20 @@ impl Base {
         if before.is_empty() || before.contains('/') {
             return host();
         }
-        if before == "fuse" && !after.is_empty() {
+        if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());
         }
         let scheme = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-        match (scheme, after.strip_prefix(b"//"), after.is_empty()) {
-            (true, Some(rest), _) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
-            (true, Some(rest), _) => Base::url(before, rest),
-            (true, None, true) => Base::url(before, b""),
-            _ => Base::Remote { host: without_brackets(before), port: None, path: after.to_vec() },
+        match after.strip_prefix(b"//").filter(|_| scheme) {
+            Some(rest) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
+            Some(rest) => Base::url(before, rest),
+            None if after.is_empty() && IN_MEMORY.contains(&&*before.to_ascii_lowercase()) => {
+                Base::url(before, b"")
+            }
+            None if is_host(before) => {
+                Base::Remote { host: without_brackets(before), port: None, path: after.to_vec() }
+            }
+            None => host(),
         }
     }
 
@@ -267,6 +353,16 @@ mod tests {
             ("u@[::1]:", remote("u@::1", None, b"")),
             ("fuse:bindfs -r /usr", Base::Program("bindfs -r /usr".into())),
             ("host:dir", remote("host", None, b"dir")),
+            ("host:", remote("host", None, b"")),
+            ("mem:x", remote("mem", None, b"x")),
+            ("fuse:", Base::Program(String::new())),
+            ("fuse:sh x", Base::Program("sh x".into())),
+            ("no host:x", Base::Host("no host:x".into())),
+            ("-host:x", Base::Host("-host:x".into())),
+            ("-oProxyCommand=x@host:x", Base::Host("-oProxyCommand=x@host:x".into())),
+            ("a;b:x", Base::Host("a;b:x".into())),
+            ("a\x1b[m:x", Base::Host("a\x1b[m:x".into())),
+            (":x", Base::Host(":x".into())),
             ("u@host:/dir", remote("u@host", None, b"/dir")),
         ];
         for (text, base) in cases {
@@ -292,6 +388,27 @@ mod tests {
         assert_eq!(parse(&pattern).expanded().unwrap().base, Base::Host(dir.path().join("a.deb")));
         std::fs::write(dir.path().join("b.deb"), "").unwrap();
         assert!(parse(&pattern).expanded().is_err());
+    }
+
+    #[test]
+    fn what_exists_is_a_path_of_this_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        // A name that begins with a directory is a path anyway; these are read as they stand, and only `exists` differs.
+        let at = |name: &str| format!("{}/{name}", dir.path().display());
+        let host = |name: &str, nested: &[&str]| Location {
+            base: Base::Host(at(name).into()),
+            nested: nested.iter().map(|path| path.as_bytes().to_vec()).collect(),
+        };
+        assert_eq!(parse(&at("x::y::/z")), host("x", &["y", "/z"]));
+        std::fs::write(dir.path().join("x::y"), "").unwrap();
+        assert_eq!(parse(&at("x::y")), host("x::y", &[]));
+        assert_eq!(parse(&at("x::y::/z")), host("x::y", &["/z"]));
+        assert_eq!(parse(&at("x::::y::/z")), host("x::y", &["/z"]));
+        assert_eq!(parse(&at("x::yz")), host("x", &["yz"]));
+        std::os::unix::fs::symlink("nowhere", dir.path().join("l::m")).unwrap();
+        assert_eq!(parse(&at("l::m")), host("l::m", &[]));
+        std::fs::write(dir.path().join("x::::y"), "").unwrap();
+        assert_eq!(parse(&at("x::::y::/z")), host("x::::y", &["/z"]));
     }
 
     #[test]

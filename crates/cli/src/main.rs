@@ -66,13 +66,17 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     logging::start();
+    location::remember_names(env::args_os().skip(1));
     match env::args_os().next() {
         Some(program) if mount_helper::is_helper(&program) => help_mount(),
         // Whoever started it sees by its end that something is wrong.
         Some(program) if proxy::is_proxy(&program) => {
             proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
-        _ => commands::run(cli::Cli::parse()),
+        _ => match cli::Cli::try_parse() {
+            Ok(cli) => commands::run(cli),
+            Err(error) => commands::not_run(&error),
+        },
     }
 }
 
@@ -85,7 +89,7 @@ fn help_mount() -> ExitCode {
             _ => ExitCode::from(mount_helper::FAILED),
         },
         Err(message) => {
-            eprintln!("mount.outrigger: {message}");
+            output::warn(format_args!("mount.outrigger: {message}"));
             ExitCode::from(mount_helper::USAGE)
         }
     }

@@ -58,7 +58,8 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
         options.retain(|list| list != "type=tmpfs");
         source = "tmpfs:".into();
     }
-    let mut command: Vec<OsString> = ["outrigger", "mount"].map(OsString::from).into();
+    // What mount(8) passes on is from fstab(5) or typed out.
+    let mut command: Vec<OsString> = ["outrigger", "--allow-programs", "mount"].map(OsString::from).into();
     for list in options {
         command.extend(["-o".into(), list]);
     }
@@ -83,11 +84,20 @@ mod tests {
     #[test]
     fn the_arguments_of_mount_are_understood() {
         let cases = [
-            ("/a.tar /mnt -o ro,_netdev", "outrigger mount -o ro,_netdev -- /a.tar /mnt"),
-            ("mem: /mnt -s -n -v -t fuse.outrigger -o rw", "outrigger mount -o rw -- mem: /mnt"),
-            ("/i /mnt -o noatime -t outrigger.ext4", "outrigger mount -o noatime -o type=ext4 -- /i /mnt"),
-            ("none /mnt -o size=9m -t outrigger.tmpfs", "outrigger mount -o size=9m -- tmpfs: /mnt"),
-            ("/a.tar /mnt -r", "outrigger mount -o ro -- /a.tar /mnt"),
+            ("/a.tar /mnt -o ro,_netdev", "outrigger --allow-programs mount -o ro,_netdev -- /a.tar /mnt"),
+            (
+                "mem: /mnt -s -n -v -t fuse.outrigger -o rw",
+                "outrigger --allow-programs mount -o rw -- mem: /mnt",
+            ),
+            (
+                "/i /mnt -o noatime -t outrigger.ext4",
+                "outrigger --allow-programs mount -o noatime -o type=ext4 -- /i /mnt",
+            ),
+            (
+                "none /mnt -o size=9m -t outrigger.tmpfs",
+                "outrigger --allow-programs mount -o size=9m -- tmpfs: /mnt",
+            ),
+            ("/a.tar /mnt -r", "outrigger --allow-programs mount -o ro -- /a.tar /mnt"),
         ];
         for (given, expected) in cases {
             assert_eq!(translate(words(given)), Ok(Wanted::Mount(words(expected).collect())), "{given}");

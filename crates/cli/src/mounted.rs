@@ -9,6 +9,7 @@ use crate::control::{
 };
 use crate::guarded;
 use crate::location::{Base, Location};
+use crate::output::warn;
 use crate::served::{Served, There, direct};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
@@ -90,19 +91,20 @@ impl Job {
         let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
+        options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
         options.lock_buffers |= seat.is_some();
         options.keep = keep.map(Kept);
         // Where the kernel reads and writes files by itself, the layers would not see it.
         options.passthrough &= tree.layers.is_empty();
         let (source, proxy) = (mount.source.clone(), guarding == Guarding::Proxy);
-        let list = mount.options.join(",");
+        let list = mount.options.all.join(",");
         Ok(Job { source, mountpoint, tree, options, list, seat, proxy, inherited })
     }
 }
 
 /// Whether the user says that the kernel is to check permissions.
 fn wants_checks(mount: &Mount) -> bool {
-    mount.options.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
+    mount.options.all.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
 }
 
 /// How the mount table calls what is mounted: files by absolute paths, for other programs are elsewhere.
@@ -151,7 +153,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection, keep)
         .map_err(|error| {
             let error = Error::from(error);
-            eprintln!("outrigger: status and trace will not find this mount: {error}");
+            warn(format_args!("outrigger: status and trace will not find this mount: {error}"));
         })
         .ok()
         .map(Arc::new);

@@ -6,8 +6,9 @@ use crate::context::Context;
 use crate::interrupt;
 use crate::status::{Failure, Status};
 use outrigger_core::{Errno, Error};
-use std::fmt;
-use std::io::{self, BufWriter, StdoutLock, Write, stdout};
+use std::fmt::{self, Write as _};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write, stdout};
+use std::sync::OnceLock;
 
 /// Why something failed, in the words of coreutils. The reason a driver gives follows, unless the name in front of
 /// it says as much.
@@ -19,6 +20,55 @@ pub fn why(error: &Error) -> impl fmt::Display + '_ {
         Some(reason) => write!(f, "{}: {reason}", error.errno),
         None => write!(f, "{}", error.errno),
     })
+}
+
+/// The first error of [`announce`].
+static UNSAID: OnceLock<Error> = OnceLock::new();
+
+/// Prints a line about what was done. The work goes on when that fails: [`unsaid`] keeps the reason.
+pub fn announce(line: fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(stdout(), "{line}") {
+        let _ = UNSAID.set(error.into());
+    }
+}
+
+/// Why not everything could be printed, if that is so.
+pub fn unsaid() -> Option<&'static Error> {
+    UNSAID.get()
+}
+
+/// A line on standard error; when that cannot be written there is nowhere left to say so.
+pub fn warn(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{}", Harmless(line));
+}
+
+/// A message without what would control a terminal: such characters as octal escapes, but for ends of lines and tabs.
+struct Harmless<T>(T);
+
+impl<T: fmt::Display> fmt::Display for Harmless<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        text.chars().try_for_each(|char| match char {
+            '\n' | '\t' => f.write_char(char),
+            _ if char.is_control() => {
+                char.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\{byte:03o}"))
+            }
+            _ => f.write_char(char),
+        })
+    }
+}
+
+/// `text` as it may be written to a terminal: what would control it is replaced by `?`, as GNU find does; ends of lines and
+/// tabs, too, unless `lines` says that they are ours.
+pub fn shown_on_terminal(text: &[u8], lines: bool) -> Vec<u8> {
+    let mut out = String::with_capacity(text.len());
+    for chunk in text.utf8_chunks() {
+        let safe =
+            |char: char| if char.is_control() && !(lines && "\n\t".contains(char)) { '?' } else { char };
+        out.extend(chunk.valid().chars().map(safe));
+        out.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    out.into_bytes()
 }
 
 /// Ends the program quietly when its reader has gone, as `head` does.
@@ -33,12 +83,14 @@ fn failed(error: io::Error) -> Failure {
 pub struct Output<'c> {
     context: &'c Context,
     writer: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
 }
 
 impl<'c> Output<'c> {
     /// Takes standard output.
     pub fn new(context: &'c Context) -> Self {
-        Output { context, writer: BufWriter::with_capacity(64 << 10, stdout().lock()) }
+        let terminal = stdout().is_terminal();
+        Output { context, writer: BufWriter::with_capacity(64 << 10, stdout().lock()), terminal }
     }
 
     /// Writes `bytes`.
@@ -48,6 +100,22 @@ impl<'c> Output<'c> {
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.proceed()?;
         self.writer.write_all(bytes).map_err(failed)
+    }
+
+    /// Writes lines with names that a terminal shows, and that never control it.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn lines(&mut self, text: &[u8]) -> Result<(), Failure> {
+        if self.terminal { self.write(&shown_on_terminal(text, true)) } else { self.write(text) }
+    }
+
+    /// Writes a name, which is one line on a terminal.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn name(&mut self, name: &[u8]) -> Result<(), Failure> {
+        if self.terminal { self.write(&shown_on_terminal(name, false)) } else { self.write(name) }
     }
 
     /// Fails once the user asked to stop.
@@ -78,5 +146,17 @@ impl<'c> Output<'c> {
     /// When nobody reads any more.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.writer.flush().map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_and_no_name_controls_a_terminal() {
+        assert_eq!(Harmless("a\x1b[31m\u{9b}b\tc\nd").to_string(), "a\\033[31m\\302\\233b\tc\nd");
+        assert_eq!(shown_on_terminal(b"a\x1b\xc2\x9b\x9b\xc3\xa4\n\t", false), "a???\u{e4}??".as_bytes());
+        assert_eq!(shown_on_terminal(b"a\x07\n\tb", true), b"a?\n\tb");
     }
 }

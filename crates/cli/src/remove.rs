@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::copy::target::shown_below;
 use crate::format::mode::kind_name;
+use crate::output::announce;
 use crate::say::{agrees, quoted};
 use crate::status::Status;
 use outrigger_client::{Entries, Inode};
@@ -129,7 +130,7 @@ impl Remover<'_> {
         match result {
             Ok(()) => {
                 if self.verbose {
-                    println!("{what} {}", quoted(shown));
+                    announce(format_args!("{what} {}", quoted(shown)));
                 }
                 true
             }

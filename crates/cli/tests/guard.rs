@@ -352,12 +352,15 @@ fn a_fuse_program_is_a_tree_without_a_mount() {
     }
     let place = Place::new();
     place.file("src/d/f", "content");
-    assert_eq!(place.run(&["cat", "fuse:bindfs src::/d/f"]).ok(), "content");
-    assert_eq!(place.run(&["find", "fuse:bindfs src::/", "-name", "f"]).ok(), "fuse:bindfs src::/d/f\n");
+    assert_eq!(place.run(&["--allow-programs", "cat", "fuse:bindfs src::/d/f"]).ok(), "content");
+    assert_eq!(
+        place.run(&["--allow-programs", "find", "fuse:bindfs src::/", "-name", "f"]).ok(),
+        "fuse:bindfs src::/d/f\n"
+    );
     assert!(!place.is_mounted());
-    let said = place.run(&["ls", "fuse:bindfs nowhere::/"]).refused(2);
+    let said = place.run(&["--allow-programs", "ls", "fuse:bindfs nowhere::/"]).refused(2);
     assert!(said.contains("nowhere"), "what the program said is told: {said}");
-    let said = place.run(&["ls", "fuse:fuse2fs image::/"]).refused(2);
+    let said = place.run(&["--allow-programs", "ls", "fuse:fuse2fs image::/"]).refused(2);
     assert!(said.contains("unsafe-cache"), "{said}");
 }
 

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use support::Place;
 
 #[test]
@@ -65,4 +66,27 @@ fn nothing_is_written_or_read_outside() {
     assert!(!place.at("outside/planted").exists());
     assert!(!place.at("out/climber").exists() && place.at("out/deep/climber").exists());
     assert_ne!(place.run(&["cat", "a.tar::/evil/secret"]).out, "secret", "links stay inside the tree");
+}
+
+#[test]
+fn device_nodes_leave_an_archive_only_where_everything_is_kept() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: making device nodes needs root");
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "text");
+    if place.run_as("mknod", &["src/null", "c", "1", "3"]).code != Some(0) {
+        eprintln!("SKIPPED: no device nodes can be made here");
+        return;
+    }
+    place.tar("a.tar.gz", "src");
+    let said = place.run(&["cp", "-r", "a.tar.gz::/.", "out"]).refused(1);
+    assert!(said.contains("out/null") && said.contains("-a only"), "{said}");
+    assert!(place.at("out/f").exists() && !place.at("out/null").exists());
+    place.run(&["cp", "-a", "a.tar.gz::/.", "all"]).ok();
+    place.run(&["cp", "-r", "src", "copy"]).ok();
+    for made in ["all/null", "copy/null"] {
+        assert!(fs::metadata(place.at(made)).unwrap().file_type().is_char_device(), "{made}");
+    }
 }

@@ -44,13 +44,15 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
     let place = Place::new();
     place.file("src/t", "text");
     place.tar("a.tar.gz", "src");
-    let cases: [(&[&str], i32, &str); 18] = [
+    let cases: [(&[&str], i32, &str); 20] = [
         (&["nothing", "m"], 2, "No such file"),
         (&["src", "nowhere"], 1, "cannot mount on 'nowhere': No such file or directory"),
         (&["src", "src/t"], 1, "cannot mount on 'src/t': it is not a directory"),
         (&["", "m"], 2, "an empty LOCATION names nothing"),
-        (&["foo:", "m"], 2, "foo: no such kind of tree"),
-        (&["host:dir", "m", "-o", "command=false"], 2, "cannot open host: "),
+        (&["foo://x", "m"], 2, "unsupported scheme 'foo'"),
+        (&["-o", "command=false", "host:dir", "m"], 2, "cannot open host: "),
+        (&["-o", "command=false", "host:", "m"], 2, "cannot open host: "),
+        (&["host:dir", "m", "-o", "command=false"], 2, "--allow-programs mount"),
         (&["mem:/x", "m"], 2, "mem: takes no path"),
         (&["null://x", "m"], 2, "null: takes no path"),
         (&["a.tar.gz::/nothing", "m"], 2, "cannot open 'a.tar.gz::/nothing'"),

@@ -299,7 +299,10 @@ impl Keeper {
         }
         match self.state.phase() {
             Phase::Starting => {
-                eprintln!("outrigger: the process that serves the mount has died: {}", words(status, false));
+                warn(format_args!(
+                    "outrigger: the process that serves the mount has died: {}",
+                    words(status, false)
+                ));
                 return Verdict::Over(1);
             }
             Phase::Ending => return Verdict::Over(0),
@@ -345,7 +348,7 @@ impl Keeper {
         let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|one| one.as_ptr()).collect();
         argv.push(ptr::null());
         if let Err(error) = std::env::set_current_dir(&self.directory) {
-            return eprintln!("outrigger: cannot return to {}: {error}", self.directory.display());
+            return warn(format_args!("outrigger: cannot return to {}: {error}", self.directory.display()));
         }
         for number in self.state.held() {
             stays_open(number, true);
@@ -354,7 +357,11 @@ impl Keeper {
         unsafe { std::env::set_var(STATE, self.state.fd().as_raw_fd().to_string()) };
         // SAFETY: both are NUL-terminated and end with a null pointer, and live until the call returns.
         unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
-        eprintln!("outrigger: cannot execute {}: {}", program.to_string_lossy(), io::Error::last_os_error());
+        warn(format_args!(
+            "outrigger: cannot execute {}: {}",
+            program.to_string_lossy(),
+            io::Error::last_os_error()
+        ));
         // SAFETY: as above.
         unsafe { std::env::remove_var(STATE) };
         for number in self.state.held() {
@@ -384,7 +391,7 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
     if seat.predecessors() > 0 {
         let prepared = seat.sweep().and_then(|()| Ok(std::env::set_current_dir(directory)?));
         if let Err(error) = prepared {
-            eprintln!("outrigger: {}: {error}", directory.display());
+            warn(format_args!("outrigger: {}: {error}", directory.display()));
             return 1;
         }
     }
@@ -537,4 +544,9 @@ pub(crate) fn wall() -> u64 {
 /// Nanoseconds on a clock that all processes share.
 pub(crate) fn monotonic() -> u64 {
     now(libc::CLOCK_MONOTONIC)
+}
+
+/// A line on standard error; when that cannot be written there is nowhere left to say so.
+fn warn(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

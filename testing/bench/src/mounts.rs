@@ -145,9 +145,10 @@ impl Drop for Mount {
 /// A command that mounts `source` with `outrigger` on `dir`.
 pub fn outrigger(program: &Path, source: &str, dir: &Path, options: &str) -> Command {
     let mut command = Command::new(program);
-    command.args(["mount", "--foreground", source]).arg(dir);
+    command.args(["mount", "--foreground"]);
     if !options.is_empty() {
         command.args(["-o", options]);
     }
+    command.arg(source).arg(dir);
     command
 }

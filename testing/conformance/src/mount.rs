@@ -110,7 +110,7 @@ impl Mounted {
         let dir = dir.canonicalize()?;
         let target = dir.to_str().ok_or_else(|| io::Error::other("the mountpoint is not UTF-8"))?;
         let options = format!("allow_other,default_permissions{options}");
-        let mut arguments = vec!["mount", location, target, "-o", &options];
+        let mut arguments = vec!["mount", "-o", &options, location, target];
         layers.iter().for_each(|layer| arguments.extend(["--layer", layer]));
         command(&program, &arguments)?;
         let connection = connection_of(&dir).ok_or_else(|| io::Error::other("nothing was mounted"))?;

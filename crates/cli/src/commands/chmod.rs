@@ -9,6 +9,7 @@ use crate::copy::target::shown;
 use crate::format::mode;
 use crate::getopt::{Arguments, Table};
 use crate::modes::ModeChange;
+use crate::output::announce;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
 use crate::status::{Failure, Status};
 use crate::sweep::{Visitor, sweep};
@@ -154,7 +155,7 @@ impl Changer<'_> {
                     self.complain(format!("cannot access {}: {error}", quoted(name)));
                 }
                 if self.settings.verbose {
-                    println!("{} could not be accessed", quoted(name));
+                    announce(format_args!("{} could not be accessed", quoted(name)));
                 }
             }
         }
@@ -180,9 +181,14 @@ impl Changer<'_> {
         if self.settings.verbose || (self.settings.changes && changed) {
             let (name, from) = (quoted(name), permissions(old));
             match result {
-                Ok(now) if now == old => println!("mode of {name} retained as {from}"),
-                Ok(now) => println!("mode of {name} changed from {from} to {}", permissions(now)),
-                Err(_) => println!("failed to change mode of {name} from {from} to {}", permissions(new)),
+                Ok(now) if now == old => announce(format_args!("mode of {name} retained as {from}")),
+                Ok(now) => {
+                    announce(format_args!("mode of {name} changed from {from} to {}", permissions(now)))
+                }
+                Err(_) => announce(format_args!(
+                    "failed to change mode of {name} from {from} to {}",
+                    permissions(new)
+                )),
             }
         }
         self.check_umask(old, new, inode, name);
@@ -212,7 +218,7 @@ impl Visitor for Changer<'_> {
         if inode.kind() != FileKind::Symlink {
             self.change(inode, shown);
         } else if self.settings.verbose {
-            println!("neither symbolic link {} nor referent has been changed", quoted(shown));
+            announce(format_args!("neither symbolic link {} nor referent has been changed", quoted(shown)));
         }
     }
 

@@ -8,6 +8,7 @@ use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::format::owner::{Owners, gid_of, uid_of};
 use crate::getopt::{Arguments, Table};
+use crate::output::announce;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
 use crate::status::{Failure, Status};
 use crate::sweep::{Visitor, sweep};
@@ -246,7 +247,7 @@ impl Changer<'_> {
                 self.complain(format!("{what} {}: {error}", quoted(name)));
                 if self.settings.verbose {
                     let to = self.to.text().map_or_else(String::new, |to| format!(" to {to}"));
-                    println!("failed to change ownership of {}{to}", quoted(name));
+                    announce(format_args!("failed to change ownership of {}{to}", quoted(name)));
                 }
             }
         }
@@ -283,7 +284,7 @@ impl Changer<'_> {
         // A group given as a number alone is spoken of as a group; one given by name as an ownership without owner.
         let number = self.to.group.clone().filter(|group| group.parse::<u32>().is_ok());
         let (what, from, to) = match (self.to.uid, self.to.gid, number) {
-            (None, None, _) => return println!("ownership of {name} retained"),
+            (None, None, _) => return announce(format_args!("ownership of {name} retained")),
             (Some(_), None, _) => ("ownership", self.user(uid), self.to.text().unwrap_or_default()),
             (None, Some(_), Some(group)) => ("group", self.group(gid), group),
             _ => {
@@ -292,9 +293,9 @@ impl Changer<'_> {
             }
         };
         match (done, changed) {
-            (true, true) => println!("changed {what} of {name} from {from} to {to}"),
-            (true, false) => println!("{what} of {name} retained as {from}"),
-            (false, _) => println!("failed to change {what} of {name} from {from} to {to}"),
+            (true, true) => announce(format_args!("changed {what} of {name} from {from} to {to}")),
+            (true, false) => announce(format_args!("{what} of {name} retained as {from}")),
+            (false, _) => announce(format_args!("failed to change {what} of {name} from {from} to {to}")),
         }
     }
 }

@@ -188,7 +188,7 @@ impl Run for Df {
                 output.write(json_line(row).as_bytes())?;
             }
         } else if !rows.is_empty() {
-            output.write(table(&options, &rows).as_bytes())?;
+            output.lines(table(&options, &rows).as_bytes())?;
         }
         output.flush()
     }

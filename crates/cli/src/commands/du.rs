@@ -361,7 +361,7 @@ impl Counter<'_> {
         line.push(b'\t');
         line.extend_from_slice(path);
         line.push(self.options.end);
-        self.output.write(&line)
+        self.output.lines(&line)
     }
 
     fn complain(&mut self, what: &str, place: &Place, error: &outrigger_core::Error) {

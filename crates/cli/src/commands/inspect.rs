@@ -34,7 +34,7 @@ impl Run for Inspect {
                 Ok(found) if context.json => {
                     output.write(format!("{}\n", object(image, &found)).as_bytes())?;
                 }
-                Ok(found) => output.write(text(image, &found).as_bytes())?,
+                Ok(found) => output.lines(text(image, &found).as_bytes())?,
                 Err(failure) => output.complain(Status::Minor, failure),
             }
         }

@@ -5,6 +5,7 @@ use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, base_name, shown, spot, wants_directory};
 use crate::getopt::{Arguments, Table};
+use crate::output::announce;
 use crate::say::{agrees, place, quoted, usage};
 use crate::status::{Failure, Status};
 use crate::switches::{Given, Switch, Takes};
@@ -194,7 +195,7 @@ impl Settings {
 
     fn announce(&self, link: &Place, arrow_text: &str, target: &[u8]) {
         if self.verbose {
-            println!("{}", arrow(shown(link), target).replacen("->", arrow_text, 1));
+            announce(format_args!("{}", arrow(shown(link), target).replacen("->", arrow_text, 1)));
         }
     }
 

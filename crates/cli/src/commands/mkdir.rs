@@ -5,6 +5,7 @@ use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{above, base_name, shown};
 use crate::modes::ModeChange;
+use crate::output::announce;
 use crate::say::{place, quoted, usage, word};
 use crate::status::{Failure, Status};
 use clap::Args;
@@ -88,7 +89,7 @@ impl Mkdir {
             inode.set(SetAttrs { mode: Some(mode), ..SetAttrs::default() })?;
         }
         if self.verbose {
-            println!("outrigger mkdir: created directory {}", quoted(shown));
+            announce(format_args!("outrigger mkdir: created directory {}", quoted(shown)));
         }
         Ok(inode)
     }

@@ -37,6 +37,7 @@ use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
 use crate::deferred::Deferred;
 use crate::interrupt;
+use crate::output;
 use crate::status::{Failure, Status};
 use clap::Subcommand;
 use outrigger_core::{Cancel, Error};
@@ -118,13 +119,28 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     // If no handler can be installed, a signal still ends the command, only less tidily.
     let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
     let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
-    if let Err(failure) = command.run(&context) {
+    let allowed = context.options().allow(C::NAME, &context.options().opt);
+    if let Err(failure) = allowed.and_then(|()| command.run(&context)) {
         context.complain(failure.status, &failure);
+    }
+    if let Some(error) = output::unsaid() {
+        context.complain(Status::Minor, format_args!("write error: {error}"));
     }
     match caught.and_then(|caught| caught.exit_status()) {
         Some(status) => ExitCode::from(status),
         None => context.status().into(),
     }
+}
+
+/// Ends the program because its command line cannot be understood, or because it asks for help.
+pub fn not_run(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        output::warn(error.render().to_string().trim_end());
+    } else {
+        // What cannot be printed has nowhere else to go.
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
 /// Ends a command whose reader has gone: as for any other program, that is no failure of ours.

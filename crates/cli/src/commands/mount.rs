@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::mounted::{self, Job};
 use crate::status::{Failure, Status};
 use crate::trees;
-use clap::Args;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use outrigger_door_fuse::Options;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
 use rustix::io::Errno;
@@ -31,10 +31,9 @@ pub struct Mount {
     /// Where to mount it.
     #[arg(value_name = "DIR")]
     pub mountpoint: PathBuf,
-    /// Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, guard=, ...)
-    /// and of the driver (`outrigger drivers` lists them); all are in mount.outrigger(8).
-    #[arg(short = 'o', value_name = "OPTIONS")]
-    pub options: Vec<String>,
+    /// What `-o` says.
+    #[command(flatten)]
+    pub options: Lists,
     /// The port of an SSH server, as `-o port=`.
     #[arg(short = 'p', value_name = "PORT")]
     pub port: Option<u16>,
@@ -47,6 +46,44 @@ pub struct Mount {
     /// Replace the process that serves when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub restart_on_hang: Option<Duration>,
+}
+
+/// The lists of options of a mount.
+#[derive(Debug, Clone)]
+pub struct Lists {
+    /// All, in the user's order.
+    pub all: Vec<String>,
+    /// Those that do not stand in front of the LOCATION: a pattern of the shell may have produced them.
+    late: Vec<String>,
+}
+
+impl Args for Lists {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let help = "Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, guard=, \
+                    ...) and of the driver (`outrigger drivers` lists them); all are in mount.outrigger(8). Those that name \
+                    programs stand in front of LOCATION";
+        let list = Arg::new("options").short('o').value_name("OPTIONS").help(help);
+        command.arg(list.action(ArgAction::Append))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Lists {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let all: Vec<String> = matches.get_many("options").into_iter().flatten().cloned().collect();
+        let source = matches.index_of("source");
+        let places = matches.indices_of("options").into_iter().flatten();
+        let late = places.zip(&all).filter(|(place, _)| Some(*place) > source).map(|(_, list)| list.clone());
+        Ok(Lists { late: late.collect(), all })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// What becomes of a mount whose server dies (`-o guard=`).
@@ -78,6 +115,7 @@ impl Run for Mount {
     const NAME: &'static str = "mount";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
+        context.options().allow(Self::NAME, &self.options.late)?;
         let serving = is_serving()?;
         if serving || self.foreground || takes_over() {
             return self.serve(context, serving);
@@ -92,7 +130,7 @@ impl Mount {
     /// # Errors
     /// A sentence about one that cannot be understood.
     pub fn chosen(&self) -> Result<Chosen, Failure> {
-        let parsed = Options::parse(&self.options.join(","));
+        let parsed = Options::parse(&self.options.all.join(","));
         let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
         let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
         for value in driver.extract_if(.., |option| option.starts_with("guard=")) {

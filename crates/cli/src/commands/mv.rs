@@ -7,6 +7,7 @@ use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, shown, spot, wants_directory};
 use crate::copy::{Copier, Deref, Existing, Options, Preserve, Sparse};
 use crate::getopt::{Arguments, Table};
+use crate::output::announce;
 use crate::progress::{Progress, When};
 use crate::remove::{Ask, Remover};
 use crate::say::{agrees, place, quoted};
@@ -195,6 +196,10 @@ impl Mover<'_> {
             Ok(existing) => existing,
             Err(error) => return self.cannot_move(job.from, job.to, &error),
         };
+        // A slash behind a name asks for a directory, be it the one that is moved.
+        if wants_directory(job.to) && !job.source.is_dir() && !existing.as_ref().is_some_and(Inode::is_dir) {
+            return self.cannot_move(job.from, job.to, &Errno::ENOTDIR.into());
+        }
         if let Some(existing) = &existing
             && !self.settings.exchange
             && !self.may_replace(&job, existing)
@@ -230,9 +235,9 @@ impl Mover<'_> {
                     "source": String::from_utf8_lossy(source),
                     "destination": String::from_utf8_lossy(destination),
                 });
-                println!("{record}");
+                announce(format_args!("{record}"));
             } else {
-                println!("renamed {}", arrow(shown(job.from), shown(job.to)));
+                announce(format_args!("renamed {}", arrow(shown(job.from), shown(job.to))));
             }
         }
     }

@@ -85,7 +85,7 @@ impl Run for Readlink {
                 self.resolve(&place).map_err(|error| Failure::new(format!("{}: {}", name(), why(&error))))
             });
             match found {
-                Ok(path) => output.write(&self.line(context, text, path))?,
+                Ok(path) => output.lines(&self.line(context, text, path))?,
                 Err(failure) if self.verbose || failure.status > Status::Minor => {
                     output.complain(Status::Minor, failure);
                 }

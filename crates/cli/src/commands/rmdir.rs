@@ -4,6 +4,7 @@
 use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{above, shown};
+use crate::output::announce;
 use crate::say::{place, quoted, usage};
 use crate::status::{Failure, Status};
 use clap::Args;
@@ -59,7 +60,7 @@ impl Rmdir {
 
     fn remove_one(&self, context: &Context, place: &Place, failed: &str) -> bool {
         if self.verbose {
-            println!("outrigger rmdir: removing directory, {}", quoted(shown(place)));
+            announce(format_args!("outrigger rmdir: removing directory, {}", quoted(shown(place))));
         }
         match place.parent().and_then(|(dir, name)| dir.rmdir(&name)) {
             Ok(()) => true,

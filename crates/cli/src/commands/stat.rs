@@ -83,7 +83,7 @@ impl Run for Stat {
                 Err(failure) => Err(failure),
             };
             match shown {
-                Ok(text) => output.write(&text)?,
+                Ok(text) => output.lines(&text)?,
                 Err(failure) => output.complain(Status::Minor, failure),
             }
         }

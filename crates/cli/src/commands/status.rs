@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
+use crate::output::shown_on_terminal;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
@@ -42,7 +43,8 @@ impl Run for Status {
             let text = if context.json {
                 serde_json::to_string(&status).map_err(|error| Failure::new(error.to_string()))? + "\n"
             } else {
-                describe(&status)
+                // Programs choose what they are called, and their names reach other terminals.
+                String::from_utf8_lossy(&shown_on_terminal(describe(&status).as_bytes(), true)).into_owned()
             };
             out.write_all(text.as_bytes()).map_err(output_failed)?;
         }

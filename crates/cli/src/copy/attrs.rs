@@ -7,7 +7,7 @@
 use super::shared::Shared;
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::XattrFlags;
-use outrigger_core::{Attr, Errno, FileKind, Result, SetAttrs, SetTime, XattrName};
+use outrigger_core::{Attr, Errno, Error, FileKind, Result, SetAttrs, SetTime, XattrName};
 
 /// Set-id bits and the sticky bit: not kept by a file whose owner could not be kept.
 const SPECIAL: u32 = 0o7000;
@@ -19,6 +19,15 @@ pub(super) fn withheld(shared: &Shared, kind: FileKind) -> u32 {
         (false, FileKind::Directory) if shared.options.preserve.mode => 0o022,
         (false, _) => 0,
     }
+}
+
+/// Why `source` is not made again when it is a device node of another tree: who made an archive or an image chose it, and for
+/// root it would open a device of this machine. Where everything is kept, that is what was asked for.
+pub(super) fn refused_device(shared: &Shared, source: &Inode) -> Option<Error> {
+    let device = matches!(source.kind(), FileKind::BlockDevice | FileKind::CharDevice);
+    let refused =
+        device && !shared.options.preserve.ownership && source.client().abilities().driver != "local";
+    refused.then(|| Errno::EPERM.because("a device node from another tree is made with -a only"))
 }
 
 /// The mode `target` ends with, given the source's; `None` when the one it was made with stays.

@@ -480,6 +480,11 @@ impl<'c> Copier<'c> {
 
     fn copy_special(&mut self, item: Item) {
         let attr = item.source.attr();
+        if let Some(refused) = attrs::refused_device(&self.shared, &item.source) {
+            self.shared.cannot("cannot create special file", &item.to, &refused);
+            self.give_up(item);
+            return;
+        }
         let made = new_mode(&self.shared.options.preserve, attr);
         let mode = made & !self.shared.umask & !attrs::withheld(&self.shared, attr.kind());
         match item.dir.inode.mknod(&item.name, attr.kind().bits() | mode, attr.rdev) {

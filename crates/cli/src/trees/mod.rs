@@ -172,7 +172,9 @@ fn url(
             options.apply(|key, value| set_null(&mut size, key, value))?;
             Ok(Arc::new(Inline::new(Null::new(size), context.runtime.clone())))
         }
-        _ => Err(Failure::serious(format!("{scheme}: no such kind of tree: `outrigger drivers` lists them"))),
+        _ => Err(Failure::serious(format!(
+            "unsupported scheme '{scheme}': `outrigger drivers` lists what there is"
+        ))),
     }
 }
 

@@ -13,8 +13,15 @@ use std::path::PathBuf;
 /// Starts the program a `fuse:` LOCATION names, without a mountpoint of its own.
 ///
 /// # Errors
-/// A sentence about the command line, or what the program said.
+/// A sentence about the command line, or what the program said; or what allows a LOCATION to start one.
 pub fn nowhere(context: &Context, text: &str, options: &DriverOptions) -> Result<LibFuse, Failure> {
+    if !context.options().allow_programs {
+        let command = context.command;
+        return Err(Failure::serious(format!(
+            "fuse:{text}: no such file, and a LOCATION starts no program unless that is allowed: outrigger --allow-programs \
+             {command} ..."
+        )));
+    }
     let words = shell_words::split(text)
         .map_err(|error| Failure::serious(format!("fuse:{text}: {error}: quote as for a shell")))?;
     let command = words.into_iter().map(OsString::from).collect();

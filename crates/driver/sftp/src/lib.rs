@@ -112,7 +112,7 @@ mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{IdMap, NoMap, OPTIONS, Options};
+pub use options::{IdMap, NoMap, OPTIONS, Options, names_program};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;

@@ -266,6 +266,34 @@ impl Options {
     }
 }
 
+/// Options of ssh_config(5) that start no program and lead to no other host.
+const HARMLESS: &[&str] = &[
+    "AddressFamily",
+    "BatchMode",
+    "Ciphers",
+    "Compression",
+    "ConnectTimeout",
+    "IPQoS",
+    "IdentitiesOnly",
+    "IdentityFile",
+    "LogLevel",
+    "MACs",
+    "Port",
+    "PreferredAuthentications",
+    "ServerAliveCountMax",
+    "ServerAliveInterval",
+    "TCPKeepAlive",
+    "User",
+];
+
+/// Whether the option `key` can have a program started, here or at the server, or have ssh(1) talk to another host than the one
+/// that was named: those of ssh_config(5) that are not known to do neither are among them.
+#[must_use]
+pub fn names_program(key: &str) -> bool {
+    matches!(key, "command" | "ssh_command" | "F" | "sftp_server")
+        || is_of_ssh(key) && !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(key))
+}
+
 /// Whether an option asks for nothing that has to be done.
 fn is_no_trouble(key: &str, value: &str) -> Result<bool> {
     match NOTHING_TO_DO.iter().find(|(known, _)| *known == key) {

@@ -149,7 +149,7 @@ impl Differ<'_> {
 
     fn differ(&mut self, line: String) -> Result<(), Failure> {
         self.context.fail(Status::Minor);
-        self.output.write(line.as_bytes())?;
+        self.output.lines(line.as_bytes())?;
         self.output.write(b"\n")
     }
 
@@ -203,7 +203,7 @@ impl Differ<'_> {
         if (left.is_dir() || right.is_dir()) && (absent || left.is_dir() == right.is_dir()) {
             if below && !self.settings.recursive {
                 let line = format!("Common subdirectories: {} and {}\n", left.name(), right.name());
-                self.output.write(line.as_bytes())?;
+                self.output.lines(line.as_bytes())?;
                 return Ok(None);
             }
             let same = matches!((&left.inode, &right.inode), (Some(a), Some(b)) if a.is_same(b));
@@ -262,7 +262,7 @@ impl Differ<'_> {
     fn identical(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
         if self.settings.report_identical {
             let line = format!("Files {} and {} are identical\n", left.name(), right.name());
-            self.output.write(line.as_bytes())?;
+            self.output.lines(line.as_bytes())?;
         }
         Ok(())
     }
@@ -331,7 +331,7 @@ impl Differ<'_> {
             let (a, b) = (left.place.shown.as_bytes(), right.place.shown.as_bytes());
             let heading =
                 [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b), b"\n"];
-            self.output.write(&heading.concat())?;
+            self.output.lines(&heading.concat())?;
         }
         let Some(context) = self.settings.context else {
             return self.output.write(&lines::normal(old, new));
@@ -341,7 +341,7 @@ impl Differ<'_> {
             let time = side.inode.as_ref().map_or(Time::default(), |inode| inode.attr().mtime);
             let time = self.zone.show(time, b"%Y-%m-%d %H:%M:%S.%N %z");
             let name = side.place.shown.as_bytes();
-            self.output.write(&[mark.as_bytes(), b" ", name, b"\t", &time, b"\n"].concat())?;
+            self.output.lines(&[mark.as_bytes(), b" ", name, b"\t", &time, b"\n"].concat())?;
         }
         self.output.write(&lines::unified(old, new, context))
     }

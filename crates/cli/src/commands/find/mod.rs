@@ -262,7 +262,7 @@ impl Finder<'_> {
                 self.output.write(&Record::new(path, Some(attr), target, &self.printer.owners).line())?;
             }
             Action::Print(end) => {
-                self.output.write(subject.place.shown.as_bytes())?;
+                self.output.name(subject.place.shown.as_bytes())?;
                 self.output.write(&[*end])?;
             }
             Action::Format(format) => {

@@ -8,10 +8,11 @@ use crate::format::mode;
 use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style};
 use crate::format::time::Zone;
+use crate::output::shown_on_terminal;
 use crate::status::Failure;
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{FileKind, Time};
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 /// The format of `-printf`.
@@ -40,6 +41,8 @@ pub struct Printer {
     quoting: Quoting,
     /// The widths of the columns of `-ls`: inode, blocks, links, owner, group, size.
     widths: [usize; 6],
+    /// Whether a terminal shows what is printed.
+    terminal: bool,
 }
 
 /// `-ls` shows the year of what is older than six months of 30 days, or more than an hour ahead.
@@ -93,6 +96,7 @@ impl Printer {
             now,
             quoting: Quoting::new(Style::Escape).and(b" \""),
             widths: [9, 6, 3, 8, 8, 8],
+            terminal: io::stdout().is_terminal(),
         }
     }
 
@@ -102,6 +106,11 @@ impl Printer {
         for piece in &format.0 {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Directive(directive) if self.terminal => {
+                    let mut text = Vec::new();
+                    self.directive(&mut text, directive, subject);
+                    out.extend_from_slice(&shown_on_terminal(&text, false));
+                }
                 Piece::Directive(directive) => self.directive(&mut out, directive, subject),
             }
         }

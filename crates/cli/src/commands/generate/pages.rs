@@ -72,13 +72,41 @@ behind it opens the file before it as a tree, and names a path in it:
 package.deb::/data.tar.xz::/usr/share/doc
 .EE
 .PP
-A name of the host that holds
+What is the name of an existing file is that file, whatever else it could be; of a text with
+.B ::
+the longest beginning that exists is the file of the host.
+So a name that a pattern of the shell produced is never taken for a host or a program.
+.PP
+A name that does not exist yet and looks like a kind of tree is written with
+.B ./
+in front; its
 .B ::
 is written with
-.BR :::: ,
-and one that looks like a kind of tree with
-.B ./
-in front.
+.BR :::: .
+.PP
+A LOCATION
+.BI fuse: COMMAND\fR,\fP
+and options that can start programs
+.RB ( command= ,
+.BR ssh_command= ,
+.BR F= ,
+.BR sftp_server= ,
+.B ProxyCommand=
+and others of
+.BR ssh_config (5)),
+need
+.B \-\-allow\-programs
+in front of the command:
+.PP
+.EX
+outrigger \-\-allow\-programs ls 'fuse:squashfuse image.sqsh'::/
+.EE
+.PP
+.B outrigger mount \-o
+takes these options without it in front of the LOCATION,
+and so does
+.BR fstab (5)
+in any place.
 .SH DRIVERS
 "#
     );
