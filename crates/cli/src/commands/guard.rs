@@ -117,6 +117,10 @@ fn adopt(mut options: Options, program: &LibFuse) -> Options {
     options.allow_other |= program.allows_others();
     options.default_permissions = program.wants_default_permissions();
     options.passthrough = false;
+    for restriction in wanted.restrictions() {
+        // A name without a value is never wrong.
+        let _ = options.set(restriction);
+    }
     let kind = wanted.fstype.as_bytes().strip_prefix(b"fuse.").unwrap_or(b"fuse");
     let kind = String::from_utf8_lossy(kind);
     // A program that finds its own image in the table of mounts takes it for mounted, and is not started again: ntfs-3g.

@@ -40,6 +40,27 @@ pub struct Mounted {
     pub argument: Option<usize>,
 }
 
+/// Options of mount(8) with the flags of mount(2) that they are.
+const FLAGS: &[(&str, u64)] = &[
+    ("noexec", libc::MS_NOEXEC),
+    ("nosuid", libc::MS_NOSUID),
+    ("nodev", libc::MS_NODEV),
+    ("noatime", libc::MS_NOATIME),
+    ("nodiratime", libc::MS_NODIRATIME),
+    ("sync", libc::MS_SYNCHRONOUS),
+    ("ro", libc::MS_RDONLY),
+];
+
+impl Mounted {
+    /// What the program restricts its mount to, by the names of mount(8): its flags, or what it told fusermount3.
+    pub fn restrictions(&self) -> impl Iterator<Item = &'static str> {
+        let listed = |name: &str| {
+            self.options.as_bytes().split(|&byte| byte == b',').any(|item| item == name.as_bytes())
+        };
+        FLAGS.iter().filter(move |(name, flag)| self.flags & flag != 0 || listed(name)).map(|(name, _)| *name)
+    }
+}
+
 /// Answers the system calls of one program.
 pub struct Calls {
     /// The program's end of the connection, until the program has it.
