@@ -9,7 +9,8 @@
 //!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
-//! `short` cuts content; it does not know which lengths the caller would accept.
+//! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
+//! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes.
 #![forbid(unsafe_code)]
 
 mod rule;
@@ -17,9 +18,10 @@ mod rule;
 pub use rule::{Action, BadRule, OPTIONS, Rule};
 
 use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
+use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{
-    Answer, Cx, Error, HeapRegion, Keep, Layer, OpCode, Payload, Place, Region, Reply, Request, Runtime,
-    Service,
+    Abilities, Answer, Cx, Error, HeapRegion, Keep, Layer, OpCode, Payload, Place, Region, Reply, Request,
+    Runtime, Service,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,6 +167,12 @@ impl Fault {
         probability >= 1.0 || fastrand::Rng::with_seed(seed).f64() < probability
     }
 
+    /// Whether a rule cuts what is read.
+    fn cuts_reads(&self) -> bool {
+        let cuts = |rule: &Rule| rule.has_op(OpCode::Read) && matches!(rule.action(), Action::Short(_));
+        self.rules.iter().any(|counted| cuts(&counted.rule))
+    }
+
     /// Nothing at all when no rule has a path.
     fn with_paths<T: Default>(&self, work: impl FnOnce(&mut Paths) -> T) -> T {
         match &self.paths {
@@ -201,11 +209,16 @@ impl Fault {
 
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
+        let answers_directly = opens_file(request.op()) && self.cuts_reads();
         if self.paths.is_none() {
-            return next.call(cx, request);
+            return match answers_directly {
+                true => next.call(cx, request).map(direct),
+                false => next.call(cx, request),
+            };
         }
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
+            let reply = if answers_directly { direct(reply) } else { reply };
             self.with_paths(|paths| paths.learn(change, &subjects, &reply));
             reply
         })
@@ -245,9 +258,31 @@ fn shorten_request(request: &mut Request, most: u32) -> Result<(), Error> {
     Ok(())
 }
 
+fn opens_file(op: OpCode) -> bool {
+    matches!(op, OpCode::Open | OpCode::Create | OpCode::TmpFile)
+}
+
+/// The reply of an open, with every read of the file to be asked for as the program asks.
+fn direct(mut reply: Reply) -> Reply {
+    match &mut reply {
+        Reply::Opened(opened) | Reply::Created(Created { opened, .. }) => {
+            opened.how -= OpenHow::KEEP_CACHE;
+            opened.how |= OpenHow::DIRECT_IO;
+        }
+        _ => {}
+    }
+    reply
+}
+
 impl Layer for Fault {
     fn place(&self) -> Place {
         Place::anywhere("fault")
+    }
+
+    fn abilities(&self, below: Abilities) -> Abilities {
+        // Without an open, nothing tells the kernel that a file is for direct I/O.
+        let stateless_files = below.stateless_files && !self.cuts_reads();
+        Abilities { stateless_files, ..below }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
