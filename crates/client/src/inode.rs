@@ -162,7 +162,8 @@ impl Inode {
         if !self.client.has(OpCode::Create) {
             return self.create_in_two_steps(name, mode, flags);
         }
-        let created = self.client.call(Create { dir: self.node(), name: name.clone(), mode, flags })?;
+        let created =
+            self.client.call(Create { dir: self.node(), name: name.clone(), mode, umask: 0, flags })?;
         Ok(Inode::created(&self.client, created, flags))
     }
 
@@ -176,7 +177,8 @@ impl Inode {
         if !client.has(OpCode::Create) {
             return files.iter().map(|(dir, name, mode)| dir.create(name, *mode, flags)).collect();
         }
-        let create = |(dir, name, mode): (&Inode, Name, u32)| Create { dir: dir.node(), name, mode, flags };
+        let create =
+            |(dir, name, mode): (&Inode, Name, u32)| Create { dir: dir.node(), name, mode, umask: 0, flags };
         let created = client.call_all(files.into_iter().map(create));
         created.into_iter().map(|created| Ok(Inode::created(&client, created?, flags))).collect()
     }
@@ -203,7 +205,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mknod(&self, name: &Name, mode: u32, rdev: u32) -> Result<Inode> {
-        let entry = self.client.call(MkNod { dir: self.node(), name: name.clone(), mode, rdev })?;
+        let entry = self.client.call(MkNod { dir: self.node(), name: name.clone(), mode, umask: 0, rdev })?;
         Ok(Inode::held(self.client.clone(), entry))
     }
 
@@ -212,7 +214,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mkdir(&self, name: &Name, mode: u32) -> Result<Inode> {
-        let entry = self.client.call(MkDir { dir: self.node(), name: name.clone(), mode })?;
+        let entry = self.client.call(MkDir { dir: self.node(), name: name.clone(), mode, umask: 0 })?;
         Ok(Inode::held(self.client.clone(), entry))
     }
 

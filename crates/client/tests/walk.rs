@@ -202,8 +202,9 @@ fn a_change_that_does_not_come_to_its_end_is_given_up_some_time_after_an_interru
     let (client, watch) = tree(Settings { cancel: cancel.clone(), grace, ..Settings::default() });
     let root = client.root().unwrap();
     watch.hangs.store(true, SeqCst);
-    let mkdir =
-        move |client: &Client| client.call(MkDir { dir: root.node(), name: name("new"), mode: 0o755 });
+    let mkdir = move |client: &Client| {
+        client.call(MkDir { dir: root.node(), name: name("new"), mode: 0o755, umask: 0 })
+    };
     let interrupted = thread::scope(|scope| {
         let waiting = scope.spawn(|| mkdir(&client));
         while !watch.hung.load(SeqCst) {

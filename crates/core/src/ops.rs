@@ -257,6 +257,9 @@ operations! {
         name: Name,
         /// Kind and permissions.
         mode: u32,
+        /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
+        /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
+        umask: u32,
         /// Device number for device nodes.
         rdev: u32,
     } -> Entry;
@@ -269,6 +272,9 @@ operations! {
         name: Name,
         /// Permissions.
         mode: u32,
+        /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
+        /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
+        umask: u32,
     } -> Entry;
 
     /// Makes a symbolic link.
@@ -339,6 +345,9 @@ operations! {
         name: Name,
         /// Permissions of a new file.
         mode: u32,
+        /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
+        /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
+        umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
     } -> Created;
@@ -349,6 +358,9 @@ operations! {
         dir: Node,
         /// Permissions.
         mode: u32,
+        /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
+        /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
+        umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
     } -> Created;
@@ -698,6 +710,8 @@ bitflags! {
         const CREATE = 1;
         /// Fail with `ENODATA` when it does not exist.
         const REPLACE = 2;
+        /// An access list clears the set-group-id bit of its file: who sets it is not in the file's group (chmod(2)).
+        const KILL_SGID = 1 << 31;
     }
 }
 

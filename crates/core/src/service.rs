@@ -181,6 +181,9 @@ pub struct Abilities {
     pub foretells: bool,
     /// Content is asked for ahead of those who read a file from the front to the back.
     pub reads_ahead: bool,
+    /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
+    /// (acl(5)): changes of the mode show in them, new files inherit them, and the umask of a request is applied.
+    pub acl: bool,
     /// Times of files are multiples of so many nanoseconds; others are rounded down.
     pub time_unit: u32,
     /// How long a name that was not found stays so.
@@ -205,6 +208,7 @@ impl Abilities {
             in_order: false,
             foretells: false,
             reads_ahead: false,
+            acl: false,
             time_unit: 1,
             negative_ttl: Ttl::NEVER,
             max_io: 1 << 20,

@@ -232,9 +232,9 @@ impl Programs {
         let dir = self.directory();
         let (known, fresh) = (name(self.random.u64(1..=self.asked.max(1))), name(self.asked + 1));
         match self.random.u8(0..18) {
-            0..3 => MkDir { dir, name: fresh, mode: 0 }.into(),
-            3..5 => MkNod { dir: Node::ROOT, name: fresh, mode: 0, rdev: 0 }.into(),
-            5 => TmpFile { dir, mode: 0, flags: OpenFlags::READ_WRITE }.into(),
+            0..3 => MkDir { dir, name: fresh, mode: 0, umask: 0 }.into(),
+            3..5 => MkNod { dir: Node::ROOT, name: fresh, mode: 0, umask: 0, rdev: 0 }.into(),
+            5 => TmpFile { dir, mode: 0, umask: 0, flags: OpenFlags::READ_WRITE }.into(),
             6 | 7 if !self.takes_names() => Unlink { dir: Node::ROOT, name: known }.into(),
             8 if !self.takes_names() => {
                 let there = tree.names.keys().filter(|(dir, _)| *dir == 1).map(|(_, name)| name.clone());
@@ -539,7 +539,7 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
     records.begin().expect("memory");
     let mut served = Served::going_on((file, 0), left.into()).expect("a state");
     let name = |text: &str| Name::try_from(text).expect("a name");
-    let made = MkNod { dir: Node::ROOT, name: name("file"), mode: 0, rdev: 0 };
+    let made = MkNod { dir: Node::ROOT, name: name("file"), mode: 0, umask: 0, rdev: 0 };
     let unlink = Unlink { dir: Node::ROOT, name: name("file") };
     for closes_first in [true, false] {
         let (Reply::Entry(Entry { node, .. }), _) = done(&mut served, &mut tree, made.clone().into()) else {

@@ -31,8 +31,10 @@ mod number {
     pub const FSYNC: u64 = 82;
     pub const FDATASYNC: u64 = 83;
     pub const UTIMENSAT: u64 = 88;
+    pub const UNSHARE: u64 = 97;
     pub const CLOCK_SETTIME: u64 = 112;
     pub const CLOCK_GETTIME: u64 = 113;
+    pub const UMASK: u64 = 166;
     pub const FADVISE64: u64 = 223;
     pub const SYNCFS: u64 = 267;
     pub const RENAMEAT2: u64 = 276;
@@ -100,6 +102,32 @@ impl Task {
     pub fn act_as(&self, cred: Credentials) -> Result<()> {
         // SAFETY: this is a job.
         checked(unsafe { abi::outrigger_act_as(cred.uid, cred.gid) }).map(drop)
+    }
+
+    /// Runs `create` as `cred` with this umask, which is the task's own and else 0.
+    pub fn create_as<T>(
+        &self,
+        cred: Credentials,
+        umask: u32,
+        create: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        if umask != 0 {
+            // SAFETY: no pointers.
+            unsafe { self.call(number::UNSHARE, [libc::CLONE_FS as u64])? };
+            self.umask(umask)?;
+        }
+        let made = self.act_as(cred).and_then(|()| create());
+        if umask != 0 {
+            self.umask(0)?;
+        }
+        self.act_as(Credentials::ROOT)?;
+        made
+    }
+
+    /// umask(2)
+    fn umask(&self, umask: u32) -> Result<()> {
+        // SAFETY: no pointers.
+        unsafe { self.call(number::UMASK, [umask.into()]) }.map(drop)
     }
 
     /// mknodat(2)

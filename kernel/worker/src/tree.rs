@@ -310,15 +310,12 @@ impl Tree {
     fn make(
         &self,
         task: &Task,
-        cred: Credentials,
+        (cred, umask): (Credentials, u32),
         (dir, name): (Node, &Name),
         make: impl FnOnce(Fd, &CStr) -> Result<()>,
     ) -> Result<Entry> {
         let (dir, name) = (self.node(dir)?, c_string(name)?);
-        task.act_as(cred)?;
-        let made = make(dir, &name);
-        task.act_as(Credentials::ROOT)?;
-        made?;
+        task.create_as(cred, umask, || make(dir, &name))?;
         self.find_at(task, dir, &name)
     }
 
@@ -328,22 +325,22 @@ impl Tree {
             kind => kind.unwrap_or(FileKind::Regular).bits(),
         };
         let mode = kind | op.mode & MODE_PERMISSIONS;
-        self.make(task, cred, (op.dir, &op.name), |dir, name| task.mknod(dir, name, mode, op.rdev))
+        self.make(task, (cred, op.umask), (op.dir, &op.name), |dir, name| task.mknod(dir, name, mode, op.rdev))
     }
 
     fn mkdir(&self, task: &Task, cred: Credentials, op: &MkDir) -> Result<Entry> {
         let mode = op.mode & MODE_PERMISSIONS;
-        self.make(task, cred, (op.dir, &op.name), |dir, name| task.mkdir(dir, name, mode))
+        self.make(task, (cred, op.umask), (op.dir, &op.name), |dir, name| task.mkdir(dir, name, mode))
     }
 
     fn symlink(&self, task: &Task, cred: Credentials, op: &SymLink) -> Result<Entry> {
         let target = c_string(&op.target)?;
-        self.make(task, cred, (op.dir, &op.name), |dir, name| task.symlink(&target, dir, name))
+        self.make(task, (cred, 0), (op.dir, &op.name), |dir, name| task.symlink(&target, dir, name))
     }
 
     pub(crate) fn link(&self, task: &Task, op: &Link) -> Result<Entry> {
         let file = self.node(op.node)?;
-        self.make(task, Credentials::ROOT, (op.dir, &op.name), |dir, name| task.link(file, dir, name))
+        self.make(task, (Credentials::ROOT, 0), (op.dir, &op.name), |dir, name| task.link(file, dir, name))
     }
 
     pub(crate) fn remove(&self, task: &Task, dir: Node, name: &Name, flags: i32) -> Result<()> {
@@ -396,9 +393,8 @@ impl Tree {
         let (dir, name) = (self.node(op.dir)?, c_string(&op.name)?);
         // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
         let flags = open_flags(op.flags) as i32 | libc::O_CREAT | libc::O_EXCL;
-        task.act_as(cred)?;
-        let made = task.open(dir, &name, flags, op.mode & MODE_PERMISSIONS);
-        task.act_as(Credentials::ROOT)?;
+        let open = || task.open(dir, &name, flags, op.mode & MODE_PERMISSIONS);
+        let made = task.create_as(cred, op.umask, open);
         match made {
             Ok(fd) => self.created(task, fd),
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {
@@ -429,11 +425,9 @@ impl Tree {
         // What is never to have a name cannot keep one. Whoever asks sees to it that it gets no other.
         let is_exclusive = op.flags.contains(OpenFlags::EXCL) && kept.is_none();
         let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
-        task.act_as(cred)?;
         let flags = open_flags(op.flags) as i32 | libc::O_TMPFILE | exclusive;
-        let made = task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS);
-        task.act_as(Credentials::ROOT)?;
-        let made = made?;
+        let made = task
+            .create_as(cred, op.umask, || task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS))?;
         if let Some(kept) = kept {
             self.link_kept(task, made, kept);
         }

@@ -4,7 +4,8 @@
 use crate::task::Task;
 use crate::tree::{Tree, c_string};
 use bytes::Bytes;
-use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr};
+use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
 use outrigger_core::reply::Names;
 use outrigger_core::{Credentials, Errno, Result, XattrName};
 
@@ -22,7 +23,15 @@ impl Tree {
 
     pub(crate) fn setxattr(&self, task: &Task, cred: Credentials, op: &SetXattr) -> Result<()> {
         require_visible(cred, &op.name, Errno::EPERM)?;
-        task.set_xattr(self.node(op.node)?, &c_string(&op.name)?, &op.value, op.flags.bits())
+        let (fd, flags) = (self.node(op.node)?, op.flags - XattrFlags::KILL_SGID);
+        task.set_xattr(fd, &c_string(&op.name)?, &op.value, flags.bits())?;
+        if op.flags.contains(XattrFlags::KILL_SGID) {
+            let mode = u32::from(task.stat(fd, c"")?.stx_mode) & MODE_PERMISSIONS;
+            if mode & libc::S_ISGID != 0 {
+                task.chmod(fd, mode & !libc::S_ISGID)?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn listxattr(&self, task: &Task, cred: Credentials, op: &ListXattr) -> Result<Names> {

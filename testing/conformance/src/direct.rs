@@ -262,11 +262,11 @@ impl Direct {
         }
         let (dir, name) = self.parent(path)?;
         if self.0.has(OpCode::Create) {
-            let made = self.ask(Create { dir: dir.node, name, mode, flags: open_flags(flags) })?;
+            let made = self.ask(Create { dir: dir.node, name, mode, umask: 0, flags: open_flags(flags) })?;
             return Ok(self.insert(self.hold(made.entry), made.opened.handle, flags));
         }
         let mode = FileKind::Regular.bits() | mode;
-        let made = self.hold(self.ask(MkNod { dir: dir.node, name, mode, rdev: 0 })?);
+        let made = self.hold(self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev: 0 })?);
         self.open_found(made, flags)
     }
 
@@ -333,7 +333,7 @@ impl Subject for Direct {
     fn open(&self, path: &Path, flags: Flags, mode: u32) -> Result<Fd> {
         if flags.contains(Flags::TMPFILE) {
             let dir = self.resolve(path, true)?;
-            let made = self.ask(TmpFile { dir: dir.node, mode, flags: open_flags(flags) })?;
+            let made = self.ask(TmpFile { dir: dir.node, mode, umask: 0, flags: open_flags(flags) })?;
             return Ok(self.insert(self.hold(made.entry), made.opened.handle, flags));
         }
         if flags.contains(Flags::CREATE) {
@@ -491,12 +491,12 @@ impl Subject for Direct {
     }
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
-        self.ask(MkDir { dir: dir.node, name, mode }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkDir { dir: dir.node, name, mode, umask: 0 }).map(|entry| drop(self.hold(entry)))
     }
     fn mknod(&self, path: &Path, kind: FileKind, mode: u32, rdev: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
         let mode = kind.bits() | mode;
-        self.ask(MkNod { dir: dir.node, name, mode, rdev }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev }).map(|entry| drop(self.hold(entry)))
     }
     fn symlink(&self, target: &[u8], path: &Path) -> Result<()> {
         let (dir, name) = self.parent(path)?;

@@ -21,7 +21,7 @@ const ROOT: Node = Node::ROOT;
 fn prepare(hand: &mut Hand) {
     hand.dir("dir");
     hand.dir("full");
-    let inside = MkDir { dir: hand.node("full"), name: name("inside"), mode: 0o700 };
+    let inside = MkDir { dir: hand.node("full"), name: name("inside"), mode: 0o700, umask: 0 };
     hand.ask(inside);
     hand.file("file", &[b'f'; 12288], OpenFlags::empty());
     hand.file("log", b"one\n", OpenFlags::APPEND);
@@ -42,11 +42,11 @@ fn target(text: &str) -> Target {
 }
 
 fn mkdir(text: &str) -> Request {
-    MkDir { dir: ROOT, name: name(text), mode: 0o750 }.into()
+    MkDir { dir: ROOT, name: name(text), mode: 0o750, umask: 0 }.into()
 }
 
 fn mknod(text: &str, mode: u32) -> Request {
-    MkNod { dir: ROOT, name: name(text), mode, rdev: 0 }.into()
+    MkNod { dir: ROOT, name: name(text), mode, umask: 0, rdev: 0 }.into()
 }
 
 fn symlink(text: &str) -> Request {
@@ -54,7 +54,7 @@ fn symlink(text: &str) -> Request {
 }
 
 fn create(text: &str, flags: OpenFlags) -> Request {
-    Create { dir: ROOT, name: name(text), mode: 0o640, flags: OpenFlags::READ_WRITE | flags }.into()
+    Create { dir: ROOT, name: name(text), mode: 0o640, umask: 0, flags: OpenFlags::READ_WRITE | flags }.into()
 }
 
 fn link(hand: &Hand, of: &str, text: &str) -> Request {
@@ -125,7 +125,7 @@ const MAKING: &[Case] = &[
     }),
     ("create anew where a file is", |_| create("file", OpenFlags::EXCL)),
     ("create anew where a directory is", |_| create("dir", OpenFlags::EXCL)),
-    ("tmpfile", |_| TmpFile { dir: ROOT, mode: 0o600, flags: OpenFlags::READ_WRITE }.into()),
+    ("tmpfile", |_| TmpFile { dir: ROOT, mode: 0o600, umask: 0, flags: OpenFlags::READ_WRITE }.into()),
     ("link", |hand| link(hand, "file", "new")),
     ("link where another file is", |hand| link(hand, "file", "log")),
     ("link where the same file is", |hand| link(hand, "file", "twin")),

@@ -49,7 +49,7 @@ pub const SIMPLE: &[Row] = &[
         "1 KEEP_SIZE, 2 PUNCH_HOLE, 8 COLLAPSE, 16 ZERO, 32 INSERT, 64 UNSHARE",
         Choice(4, &[0, 1, 3, 8, 16, 17, 32, 64]),
     ),
-    ("XattrFlags", "1 CREATE, 2 REPLACE", Choice(4, &[0, 1, 2])),
+    ("XattrFlags", "1 CREATE, 2 REPLACE, 2147483648 KILL_SGID", Choice(4, &[0, 1, 2, 1 << 31])),
     (
         "OpenHow",
         "1 DIRECT_IO, 2 KEEP_CACHE, 4 NONSEEKABLE, 8 CACHE_DIR, 32 NO_FLUSH, 64 PARALLEL_DIRECT_WRITES",

@@ -68,6 +68,10 @@ impl View {
             (Shape::Lookup, Reply::Error(error)) if error.errno == Errno::ENOENT => {
                 out.extend_from_slice(&self.no_entry().ok_or(error)?.encode());
             }
+            // A file that cannot have an access list has none: else the kernel would refuse all access to it.
+            (Shape::Acl(_), Reply::Error(error)) if error.errno == Errno::EOPNOTSUPP => {
+                return Err(Errno::ENODATA.into());
+            }
             (_, Reply::Error(error)) => return Err(error),
             (Shape::Done, Reply::Done(())) => {}
             (Shape::Lookup | Shape::Entry, Reply::Entry(entry)) => {
@@ -278,7 +282,7 @@ fn write_plain(shape: Shape, reply: Reply, out: &mut Vec<u8>) -> Result<Option<P
             out.extend_from_slice(&fuse::CopyFileRangeOut { bytes_copied: count.0 }.encode());
         }
         (Shape::StatFs, Reply::FsStat(stat)) => out.extend_from_slice(&statfs(&stat).encode()),
-        (Shape::Value(room), Reply::Value(value)) => {
+        (Shape::Value(room) | Shape::Acl(room), Reply::Value(value)) => {
             sized(out, room, value.len(), |out| out.extend_from_slice(&value))?;
         }
         (Shape::Names(room), Reply::Names(names)) => {

@@ -131,7 +131,9 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));
     wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback && !abilities.read_only);
     wanted.set(InitFlags::PASSTHROUGH, options.passthrough && !options.writeback);
-    wanted.set(InitFlags::POSIX_ACL, options.acl);
+    wanted.set(InitFlags::POSIX_ACL, options.obeys_acl(abilities.acl));
+    // A default access list takes the place of the umask, so the driver has to know both.
+    wanted.set(InitFlags::DONT_MASK, abilities.acl);
     // The kernel fails the whole mount when asked for this without checking permissions itself.
     wanted.set(InitFlags::ALLOW_IDMAP, idmap);
     wanted.set(InitFlags::REQUEST_TIMEOUT, options.request_timeout.is_some());

@@ -53,8 +53,9 @@ pub struct Options {
     pub direct_io: bool,
     /// Keep cached content from earlier opens.
     pub kernel_cache: bool,
-    /// Let the kernel use POSIX access lists kept as extended attributes.
-    pub acl: bool,
+    /// The kernel obeys POSIX access lists (acl(5)), which implies `default_permissions`. When absent it does so where
+    /// the service keeps them, unless it checks no permissions or shows other ones (`umask`).
+    pub acl: Option<bool>,
     /// Permit idmapped mounts of this mount (root only). The kernel then checks all permissions itself and names the
     /// caller to the driver only when a file is made.
     pub idmap: bool,
@@ -125,7 +126,7 @@ impl Default for Options {
             splice: true,
             direct_io: false,
             kernel_cache: false,
-            acl: false,
+            acl: None,
             idmap: false,
             attr_timeout: None,
             entry_timeout: None,
@@ -182,6 +183,11 @@ impl Options {
         }
     }
 
+    /// Whether the kernel is to obey the access lists of a service, which keeps some or not.
+    pub(crate) fn obeys_acl(&self, kept: bool) -> bool {
+        self.acl.unwrap_or(kept && self.default_permissions && self.umask.is_none())
+    }
+
     fn set_switch(&mut self, name: &str) -> bool {
         match name {
             "ro" => self.read_only = true,
@@ -207,8 +213,8 @@ impl Options {
             "direct_io" => self.direct_io = true,
             "kernel_cache" => self.kernel_cache = true,
             "auto_cache" | "no_kernel_cache" => self.kernel_cache = false,
-            "acl" => self.acl = true,
-            "noacl" => self.acl = false,
+            "acl" => self.acl = Some(true),
+            "noacl" => self.acl = Some(false),
             "idmap" => self.idmap = true,
             // Meant for mount(8), fstab and systemd, or the behaviour we have anyway.
             "defaults" | "auto" | "noauto" | "user" | "nouser" | "users" | "nofail" | "_netdev"

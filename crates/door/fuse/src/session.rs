@@ -74,12 +74,11 @@ impl Shared {
 
     /// Settles what INIT negotiated; a second INIT changes nothing.
     pub(crate) fn settle(&self, negotiated: Negotiated) {
-        let writeback = negotiated.has(InitFlags::WRITEBACK_CACHE);
         // What is not asked to open files has none for the kernel.
         if negotiated.has(InitFlags::PASSTHROUGH) && !self.abilities.stateless_files {
             self.backings.enable();
         }
-        let rules = Rules::new(&self.abilities, writeback);
+        let rules = Rules::new(&self.abilities, &negotiated);
         let _guard = lock(&self.end);
         // The kernel sends INIT once in the life of a connection.
         let _ = self.agreed.set(Agreed { negotiated, rules });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a FUSE request to a request of the core.
+use crate::negotiate::Negotiated;
 use bytes::Bytes;
 use outrigger_core::ops::{self, FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, Whence, XattrFlags};
 use outrigger_core::reply::{COOKIE_MAX, FsStat};
@@ -8,7 +9,7 @@ use outrigger_core::{
     SetTime, Target, Time, XattrName,
 };
 use outrigger_proto_fuse as fuse;
-use outrigger_proto_fuse::{Operation, SetattrValid, WriteFlags};
+use outrigger_proto_fuse::{InitFlags, Operation, SetattrValid, WriteFlags};
 
 /// Cookies of the entries the door adds; the driver's follow after the second.
 pub(crate) const DOT: u64 = COOKIE_MAX + 1;
@@ -26,6 +27,10 @@ pub(crate) struct Rules {
     stateless_dirs: bool,
     /// The kernel collects writes, and then reads files opened for writing only and places appends itself.
     writeback: bool,
+    /// The kernel leaves the umask to the service.
+    umask: bool,
+    /// The kernel obeys access lists.
+    acl: bool,
 }
 
 /// What becomes of a request.
@@ -71,6 +76,8 @@ pub(crate) enum Shape {
     StatFs,
     /// A value with this much room, zero for its size only.
     Value(u32),
+    /// As [`Shape::Value`], of an access list that the kernel obeys.
+    Acl(u32),
     /// Names with this much room, zero for their size only.
     Names(u32),
     /// A lock in the way.
@@ -101,12 +108,14 @@ impl<F: Fn(&[u8]) -> Bytes> Own for F {}
 
 impl Rules {
     /// For a service with these abilities.
-    pub(crate) fn new(abilities: &Abilities, writeback: bool) -> Self {
+    pub(crate) fn new(abilities: &Abilities, negotiated: &Negotiated) -> Self {
         Self {
             ops: abilities.ops,
             stateless_files: abilities.stateless_files || !abilities.ops.has(OpCode::Open),
             stateless_dirs: abilities.stateless_dirs || !abilities.ops.has(OpCode::OpenDir),
-            writeback,
+            writeback: negotiated.has(InitFlags::WRITEBACK_CACHE),
+            umask: negotiated.has(InitFlags::DONT_MASK),
+            acl: negotiated.has(InitFlags::POSIX_ACL),
         }
     }
 
@@ -114,6 +123,9 @@ impl Rules {
     pub(crate) fn translate(&self, request: &fuse::Request<'_>, own: impl Own) -> Step {
         match self.step(Node(request.header.nodeid), &request.operation, &own) {
             Ok(Step::Ask(Request::Access(op), _)) if !self.ops.has(OpCode::Access) => access(&op),
+            Ok(Step::Ask(Request::GetXattr(op), Shape::Value(room))) if self.acl && is_acl(&op.name) => {
+                Step::Ask(op.into(), Shape::Acl(room))
+            }
             Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(Errno::ENOSYS),
             Ok(step) => step,
             Err(error) => Step::Fail(error.errno),
@@ -205,12 +217,25 @@ impl Rules {
             Operation::Symlink { name, target } => {
                 ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))? }, Shape::Entry)
             }
-            Operation::Mknod { args, name } => {
-                ask(ops::MkNod { dir, name: owned(name)?, mode: args.mode, rdev: args.rdev }, Shape::Entry)
-            }
-            Operation::Mkdir { args, name } => {
-                ask(ops::MkDir { dir, name: owned(name)?, mode: args.mode & PERMISSIONS }, Shape::Entry)
-            }
+            Operation::Mknod { args, name } => ask(
+                ops::MkNod {
+                    dir,
+                    name: owned(name)?,
+                    mode: args.mode,
+                    umask: self.umask(args.umask),
+                    rdev: args.rdev,
+                },
+                Shape::Entry,
+            ),
+            Operation::Mkdir { args, name } => ask(
+                ops::MkDir {
+                    dir,
+                    name: owned(name)?,
+                    mode: args.mode & PERMISSIONS,
+                    umask: self.umask(args.umask),
+                },
+                Shape::Entry,
+            ),
             Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
             Operation::Rmdir { name } => ask(ops::RmDir { dir, name: owned(name)? }, Shape::Done),
             Operation::Rename { newdir, flags, name, newname } => {
@@ -223,14 +248,22 @@ impl Rules {
             }
             Operation::Create { args, name } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
-                ask(ops::Create { dir, name: owned(name)?, mode, flags }, Shape::Create)
+                ask(
+                    ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags },
+                    Shape::Create,
+                )
             }
             Operation::Tmpfile { args, .. } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
-                ask(ops::TmpFile { dir, mode, flags }, Shape::Create)
+                ask(ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags }, Shape::Create)
             }
             _ => return Ok(None),
         }))
+    }
+
+    /// The mask for the driver; none where the kernel has applied it.
+    fn umask(&self, umask: u32) -> u32 {
+        if self.umask { umask & 0o777 } else { 0 }
     }
 
     /// The flags for the driver.
@@ -257,6 +290,10 @@ const PERMISSIONS: u32 = 0o7777;
 
 fn ask(request: impl Into<Request>, shape: Shape) -> Step {
     Step::Ask(request.into(), shape)
+}
+
+fn is_acl(name: &XattrName) -> bool {
+    matches!(name.as_bytes(), b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
 fn data_only(args: &fuse::FsyncIn) -> bool {
@@ -319,7 +356,10 @@ fn attributes(node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<O
             ask(ops::GetXattr { node, name: owned(name)? }, Shape::Value(args.size))
         }
         Operation::Setxattr { args, name, value } => {
-            let flags = XattrFlags::from_bits(args.flags).ok_or(Errno::EINVAL)?;
+            let mut flags = XattrFlags::from_bits(args.flags)
+                .filter(|flags| !flags.contains(XattrFlags::KILL_SGID))
+                .ok_or(Errno::EINVAL)?;
+            flags.set(XattrFlags::KILL_SGID, args.setxattr_flags & fuse::SETXATTR_ACL_KILL_SGID != 0);
             ask(ops::SetXattr { node, name: owned(name)?, value: own(value), flags }, Shape::Done)
         }
         Operation::Listxattr(args) => ask(ops::ListXattr { node }, Shape::Names(args.size)),

@@ -352,6 +352,7 @@ fn abilities(name: String, read_only: bool) -> Abilities {
     Abilities {
         class: DriverClass::Block,
         read_only,
+        acl: true,
         negative_ttl: Ttl::FOREVER,
         ..Abilities::new("kernel", name, OpSet::all().without(NOT_SERVED))
     }

@@ -378,6 +378,7 @@ impl Service for Partitions {
         Abilities {
             class: DriverClass::Block,
             read_only: !self.image.writable(),
+            acl: true,
             negative_ttl: Ttl::FOREVER,
             ..Abilities::new("kernel", self.image.name(), OpSet::all().without(NOT_SERVED))
         }

@@ -59,7 +59,7 @@ impl Crowd {
         let dirs: Vec<Node> = (0..DIRS).map(mkdir).collect();
         let create = |file: usize| {
             let (dir, name, flags) = (dirs[dir_of(file)], name(format!("file{file}")), OpenFlags::READ_WRITE);
-            let created = call(&kernel, Create { dir, name, mode: 0o600, flags });
+            let created = call(&kernel, Create { dir, name, mode: 0o600, umask: 0, flags });
             let (node, handle, owner) = (created.entry.node, created.opened.handle, Default::default());
             let data = Payload::from(vec![b'x'; file % 100]);
             let write = Write { node, handle, offset: 0, data, kill_setid: false, cached: false };

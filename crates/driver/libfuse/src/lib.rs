@@ -106,6 +106,7 @@ impl LibFuse {
         abilities.identity = Identity::ByPath;
         abilities.class = DriverClass::Network;
         abilities.max_io = life.max_io;
+        abilities.acl = life.has(InitFlags::POSIX_ACL);
         abilities.read_only = shared.terms.read_only;
         let mounted = life.mounted.clone();
         Ok(LibFuse { shared, abilities, mounted })

@@ -132,7 +132,9 @@ impl Life {
             max_io: self.max_io,
             read_only: self.mounted.flags & libc::MS_RDONLY != 0 || option(&self.mounted, "ro").is_some(),
             allow_other: option(&self.mounted, "allow_other").is_some(),
-            default_permissions: option(&self.mounted, "default_permissions").is_some(),
+            // A kernel that obeys access lists checks all permissions.
+            default_permissions: option(&self.mounted, "default_permissions").is_some()
+                || self.has(InitFlags::POSIX_ACL),
         }
     }
 
@@ -194,6 +196,7 @@ impl Terms {
             (InitFlags::POSIX_LOCKS, "POSIX locks"),
             (InitFlags::FLOCK_LOCKS, "BSD locks"),
             (InitFlags::DO_READDIRPLUS, "listings with attributes"),
+            (InitFlags::POSIX_ACL, "access lists"),
         ] {
             if self.flags.contains(flag) && !other.flags.contains(flag) {
                 return refuse(format!("it does not support {what}, as the mount was promised"));
@@ -233,7 +236,7 @@ pub(crate) fn option<'a>(mounted: &'a Mounted, name: &str) -> Option<&'a str> {
 }
 
 /// What we can honour as a kernel does. Not offered: splicing (a socket copies anyway), a cache that collects writes,
-/// access lists, security contexts, passthrough.
+/// security contexts, passthrough.
 fn offer() -> InitIn {
     let flags = InitFlags::ASYNC_READ
         | InitFlags::POSIX_LOCKS
@@ -249,6 +252,8 @@ fn offer() -> InitIn {
         | InitFlags::NO_OPEN_SUPPORT
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::POSIX_ACL
+        | InitFlags::SETXATTR_EXT
         | InitFlags::MAX_PAGES
         | InitFlags::CACHE_SYMLINKS
         | InitFlags::NO_OPENDIR_SUPPORT

@@ -135,9 +135,14 @@ impl Turn<'_> {
         self.trial.known == Some(false) && out.attr.ctime.cast_signed() >= began - CLOCKS_DIFFER
     }
 
+    /// The mode to ask for: a program that does not apply the umask itself gets what is left.
+    fn mode(&self, mode: u32, umask: u32) -> u32 {
+        if self.life.has(InitFlags::DONT_MASK) { mode } else { mode & !umask }
+    }
+
     pub(crate) async fn mknod(&mut self, op: &MkNod) -> Result<Entry, Fault> {
         let theirs = self.theirs(op.dir).await?;
-        let args = fuse::MknodIn { mode: op.mode, rdev: op.rdev, umask: 0 };
+        let args = fuse::MknodIn { mode: self.mode(op.mode, op.umask), rdev: op.rdev, umask: op.umask };
         let message = Message::new(Opcode::Mknod, theirs).with(&args.encode()).name(&op.name);
         let kind = FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular);
         self.make(op.dir, &op.name, message, kind).await
@@ -145,7 +150,7 @@ impl Turn<'_> {
 
     pub(crate) async fn mkdir(&mut self, op: &MkDir) -> Result<Entry, Fault> {
         let theirs = self.theirs(op.dir).await?;
-        let args = fuse::MkdirIn { mode: op.mode, umask: 0 };
+        let args = fuse::MkdirIn { mode: self.mode(op.mode, op.umask), umask: op.umask };
         let message = Message::new(Opcode::Mkdir, theirs).with(&args.encode()).name(&op.name);
         if self.again() {
             self.remove_unfinished(op).await?;
@@ -170,7 +175,7 @@ impl Turn<'_> {
     /// Puts a new directory in the place of an empty one that the program cannot even remove.
     async fn replace_unfinished(&mut self, op: &MkDir, newdir: u64) -> Result<(), Fault> {
         let aside = self.trial.aside()?;
-        let args = fuse::MkdirIn { mode: op.mode, umask: 0 };
+        let args = fuse::MkdirIn { mode: self.mode(op.mode, op.umask), umask: op.umask };
         let make = Message::new(Opcode::Mkdir, newdir).with(&args.encode()).name(&aside);
         if let Ok(body) = unless_lost(self.ask(make).await)? {
             self.life.conn.tell(forget(decode::made(&body)?.0.nodeid, 1));
@@ -409,8 +414,8 @@ impl Turn<'_> {
         if self.life.has(InitFlags::ATOMIC_O_TRUNC) {
             flags |= (op.flags & OpenFlags::TRUNC).bits();
         }
-        let args =
-            fuse::CreateIn { flags, mode: FileKind::Regular.bits() | op.mode, umask: 0, open_flags: 0 };
+        let mode = FileKind::Regular.bits() | self.mode(op.mode, op.umask);
+        let args = fuse::CreateIn { flags, mode, umask: op.umask, open_flags: 0 };
         let message = Message::new(Opcode::Create, theirs).with(&args.encode()).name(&op.name);
         let body = match self.change(message).await {
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => {
@@ -452,7 +457,7 @@ impl Turn<'_> {
     /// For programs without CREATE (as the kernel does).
     async fn create_in_two_steps(&mut self, op: &Create) -> Result<Created, Fault> {
         let mode = FileKind::Regular.bits() | op.mode;
-        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, rdev: 0 };
+        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0 };
         let entry = self.mknod(&made).await?;
         self.open_new(entry, op.flags).await
     }
@@ -473,7 +478,7 @@ impl Turn<'_> {
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
         let name = self.trial.aside()?;
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
-        let create = Create { dir: op.dir, name, mode: op.mode, flags };
+        let create = Create { dir: op.dir, name, mode: op.mode, umask: op.umask, flags };
         let mut created = self.create(&create).await?;
         self.shared.nodes.hide(created.entry.node, !op.flags.contains(OpenFlags::EXCL));
         created.entry.attr = self.shared.nodes.show(created.entry.node, created.entry.attr);

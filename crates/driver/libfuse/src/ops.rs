@@ -6,12 +6,12 @@ use crate::decode;
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
 use outrigger_core::ops::{
-    GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk,
+    GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk, XattrFlags,
 };
 use outrigger_core::reply::{Attrs, Entry, Events, FsStat, IoctlDone};
 use outrigger_core::{Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
 use outrigger_proto_fuse as fuse;
-use outrigger_proto_fuse::{Opcode, SetattrValid};
+use outrigger_proto_fuse::{InitFlags, Opcode, SetattrValid};
 
 /// What regular files are always ready for (`DEFAULT_POLLMASK`).
 const ALWAYS_READY: u32 =
@@ -187,8 +187,15 @@ impl Turn<'_> {
         self.may_touch(&op.name, Errno::EPERM)?;
         let node = self.theirs(op.node).await?;
         let size = u32::try_from(op.value.len()).map_err(|_| Errno::E2BIG)?;
-        let args = fuse::SetxattrCompatIn { size, flags: op.flags.bits() };
-        let message = Message::new(Opcode::Setxattr, node).with(&args.encode()).name(&op.name);
+        let flags = (op.flags - XattrFlags::KILL_SGID).bits();
+        let kill_sgid = op.flags.contains(XattrFlags::KILL_SGID);
+        let setxattr_flags = if kill_sgid { fuse::SETXATTR_ACL_KILL_SGID } else { 0 };
+        let message = Message::new(Opcode::Setxattr, node);
+        let message = match self.life.has(InitFlags::SETXATTR_EXT) {
+            true => message.with(&fuse::SetxattrIn { size, flags, setxattr_flags }.encode()),
+            false => message.with(&fuse::SetxattrCompatIn { size, flags }.encode()),
+        };
+        let message = message.name(&op.name);
         let again = self.again();
         let failed = match self.change(message.data(op.value.clone())).await.map_err(unsupported) {
             Ok(_) => return Ok(()),

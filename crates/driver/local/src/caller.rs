@@ -7,7 +7,9 @@
 //! knowledge of groups that a request does not carry. Calls by root cost nothing.
 
 use crate::attr::{failed, stat_fd};
+use crate::handle::unshare_umask;
 use outrigger_core::{Credentials, Error};
+use rustix::fs::Mode;
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
@@ -57,6 +59,25 @@ impl Callers {
         create()
     }
 
+    /// As [`Callers::run_as`], with `umask` as the thread's: the host applies it, or a default access list instead.
+    ///
+    /// # Errors
+    /// Those of [`Callers::run_as`] and unshare(2).
+    pub(crate) fn create_as<T>(
+        &self,
+        caller: Credentials,
+        umask: u32,
+        create: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if umask == 0 {
+            return self.run_as(caller, create);
+        }
+        own_umask()?;
+        rustix::process::umask(Mode::from_raw_mode(umask));
+        let _restore = Masked;
+        self.run_as(caller, create)
+    }
+
     /// Runs `change`, which changes the content of the file `fd`, so that the host clears set-id bits by the rules for
     /// `caller`.
     ///
@@ -98,6 +119,15 @@ impl Drop for Switched {
     }
 }
 
+/// Takes the thread's umask back when dropped.
+struct Masked;
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        rustix::process::umask(Mode::empty());
+    }
+}
+
 /// Gives the thread its capabilities back when dropped.
 struct Dropped(CapabilitySets);
 
@@ -107,6 +137,16 @@ impl Drop for Dropped {
             tracing::error!(%error, "the thread could not take back its capabilities");
         }
     }
+}
+
+/// Makes the umask of this thread its own; once per thread.
+fn own_umask() -> Result<(), Error> {
+    thread_local!(static OWN: Cell<bool> = const { Cell::new(false) });
+    if !OWN.get() {
+        unshare_umask().map_err(failed)?;
+        OWN.set(true);
+    }
+    Ok(())
 }
 
 /// Makes this thread keep its effective capabilities when its effective user changes; once per thread.

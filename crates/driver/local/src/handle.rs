@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! File handles: what a host file system needs to find an inode again, also after a restart. And listxattrat(2).
+//! File handles: what a host file system needs to find an inode again, also after a restart. And listxattrat(2), unshare(2).
 //!
 //! This is the only file of the crate with `unsafe`: no maintained crate offers these calls as safe functions (see
 //! `docs/design/0001-file-handles.md`).
@@ -7,6 +7,7 @@
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::thread::UnshareFlags;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,6 +30,15 @@ const SYS_LISTXATTRAT: libc::c_long = 465;
 /// Identifies a mount while it exists; what name_to_handle_at(2) reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountId(i32);
+
+/// Gives this thread a umask, and a working directory, of its own.
+///
+/// # Errors
+/// Those of unshare(2).
+pub(crate) fn unshare_umask() -> Result<(), Errno> {
+    // SAFETY: descriptors stay shared, which is what would make the call unsound.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) }
+}
 
 /// How often a handle is tried again while the kernel says `ENOMEM`: it also does while it is giving the inode number of
 /// a removed file to a new one (iget_locked answers nothing for an inode that is being created).

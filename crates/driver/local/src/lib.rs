@@ -59,13 +59,14 @@
 //! # Credentials
 //!
 //! As root, new files are made with the caller's user and group as the thread's own, so that the host decides about
-//! set-group-id directories, default ACLs and quotas; four calls more, and none for root. Whether a caller may do what it
+//! set-group-id directories, default ACLs and quotas; four calls more, and none for root. A umask that a request carries is
+//! the thread's own for that call, two more: a default access list takes its place. Whether a caller may do what it
 //! asks is the door's to decide (FUSE: `default_permissions`). Without privileges everything happens as ourselves, and
 //! the host decides. `trusted` attributes exist for root only.
 //!
 //! # Limits
 //!
-//! * [`Local::open`] sets the umask of the process to 0: requests carry final modes.
+//! * [`Local::open`] sets the umask of the process to 0: requests carry modes, and the umask where it matters.
 //! * Locks are not served. A kernel then keeps those of its own clients, with all rules of POSIX, but programs that work
 //!   in the directory beside the door do not see them.
 //! * Where handles are used, closing a file asks for nothing: a delayed write error of a network file system mounted below
@@ -104,7 +105,8 @@ use crate::held::HeldNodes;
 use crate::notes::Notes;
 use crate::open::Open;
 use crate::tree::Tree;
-use outrigger_core::{Keep, NodeTable, Result};
+use outrigger_core::{Keep, Node, NodeTable, Result};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,6 +118,8 @@ pub struct Local {
     tree: Tree,
     callers: Callers,
     open: Handles<Open>,
+    /// The host keeps access lists here.
+    acl: bool,
 }
 
 /// Room for the nodes known by path, in words; taken as it fills.
@@ -126,7 +130,7 @@ const OPEN_MAX: u32 = 1 << 16;
 impl Local {
     /// Serves the directory at `path`.
     ///
-    /// Sets the process's umask to 0, because requests carry the final mode of what they create.
+    /// Sets the process's umask to 0, because requests carry the mode of what they create, and the umask.
     ///
     /// # Errors
     /// Why `path` cannot be opened as a directory.
@@ -157,6 +161,7 @@ impl Local {
         let tree = Tree::open(path, &options, table, HeldNodes::new(notes("local-held")?))?;
         let open = Handles::new(notes("local-files")?);
         rustix::process::umask(rustix::fs::Mode::empty());
-        Ok(Local { path: path.to_path_buf(), options, tree, callers: Callers::new(), open })
+        let acl = options.xattr && xattr::keeps_acl(tree.at(Node::ROOT)?.as_fd());
+        Ok(Local { path: path.to_path_buf(), options, tree, callers: Callers::new(), open, acl })
     }
 }

@@ -111,6 +111,7 @@ impl BlockingDriver for Local {
         Abilities {
             identity,
             class: DriverClass::PassThrough,
+            acl: self.acl,
             ..Abilities::new("local", self.path.display().to_string(), ops)
         }
     }
@@ -178,14 +179,14 @@ impl BlockingDriver for Local {
         let (major, minor) = decode_device(op.rdev);
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let make = || rustix::fs::mknodat(&*dir, name.as_c_str(), kind, mode(op.mode), makedev(major, minor));
-        self.callers.run_as(cx.cred, || make().map_err(failed))?;
+        self.callers.create_as(cx.cred, op.umask, || make().map_err(failed))?;
         self.tree.find_at(op.dir, dir.as_fd(), &op.name)
     }
 
     fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let make = || rustix::fs::mkdirat(&*dir, name.as_c_str(), mode(op.mode)).map_err(failed);
-        self.callers.run_as(cx.cred, make)?;
+        self.callers.create_as(cx.cred, op.umask, make)?;
         self.tree.find_at(op.dir, dir.as_fd(), &op.name)
     }
 
@@ -228,7 +229,7 @@ impl BlockingDriver for Local {
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let flags = host_flags(op.flags) | OFlags::CREATE | OFlags::EXCL;
         let make = || openat(&*dir, name.as_c_str(), flags, mode(op.mode)).map_err(failed);
-        match self.callers.run_as(cx.cred, make) {
+        match self.callers.create_as(cx.cred, op.umask, make) {
             Ok(fd) => {
                 let entry = self.tree.identify(op.dir, &op.name, fd.as_fd())?;
                 let opened = self.opened(fd, op.flags)?;
@@ -254,7 +255,7 @@ impl BlockingDriver for Local {
         let exclusive = if op.flags.contains(OpenFlags::EXCL) { OFlags::EXCL } else { OFlags::empty() };
         let flags = host_flags(op.flags) | OFlags::TMPFILE | exclusive;
         let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
-        let fd = self.callers.run_as(cx.cred, make)?;
+        let fd = self.callers.create_as(cx.cred, op.umask, make)?;
         let entry = self.tree.identify_nameless(fd.as_fd())?;
         let opened = self.opened(fd, op.flags)?;
         Ok(Created { entry, opened })

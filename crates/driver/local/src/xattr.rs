@@ -3,12 +3,14 @@
 //!
 //! The path leads to the very inode the descriptor holds, a symbolic link included, so nothing is looked up or followed.
 
-use crate::attr::failed;
+use crate::attr::{failed, stat_fd};
 use crate::handle::list_xattr_at;
 use crate::tree::proc_path;
 use bytes::Bytes;
+use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::XattrFlags;
 use outrigger_core::{Credentials, Result, XattrName};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
@@ -17,6 +19,8 @@ use std::path::Path;
 
 /// The largest value and the longest list Linux allows, in bytes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const LARGEST: usize = 64 << 10;
+/// The set-group-id bit of a mode.
+const SET_GID: u32 = 0o2000;
 /// Room that is enough for most values and lists.
 const USUAL: usize = 512;
 
@@ -78,10 +82,23 @@ fn with_room(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Bytes> 
     }
 }
 
+/// Whether the file system of a file keeps access lists.
+pub(crate) fn keeps_acl(fd: BorrowedFd<'_>) -> bool {
+    let asked = rustix::fs::getxattr(proc_path(fd), "system.posix_acl_access", &mut [0_u8; 0]);
+    !matches!(asked, Err(Errno::OPNOTSUPP))
+}
+
 /// Sets an attribute.
 pub(crate) fn set(fd: BorrowedFd<'_>, name: &XattrName, value: &[u8], flags: XattrFlags) -> Result<()> {
-    let flags = rustix::fs::XattrFlags::from_bits_retain(flags.bits());
-    rustix::fs::setxattr(proc_path(fd), name.as_bytes(), value, flags).map_err(failed)
+    let how = rustix::fs::XattrFlags::from_bits_truncate(flags.bits());
+    rustix::fs::setxattr(proc_path(fd), name.as_bytes(), value, how).map_err(failed)?;
+    if flags.contains(XattrFlags::KILL_SGID) {
+        let mode = stat_fd(fd)?.mode & MODE_PERMISSIONS;
+        if mode & SET_GID != 0 {
+            rustix::fs::chmod(proc_path(fd), Mode::from_raw_mode(mode & !SET_GID)).map_err(failed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes an attribute.

@@ -146,7 +146,13 @@ fn creating_over_what_is_no_file_never_opens_it() {
             .expect("mkfifo");
         std::os::unix::fs::symlink("/etc/passwd", place.path().join("link")).expect("symlink");
         for (file, errno) in [("fifo", Errno::ENXIO), ("link", Errno::ELOOP)] {
-            let op = Create { dir: Node::ROOT, name: name(file), mode: 0o600, flags: OpenFlags::WRITE_ONLY };
+            let op = Create {
+                dir: Node::ROOT,
+                name: name(file),
+                mode: 0o600,
+                umask: 0,
+                flags: OpenFlags::WRITE_ONLY,
+            };
             assert_eq!(local.create(&cx(), op).unwrap_err().errno, errno);
             let node = find(&local, file).expect("lookup").node;
             let op = Open { node, flags: OpenFlags::empty() };
@@ -193,17 +199,19 @@ fn what_root_makes_for_others_is_theirs() {
             dir: Node::ROOT,
             name: name("file"),
             mode: 0o4711,
+            umask: 0,
             flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL,
         };
         // The directory is root's and closed: whether the caller may write there is the door's to decide.
         let attr = local.create(&theirs, op).expect("create").entry.attr;
         assert_eq!((attr.uid, attr.gid, attr.permissions()), (NOBODY, 1234, 0o4711));
-        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o775 };
+        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o775, umask: 0 };
         let dir = local.mkdir(&theirs, op).expect("mkdir");
         std::fs::set_permissions(place.path().join("dir"), PermissionsExt::from_mode(0o2775)).expect("chmod");
         assert_eq!((dir.attr.uid, dir.attr.gid), (NOBODY, 1234));
-        let inside =
-            local.mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755 }).expect("mkdir");
+        let inside = local
+            .mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755, umask: 0 })
+            .expect("mkdir");
         assert_eq!((inside.attr.uid, inside.attr.gid), (0, 1234), "a set-group-id directory gives its group");
         assert_eq!(
             mkdir(&local, Node::ROOT, "own").expect("mkdir").attr.uid,

@@ -114,7 +114,7 @@ fn a_file_without_a_name_survives() {
     for workers in every_way() {
         let dir = tempfile::tempdir().expect("a directory");
         let first = workers.start(dir.path());
-        let op = TmpFile { dir: Node::ROOT, mode: 0o600, flags: OpenFlags::READ_WRITE };
+        let op = TmpFile { dir: Node::ROOT, mode: 0o600, umask: 0, flags: OpenFlags::READ_WRITE };
         let made = match first.tmpfile(&cx(), op) {
             Ok(made) => made,
             Err(error) => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Regular files: opening, reading, writing, attributes.
 
+use crate::acl;
 use crate::content::{Content, Edit, PAGE};
 use crate::group::NAMES;
 use crate::handle;
@@ -55,7 +56,7 @@ pub(crate) fn open(mem: &Mem, cx: &Cx, op: &Open) -> Result<Opened> {
 
 pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
     loop {
-        match make(mem, cx, op.dir, &op.name, Seed::file(op.mode)) {
+        match make(mem, cx, op.dir, &op.name, Seed::file(op.mode, op.umask)) {
             Ok(inode) => return Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) }),
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
             Err(error) => return Err(error),
@@ -81,15 +82,23 @@ pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
 }
 
 pub(crate) fn tmpfile(mem: &Mem, cx: &Cx, op: &TmpFile) -> Result<Created> {
-    let mut group = mem.change(Room::More(NAMES))?;
     let dir = mem.table.get(op.dir)?;
-    let state = dir.state.read();
-    state.names()?;
-    // An O_EXCL temporary file is one that must never get a name (open(2)).
-    let life = if op.flags.contains(OpenFlags::EXCL) { Life::Nameless } else { Life::Unnamed };
-    let inode = make_inode(mem, cx, (dir.ino, &state), Seed::file(op.mode), life, &mut group)?;
-    group.commit();
-    Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) })
+    loop {
+        let lists = acl::inherited_words(&dir.state.read());
+        let mut group = mem.change(Room::More(NAMES + lists))?;
+        let state = dir.state.read();
+        state.names()?;
+        // A longer default list may have been set meanwhile.
+        if acl::inherited_words(&state) > lists {
+            continue;
+        }
+        // An O_EXCL temporary file is one that must never get a name (open(2)).
+        let life = if op.flags.contains(OpenFlags::EXCL) { Life::Nameless } else { Life::Unnamed };
+        let seed = Seed::file(op.mode, op.umask);
+        let inode = make_inode(mem, cx, (dir.ino, &state), seed, life, &mut group)?;
+        group.commit();
+        return Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) });
+    }
 }
 
 pub(crate) fn read(mem: &Mem, op: &Read) -> Result<Payload> {
@@ -249,19 +258,15 @@ fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttr
     }
 }
 
-/// Decides as access(2) does from owner, group and permissions; knows neither supplementary groups nor lists.
+/// Decides as access(2) does from owner, group, permissions and access list; knows no supplementary groups.
 pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<()> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();
     let granted = if is_privileged(cx) {
         let executable = inode.is_dir() || state.mode & 0o111 != 0;
         if executable { 0o7 } else { 0o6 }
-    } else if cx.cred.uid == state.uid {
-        state.mode >> 6
-    } else if cx.cred.gid == state.gid {
-        state.mode >> 3
     } else {
-        state.mode
+        acl::granted(&state, cx.cred)
     };
     if op.mask & 0o7 & !granted == 0 { Ok(()) } else { Err(Errno::EACCES.into()) }
 }

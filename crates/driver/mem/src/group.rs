@@ -86,6 +86,9 @@ impl Group<'_> {
         if !inode.is_referenced() {
             self.push(|| Record::Referenced { ino: inode.ino, yes: false });
         }
+        for (name, value) in &state.xattrs.0 {
+            self.push(|| Record::Xattr { ino: inode.ino, name: name.clone(), value: value.clone() });
+        }
         if let Some(target) = state.body.target() {
             self.push(|| Record::Target { ino: inode.ino, target: target.clone() });
         }

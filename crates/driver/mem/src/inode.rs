@@ -107,13 +107,15 @@ pub(crate) struct Birth {
     /// References its maker holds.
     pub references: u64,
     pub time: Time,
+    pub xattrs: Xattrs,
     pub body: Body,
 }
 
 impl Inode {
     /// A new inode.
     pub fn new(ino: u64, birth: Birth) -> Self {
-        let Birth { kind, mode, uid, gid, nlink, rdev, parent, unnamed, references, time, body } = birth;
+        let Birth { kind, mode, uid, gid, nlink, rdev, parent, unnamed, references, time, xattrs, body } =
+            birth;
         let state = State {
             mode,
             uid,
@@ -124,7 +126,7 @@ impl Inode {
             ctime: time,
             dead: false,
             unnamed,
-            xattrs: Xattrs::default(),
+            xattrs,
             body,
         };
         Inode {

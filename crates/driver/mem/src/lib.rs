@@ -5,7 +5,7 @@
 //! Every operation of the table. Files of any kind, sparse, up to 2^63-1 bytes; hard links; files that live on after
 //! their last name while a door refers to them, and files made without one (`O_TMPFILE`); rename with `NOREPLACE`,
 //! `EXCHANGE` and `WHITEOUT`; all of fallocate(2); copies that share pages; holes; extended attributes of the
-//! `user`, `trusted` and `security` namespaces; POSIX and flock(2) locks with waiting, deadlock detection and
+//! `user`, `trusted` and `security` namespaces, POSIX access lists; POSIX and flock(2) locks with waiting, deadlock detection and
 //! interruption; listings whose cookies stay valid whatever changes.
 //!
 //! Nothing needs to be opened (`stateless_files`, `stateless_dirs`): an inode lives while it has a name or a reference
@@ -13,9 +13,10 @@
 //! handle. A door that leaves out opens learns nothing of closes either, so it keeps advisory locks to itself.
 //!
 //! # Rules that are the door's
-//! Permissions, the sticky bit and the umask (`default_permissions`). The driver does what depends on the file alone:
-//! set-group-id directories pass on their group, and writing, truncating and changing the owner clear set-id bits.
-//! POSIX access control lists are refused with `EOPNOTSUPP` rather than stored without being obeyed.
+//! Permissions and the sticky bit (`default_permissions`), access lists (acl(5)) among them. The driver does what depends
+//! on the file alone: set-group-id directories pass on their group, directories pass on their default access list or else
+//! have the umask applied, changes of the mode show in the access list, and writing, truncating and changing the owner
+//! clear set-id bits.
 //!
 //! # Limits
 //! [`Options::size`] bounds content in pages of 4096 bytes, and extended attributes; [`Options::inodes`] the number of
@@ -34,6 +35,7 @@
 //! (`store`): large reads pass it on uncopied, and what was read is replaced rather than changed while somebody has it.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod compact;
 mod content;
 mod file;
@@ -74,6 +76,7 @@ use space::Space;
 use std::sync::Arc;
 use store::Store;
 use table::Table;
+use xattr::Xattrs;
 
 /// The largest size of a file in bytes, as `off_t` has it.
 const FILE_MAX: u64 = i64::MAX as u64;
@@ -120,6 +123,7 @@ impl Mem {
             unnamed: false,
             references: 1,
             time,
+            xattrs: Xattrs::default(),
             body: Body::Dir(Names::default()),
         };
         let mem = Mem::bare(options, clock, store, log, Generation(nanos as u64));
@@ -240,6 +244,7 @@ impl BlockingDriver for Mem {
             class: DriverClass::Memory,
             stateless_files: true,
             stateless_dirs: true,
+            acl: true,
             negative_ttl: self.options.ttl,
             max_io: MAX_IO,
             ..Abilities::new("mem", "mem:", OpSet::all())

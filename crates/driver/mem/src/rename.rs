@@ -190,7 +190,7 @@ fn replace(
     group.inode(source, &source_state);
     dirs.touch(now);
     if whiteout {
-        let seed = Seed { mode: FileKind::CharDevice.bits(), rdev: 0, body: Body::Special };
+        let seed = Seed { mode: FileKind::CharDevice.bits(), umask: 0, rdev: 0, body: Body::Special };
         make_in(mem, cx, (from, &mut dirs.from), &op.name, (seed, Life::Unreferenced), group)?;
     }
     dirs.log((from, to), group);

@@ -2,12 +2,14 @@
 //! Names: finding, adding, removing and listing them.
 
 use crate::Mem;
+use crate::acl;
 use crate::content::Content;
 use crate::group::{Group, NAMES};
 use crate::inode::{Birth, Body, Inode, SET_GID, State};
 use crate::log::Room;
 use crate::names::Names;
 use crate::record::words_of;
+use crate::xattr::Xattrs;
 use bytes::Bytes;
 use outrigger_core::attr::{MODE_KIND, MODE_PERMISSIONS};
 use outrigger_core::ops::{Link, MkDir, MkNod, ReadDir, ReadDirPlus, RmDir, SymLink, Unlink, Walk};
@@ -24,15 +26,17 @@ const DIRENT_PLUS_SIZE: usize = 152;
 /// The kind, permissions and body of a file to be made.
 pub(crate) struct Seed {
     pub mode: u32,
+    /// Applied where no default access list takes its place.
+    pub umask: u32,
     pub rdev: u32,
     pub body: Body,
 }
 
 impl Seed {
     /// An empty regular file.
-    pub fn file(mode: u32) -> Self {
+    pub fn file(mode: u32, umask: u32) -> Self {
         let mode = FileKind::Regular.bits() | mode & MODE_PERMISSIONS;
-        Seed { mode, rdev: 0, body: Body::File(Content::default()) }
+        Seed { mode, umask, rdev: 0, body: Body::File(Content::default()) }
     }
 
     fn kind(&self) -> FileKind {
@@ -93,10 +97,16 @@ pub(crate) fn make_inode(
     life: Life,
     group: &mut Group<'_>,
 ) -> Result<Arc<Inode>> {
-    mem.space.take_inode()?;
     let kind = seed.kind();
     let inherits = parent.1.mode & SET_GID != 0;
-    let mut mode = seed.mode & MODE_PERMISSIONS;
+    let mode = seed.mode & MODE_PERMISSIONS;
+    // What a rename leaves at the old name is made by the file system, not by its user.
+    let (mut mode, xattrs) = match life {
+        Life::Unreferenced => (mode, Xattrs::default()),
+        _ => acl::inherit(parent.1, kind, mode, seed.umask),
+    };
+    mem.space.take_inode()?;
+    mem.space.take_bytes(xattrs.charge()).inspect_err(|_| mem.space.give_back_inode())?;
     if inherits && kind == FileKind::Directory {
         mode |= SET_GID;
     }
@@ -118,6 +128,7 @@ pub(crate) fn make_inode(
         unnamed: life == Life::Unnamed,
         references: u64::from(life != Life::Unreferenced),
         time: mem.now(),
+        xattrs,
         body: seed.body,
     };
     let inode = Arc::new(Inode::new(mem.table.next_number(), birth));
@@ -153,12 +164,19 @@ pub(crate) fn make_in(
 /// Makes a file and counts one reference to it.
 pub(crate) fn make(mem: &Mem, cx: &Cx, dir: Node, name: &Name, seed: Seed) -> Result<Arc<Inode>> {
     let target = seed.body.target().map_or(0, |target| words_of(target.len()));
-    let mut group = mem.change(Room::More(NAMES + target))?;
     let dir = mem.table.get(dir)?;
-    let mut state = dir.state.write();
-    let inode = make_in(mem, cx, (&dir, &mut state), name, (seed, Life::Named), &mut group)?;
-    group.commit();
-    Ok(inode)
+    loop {
+        let lists = acl::inherited_words(&dir.state.read());
+        let mut group = mem.change(Room::More(NAMES + target + lists))?;
+        let mut state = dir.state.write();
+        // A longer default list may have been set meanwhile.
+        if acl::inherited_words(&state) > lists {
+            continue;
+        }
+        let inode = make_in(mem, cx, (&dir, &mut state), name, (seed, Life::Named), &mut group)?;
+        group.commit();
+        return Ok(inode);
+    }
 }
 
 fn made(mem: &Mem, cx: &Cx, dir: Node, name: &Name, seed: Seed) -> Result<Entry> {
@@ -173,18 +191,24 @@ pub(crate) fn mknod(mem: &Mem, cx: &Cx, op: &MkNod) -> Result<Entry> {
         Some(FileKind::CharDevice | FileKind::BlockDevice) => (Body::Special, op.rdev),
         _ => return Err(Errno::EINVAL.because(format!("mknod cannot make mode {:o}", op.mode))),
     };
-    made(mem, cx, op.dir, &op.name, Seed { mode: op.mode, rdev, body })
+    made(mem, cx, op.dir, &op.name, Seed { mode: op.mode, umask: op.umask, rdev, body })
 }
 
 pub(crate) fn mkdir(mem: &Mem, cx: &Cx, op: &MkDir) -> Result<Entry> {
     let mode = FileKind::Directory.bits() | op.mode & MODE_PERMISSIONS;
-    made(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Dir(Names::default()) })
+    made(
+        mem,
+        cx,
+        op.dir,
+        &op.name,
+        Seed { mode, umask: op.umask, rdev: 0, body: Body::Dir(Names::default()) },
+    )
 }
 
 pub(crate) fn symlink(mem: &Mem, cx: &Cx, op: &SymLink) -> Result<Entry> {
     let target = Target::new(Bytes::copy_from_slice(&op.target))?;
     let mode = FileKind::Symlink.bits() | 0o777;
-    made(mem, cx, op.dir, &op.name, Seed { mode, rdev: 0, body: Body::Link(target) })
+    made(mem, cx, op.dir, &op.name, Seed { mode, umask: 0, rdev: 0, body: Body::Link(target) })
 }
 
 pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {

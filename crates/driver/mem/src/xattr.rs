@@ -2,6 +2,7 @@
 //! Extended attributes (xattr(7)).
 
 use crate::Mem;
+use crate::acl;
 use crate::inode::{Inode, is_privileged};
 use crate::log::Room;
 use crate::record::{INODE_WORDS, Record, words_of};
@@ -35,8 +36,9 @@ fn check_namespace(cx: &Cx, inode: &Inode, name: &XattrName, denied: Errno) -> R
         if is_privileged(cx) { Ok(()) } else { Err(denied.into()) }
     } else if name.starts_with(b"security.") {
         Ok(())
+    } else if acl::is_acl(name) {
+        acl::check_kind(inode)
     } else {
-        // Without a reason: `ls -l` asks for access lists everywhere, and the answer is no news.
         Err(Errno::EOPNOTSUPP.into())
     }
 }
@@ -44,7 +46,9 @@ fn check_namespace(cx: &Cx, inode: &Inode, name: &XattrName, denied: Errno) -> R
 pub(crate) fn get(mem: &Mem, cx: &Cx, op: &GetXattr) -> Result<Bytes> {
     let inode = mem.table.get(op.node)?;
     check_namespace(cx, &inode, &op.name, Errno::ENODATA)?;
-    inode.state.read().xattrs.0.get(&op.name).cloned().ok_or(Errno::ENODATA.into())
+    let state = inode.state.read();
+    let value = state.xattrs.0.get(&op.name).ok_or(Errno::ENODATA)?;
+    Ok(acl::shown(&state, &op.name, value))
 }
 
 pub(crate) fn list(mem: &Mem, cx: &Cx, op: &ListXattr) -> Result<Vec<XattrName>> {
@@ -63,6 +67,11 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetXattr) -> Result<()> {
             Errno::E2BIG.because(format!("a value of {} bytes; at most {VALUE_MAX} fit", op.value.len()))
         );
     }
+    let (value, permissions) = match acl::is_acl(&op.name) {
+        true => acl::set(&inode, &op.name, &op.value)?,
+        false => (Some(Bytes::copy_from_slice(&op.value)), None),
+    };
+    let Some(value) = value else { return set_mode(mem, &inode, op, permissions) };
     let words = INODE_WORDS + 4 + words_of(op.name.len()) + words_of(op.value.len());
     let mut group = mem.change(Room::More(words))?;
     let mut state = inode.state.write();
@@ -76,17 +85,38 @@ pub(crate) fn set(mem: &Mem, cx: &Cx, op: &SetXattr) -> Result<()> {
     if old.is_none() && listed + op.name.len() + 1 > LIST_MAX {
         return Err(Errno::ENOSPC.because("the names of the extended attributes take too much room"));
     }
-    mem.space.take_bytes((op.name.len() + op.value.len()) as u64)?;
+    mem.space.take_bytes((op.name.len() + value.len()) as u64)?;
     if let Some(old) = old {
         mem.space.give_back_bytes((op.name.len() + old) as u64);
     }
-    // Both may be slices of a whole request: keep no more than them alive.
+    // It may be a slice of a whole request: keep no more than itself alive.
     let name = XattrName::new(Bytes::copy_from_slice(&op.name))?;
-    let value = Bytes::copy_from_slice(&op.value);
     group.push(|| Record::Xattr { ino: inode.ino, name: name.clone(), value: value.clone() });
     state.xattrs.0.insert(name, value);
+    if let Some(permissions) = permissions {
+        let kill_sgid = op.flags.contains(XattrFlags::KILL_SGID);
+        state.mode = acl::with_permissions(state.mode, permissions, kill_sgid);
+    }
     state.ctime = mem.now();
     group.inode(&inode, &state);
+    group.commit();
+    Ok(())
+}
+
+/// Sets an access list of which nothing is to be kept but `permissions`, if these.
+fn set_mode(mem: &Mem, inode: &Inode, op: &SetXattr, permissions: Option<u32>) -> Result<()> {
+    let mut group = mem.change(Room::Less(INODE_WORDS + 3 + words_of(op.name.len())))?;
+    let mut state = inode.state.write();
+    if let Some(value) = state.xattrs.0.remove(&op.name) {
+        mem.space.give_back_bytes((op.name.len() + value.len()) as u64);
+        group.push(|| Record::XattrGone { ino: inode.ino, name: op.name.clone() });
+    }
+    if let Some(permissions) = permissions {
+        let kill_sgid = op.flags.contains(XattrFlags::KILL_SGID);
+        state.mode = acl::with_permissions(state.mode, permissions, kill_sgid);
+    }
+    state.ctime = mem.now();
+    group.inode(inode, &state);
     group.commit();
     Ok(())
 }

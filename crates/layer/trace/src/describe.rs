@@ -4,8 +4,9 @@
 use outrigger_core::ops::{Lock, OpenFlags};
 use outrigger_core::paths::printable;
 use outrigger_core::reply::{Entry, Opened};
-use outrigger_core::{Attr, FileKind, Handle, Reply, Request, SetAttrs, SetTime, Time};
+use outrigger_core::{Attr, FileKind, Handle, Payload, Reply, Request, SetAttrs, SetTime, Time};
 use std::fmt;
+use std::fs::File;
 
 type Arguments = Vec<(&'static str, String)>;
 
@@ -14,14 +15,14 @@ pub(crate) fn arguments(request: &Request) -> Arguments {
     match request {
         Request::GetAttr(op) => op.handle.map(|handle| ("handle", number(handle))).into_iter().collect(),
         Request::SetAttr(op) => set_attrs(&op.attrs),
-        Request::MkNod(op) => vec![mode(op.mode), ("rdev", op.rdev.to_string())],
-        Request::MkDir(op) => vec![mode(op.mode)],
+        Request::MkNod(op) => made(op.mode, op.umask, [("rdev", op.rdev.to_string())]),
+        Request::MkDir(op) => made(op.mode, op.umask, []),
         Request::SymLink(op) => vec![("target", format!("\"{}\"", printable(&op.target)))],
         Request::Rename(op) if op.flags.is_empty() => Vec::new(),
         Request::Rename(op) => vec![("flags", flags(&op.flags))],
         Request::Open(op) => vec![("flags", open_flags(op.flags))],
-        Request::Create(op) => vec![mode(op.mode), ("flags", open_flags(op.flags))],
-        Request::TmpFile(op) => vec![mode(op.mode), ("flags", open_flags(op.flags))],
+        Request::Create(op) => made(op.mode, op.umask, [("flags", open_flags(op.flags))]),
+        Request::TmpFile(op) => made(op.mode, op.umask, [("flags", open_flags(op.flags))]),
         Request::Read(op) => range(op.handle, op.offset, op.len.into()),
         Request::Write(op) => range(op.handle, op.offset, op.data.len() as u64),
         Request::FSync(op) => vec![("handle", number(op.handle)), ("data_only", op.data_only.to_string())],
@@ -71,7 +72,7 @@ pub(crate) fn result(reply: &Reply) -> String {
         Reply::Target(target) => format!("\"{}\"", printable(target)),
         Reply::Opened(opened) => handle(opened),
         Reply::Created(created) => format!("{} {}", found(&created.entry), handle(&created.opened)),
-        Reply::Data(data) => format!("{} bytes", data.len()),
+        Reply::Data(data) => format!("{} bytes", length(data)),
         Reply::Count(count) => format!("{} bytes", count.0),
         Reply::Offset(offset) => format!("offset {}", offset.0),
         Reply::Dirents(list) => entries(list.entries.len(), list.eof),
@@ -92,12 +93,27 @@ pub(crate) fn result(reply: &Reply) -> String {
     }
 }
 
+/// How much content a payload has. A piece of a file ends where the file does.
+fn length(data: &Payload) -> u64 {
+    let most = data.len() as u64;
+    let Payload::File(slice) = data else { return most };
+    let file = slice.file.fd().and_then(|fd| fd.try_clone_to_owned().ok()).map(File::from);
+    let size = file.and_then(|file| file.metadata().ok()).map(|metadata| metadata.len());
+    size.map_or(most, |size| size.saturating_sub(slice.offset).min(most))
+}
+
 fn number(handle: Handle) -> String {
     handle.0.to_string()
 }
 
 fn mode(mode: u32) -> (&'static str, String) {
     ("mode", format!("{mode:04o}"))
+}
+
+/// The mode of a new file, the umask if there is one to apply, and what else there is.
+fn made(permissions: u32, umask: u32, more: impl IntoIterator<Item = (&'static str, String)>) -> Arguments {
+    let umask = (umask != 0).then(|| ("umask", format!("{umask:04o}")));
+    [mode(permissions)].into_iter().chain(umask).chain(more).collect()
 }
 
 fn range(handle: Handle, offset: u64, len: u64) -> Arguments {

@@ -110,7 +110,7 @@ fn people_see_path_arguments_result_and_reason() {
     bench.ask(Open { node: Node(5), flags: OpenFlags::READ_WRITE | OpenFlags::TRUNC });
     let (to_name, flags) = (name("c"), Default::default());
     bench.ask(Rename { dir: Node(1), name: name("a b\n"), to_dir: Node(9), to_name, flags });
-    bench.ask(MkDir { dir: Node(5), name: name("d"), mode: 0o755 });
+    bench.ask(MkDir { dir: Node(5), name: name("d"), mode: 0o755, umask: 0 });
     let lines: Vec<String> = sink.lines().iter().map(|line| timeless(line)).collect();
     let expected = [
         "#17 pid 4242 lookup /a b\\n = node 5 regular 0644 7 bytes",

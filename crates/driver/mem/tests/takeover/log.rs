@@ -62,7 +62,8 @@ fn name(number: usize) -> Name {
 
 /// Makes a file nobody refers to.
 fn create(tree: &dyn Service, number: usize) -> Result<(), Errno> {
-    let create = Create { dir: Node::ROOT, name: name(number), mode: 0o644, flags: OpenFlags::READ_WRITE };
+    let create =
+        Create { dir: Node::ROOT, name: name(number), mode: 0o644, umask: 0, flags: OpenFlags::READ_WRITE };
     match call(tree, create.into()) {
         Reply::Created(made) => drop(call(tree, Forget { node: made.entry.node, count: 1 }.into())),
         Reply::Error(error) => return Err(error.errno),
@@ -125,13 +126,18 @@ fn a_removed_file_whose_reference_may_have_been_returned_is_doubted() {
     let keep = keep(20_000);
     let tree = kept(&keep);
     let make = |number| {
-        let create =
-            Create { dir: Node::ROOT, name: name(number), mode: 0o644, flags: OpenFlags::READ_WRITE };
+        let create = Create {
+            dir: Node::ROOT,
+            name: name(number),
+            mode: 0o644,
+            umask: 0,
+            flags: OpenFlags::READ_WRITE,
+        };
         let Reply::Created(made) = call(&*tree, create.into()) else { panic!("no file {number}") };
         made.entry.node
     };
     let (removed, _named) = (make(1), make(2));
-    let unnamed = TmpFile { dir: Node::ROOT, mode: 0o600, flags: OpenFlags::READ_WRITE };
+    let unnamed = TmpFile { dir: Node::ROOT, mode: 0o600, umask: 0, flags: OpenFlags::READ_WRITE };
     assert!(matches!(call(&*tree, unnamed.into()), Reply::Created(_)));
     unlink(&*tree, 1);
 

@@ -106,7 +106,7 @@ impl User {
 
     pub async fn create_for(&self, dir: Node, file: &str, flags: OpenFlags) -> Result<(Node, Handle)> {
         let flags = flags | OpenFlags::EXCL;
-        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, flags };
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags };
         let made = self.sftp.create(&self.cx, create).await?;
         Ok((made.entry.node, made.opened.handle))
     }
@@ -114,7 +114,7 @@ impl User {
     /// Makes a file that is known not to exist, and does not wait for it if that can be foretold.
     pub async fn create_behind(&self, dir: Node, file: &str) -> Result<Created> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC | OpenFlags::BEHIND;
-        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, flags };
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags };
         self.sftp.create(&self.cx, create).await
     }
 
@@ -181,7 +181,7 @@ impl User {
     }
 
     pub async fn mkdir(&self, dir: Node, file: &str) -> Result<Node> {
-        let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755 };
+        let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755, umask: 0 };
         Ok(self.sftp.mkdir(&self.cx, make).await?.node)
     }
 
