@@ -208,6 +208,26 @@ impl Context {
         Ok(opened)
     }
 
+    /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only
+    /// after this it is known whether the command succeeded.
+    pub fn settle(&self) {
+        let mut failed = false;
+        // After an interruption nobody expects everything there, and unmounting writes what was done.
+        for (_, tree) in self.opened.borrow().iter().filter(|_| !self.cancel.is_raised()) {
+            if let Err(error) = tree.client.sync() {
+                failed = true;
+                let name = &tree.client.abilities().tree;
+                self.complain(Status::Minor, format_args!("cannot synchronise '{name}': {error}"));
+            }
+        }
+        match self.images.unmount() {
+            // Its reason is the same.
+            Err(_) if failed => {}
+            Err(failure) => self.complain(failure.status, failure),
+            Ok(()) => {}
+        }
+    }
+
     /// Tells the user on standard error that something went wrong, and remembers how badly.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
         warn(format_args!("outrigger {}: {message}", self.command));

@@ -3,11 +3,11 @@
 
 use crate::inode::Inode;
 use crate::wait::block_on;
-use outrigger_core::ops::{Forget, GetAttr, StatFs};
+use outrigger_core::ops::{Forget, GetAttr, OpenFlags, StatFs, SyncFs};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{
-    Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, Errno, Exchange, Node, Op, OpCode, Reply,
-    Request, Result, Runtime, Service,
+    Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, DriverClass, Errno, Error, Exchange, Node,
+    Op, OpCode, Reply, Request, Result, Runtime, Service,
 };
 use std::future::poll_fn;
 use std::os::fd::BorrowedFd;
@@ -31,6 +31,8 @@ struct Shared {
     next_id: AtomicU64,
     /// Whether it did not answer after an interruption. Then nobody waits for it any more.
     silent: AtomicBool,
+    /// Whether it was asked for a change that no [`Client::sync`] has covered yet.
+    changed: AtomicBool,
 }
 
 /// Which tree a client asks: equal for all clients of one service. See [`Client::tree`].
@@ -90,6 +92,7 @@ impl Client {
                 abilities,
                 next_id: AtomicU64::new(1),
                 silent: AtomicBool::new(false),
+                changed: AtomicBool::new(false),
             }),
             settings,
         }
@@ -140,6 +143,23 @@ impl Client {
         self.call(StatFs { node: Node::ROOT })
     }
 
+    /// Puts all changes made through this tree's clients on stable storage (syncfs(2)), if there are any since the last time.
+    /// Trees that keep nothing back, whose directories are the host's (`local`) or that have no such operation accept silently:
+    /// see [`File::sync_if_able`](crate::File::sync_if_able) for their files.
+    ///
+    /// # Errors
+    /// What the tree answers, such as `ENOSPC` for a write that was delayed.
+    pub fn sync(&self) -> Result<()> {
+        let kept_back = self.shared.abilities.class != DriverClass::PassThrough && self.has(OpCode::SyncFs);
+        if !self.shared.changed.swap(false, Ordering::Relaxed) || !kept_back {
+            return Ok(());
+        }
+        match self.call(SyncFs { node: Node::ROOT }) {
+            Err(error) if lacks(&error) => Ok(()),
+            synced => synced,
+        }
+    }
+
     /// Does one operation and waits for its result.
     ///
     /// # Errors
@@ -173,6 +193,7 @@ impl Client {
         };
         // To be counted and given up as a write would be.
         let (op, class) = (OpCode::Write, Class::Change);
+        self.shared.changed.store(true, Ordering::Relaxed);
         match self.outcome(Started { cx: &cx, op, class, answer }) {
             Reply::Count(count) => Ok(count.0),
             Reply::Error(error) => Err(error),
@@ -212,6 +233,9 @@ impl Client {
 
     fn start<'a>(&'a self, cx: &'a Cx, request: Request) -> Started<'a> {
         let (op, class) = (request.op(), request.class());
+        if changes(&request) {
+            self.shared.changed.store(true, Ordering::Relaxed);
+        }
         let answer = match cx.cancel.is_raised() {
             true => Answer::error(Errno::EINTR),
             false => self.shared.service.call(cx, request),
@@ -271,6 +295,20 @@ impl Client {
     fn unanswered(&self, op: OpCode, why: &str) -> Reply {
         let Abilities { driver, tree, .. } = &self.shared.abilities;
         Reply::Error(Errno::ETIMEDOUT.because(format!("{} on {tree} ({driver}) {why}", op.name())))
+    }
+}
+
+/// Whether an error says that a tree cannot synchronise at all (fsync(2): `EINVAL`).
+pub(crate) fn lacks(error: &Error) -> bool {
+    matches!(error.errno, Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL)
+}
+
+/// Whether a request may change what the tree stores.
+fn changes(request: &Request) -> bool {
+    match request {
+        Request::Open(open) => open.flags.contains(OpenFlags::TRUNC),
+        Request::SetLock(_) => false,
+        other => other.class() == Class::Change,
     }
 }
 

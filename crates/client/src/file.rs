@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file: positioned reads and writes, and streams over them.
 
-use crate::client::Client;
+use crate::client::{Client, lacks};
 use bytes::{Buf, Bytes};
 use outrigger_core::ops::{
     CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
@@ -172,6 +172,29 @@ impl File {
         self.client.call(FSync { node: self.node, handle: self.handle, data_only })
     }
 
+    /// The same, where trees that cannot do it for this file (`EINVAL`, `ENOSYS`, `EOPNOTSUPP`) accept silently too.
+    ///
+    /// # Errors
+    /// What else the tree answers.
+    pub fn sync_if_able(&self) -> Result<()> {
+        able(self.sync(false))
+    }
+
+    /// As [`File::sync_if_able`], for several files of one tree at once, in this order.
+    ///
+    /// # Errors
+    /// Of each file what the tree answers.
+    pub fn sync_all<'a>(files: impl IntoIterator<Item = &'a File>) -> Vec<Result<()>> {
+        let files: Vec<&File> = files.into_iter().collect();
+        match files.first() {
+            Some(first) if first.client.has(OpCode::FSync) => {
+                let sync = |file: &&File| FSync { node: file.node, handle: file.handle, data_only: false };
+                first.client.call_all(files.iter().map(sync)).into_iter().map(able).collect()
+            }
+            _ => files.iter().map(|_| Ok(())).collect(),
+        }
+    }
+
     /// Closes the file and tells whether everything written has arrived.
     ///
     /// # Errors
@@ -191,6 +214,14 @@ impl File {
     /// A stream that writes from `offset` on, each call at once.
     pub fn writer(&self, offset: u64) -> Writer<'_> {
         Writer { file: self, offset }
+    }
+}
+
+/// The outcome of a synchronisation, where not being able to do one is none.
+fn able(synced: Result<()>) -> Result<()> {
+    match synced {
+        Err(error) if lacks(&error) => Ok(()),
+        synced => synced,
     }
 }
 

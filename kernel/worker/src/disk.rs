@@ -6,11 +6,13 @@ use crate::control::Control;
 use crate::medium::ImageFile;
 use crate::overlay::Overlay;
 use crate::ring::{self, Ring};
+use outrigger_core::{Errno, Result};
 use outrigger_proto_disk::Medium;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How many disks there can be.
@@ -18,6 +20,10 @@ const DISKS: usize = 16;
 
 static TABLE: [OnceLock<Disk>; DISKS] = [const { OnceLock::new() }; DISKS];
 static COUNT: Mutex<u32> = Mutex::new(0);
+/// The errno of the first write that did not reach an image, or 0: file systems drop such pages, so it stays true.
+static LOST: AtomicI32 = AtomicI32::new(0);
+/// Whether a synchronisation has reported it.
+static REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A range of an image.
 pub struct Disk {
@@ -89,6 +95,40 @@ pub fn add(disk: Disk) -> io::Result<u32> {
 pub fn get(number: u32) -> io::Result<&'static Disk> {
     let slot = TABLE.get(number as usize).and_then(OnceLock::get);
     slot.ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))
+}
+
+/// Notes how an access ended that the kernel made to an image: 0 or a negative errno.
+pub fn note(access: &Access) {
+    // Not every file can be given a hole; the kernel does without.
+    let changes = matches!(access.kind, abi::WRITE | abi::FLUSH | abi::ZERO);
+    let refused = access.result == -i64::from(libc::EOPNOTSUPP);
+    if changes && !refused && access.result < 0 && get(access.disk).is_ok_and(Disk::writable) {
+        let errno = access.result.unsigned_abs() as i32;
+        let _ = LOST.compare_exchange(0, errno, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Whether all that was written has reached the images since this process began.
+///
+/// # Errors
+/// That of the first write that has not.
+pub fn all_written() -> Result<()> {
+    match LOST.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        errno => Err(Errno(errno)
+            .because(format!("not everything that was written is in the image: {}", Errno(errno).message()))),
+    }
+}
+
+/// The same for a synchronisation: as with errseq_t of Linux, one failure is reported by one of them.
+///
+/// # Errors
+/// As [`all_written`].
+pub fn all_written_since_last() -> Result<()> {
+    match all_written() {
+        Err(error) if !REPORTED.swap(true, Ordering::Relaxed) => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Disk {

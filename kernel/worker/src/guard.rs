@@ -53,6 +53,7 @@ impl Guard {
         let root = task.open(Fd::CWD, MOUNTPOINT, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
         let disk = disk::get(self.disk)?;
         let result = task.syncfs(root).and_then(|()| Ok(disk.checkpoint()?));
+        let result = disk::all_written_since_last().and(result);
         task.close(root);
         result
     }

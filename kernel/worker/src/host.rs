@@ -161,6 +161,7 @@ unsafe extern "C" fn access(access: *mut Access) -> bool {
     }
     // SAFETY: as above.
     asked.result = answer(unsafe { carry_out(disk, asked) });
+    disk::note(asked);
     true
 }
 

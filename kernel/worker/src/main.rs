@@ -157,9 +157,12 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let Ok(tree) = mounted else { return Ok(()) };
     let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
         let tree = Rc::clone(tree);
-        kernel.call(move |task| unmount(task, &tree))?;
-        devices.settle()?;
-        source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint())
+        let unmounted = kernel.call(move |task| unmount(task, &tree));
+        let settled = devices.settle();
+        let written = source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint());
+        disk::all_written()?;
+        unmounted.and(settled)?;
+        written
     };
     let keeps = guard.as_ref().map_or(Keeps::Nothing(files), Keeps::Left);
     match connection.serve(&kernel, &tree, keeps) {
@@ -232,7 +235,9 @@ fn prepare_hfsplus(task: &Task, device: &CStr, options: &CStr) -> Result<()> {
 /// Puts everything on the medium and leaves the image as after an orderly unmount.
 fn unmount(task: &Task, tree: &Tree) -> Result<()> {
     sweep(task, tree);
+    // umount(2) says nothing about writes that fail; what was reported to nobody yet, syncfs(2) does.
+    let synced = tree.sync_all(task);
     tree.close(task);
-    task.sync();
-    task.umount(MOUNTPOINT, 0)
+    task.umount(MOUNTPOINT, 0)?;
+    synced
 }

@@ -141,6 +141,7 @@ impl State {
             match went_on(access, answer.result()) {
                 Some(result) => {
                     access.result = result;
+                    crate::disk::note(access);
                     self.completed.push_back(answer.user_data() as usize);
                 }
                 None => self.submit(access),

@@ -27,7 +27,6 @@ mod number {
     pub const PREAD64: u64 = 67;
     pub const PWRITE64: u64 = 68;
     pub const READLINKAT: u64 = 78;
-    pub const SYNC: u64 = 81;
     pub const FSYNC: u64 = 82;
     pub const FDATASYNC: u64 = 83;
     pub const UTIMENSAT: u64 = 88;
@@ -292,12 +291,6 @@ impl Task {
         let read =
             unsafe { self.call(number::READLINKAT, [fd.argument(), pointer(c"".as_ptr()), start, length]) };
         read.map(|count| count as usize)
-    }
-
-    /// sync(2)
-    pub fn sync(&self) {
-        // SAFETY: no arguments. The call never fails.
-        drop(unsafe { self.call(number::SYNC, []) });
     }
 
     /// fsync(2), or fdatasync(2)

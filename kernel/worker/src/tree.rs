@@ -5,6 +5,7 @@
 //! Nothing of this process is borrowed across a system call: another job may run meanwhile.
 
 use crate::attr::{attr, key};
+use crate::disk;
 use crate::listing::Listing;
 use crate::nodes::Nodes;
 use crate::removed::{Removed, visible_links};
@@ -172,12 +173,21 @@ impl Tree {
                 self.forget(task, op.node, op.count);
                 Reply::Done(())
             }
-            Request::SyncFs(_) => self.settled(self.sync(task)).into(),
+            Request::SyncFs(_) => self.sync_all(task).into(),
             _ => Reply::Error(Errno::ENOSYS.into()),
         }
     }
 
     /// Puts everything on the medium.
+    /// Returns when everything is on the medium.
+    ///
+    /// # Errors
+    /// Why not, with the host's own reason if an access to the image failed.
+    pub fn sync_all(&self, task: &Task) -> Result<()> {
+        let synced = self.settled(self.sync(task));
+        disk::all_written_since_last().and(synced)
+    }
+
     fn sync(&self, task: &Task) -> Result<()> {
         // A descriptor that only says where a file is does not do.
         let root = task.reopen(self.node(Node::ROOT)?, (libc::O_RDONLY | libc::O_DIRECTORY) as u32)?;

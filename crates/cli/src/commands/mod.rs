@@ -123,6 +123,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     if let Err(failure) = allowed.and_then(|()| command.run(&context)) {
         context.complain(failure.status, &failure);
     }
+    context.settle();
     if let Some(error) = output::unsaid() {
         context.complain(Status::Minor, format_args!("write error: {error}"));
     }

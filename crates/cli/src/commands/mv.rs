@@ -14,9 +14,10 @@ use crate::say::{agrees, place, quoted};
 use crate::status::{Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
-use outrigger_client::{Follow, Inode};
+use outrigger_client::{Client, Follow, Inode, TreeId};
 use outrigger_core::ops::RenameFlags;
 use outrigger_core::{Errno, Error, Name};
+use std::cell::RefCell;
 
 /// Arguments of `mv`.
 #[derive(Debug, Args)]
@@ -128,13 +129,14 @@ impl Run for Mv {
         let (sources, destination) = settings.target.destination(context, self.arguments.operands)?;
         let sources: Vec<Place> = sources.iter().filter_map(|source| place(context, source)).collect();
         context.all_options_taken()?;
-        let mover = Mover { context, settings };
+        let mover = Mover { context, settings, copied: RefCell::default() };
         for source in &sources {
             if context.cancel.is_raised() {
                 break;
             }
             mover.move_one(source, &destination);
         }
+        mover.remove_copied();
         Ok(())
     }
 }
@@ -142,7 +144,21 @@ impl Run for Mv {
 struct Mover<'c> {
     context: &'c Context,
     settings: Settings,
+    /// What was copied to another tree, and goes when that has all of it on stable storage.
+    copied: RefCell<Vec<Copied>>,
 }
+
+/// A source that was copied.
+struct Copied {
+    from: Place,
+    dir: Inode,
+    name: Name,
+    source: Inode,
+    target: Client,
+}
+
+/// So many sources share one synchronisation at most, for their inodes stay known until then.
+const TOGETHER: usize = 1024;
 
 /// A source and where it goes.
 struct Move<'a> {
@@ -313,19 +329,52 @@ impl Mover<'_> {
         if !(copier.wait() && copied) || self.context.cancel.is_raised() {
             return;
         }
+        let Move { from, dir, name, source, to_dir, .. } = job;
+        let target = to_dir.client().clone();
+        // What comes next may be in a directory that goes, or around what goes.
+        let waits = !source.is_dir();
+        self.copied.borrow_mut().push(Copied { from: from.clone(), dir, name, source, target });
+        if !waits || self.copied.borrow().len() >= TOGETHER {
+            self.remove_copied();
+        }
+    }
+
+    /// Removes what was copied, once the copies are on stable storage.
+    fn remove_copied(&self) {
+        let copied = self.copied.take();
+        if self.context.cancel.is_raised() {
+            return;
+        }
+        let mut synced: Vec<(TreeId, Result<(), Error>)> = Vec::new();
+        for one in copied {
+            let tree = one.target.tree();
+            if !synced.iter().any(|(known, _)| *known == tree) {
+                synced.push((tree, one.target.sync()));
+            }
+            match synced.iter().find(|(known, _)| *known == tree) {
+                Some((_, Err(error))) => {
+                    let name = quoted(shown(&one.from));
+                    self.complain(format!("{name} stays, for its copy could not be stored: {error}"));
+                }
+                _ => self.remove(one),
+            }
+        }
+    }
+
+    fn remove(&self, Copied { from, dir, name, source, .. }: Copied) {
         let context = self.context;
         let verbose = self.settings.verbose && !context.json;
         let remover = Remover { context, ask: Ask::Never, recursive: true, dir: false, verbose };
         // Only what was copied: another file may have taken the name meanwhile.
-        match job.from.find(Follow::No) {
-            Ok(source) if source.is_same(&job.source) => {
-                remover.remove(job.dir, job.name, job.source, shown(job.from));
+        match from.find(Follow::No) {
+            Ok(found) if found.is_same(&source) => {
+                remover.remove(dir, name, source, shown(&from));
             }
             Ok(_) => {
-                let name = quoted(shown(job.from));
+                let name = quoted(shown(&from));
                 self.complain(format!("cannot remove {name}: it was replaced while it was copied"));
             }
-            Err(error) => self.complain(format!("cannot remove {}: {error}", quoted(shown(job.from)))),
+            Err(error) => self.complain(format!("cannot remove {}: {error}", quoted(shown(&from)))),
         }
     }
 

@@ -114,7 +114,7 @@ impl Write {
             let mut block = vec![0; BLOCK];
             let count = input.read(&mut block)?;
             if count == 0 {
-                return if self.no_sync { Ok(()) } else { file.sync(false) };
+                return if self.no_sync { Ok(()) } else { file.sync_if_able() };
             }
             file.write_all_at(at, Bytes::from(block).slice(..count))?;
             at += count as u64;

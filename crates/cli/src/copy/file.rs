@@ -98,7 +98,14 @@ impl FileCopy {
                 }
             }
         }
-        let written = File::fill_all(open.iter().map(|(_, content, target)| (&target.file, content.clone())));
+        let mut written =
+            File::fill_all(open.iter().map(|(_, content, target)| (&target.file, content.clone())));
+        if open.first().is_some_and(|(file, ..)| file.is_synced(shared)) {
+            let synced = File::sync_all(open.iter().map(|(_, _, target)| &target.file));
+            written.iter_mut().zip(synced).for_each(|(written, synced)| {
+                *written = std::mem::replace(written, Ok(())).and(synced);
+            });
+        }
         for ((file, content, target), written) in open.into_iter().zip(written) {
             if let Err(error) = &written {
                 shared.cannot("error writing", &file.to, error);
@@ -133,7 +140,8 @@ impl FileCopy {
             }
         };
         let target = self.open_target(shared)?;
-        let complete = self.fill(shared, &source, &target.inode, &target.file);
+        let complete =
+            self.fill(shared, &source, &target.inode, &target.file) && self.sync(shared, &target.file);
         drop(source);
         self.finish(shared, target, complete)
     }
@@ -158,6 +166,23 @@ impl FileCopy {
             return None;
         }
         Some(inode)
+    }
+
+    /// Whether the copy itself has to reach stable storage: in a tree on another host, for which nothing else says that it
+    /// has (other trees are synchronised as a whole), and on the host when the source goes afterwards. As with GNU's, copies
+    /// from the host to the host are left to its kernel.
+    fn is_synced(&self, shared: &Shared) -> bool {
+        match self.trees() {
+            [_, DriverClass::Network] => true,
+            [from, DriverClass::PassThrough] => shared.options.moving && from != DriverClass::PassThrough,
+            _ => false,
+        }
+    }
+
+    /// Puts the content on stable storage where that is wanted; whether it is there.
+    fn sync(&self, shared: &Shared, target: &File) -> bool {
+        let synced = if self.is_synced(shared) { target.sync_if_able() } else { Ok(()) };
+        synced.map_err(|error| shared.cannot("error writing", &self.to, &error)).is_ok()
     }
 
     /// Copies the content; whether all of it arrived.
