@@ -13,6 +13,9 @@ SEED = 1
 
 target = $(or $(CARGO_TARGET_DIR),target)
 program = $(target)/release/outrigger
+# Serves disk images. make install leaves it out, and says so, where it has not been built.
+kernel = $(target)/kernel/outrigger-kernel
+libexec = $(DESTDIR)$(PREFIX)/libexec/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen crash damaged fuzz crosscheck install uninstall release deps bench-deps clean
@@ -93,6 +96,12 @@ install: $(program)
 	$(program) generate man $(target)/generated/man
 	$(program) generate completions $(target)/generated/completions
 	install -D -m 755 $(program) $(DESTDIR)$(PREFIX)/bin/outrigger
+	@if [ -e $(kernel) ]; then \
+	    echo 'install -D -m 755 $(kernel) $(libexec)/outrigger-kernel'; \
+	    install -D -m 755 $(kernel) $(libexec)/outrigger-kernel; \
+	else \
+	    echo 'outrigger-kernel is not built, so disk images cannot be opened: make deps kernel install' >&2; \
+	fi
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
 	for page in $(target)/generated/man/*.[178]; do \
@@ -105,6 +114,8 @@ install: $(program)
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	rm -f $(libexec)/outrigger-kernel
+	-[ ! -d $(libexec) ] || rmdir --ignore-fail-on-non-empty $(libexec)
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-mount@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-guard@.service
 	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8 $(share)/man/man7/outrigger-drivers.7
 	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger

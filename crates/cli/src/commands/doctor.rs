@@ -7,6 +7,7 @@ use crate::control::{self, Health};
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::MountEntry;
+use outrigger_driver_kernel::{Kernel, Options};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -39,7 +40,7 @@ impl Run for Doctor {
     const NAME: &'static str = "doctor";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let mut findings = vec![kernel(), device(), helper(), namespaces(), sockets(), cache()];
+        let mut findings = vec![kernel(), device(), helper(), namespaces(), sockets(), cache(), images()];
         findings.extend(dead_mounts());
         let mut out = io::stdout().lock();
         for finding in &findings {
@@ -166,6 +167,23 @@ fn cache() -> Finding {
         Err(error) => {
             let advice = "archives are indexed anew each time they are opened";
             Finding::new(CHECK, State::Limited, format!("'{}': {error}", dir.display()), Some(advice))
+        }
+    }
+}
+
+/// Whether the program that serves disk images is there and works: it serves an empty tree.
+fn images() -> Finding {
+    const CHECK: &str = "disk images";
+    let Some(program) = outrigger_driver_kernel::program() else {
+        let advice = "the program outrigger-kernel is missing: make deps kernel, then make install";
+        return Finding::new(CHECK, State::Limited, "cannot be opened", Some(advice));
+    };
+    match Kernel::in_memory(&Options::default()).and_then(|kernel| kernel.unmount()) {
+        Ok(()) => Finding::new(CHECK, State::Good, program.display().to_string(), None),
+        Err(error) => {
+            let advice =
+                "build outrigger-kernel from the same source as this program: make kernel, then make install";
+            Finding::new(CHECK, State::Broken, format!("'{}': {error}", program.display()), Some(advice))
         }
     }
 }

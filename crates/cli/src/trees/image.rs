@@ -3,7 +3,7 @@
 
 use super::DriverOptions;
 use crate::context::Context;
-use crate::status::Failure;
+use crate::status::{Failure, Status};
 use outrigger_core::{Error, Service};
 use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
 use std::cell::RefCell;
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The images that a command has opened.
+/// The images that a command has opened for writing.
 #[derive(Default)]
 pub struct Images(RefCell<Vec<Opened>>);
 
@@ -47,9 +47,20 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         false => settings.set(key, value),
     })?;
     settings.read_only |= !context.may_write(path);
+    if settings.read_only
+        && let Some(who) = outrigger_driver_kernel::in_use_by_host(path)
+        && !who.contains("mounted read-only")
+    {
+        let shown = path.display();
+        let warning = format!("warning: '{shown}' may change while it is read, because {who}");
+        context.complain(Status::Success, warning);
+    }
     let opened = outrigger_driver_kernel::open(path, &settings)
         .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
-    context.images.0.borrow_mut().push(opened.clone());
+    // Of one that was only read nothing can be lost when it is closed.
+    if !settings.read_only {
+        context.images.0.borrow_mut().push(opened.clone());
+    }
     Ok(Some(opened))
 }
 

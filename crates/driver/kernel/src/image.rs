@@ -4,6 +4,7 @@
 use crate::detect::{FsType, detect_in, unknown};
 use crate::disk::{Disk, Plain, explained};
 use crate::flash::erase_size;
+use crate::host;
 use crate::lock::Held;
 use crate::options::Options;
 use outrigger_core::{Errno, Error, Result};
@@ -77,8 +78,11 @@ impl Image {
     pub(crate) fn open(path: &Path, options: &Options) -> Result<Self> {
         let others = || options.devices.iter().map(|(_, path)| path.as_path());
         let writable = !options.read_only && [path].into_iter().chain(others()).all(is_writable);
-        let opened = |path: &Path| {
-            let file = File::options().read(true).write(writable).open(path)?;
+        let opened = |path: &Path| -> Result<Disk> {
+            if writable && let Some(who) = host::user_of(path)? {
+                return Err(Errno::EBUSY.because(format!("it is not written, because {who}")));
+            }
+            let file = host::open(path, writable)?;
             Disk::open(Held::locked(file, writable)?, path, options.backing)
         };
         let disk = opened(path)?;

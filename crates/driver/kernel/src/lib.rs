@@ -13,6 +13,7 @@
 //! must be in the image's own directory or below, unless [`Options::backing`] says otherwise.
 //!
 //! An image is locked as mount(8) does, and as QEMU does: nobody has it while a virtual machine writes it, nor the other way.
+//! One that the host's own kernel uses (mounted, behind a loop device, swap, a part of another device) is not written.
 //!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
 //! change comes, so looking at an image does not change it (but a journal that has to be replayed is, XFS notes in its
@@ -67,6 +68,7 @@ mod detect;
 mod disk;
 mod flash;
 mod guarded;
+mod host;
 mod image;
 mod inspect;
 mod lock;
@@ -117,6 +119,8 @@ const NOT_SERVED: OpSet = OpSet::of(&[
 /// # Errors
 /// Those of [`Kernel::start`] and [`Partitions::start`].
 pub fn open(path: &Path, options: &Options) -> Result<Opened> {
+    // Partitions start it when they are looked into, where it would be found missing too late.
+    worker::program_or_why()?;
     let image = Image::open(path, options)?;
     let whole = options.partition.is_some()
         || options.offset.is_some()
@@ -127,9 +131,21 @@ pub fn open(path: &Path, options: &Options) -> Result<Opened> {
             "option {}: which file system is on these devices? partition= names one, or type=",
             options.devices[0].0
         ))),
-        Some(table) if !whole => Ok(Opened::Several(Arc::new(Partitions::of(image, table, options)))),
+        Some(table) if !whole => {
+            let partitions = Partitions::of(image, table, options);
+            if !options.passed.is_empty() {
+                partitions.try_one()?;
+            }
+            Ok(Opened::Several(Arc::new(partitions)))
+        }
         _ => Ok(Opened::One(Arc::new(Kernel::of(Arc::new(image), options)?))),
     }
+}
+
+/// Who of the host's own kernel has the image in a file for writing or mounted, as a sentence. Such an image is not opened for
+/// writing (`EBUSY`); what is read of it may be half written.
+pub fn in_use_by_host(path: &Path) -> Option<String> {
+    host::user_of(path).ok().flatten()
 }
 
 /// What [`open`] found in an image.

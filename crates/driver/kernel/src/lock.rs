@@ -38,8 +38,10 @@ impl Held {
         match rustix::fs::flock(&held.0, operation) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let why =
-                    "another process uses this image; several may only read it (--opt ro, mount: -o ro)";
+                let who = crate::host::locked_by(&held.0).map(|who| format!(" ({who})")).unwrap_or_default();
+                let why = format!(
+                    "another process uses this image{who}; several may only read it (--opt ro, mount: -o ro)"
+                );
                 return Err(Errno::EBUSY.because(why));
             }
             Err(errno) => return Err(Errno(errno.raw_os_error()).into()),

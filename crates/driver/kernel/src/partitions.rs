@@ -128,6 +128,24 @@ impl Partitions {
         }
     }
 
+    /// Mounts one partition whose content is known: only that shows whether a file system takes the options passed to it.
+    ///
+    /// # Errors
+    /// That of the first of them, when none can be mounted.
+    pub(crate) fn try_one(&self) -> Result<()> {
+        let all: Vec<Partition> = self.places.iter().map(|place| place.partition.clone()).collect();
+        let mut first = Ok(());
+        for place in self.places.iter().filter(|place| place.kind.is_some()) {
+            let (image, options) = (Arc::clone(&self.image), &self.options);
+            let begin = || mount(image, &place.partition, &all, place.kind, options);
+            match place.kernel.get_or_init(begin) {
+                Ok(_) => return Ok(()),
+                Err(error) => first = first.and(Err(error.clone())),
+            }
+        }
+        first
+    }
+
     /// The root of the file system that the name stands for.
     async fn lookup(&self, cx: &Cx, name: &Name) -> Result<Entry> {
         let found = self.places.iter().zip(1..).find(|(place, _)| place.name == *name);
@@ -272,7 +290,9 @@ fn mount(
     part.read_only = part.read_only.or_else(|| image.shared(partition, all));
     Kernel::mount(image, part, kind, options).map_err(|error| {
         let reason = error.reason.as_deref().unwrap_or(error.errno.message());
-        error.errno.because(about(partition, reason))
+        // Whoever looks the name up would take it for absent, and go on without.
+        let errno = if error.errno == Errno::ENOENT { Errno::EIO } else { error.errno };
+        errno.because(about(partition, reason))
     })
 }
 

@@ -56,6 +56,22 @@ pub fn program() -> Option<PathBuf> {
     places.into_iter().find(|place| place.is_file())
 }
 
+/// The same, which is there.
+///
+/// # Errors
+/// `ENOENT` when it is not, with what helps.
+pub(crate) fn program_or_why() -> Result<PathBuf> {
+    const NEEDED: &str = "disk images need the program outrigger-kernel";
+    match program() {
+        Some(program) if program.is_file() => Ok(program),
+        Some(given) => Err(Errno::ENOENT
+            .because(format!("{NEEDED}, and OUTRIGGER_KERNEL={} is no such file", given.display()))),
+        None => Err(Errno::ENOENT.because(format!(
+            "{NEEDED}: `make kernel` builds it, `make install` installs it, OUTRIGGER_KERNEL= says where it is"
+        ))),
+    }
+}
+
 /// The file that a worker's kernel messages are kept in.
 pub(crate) struct Log {
     /// The file.
@@ -143,11 +159,7 @@ impl Worker {
         options: &Options,
         log: Log,
     ) -> Result<(Self, UnixStream)> {
-        let program = program().ok_or_else(|| {
-            Errno::ENOENT.because(
-                "disk images need the program outrigger-kernel: `make kernel` builds it, OUTRIGGER_KERNEL= says where it is",
-            )
-        })?;
+        let program = program_or_why()?;
         let (ours, theirs) = UnixStream::pair()?;
         let disk = image.map(Image::disk);
         image.map_or(Ok(()), |image| hand_over(&ours, image))?;

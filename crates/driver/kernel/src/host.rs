@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the host's own kernel and other processes use an image: mounts, loop devices, swap, and what is stacked on a block device
+//! (sysfs(5), proc(5)).
+//!
+//! Two kernels that write one file system destroy it, and neither notices. flock(2) does not tell: the kernel takes no such lock.
+
+use rustix::fs::{FileType, major, minor};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Opens an image; a block device exclusively if it is to be written (open(2), `O_EXCL`), so that the host does not mount it
+/// meanwhile.
+///
+/// # Errors
+/// Those of open(2).
+pub(crate) fn open(path: &Path, writable: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(writable);
+    if writable && fs::metadata(path)?.file_type().is_block_device() {
+        options.custom_flags(nix::libc::O_EXCL);
+    }
+    options.open(path)
+}
+
+/// Who of the host's kernel uses the image in a file, as a sentence; none when nobody does.
+///
+/// # Errors
+/// Those of looking at the file.
+pub(crate) fn user_of(path: &Path) -> io::Result<Option<String>> {
+    let metadata = fs::metadata(path)?;
+    if metadata.file_type().is_block_device() {
+        return Ok(user_of_device(path, metadata.rdev()));
+    }
+    Ok(loop_of(metadata.dev(), metadata.ino()))
+}
+
+/// Who uses a block device.
+fn user_of_device(path: &Path, device: u64) -> Option<String> {
+    // Nobody else has it for himself: not mounted, no swap, no part of another device.
+    match File::options().read(true).custom_flags(nix::libc::O_EXCL).open(path) {
+        Err(error) if error.raw_os_error() == Some(nix::libc::EBUSY) => {}
+        _ => return None,
+    }
+    let folder = folder_of(device);
+    let uses = mounted_at(&folder).or_else(|| swap(device)).or_else(|| holder(&folder));
+    Some(uses.unwrap_or_else(|| "another program has it open exclusively".to_owned()))
+}
+
+/// The directory of a block device in sysfs.
+fn folder_of(device: u64) -> PathBuf {
+    format!("/sys/dev/block/{}:{}", major(device), minor(device)).into()
+}
+
+/// Where a block device, or a partition of it, is mounted, in words.
+fn mounted_at(folder: &Path) -> Option<String> {
+    let numbers =
+        |folder: &Path| fs::read_to_string(folder.join("dev")).ok().map(|text| text.trim().to_owned());
+    let mut devices: Vec<String> = numbers(folder).into_iter().collect();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().join("partition").exists() {
+            devices.extend(numbers(&entry.path()));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let words = lines.find(|words| words.len() > 5 && devices.iter().any(|device| device == words[2]))?;
+    let access = if words[5].split(',').any(|option| option == "ro") { " read-only" } else { "" };
+    Some(format!("the host has it mounted{access} at {}", words[4].escape_debug()))
+}
+
+fn swap(device: u64) -> Option<String> {
+    let swaps = fs::read_to_string("/proc/swaps").ok()?;
+    let is_it = |line: &str| {
+        let path = line.split_whitespace().next()?;
+        let metadata = fs::metadata(path).ok()?;
+        (metadata.file_type().is_block_device() && metadata.rdev() == device).then_some(())
+    };
+    swaps.lines().skip(1).find_map(is_it).map(|()| "the host swaps to it".to_owned())
+}
+
+/// What is made of a block device: device mapper, md, bcache.
+fn holder(folder: &Path) -> Option<String> {
+    let mut holders = fs::read_dir(folder.join("holders")).ok()?;
+    let name = holders.next()?.ok()?.file_name();
+    Some(format!("it is a part of /dev/{}", name.display()))
+}
+
+/// The loop device that has a file.
+fn loop_of(dev: u64, ino: u64) -> Option<String> {
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        let same = |metadata: fs::Metadata| {
+            FileType::from_raw_mode(metadata.mode()).is_file()
+                && (metadata.dev(), metadata.ino()) == (dev, ino)
+        };
+        if !fs::metadata(backing.trim_end_matches('\n')).is_ok_and(same) {
+            continue;
+        }
+        let mounted = mounted_at(&entry.path()).map(|place| format!(", and {place}")).unwrap_or_default();
+        return Some(format!("/dev/{name} is a loop device of it{mounted} (losetup --detach)"));
+    }
+    None
+}
+
+/// The process that has locked a file with flock(2), as far as /proc/locks tells.
+pub(crate) fn locked_by(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let place = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let of_it = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let found = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str());
+        found.then(|| words[4].parse::<u32>().ok()).flatten().filter(|&number| number != 0)
+    };
+    let number = locks.lines().find_map(of_it)?;
+    let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+    Some(match name.trim() {
+        "" => format!("process {number}"),
+        name => format!("process {number}, {}", name.escape_debug()),
+    })
+}
