@@ -104,6 +104,7 @@ install: $(program)
 	fi
 	install -d $(DESTDIR)$(SBINDIR)
 	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	ln -sfn $(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/umount.fuse.outrigger
 	for page in $(target)/generated/man/*.[178]; do \
 	    install -D -m 644 "$$page" "$(share)/man/man$${page##*.}/$${page##*/}" || exit 1; \
 	done
@@ -113,7 +114,7 @@ install: $(program)
 	install -D -m 644 $(target)/generated/completions/outrigger.fish $(share)/fish/vendor_completions.d/outrigger.fish
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger
+	rm -f $(DESTDIR)$(PREFIX)/bin/outrigger $(DESTDIR)$(SBINDIR)/mount.outrigger $(DESTDIR)$(SBINDIR)/umount.fuse.outrigger
 	rm -f $(libexec)/outrigger-kernel
 	-[ ! -d $(libexec) ] || rmdir --ignore-fail-on-non-empty $(libexec)
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-mount@.service $(DESTDIR)$(PREFIX)/lib/systemd/system/outrigger-guard@.service

@@ -18,11 +18,12 @@
 //! | [`location`] | the syntax of LOCATION |
 //! | [`logging`] | log messages on standard error |
 //! | [`modes`] | modes as chmod takes them |
-//! | [`mount_helper`] | the helper mount(8) runs |
+//! | [`mount_helper`] | the helpers mount(8) and umount(8) run |
 //! | [`mounted`] | the process that serves a mount |
 //! | [`output`] | standard output of the commands that print much |
 //! | [`progress`] | how far a long command is |
 //! | [`remove`] | removing trees |
+//! | [`reserved`] | keeping others from an image until it is whole |
 //! | [`say`] | names in messages, and questions |
 //! | [`sweep`] | visiting everything below a directory |
 //! | [`switches`] | options whose order counts |
@@ -50,6 +51,7 @@ mod mounted;
 mod output;
 mod progress;
 mod remove;
+mod reserved;
 mod say;
 mod served;
 mod status;
@@ -68,7 +70,12 @@ fn main() -> ExitCode {
     logging::start();
     location::remember_names(env::args_os().skip(1));
     match env::args_os().next() {
-        Some(program) if mount_helper::is_helper(&program) => help_mount(),
+        Some(program) if mount_helper::is_helper(&program) => {
+            help("mount.outrigger", mount_helper::translate(env::args_os().skip(1)))
+        }
+        Some(program) if mount_helper::is_umount_helper(&program) => {
+            help("umount.outrigger", mount_helper::translate_umount(env::args_os().skip(1)))
+        }
         // Whoever started it sees by its end that something is wrong.
         Some(program) if proxy::is_proxy(&program) => {
             proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
@@ -80,16 +87,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what mount(8) wants, with the exit status it expects.
-fn help_mount() -> ExitCode {
-    match mount_helper::translate(env::args_os().skip(1)) {
+/// Does what mount(8) or umount(8) wants, with the exit status it expects.
+fn help(name: &str, wanted: Result<Wanted, String>) -> ExitCode {
+    match wanted {
         Ok(Wanted::Nothing) => ExitCode::SUCCESS,
-        Ok(Wanted::Mount(arguments)) => match commands::run(cli::Cli::parse_from(arguments)) {
+        Ok(Wanted::Run(arguments)) => match commands::run(cli::Cli::parse_from(arguments)) {
             ExitCode::SUCCESS => ExitCode::SUCCESS,
             _ => ExitCode::from(mount_helper::FAILED),
         },
         Err(message) => {
-            output::warn(format_args!("mount.outrigger: {message}"));
+            output::warn(format_args!("{name}: {message}"));
             ExitCode::from(mount_helper::USAGE)
         }
     }

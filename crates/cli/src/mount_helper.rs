@@ -3,6 +3,9 @@
 //!
 //! The program is the same; it is told apart by the name it was started under. mount(8) says what may come:
 //! `mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
+//!
+//! `umount.fuse.outrigger` is what umount(8) runs for a mount whose type in the mount table is `fuse.outrigger.DRIVER`:
+//! `umount.TYPE DIR [-nlfvr] [-N NAMESPACE] [-t TYPE.SUBTYPE]`. It waits until everything is written.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,11 +15,11 @@ pub const USAGE: u8 = 1;
 /// Exit status of mount(8): nothing was mounted.
 pub const FAILED: u8 = 32;
 
-/// What mount(8) wants done.
+/// What mount(8) or umount(8) wants done.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Run this command line of ours.
-    Mount(Vec<OsString>),
+    Run(Vec<OsString>),
     /// Only pretend (`-f`).
     Nothing,
 }
@@ -24,6 +27,44 @@ pub enum Wanted {
 /// Whether the program was started as the helper of mount(8).
 pub fn is_helper(program: &OsStr) -> bool {
     Path::new(program).file_name().is_some_and(|name| name == "mount.outrigger")
+}
+
+/// Whether the program was started as the helper of umount(8).
+pub fn is_umount_helper(program: &OsStr) -> bool {
+    let names = ["umount.outrigger", "umount.fuse.outrigger"];
+    Path::new(program).file_name().is_some_and(|name| names.iter().any(|known| name == *known))
+}
+
+/// Turns the arguments of umount(8)'s helper, without the program's name, into a command line of ours.
+///
+/// # Errors
+/// A sentence about what is wrong with them.
+pub fn translate_umount(mut arguments: impl Iterator<Item = OsString>) -> Result<Wanted, String> {
+    let mut command: Vec<OsString> = ["outrigger", "umount"].map(OsString::from).into();
+    let mut places = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("-N" | "-t") => drop(arguments.next()),
+            // umount(8) gives short options one by one or together.
+            Some(flags) if flags.len() > 1 && flags.starts_with('-') => {
+                for flag in flags.chars().skip(1) {
+                    match flag {
+                        'l' => command.push("--lazy".into()),
+                        'f' => command.push("--force".into()),
+                        'n' | 'v' | 'r' => {}
+                        _ => {
+                            return Err(format!("{flags}: no such option; umount(8) gives -nlfvr, -N and -t"));
+                        }
+                    }
+                }
+            }
+            _ => places.push(argument),
+        }
+    }
+    let [dir] = <[OsString; 1]>::try_from(places)
+        .map_err(|_| "give what to unmount: umount.outrigger DIR [-nlfvr]".to_owned())?;
+    command.extend(["--".into(), dir]);
+    Ok(Wanted::Run(command))
 }
 
 /// Turns the helper's arguments, without the program's name, into a command line of ours.
@@ -64,7 +105,7 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
         command.extend(["-o".into(), list]);
     }
     command.extend(["--".into(), source, dir]);
-    Ok(Wanted::Mount(command))
+    Ok(Wanted::Run(command))
 }
 
 /// What the second part of a type asks for: in `outrigger.ext4` the file system of a disk image.
@@ -100,9 +141,23 @@ mod tests {
             ("/a.tar /mnt -r", "outrigger --allow-programs mount -o ro -- /a.tar /mnt"),
         ];
         for (given, expected) in cases {
-            assert_eq!(translate(words(given)), Ok(Wanted::Mount(words(expected).collect())), "{given}");
+            assert_eq!(translate(words(given)), Ok(Wanted::Run(words(expected).collect())), "{given}");
         }
         assert_eq!(translate(words("/a /mnt -f")), Ok(Wanted::Nothing));
+    }
+
+    #[test]
+    fn the_arguments_of_umount_are_understood() {
+        for (given, expected) in [
+            ("/mnt", "outrigger umount -- /mnt"),
+            ("/mnt -n -v -r -N 5 -t fuse.outrigger.kernel", "outrigger umount -- /mnt"),
+            ("/mnt -lf", "outrigger umount --lazy --force -- /mnt"),
+        ] {
+            assert_eq!(translate_umount(words(given)), Ok(Wanted::Run(words(expected).collect())), "{given}");
+        }
+        for given in ["-l", "/a /b", "/a -x"] {
+            assert!(translate_umount(words(given)).is_err(), "{given}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::control::{
 use crate::guarded;
 use crate::location::{Base, Location};
 use crate::output::warn;
+use crate::reserved::reserve;
 use crate::served::{Served, There, direct};
 use crate::status::Failure;
 use crate::trees::{self, Tree};
@@ -28,7 +29,7 @@ use outrigger_layer_deadline::Deadline;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGIO, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -135,7 +136,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     };
     let deadline = options.timeout.map(|limit| Deadline::new(limit, context.runtime.clone()));
     let service = stack(&tree, deadline, trace, journal.clone())?;
-    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGIO])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
     let session = match inherited {
         Some(inherited) => Served::Here(resume(context, service, options, inherited)?),
@@ -302,13 +303,18 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// SIGTERM and SIGINT end the mount, SIGHUP drops caches.
+/// SIGTERM and SIGINT end the mount, SIGHUP drops caches, SIGIO says that somebody opens the image.
 fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Weak<Server>>) {
+    let kept = mounted.clone();
+    let image = mounted.tree.image.clone();
+    let wanted = image.map(|image| reserve(image, move || kept.session.is_connected()));
     thread::spawn(move || {
         let mut ending = false;
         for signal in signals.forever() {
             match signal {
                 SIGHUP => mounted.flush(),
+                // Without the thread that receives it there is no lease either.
+                SIGIO => wanted.iter().for_each(|wanted| _ = wanted.send(())),
                 // Asked again: the connection ends with this process, and programs that wait get an error.
                 _ if ending => {
                     server.iter().filter_map(Weak::upgrade).for_each(|server| server.remove());

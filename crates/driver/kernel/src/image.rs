@@ -115,6 +115,28 @@ impl Image {
         self.writable && self.read_only().is_none()
     }
 
+    /// Has the host hold up every process that opens one of its files: [`Held::reserve`]. What is only read needs no such
+    /// thing.
+    ///
+    /// # Errors
+    /// As there; then no file is held.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.files().try_for_each(Held::reserve).inspect_err(|_| self.release())
+    }
+
+    /// Ends [`Image::reserve`].
+    pub(crate) fn release(&self) {
+        self.files().for_each(Held::release);
+    }
+
+    /// Those that may be written.
+    fn files(&self) -> impl Iterator<Item = &Held> {
+        [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk)).map(|disk| &disk.file)
+    }
+
     /// Why nothing of it is to be written, if so.
     pub(crate) fn read_only(&self) -> Option<&'static str> {
         let all = [&self.disk].into_iter().chain(self.others.iter().map(|other| &other.disk));

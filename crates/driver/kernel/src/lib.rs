@@ -61,7 +61,7 @@
 //! * A worker that never answers is killed while it mounts or unmounts (`patience=`); requests end when their caller has
 //!   waited long enough.
 //! * x86-64 hosts only.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod connection;
 mod detect;
@@ -182,6 +182,31 @@ impl Opened {
         match self {
             Opened::One(kernel) => kernel.unmount(),
             Opened::Several(partitions) => partitions.unmount(),
+        }
+    }
+
+    /// Has the host hold up every process that opens the image, until [`Opened::release`], or until it is unmounted, and at
+    /// most for `/proc/sys/fs/lease-break-time`. This process gets `SIGIO` when one does.
+    ///
+    /// # Errors
+    /// Those of `F_SETLEASE` in fcntl(2): `EAGAIN` while another process has it open, `EACCES` for another user's file,
+    /// `EINVAL` for a block device and where the file system has no leases.
+    pub fn reserve(&self) -> Result<()> {
+        self.image().map_or(Ok(()), |image| image.reserve())
+    }
+
+    /// Ends [`Opened::reserve`].
+    pub fn release(&self) {
+        if let Some(image) = self.image() {
+            image.release();
+        }
+    }
+
+    /// None once it is unmounted.
+    fn image(&self) -> Option<Arc<Image>> {
+        match self {
+            Opened::One(kernel) => kernel.image.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Opened::Several(partitions) => Some(partitions.image()),
         }
     }
 }

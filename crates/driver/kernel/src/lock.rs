@@ -12,6 +12,7 @@ use outrigger_core::{Errno, Error, Result};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
 
 /// The first byte of those for uses, and of those for uses that others are not to have.
 const USED: i64 = 100;
@@ -48,6 +49,31 @@ impl Held {
         }
         lock_out_machines(&held.0, writable)?;
         Ok(held)
+    }
+
+    /// Has the host hold up every process that opens the file, until this is given up or the file is closed, and at most for
+    /// `/proc/sys/fs/lease-break-time` (45 s unless set otherwise). This process gets `SIGIO` when one does.
+    ///
+    /// # Errors
+    /// Those of `F_SETLEASE` in fcntl(2): `EAGAIN` while another process has the file open, `EACCES` for another user's
+    /// file, `EINVAL` for what is no regular file or on a file system without leases.
+    pub(crate) fn reserve(&self) -> Result<()> {
+        self.lease(libc::F_WRLCK)
+    }
+
+    /// Ends [`Held::reserve`].
+    pub(crate) fn release(&self) {
+        // Without a lease there is nothing to end.
+        let _ = self.lease(libc::F_UNLCK);
+    }
+
+    #[allow(unsafe_code, reason = "no safe wrapper of F_SETLEASE")]
+    fn lease(&self, kind: libc::c_int) -> Result<()> {
+        // SAFETY: a plain system call on a descriptor that `self` keeps open.
+        match unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, kind) } {
+            -1 => Err(std::io::Error::last_os_error().into()),
+            _ => Ok(()),
+        }
     }
 
     /// An image that is looked at whoever uses it.

@@ -65,6 +65,11 @@ impl Partitions {
         Partitions { image: Arc::new(image), options: Arc::new(options.clone()), places, top }
     }
 
+    /// The image they are in.
+    pub(crate) fn image(&self) -> Arc<Image> {
+        Arc::clone(&self.image)
+    }
+
     /// What became of the workers of all that are mounted, if the image is guarded.
     pub(crate) fn history(&self) -> Option<History> {
         let histories = self.mounted().filter_map(|(place, kernel)| {
