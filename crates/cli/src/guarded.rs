@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports for people: of crashes, and of requests that no server survives.
 
-use crate::control::GuardStatus;
+use crate::control::{GuardStatus, ProgramStatus, ReplacementStatus};
 use crate::status::Failure;
 use outrigger_core::Clock;
 use outrigger_driver_kernel::Opened;
-use outrigger_driver_libfuse::{Death, LibFuse, Report};
+use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
 use outrigger_layer_journal::{Journal, Poisoned};
 use std::fmt::Write as _;
@@ -57,6 +57,36 @@ pub fn seat_status(history: History) -> GuardStatus {
         recovery_ms_p50,
         recovery_ms_p99,
         recovery_ms_max,
+    }
+}
+
+/// Whether the old program serves again.
+pub fn goes_on(program: &LibFuse) -> String {
+    let command = program.history().command;
+    match program.is_running() {
+        true => format!("'{command}' goes on"),
+        false => format!("and '{command}' cannot be started again either"),
+    }
+}
+
+/// What became of the FUSE programs of a mount.
+pub fn program_status(history: Programs) -> ProgramStatus {
+    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
+    ProgramStatus {
+        command: history.command,
+        incarnation: history.incarnation,
+        deaths: history.deaths,
+        last_death_age_seconds: history.last_death.as_ref().map(|death| age(death.at)),
+        last_death: history.last_death.map(|death| match death.end {
+            Some(end) => format!("it {end}"),
+            None => death.reason,
+        }),
+        replacement: history.replacement.map(|replacement| ReplacementStatus {
+            former: replacement.former,
+            wanted: replacement.wanted,
+            age_seconds: age(replacement.at),
+            failure: replacement.failure,
+        }),
     }
 }
 

@@ -53,7 +53,9 @@ pub fn translate_umount(mut arguments: impl Iterator<Item = OsString>) -> Result
                         'f' => command.push("--force".into()),
                         'n' | 'v' | 'r' => {}
                         _ => {
-                            return Err(format!("{flags}: no such option; umount(8) gives -nlfvr, -N and -t"));
+                            return Err(format!(
+                                "{flags}: no such option; umount(8) gives -nlfvr, -N and -t"
+                            ));
                         }
                     }
                 }

@@ -4,8 +4,8 @@
 use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{
-    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, ProgramStatus,
-    ReplacementStatus, RequestStatus, Server, Unwritten,
+    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, RequestStatus, Server,
+    Unwritten,
 };
 use crate::guarded;
 use crate::location::{Base, Location};
@@ -22,7 +22,6 @@ use outrigger_door_fuse::{
     unmount,
 };
 use outrigger_driver_kernel::Kernel;
-use outrigger_driver_libfuse::{History as Programs, LibFuse};
 use outrigger_guard::{Inherited, Seat};
 use outrigger_layer_cache::Mark;
 use outrigger_layer_deadline::Deadline;
@@ -170,7 +169,9 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     mounted.write_out();
-    context.images.unmount()
+    context.images.unmount().inspect_err(|failure| {
+        server.iter().for_each(|server| server.leave(&failure.to_string()));
+    })
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
@@ -484,7 +485,7 @@ impl Controlled for Mounted {
                 None => self.tree.image.as_ref().and_then(guarded::image_status),
             },
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
-            program: self.tree.program.as_ref().map(|program| program_status(program.history())),
+            program: self.tree.program.as_ref().map(|program| guarded::program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
                 .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
         }
@@ -549,7 +550,7 @@ impl Controlled for Mounted {
         let outcome = program.replace(launch).map_err(|error| error.to_string());
         // The new program may show other files.
         self.flush();
-        outcome.map_err(|why| format!("{why}; {}", goes_on(program)))
+        outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(program)))
     }
 
     fn trace(&self, json: bool, mut out: UnixStream) {
@@ -571,34 +572,5 @@ impl Controlled for Mounted {
         let _ = out.read(&mut [0]);
         drop(elsewhere);
         self.trace.stop();
-    }
-}
-
-/// Whether the old program serves again.
-fn goes_on(program: &LibFuse) -> String {
-    let command = program.history().command;
-    match program.is_running() {
-        true => format!("'{command}' goes on"),
-        false => format!("and '{command}' cannot be started again either"),
-    }
-}
-
-fn program_status(history: Programs) -> ProgramStatus {
-    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
-    ProgramStatus {
-        command: history.command,
-        incarnation: history.incarnation,
-        deaths: history.deaths,
-        last_death_age_seconds: history.last_death.as_ref().map(|death| age(death.at)),
-        last_death: history.last_death.map(|death| match death.end {
-            Some(end) => format!("it {end}"),
-            None => death.reason,
-        }),
-        replacement: history.replacement.map(|replacement| ReplacementStatus {
-            former: replacement.former,
-            wanted: replacement.wanted,
-            age_seconds: age(replacement.at),
-            failure: replacement.failure,
-        }),
     }
 }

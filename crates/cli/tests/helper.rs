@@ -4,7 +4,7 @@
 mod support;
 
 use std::os::unix::fs::symlink;
-use support::{PROGRAM, Place, can_mount};
+use support::{PROGRAM, Place, can_mount, is_running, mounted_ext4};
 
 #[test]
 fn mount_8_finds_everything_it_expects() {
@@ -26,4 +26,29 @@ fn mount_8_finds_everything_it_expects() {
     assert!(place.run_as(&helper, &["/nothing", &dir]).refused(32).contains("'/nothing'"));
     assert!(place.run_as(&helper, &["mem:", &dir, "-o", "bogus"]).refused(32).contains("bogus"));
     place.run_as(&helper, &["mem:"]).refused(1);
+}
+
+#[test]
+fn umount_8_finds_everything_it_expects() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    let helper = place.at("umount.fuse.outrigger").display().to_string();
+    symlink(PROGRAM, &helper).unwrap();
+    let dir = place.at("m").display().to_string();
+    let server = place.server();
+    place.run_as(&helper, &[&dir, "-x"]).refused(1);
+    place.run_as(&helper, &[&dir, "-n", "-t", "fuse.outrigger.kernel"]).ok();
+    assert!(!place.is_mounted() && !is_running(server), "it waits for the end");
+    place.run_as(&helper, &[&dir]).refused(32);
+}
+
+#[test]
+fn options_of_a_mount_that_cannot_be_changed_are_named() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let said = place.run(&["mount", "-o", "remount,ro", "mem:", "m"]).refused(2);
+    assert!(said.contains("outrigger umount DIR"), "{said}");
+    place.run(&["mount", "-o", "strictatime", "mem:", "m"]).ok();
+    place.run(&["umount", "m"]).ok();
 }

@@ -447,10 +447,25 @@ fn words(status: i32, hung: bool) -> String {
 }
 
 /// clone(2): a child with its own memory that shares our table of descriptors.
+///
+/// glibc knows nothing of it, so in the child its record of the thread's number (`gettid` of the keeper) is stale. That number
+/// only matters to robust, recursive and error-checking mutexes of glibc, which compare it with their owner: the keeper
+/// holds none when it clones, and threads that the child starts get numbers of their own from the kernel.
+///
+/// # Errors
+/// `EBUSY` when there are other threads, whose locks the child would wait for; those of clone(2).
 fn clone_sharing_descriptors() -> Result<libc::pid_t> {
+    // Where /proc is not mounted there is no telling.
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads > 1 {
+        let why = format!(
+            "the keeper has {threads} threads: a process cannot be cloned safely from one of several"
+        );
+        return Err(Errno::EBUSY.because(why));
+    }
     let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
     // SAFETY: like fork(2): with a stack of 0 the child goes on here with a copy of our memory. The process has one
-    // thread, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `sweep` says
+    // thread, as was just seen, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `sweep` says
     // who closes what.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
     match pid {

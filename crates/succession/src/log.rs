@@ -85,6 +85,8 @@ pub struct Log {
     changes: usize,
     bytes: usize,
     begun: Option<Instant>,
+    /// When the last checkpoint failed, if it did.
+    failed: Option<Instant>,
     /// It is due with so many changes: whoever does them again holds the files of all of them.
     most: usize,
     /// How many checkpoints there were when the first one was logged.
@@ -95,7 +97,16 @@ impl Log {
     /// An empty one, for a worker that is to hold so many files. If it is not kept, changes are only counted.
     pub fn new(files: usize, is_kept: bool) -> Self {
         let most = files.min(CHANGES);
-        Log { entries: Vec::new(), is_kept, changes: 0, bytes: 0, begun: None, most, checkpoints: 0 }
+        Log {
+            entries: Vec::new(),
+            is_kept,
+            changes: 0,
+            bytes: 0,
+            begun: None,
+            failed: None,
+            most,
+            checkpoints: 0,
+        }
     }
 
     /// Appends how much there is, for a log that counts only.
@@ -130,8 +141,22 @@ impl Log {
         self.begun.is_none()
     }
 
+    /// A checkpoint has failed: the next one is due in a while only, for the host needs time to have room again.
+    pub fn could_not_clear(&mut self) {
+        self.failed = Some(Instant::now());
+    }
+
+    /// How long until the failure of a checkpoint is long enough ago for the next one.
+    fn pause(&self) -> Duration {
+        self.failed.map_or(Duration::ZERO, |failed| AGE.saturating_sub(failed.elapsed()))
+    }
+
     /// Whether it is time for a checkpoint.
     pub fn is_due(&self) -> bool {
+        self.pause().is_zero() && self.is_long()
+    }
+
+    fn is_long(&self) -> bool {
         self.bytes >= BYTES
             || self.changes >= self.most
             || self.begun.is_some_and(|begun| begun.elapsed() >= AGE)
@@ -144,7 +169,7 @@ impl Log {
 
     /// How long it will be until it is time for a checkpoint because of its age.
     pub fn due_after(&self) -> Option<Duration> {
-        self.begun.map(|begun| AGE.saturating_sub(begun.elapsed()))
+        self.begun.map(|begun| AGE.saturating_sub(begun.elapsed()).max(self.pause()))
     }
 
     /// Whether a change that was answered like this has to be repeated.

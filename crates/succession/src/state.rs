@@ -98,6 +98,8 @@ pub struct State {
     /// Whether one that is suspicious is in flight.
     alone: bool,
     checkpoint: Option<Checkpoint>,
+    /// Why the last checkpoint failed, if it did.
+    refused: Option<Error>,
     next_query: u64,
     next_change: u64,
 }
@@ -126,6 +128,7 @@ impl State {
             queue: VecDeque::new(),
             alone: false,
             checkpoint: None,
+            refused: None,
             next_query: 1,
             next_change: 0,
         })
@@ -146,13 +149,25 @@ impl State {
             Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) if self.is_guarded() => {
                 self.want_checkpoint(Some((ask.asker, Reply::Done(()))));
             }
-            request if is_change(request) && self.log.is_full() => {
-                let why = "the image cannot be brought up to date, so nothing more is written";
-                self.answered.push((ask.asker, Reply::Error(Errno::EIO.because(why))));
-            }
-            _ => self.queue.push_back(ask),
+            request => match self.refusal(request) {
+                Some(error) => self.answered.push((ask.asker, Reply::Error(error))),
+                None => self.queue.push_back(ask),
+            },
         }
         self.go_on();
+    }
+
+    /// Why a change cannot be taken: what could not be brought into the image last time would be lost with the rest.
+    fn refusal(&self, request: &Request) -> Option<Error> {
+        let full =
+            || Errno::EIO.because("the image cannot be brought up to date, so nothing more is written");
+        match request {
+            Request::Write(_) => self.refused.clone().or_else(|| self.log.is_full().then(full)),
+            request if is_change(request) && self.log.is_full() => {
+                Some(self.refused.clone().unwrap_or_else(full))
+            }
+            _ => None,
+        }
     }
 
     fn is_guarded(&self) -> bool {
@@ -386,7 +401,11 @@ impl State {
             },
             Flight::GivenUp => {}
             Flight::Checkpoint => match reply {
-                Reply::Error(error) => self.no_checkpoint(&error),
+                Reply::Error(error) => {
+                    self.log.could_not_clear();
+                    self.refused = Some(error.clone());
+                    self.no_checkpoint(&error);
+                }
                 _ => self.was_checkpoint(self.log.checkpoints + 1),
             },
         }
@@ -495,6 +514,7 @@ impl State {
     /// Everything logged is in the image.
     pub fn was_checkpoint(&mut self, checkpoints: u64) {
         self.log.clear(checkpoints);
+        self.refused = None;
         let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
         self.answered.extend(told.into_iter().flatten());
     }
@@ -508,6 +528,7 @@ impl State {
     /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
     pub fn died(&mut self, guilty: bool, why: &Error) {
         self.serves = false;
+        self.refused = None;
         self.outgoing.clear();
         (self.changing, self.taking, self.following) = (0, 0, 0);
         self.alone = false;

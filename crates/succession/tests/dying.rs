@@ -32,6 +32,8 @@ struct Tree {
     open: HashMap<Handle, u64>,
     made: u64,
     numbered: u64,
+    /// Whether there is no room to write anything down.
+    full: bool,
 }
 
 /// The inode of the directory that nobody is shown.
@@ -40,7 +42,7 @@ const HIDDEN: u64 = u64::MAX;
 impl Tree {
     fn new() -> Self {
         let (held, files) = (HashMap::from([(Node::ROOT, (1, 1))]), HashSet::new());
-        Tree { names: BTreeMap::new(), held, files, open: HashMap::new(), made: 1, numbered: 1 }
+        Tree { names: BTreeMap::new(), held, files, open: HashMap::new(), made: 1, numbered: 1, full: false }
     }
 
     /// Another process: files keep their inodes, and have no numbers yet; nothing is open, and what has no name is gone.
@@ -165,6 +167,7 @@ impl Tree {
                 }
                 Reply::Done(())
             }
+            Request::SyncFs(_) if self.full => Reply::Error(Errno::ENOSPC.into()),
             Request::SyncFs(_) => Reply::Done(()),
             other => panic!("{other:?} is not asked here"),
         }
@@ -526,6 +529,7 @@ fn done(served: &mut Served, tree: &mut Tree, request: Request) -> (Reply, Vec<(
         }
         for Task { id, request, .. } in tasks {
             asked.push((id, request.clone()));
+            assert!(asked.len() < 100, "the same is asked for ever");
             let reply = tree.answer(id, request);
             served.replied(id, reply);
         }
@@ -563,4 +567,28 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
         let expected = if closes_first { (2, 0) } else { (3, 1) };
         assert_eq!((asked.len(), kept.len()), expected, "{asked:?}");
     }
+}
+
+#[test]
+fn a_checkpoint_that_fails_is_told_and_tried_again_when_somebody_asks() {
+    let World { mut state, file, mut records, mut tree, .. } = World::new(0);
+    let left = state.leave().expect("nothing is being done");
+    records.begin().expect("memory");
+    let mut served = Served::going_on((file, 0), left.into()).expect("a state");
+    tree.full = true;
+    let make = |number: u32| {
+        let name = Name::try_from(format!("file{number}").as_str()).expect("a name");
+        MkNod { dir: Node::ROOT, name, mode: 0, rdev: 0 }
+    };
+    let is_checkpoint = |(_, request): &&(u64, Request)| matches!(request, Request::SyncFs(_));
+    let outcomes: Vec<_> = (0..20).map(|number| done(&mut served, &mut tree, make(number).into())).collect();
+    let tried = outcomes.iter().flat_map(|(_, asked)| asked.iter().filter(is_checkpoint)).count();
+    assert_eq!(tried, 1, "nothing has changed since");
+    let refused = |reply: &Reply| reply.error().is_some_and(|error| error.errno == Errno::ENOSPC);
+    assert!(!refused(&outcomes[0].0) && refused(&outcomes[19].0), "what can be kept is taken");
+    let sync = || SyncFs { node: Node::ROOT }.into();
+    assert!(refused(&done(&mut served, &mut tree, sync()).0));
+    tree.full = false;
+    assert!(matches!(done(&mut served, &mut tree, sync()).0, Reply::Done(())));
+    assert!(matches!(done(&mut served, &mut tree, make(20).into()).0, Reply::Entry(_)));
 }

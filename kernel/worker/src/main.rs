@@ -94,6 +94,7 @@ fn main() -> ExitCode {
     match Arguments::from_command_line().map_err(io::Error::other).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            let error = Error::from(error);
             log::append(format!("outrigger-kernel: {error}\n").as_bytes());
             ExitCode::FAILURE
         }

@@ -178,7 +178,6 @@ impl Tree {
         }
     }
 
-    /// Puts everything on the medium.
     /// Returns when everything is on the medium.
     ///
     /// # Errors

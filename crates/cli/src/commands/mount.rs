@@ -132,6 +132,12 @@ impl Mount {
     pub fn chosen(&self) -> Result<Chosen, Failure> {
         let parsed = Options::parse(&self.options.all.join(","));
         let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        if driver.iter().any(|option| option == "remount") {
+            return Err(Failure::serious(
+                "option remount: what is mounted keeps its options; unmount it (`outrigger umount DIR`) and mount it again"
+                    .to_owned(),
+            ));
+        }
         let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
         for value in driver.extract_if(.., |option| option.starts_with("guard=")) {
             guarding = match &value["guard=".len()..] {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting until the process of a mount has ended: only then an image it serves is whole and free again.
 
-use super::{MountStatus, Peer};
+use super::peer::is_stopped;
+use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
@@ -25,6 +27,31 @@ pub struct Ending {
     connection: Connection,
     /// Nobody knows when it ends.
     hangs: bool,
+    /// Where the process leaves a sentence about what went wrong in the end.
+    words: PathBuf,
+}
+
+/// A mount namespace other than ours in which a connection is mounted.
+struct Copy {
+    /// A process in it.
+    pid: u32,
+    /// The number of the mount.
+    id: u32,
+}
+
+/// Where the connection with this number is mounted, other than in our mount namespace, as far as we may look.
+fn copies(number: u32) -> Vec<Copy> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let elsewhere = pids.filter(|pid| namespace(&pid.to_string()).is_some_and(|found| seen.insert(found)));
+    let copy = |pid| {
+        let mounts = MountEntry::seen_by(pid).ok()?;
+        let mount = mounts.iter().find(|entry| entry.is_fuse() && entry.minor == number)?;
+        Some(Copy { pid, id: mount.id })
+    };
+    elsewhere.filter_map(copy).collect()
 }
 
 /// A connection, which is there as long as the mount is anywhere. Its number alone says nothing: as soon as it is free, the
@@ -35,6 +62,7 @@ struct Connection {
     shown: Option<(PathBuf, u64)>,
     /// Further places where it is mounted.
     places: Vec<u32>,
+    copies: Vec<Copy>,
 }
 
 impl Connection {
@@ -47,7 +75,17 @@ impl Connection {
             places.remove(own);
         }
         let places = places.into_iter().map(|entry| entry.id).collect();
-        Connection { number, shown: inode(&shown).map(|inode| (shown, inode)), places }
+        let shown = inode(&shown).map(|inode| (shown, inode));
+        Connection { number, shown, places, copies: copies(number) }
+    }
+
+    /// A process in whose mount namespace it is still mounted.
+    fn holder(&self) -> Option<u32> {
+        let is_copy = |copy: &&Copy| {
+            let mounts = MountEntry::seen_by(copy.pid).unwrap_or_default();
+            mounts.iter().any(|entry| entry.minor == self.number && entry.id == copy.id)
+        };
+        self.copies.iter().find(is_copy).map(|copy| copy.pid)
     }
 
     fn is_there(&self) -> bool {
@@ -69,21 +107,37 @@ impl Ending {
         let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
         let connection = Connection::of(peer.connection(), Path::new(&status.mountpoint));
         let hangs = status.in_flight.iter().any(|request| request.age_seconds > HANGING);
-        Some(Ending { process, pid, source: status.source.clone(), connection, hangs })
+        let words = peer.words();
+        Some(Ending { process, pid, source: status.source.clone(), connection, hangs, words })
     }
 
-    /// Waits until it has ended, for at most `patience`. Whoever has the mount elsewhere, in another mount namespace, keeps
-    /// it: then there is nothing to wait for.
+    /// Waits until it has ended, for at most `patience`. A mount of the same connection elsewhere keeps it: then there is
+    /// nothing to wait for.
     ///
     /// # Errors
-    /// What still goes on.
+    /// What still goes on, which process has the mount in its mount namespace, or what could not be written in the end.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
+        if let Some(pid) = self.connection.holder() {
+            let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            return Err(format!(
+                "unmounted here, but '{}' stays in use: process {pid} ({}) has the mount in another mount namespace; it ends \
+                 when that process does or `nsenter -t {pid} -m umount` removes it there",
+                self.source,
+                comm.trim_end().escape_debug()
+            ));
+        }
         if self.connection.is_there() {
             return Ok(());
         }
         let patience = if self.hangs { patience.min(SOON) } else { patience };
         let begun = interrupt::wait_readable_for(&self.process, patience.min(SOON));
         let waited = match begun {
+            Ok(Waited::InVain) if is_stopped(self.pid) => {
+                let pid = self.pid;
+                return Err(format!(
+                    "unmounted, but process {pid} is stopped (`kill -CONT {pid}` lets it end)"
+                ));
+            }
             Ok(Waited::InVain) if patience > SOON => self.wait_longer(patience - SOON),
             waited => waited,
         };
@@ -91,13 +145,21 @@ impl Ending {
         let source = &self.source;
         let goes_on = format!("process {pid} still works on '{source}'");
         match waited {
-            Ok(Waited::Readable) => Ok(()),
+            Ok(Waited::Readable) => self.last_words(),
             Ok(Waited::Interrupted) => Err(format!("unmounted, but {goes_on}")),
             Ok(Waited::InVain) => {
                 Err(format!("unmounted, but {goes_on} after {} s (--timeout=)", patience.as_secs_f64()))
             }
             Err(error) => Err(format!("unmounted, but process {pid} cannot be waited for: {error}")),
         }
+    }
+
+    /// What the process left to say.
+    fn last_words(&self) -> Result<(), String> {
+        let Ok(words) = fs::read_to_string(&self.words) else { return Ok(()) };
+        // Said once.
+        let _ = fs::remove_file(&self.words);
+        Err(format!("unmounted, but {words}"))
     }
 
     /// The same; a terminal shows what is waited for.
@@ -116,6 +178,28 @@ impl Ending {
     }
 }
 
+/// Waits, for at most `patience`, for processes that still have the file `path` open although their mount has gone. `false` when
+/// there are none.
+pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
+    let Ok(wanted) = fs::metadata(path) else { return false };
+    let is_it = |found: fs::Metadata| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino());
+    let has_it = |pid: u32| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        descriptors.filter_map(|entry| fs::metadata(entry.path()).ok()).any(is_it)
+    };
+    let ends =
+        |peer: &Peer| !peer.is_mounted() && has_it(peer.owner()) && copies(peer.connection()).is_empty();
+    let ending: Vec<_> = peers().unwrap_or_default().into_iter().filter(ends).collect();
+    for peer in &ending {
+        let pid = i32::try_from(peer.owner()).ok().and_then(Pid::from_raw);
+        if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+            // Whether it has ended in time shows when the file is opened once more.
+            let _ = interrupt::wait_readable_for(&process, patience);
+        }
+    }
+    !ending.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +210,12 @@ mod tests {
         let [shown, next] = ["39", "next"].map(|name| dir.path().join(name));
         [&shown, &next].iter().for_each(|path| fs::create_dir(path).unwrap());
         let known = inode(&shown).unwrap();
-        let connection = Connection { number: 39, shown: Some((shown.clone(), known)), places: Vec::new() };
+        let connection = Connection {
+            number: 39,
+            shown: Some((shown.clone(), known)),
+            places: Vec::new(),
+            copies: Vec::new(),
+        };
         assert!(connection.is_there());
         fs::rename(&next, &shown).unwrap();
         assert!(!connection.is_there());

@@ -12,7 +12,7 @@ mod server;
 mod written;
 
 pub use directory::directory;
-pub use ending::Ending;
+pub use ending::{Ending, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, peers, statuses};
 pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};

@@ -3,6 +3,7 @@
 
 use super::directory::{directory, hash};
 use super::place::{is_ours, resolve};
+use super::server::WORDS;
 use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
 use outrigger_core::Error;
@@ -59,6 +60,21 @@ impl Peer {
     /// The number of its FUSE connection.
     pub fn connection(&self) -> u32 {
         self.connection
+    }
+
+    /// The process its socket is named after: the keeper where there is one.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Whether the mount table of this process shows it.
+    pub fn is_mounted(&self) -> bool {
+        self.mountpoint.is_some()
+    }
+
+    /// Where its process leaves a sentence about what went wrong in the end: [`super::Server::leave`].
+    pub fn words(&self) -> PathBuf {
+        self.socket.with_extension(WORDS)
     }
 
     /// Asks, and gives the connection the answer comes from.
@@ -163,7 +179,7 @@ fn worker_of(keeper: u32) -> Option<u32> {
 }
 
 /// Whether a signal has stopped the process (proc_pid_stat(5)).
-fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The command in parentheses may hold anything, so the state is behind the last one.
     stat.rsplit(')').next().is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('T' | 't')))

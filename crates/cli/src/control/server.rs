@@ -67,6 +67,11 @@ const CLIENTS_MAX: usize = 16;
 /// there yet waits in line.
 const REGION: &str = "control";
 
+/// What the names of files end with in which sentences are left: see [`Server::leave`].
+pub const WORDS: &str = "end";
+/// How long such a file is kept for somebody to read it.
+const KEPT: Duration = Duration::from_secs(600);
+
 impl Server {
     /// Listens for `mount` on a socket named after `mountpoint`, the number of its FUSE connection and the process that
     /// watches over it, or else this one. With `keep`, goes on with the socket of the process before.
@@ -83,13 +88,28 @@ impl Server {
             Some(_) => rustix::process::getppid().map_or(0, |keeper| keeper.as_raw_nonzero().get() as u32),
             None => std::process::id(),
         };
-        let path = directory()?.join(format!("{}-{connection}-{owner}.sock", hash(mountpoint)));
+        let directory = directory()?;
+        forget_words(&directory);
+        let path = directory.join(format!("{}-{connection}-{owner}.sock", hash(mountpoint)));
         let listener = match keep {
             Some(keep) => kept(&path, keep)?,
             None => bind(&path)?,
         };
         thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &mount))?;
         Ok(Server { path })
+    }
+}
+
+/// Removes sentences that nobody has read for long.
+fn forget_words(directory: &Path) {
+    let is_old = |path: &Path| {
+        let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+        modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT))
+    };
+    let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in files.filter(|path| path.extension().is_some_and(|end| end == WORDS) && is_old(path)) {
+        // Another mount may have removed it.
+        let _ = fs::remove_file(path);
     }
 }
 
@@ -116,6 +136,12 @@ fn kept(path: &Path, keep: &dyn Keep) -> io::Result<UnixListener> {
 }
 
 impl Server {
+    /// Leaves a sentence about what went wrong in the end for the command that unmounts.
+    pub fn leave(&self, words: &str) {
+        // Nobody can be told then; the log has it.
+        let _ = fs::write(self.path.with_extension(WORDS), words);
+    }
+
     /// Removes the socket; who is connected stays connected.
     pub fn remove(&self) {
         // Gone already is as good.

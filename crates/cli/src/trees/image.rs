@@ -3,8 +3,9 @@
 
 use super::DriverOptions;
 use crate::context::Context;
+use crate::control;
 use crate::status::{Failure, Status};
-use outrigger_core::{Error, Service};
+use outrigger_core::{Errno, Error, Service};
 use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -12,6 +13,10 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the process of a mount that was unmounted may take to finish with its image, if nothing else is said.
+const PREDECESSOR: Duration = Duration::from_secs(10);
 
 /// The images that a command has opened for writing.
 #[derive(Default)]
@@ -55,8 +60,15 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         let warning = format!("warning: '{shown}' may change while it is read, because {who}");
         context.complain(Status::Success, warning);
     }
-    let opened = outrigger_driver_kernel::open(path, &settings)
-        .map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
+    let open = || outrigger_driver_kernel::open(path, &settings);
+    let patience = context.options().timeout.unwrap_or(PREDECESSOR);
+    let busy = |error: &Error| error.errno == Errno::EBUSY;
+    let opened = match open() {
+        Err(error) if busy(&error) && control::wait_for_predecessors(path, patience) => open(),
+        opened => opened,
+    };
+    let opened =
+        opened.map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
     // Of one that was only read nothing can be lost when it is closed.
     if !settings.read_only {
         context.images.0.borrow_mut().push(opened.clone());

@@ -92,8 +92,9 @@ impl Crew {
     /// A reader has taken a request.
     pub(crate) fn takes(&self) {
         self.free.fetch_sub(1, Relaxed);
-        self.taken.fetch_add(1, Relaxed);
-        if self.dozing.load(Relaxed) && self.dozing.swap(false, SeqCst) {
+        // In one order with what the monitor does in `doze`: either it sees this request or this sees that it dozes.
+        self.taken.fetch_add(1, SeqCst);
+        if self.dozing.load(SeqCst) && self.dozing.swap(false, SeqCst) {
             self.wake();
         }
     }

@@ -51,7 +51,15 @@ impl MountEntry {
     /// # Errors
     /// When `/proc` cannot be read.
     pub fn all() -> io::Result<Vec<Self>> {
-        Ok(fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
+        read("/proc/self/mountinfo")
+    }
+
+    /// All mounts in the mount namespace of another process.
+    ///
+    /// # Errors
+    /// When that has ended or may not be looked at (ptrace(2), `PTRACE_MODE_READ`).
+    pub fn seen_by(pid: u32) -> io::Result<Vec<Self>> {
+        read(&format!("/proc/{pid}/mountinfo"))
     }
 
     /// Sets the largest read-ahead of the mount, also beyond what INIT can negotiate; needs root.
@@ -86,6 +94,10 @@ pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
         _ => Ok(path),
     }
+}
+
+fn read(table: &str) -> io::Result<Vec<MountEntry>> {
+    Ok(fs::read(table)?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
 /// One line: `id parent major:minor root mountpoint options [tags] - type source options`.

@@ -199,7 +199,8 @@ impl Options {
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
             "noatime" => self.noatime = true,
-            "atime" | "relatime" => self.noatime = false,
+            // When a file was last read, the tree says: the kernel's own rules for that have no effect here.
+            "atime" | "relatime" | "norelatime" | "strictatime" | "nostrictatime" => self.noatime = false,
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
             "sync" => self.sync = true,

@@ -12,6 +12,7 @@ use outrigger_core::{Errno, Node, Request, Spin, ops};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation, UNIQUE_RESEND};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -82,7 +83,7 @@ impl Reader {
     fn run(&mut self, first: Option<ReadBuffer>) {
         let shared = Arc::clone(&self.worker.shared);
         if let Some(mut first) = first {
-            self.worker.serve(&mut first);
+            self.worker.serve_surely(&mut first);
         }
         let end = loop {
             shared.crew.waits();
@@ -90,7 +91,7 @@ impl Reader {
             let received = shared.device.receive(&mut self.buffer);
             shared.crew.takes();
             match received {
-                Received::Message => self.worker.serve(&mut self.buffer),
+                Received::Message => self.worker.serve_surely(&mut self.buffer),
                 Received::Unmounted => break Some(End::Unmounted),
                 Received::Aborted => break Some(End::Aborted),
                 Received::Failed(error) => break Some(End::Failed(error.to_string())),
@@ -112,6 +113,18 @@ impl Reader {
 }
 
 impl Worker {
+    /// Serves a request that is answered even if this process does something wrong with it.
+    fn serve_surely(&mut self, buffer: &mut ReadBuffer) {
+        let header = InHeader::decode(buffer.message()).ok().map(|(header, _)| header);
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve(buffer)));
+        if let (Err(_), Some(header)) = (served, header) {
+            tracing::error!(opcode = header.opcode, "a request is answered EIO, for its reader panicked");
+            // Of two answers the kernel takes the first.
+            self.sender = ReplySender::new(self.shared.options.splice);
+            self.sender.error(&self.shared, &header, Errno::EIO);
+        }
+    }
+
     fn serve(&mut self, buffer: &mut ReadBuffer) {
         let header = match InHeader::decode(buffer.message()) {
             Ok((header, _)) => header,

@@ -318,7 +318,12 @@ impl Shared {
             if locked(&self.state).failed.is_some() {
                 self.dismiss(&Errno::EIO.because("the image was unmounted"));
                 self.left.notify_all();
-                *locked(&self.end) = Some(self.unmounted(worker.wait()));
+                let reason = worker.wait();
+                // The next one finds the last checkpoint, which is in order, and knows nothing of later changes.
+                let has_changes = !locked(&self.state).log.is_empty() && !worker.was_killed();
+                let lost = reason.clone().filter(|_| has_changes);
+                let lost = lost.map_or(Ok(()), |why| Err(Errno::EIO.because(why)));
+                *locked(&self.end) = Some(self.unmounted(reason).and(lost));
                 return;
             }
             // One that has hung up and lives on would unmount what others know nothing of.

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mounts that meet with misfortune while they are written: writers get an error, what fsync(2) has promised is there afterwards,
+//! unmounting returns, and no process is left.
+
+mod support;
+
+use rustix::fs::FallocateFlags;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use support::{Place, can_mount, can_serve, has, is_running, kernel_code, mounted_ext4, signal, within};
+
+/// What a writer writes in the end, if it can.
+const BYTES: usize = 80 << 20;
+/// How much it writes at once.
+const PIECE: usize = 1 << 20;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Misfortune {
+    /// The host has less room than is written.
+    HostFull,
+    /// The tree has.
+    TreeFull,
+    /// The file an image is in has lost its end.
+    MediumGone,
+    /// The mount is a read-only one.
+    ReadOnly,
+    /// The process that serves the mount is killed.
+    Killed,
+}
+
+use Misfortune::{HostFull, Killed, MediumGone, ReadOnly, TreeFull};
+
+/// A tree, the command that makes it, how large it is in MiB, and what can befall it.
+struct Case {
+    kind: &'static str,
+    make: &'static [&'static str],
+    size: u64,
+    befalls: &'static [Misfortune],
+}
+
+const CASES: [Case; 7] = [
+    Case { kind: "directory", make: &[], size: 0, befalls: &[HostFull, ReadOnly, Killed] },
+    Case { kind: "mem:", make: &[], size: 0, befalls: &[TreeFull, ReadOnly, Killed] },
+    Case {
+        kind: "ext4",
+        make: &["mkfs.ext4", "-q", "made"],
+        size: 400,
+        befalls: &[HostFull, MediumGone, ReadOnly, Killed],
+    },
+    Case { kind: "ext4 in less", make: &["mkfs.ext4", "-q", "made"], size: 16, befalls: &[TreeFull] },
+    Case { kind: "xfs", make: &["mkfs.xfs", "-q", "made"], size: 400, befalls: &[HostFull, Killed] },
+    Case { kind: "btrfs", make: &["mkfs.btrfs", "-q", "made"], size: 400, befalls: &[HostFull, Killed] },
+    Case { kind: "vfat", make: &["mkfs.vfat", "made"], size: 200, befalls: &[HostFull, MediumGone, Killed] },
+];
+
+impl Case {
+    /// The tree in a host's directory of 40 MiB, and its LOCATION.
+    fn prepare(&self, place: &Place) -> PathBuf {
+        fs::create_dir(place.at("small")).unwrap();
+        place.run_as("mount", &["-t", "tmpfs", "-o", "size=40m", "tmpfs", "small"]).ok();
+        match self.make {
+            [] if self.kind == "mem:" => return "mem:".into(),
+            [] => return place.at("small"),
+            [program, arguments @ ..] => {
+                File::create(place.at("made")).unwrap().set_len(self.size << 20).unwrap();
+                place.run_as(program, arguments).ok();
+                // Some programs write zeroes.
+                place.run_as("cp", &["--sparse=always", "made", "small/image"]).ok();
+            }
+        }
+        place.at("small/image")
+    }
+
+    fn options(&self, misfortune: Misfortune, guard: &str) -> String {
+        let more = match misfortune {
+            ReadOnly => ",ro",
+            TreeFull if self.kind == "mem:" => ",size=8m",
+            _ => "",
+        };
+        format!("guard={guard}{more}")
+    }
+
+    fn can_run(&self) -> bool {
+        self.make.first().is_none_or(|program| can_serve() && has(program))
+    }
+}
+
+fn piece(number: usize) -> Vec<u8> {
+    (0..PIECE).map(|at| ((at * 31 + number * 7) % 251) as u8).collect()
+}
+
+/// Writes pieces with `meanwhile` after the first, then calls fsync(2) and close(2); gives the first error.
+fn write_file(path: &PathBuf, meanwhile: impl FnOnce()) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&piece(0))?;
+    meanwhile();
+    (1..BYTES / PIECE).try_for_each(|number| file.write_all(&piece(number)))?;
+    file.sync_all()
+}
+
+/// One misfortune of one mount.
+fn befall(case: &Case, misfortune: Misfortune, guard: &str) {
+    let what = format!("{} {misfortune:?} guard={guard}", case.kind);
+    eprintln!("{what}");
+    let place = Place::new();
+    let source = case.prepare(&place);
+    let source = source.to_str().unwrap();
+    let options = case.options(misfortune, guard);
+    place.run(&["mount", "-o", &options, source, "m"]).ok();
+    let server = place.server();
+    let written = write_file(&place.at("m/file"), || match misfortune {
+        MediumGone => File::options().write(true).open(source).unwrap().set_len(1 << 20).unwrap(),
+        Killed => signal(server, "KILL"),
+        HostFull | TreeFull | ReadOnly => {}
+    });
+    let survives = misfortune == Killed && guard == "auto" && case.make.is_empty();
+    if survives && case.kind == "mem:" {
+        assert!(written.is_ok(), "{what}: {written:?}");
+    } else {
+        assert!(written.is_err() || misfortune == Killed, "{what}: everything was said to be written");
+    }
+    let server = if survives { place.server() } else { server };
+    // What could not be written is an error here, too; that it returns is what counts.
+    let said = place.run(&["umount", "m"]);
+    assert!(!place.is_mounted(), "{what}: {said:?}");
+    within("the processes end", || !is_running(server));
+    if written.is_ok() && case.kind != "mem:" {
+        let read = fs::read(PathBuf::from(source).join("file")).unwrap();
+        assert!(read.chunks(PIECE).enumerate().all(|(at, data)| data == piece(at)), "{what}");
+    }
+    place.run_as("umount", &["small"]).ok();
+}
+
+fn all(guard: &str) {
+    if !can_mount() {
+        return;
+    }
+    for case in CASES.iter().filter(|case| case.can_run()) {
+        for &misfortune in case.befalls {
+            befall(case, misfortune, guard);
+        }
+    }
+}
+
+#[test]
+fn unguarded_mounts_tell_the_truth_and_end() {
+    all("none");
+}
+
+#[test]
+fn guarded_mounts_tell_the_truth_and_end() {
+    all("auto");
+}
+
+#[test]
+fn umount_says_that_what_no_program_has_synced_is_lost() {
+    if !can_mount() || !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    for guard in ["guard=auto", "guard=none"] {
+        let place = Place::new();
+        CASES[2].prepare(&place);
+        place.run(&["mount", "-o", guard, "small/image", "m"]).ok();
+        let mut file = File::create(place.at("m/file")).unwrap();
+        // Whether it is told now or later, it cannot be all there.
+        let _ = (0..BYTES / PIECE).try_for_each(|number| file.write_all(&piece(number)));
+        drop(file);
+        let said = place.run(&["umount", "m"]).refused(1);
+        assert!(said.contains("No space left on device"), "{guard}: {said}");
+        place.run_as("umount", &["small"]).ok();
+    }
+}
+
+/// Without the helper of umount(8), whatever unmounts.
+#[test]
+fn an_image_is_whole_for_a_program_that_opens_it_after_umount() {
+    for guard in ["guard=auto", "guard=none"] {
+        let Some(place) = mounted_ext4(&["-o", guard]) else { return };
+        let content = piece(3).repeat(24);
+        fs::write(place.at("m/file"), &content).unwrap();
+        rustix::mount::unmount(place.at("m"), rustix::mount::UnmountFlags::empty()).unwrap();
+        fs::copy(place.at("image"), place.at("copy")).unwrap();
+        place.run_as("e2fsck", &["-fn", "copy"]).ok();
+        place.run(&["cp", "copy::/file", "back"]).ok();
+        assert!(fs::read(place.at("back")).unwrap() == content, "{guard}");
+        // The next mount need not be told to wait.
+        place.run(&["mount", "-o", guard, "image", "m"]).ok();
+        assert!(fs::read(place.at("m/file")).unwrap() == content, "{guard}");
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
+#[test]
+fn a_mounted_image_can_be_opened_by_others_at_once() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    for _ in 0..3 {
+        assert_eq!(fs::read(place.at("image")).unwrap().len(), 64 << 20);
+    }
+    fs::write(place.at("m/file"), "content").unwrap();
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn umount_names_a_process_that_has_the_mount_in_another_namespace() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    if !has("unshare") {
+        return;
+    }
+    let server = place.server();
+    let mut elsewhere = Command::new("unshare")
+        .args(["-m", "--propagation", "private", "sh", "-c", "echo; read line"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut begun = [0];
+    io::Read::read_exact(elsewhere.stdout.as_mut().unwrap(), &mut begun).unwrap();
+    let complaint = place.run(&["umount", "m"]).refused(1);
+    assert!(complaint.contains(&format!("process {} (sh) has the mount", elsewhere.id())), "{complaint}");
+    assert!(!place.is_mounted() && is_running(server));
+    drop(elsewhere.stdin.take());
+    elsewhere.wait().unwrap();
+    within("the mount's process ends", || !is_running(server));
+}
+
+#[test]
+fn umount_names_a_keeper_that_is_stopped() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let status = place.run(&["status", "--json", "m"]).ok();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let keeper = status["guard"]["keeper"].as_u64().unwrap() as u32;
+    signal(keeper, "STOP");
+    let complaint = place.run(&["umount", "m"]).refused(1);
+    assert!(complaint.contains(&format!("process {keeper} is stopped")), "{complaint}");
+    signal(keeper, "CONT");
+    within("the keeper ends", || !is_running(keeper));
+}
+
+/// A program that has given up holding an image back may go on: nothing is lost when the host has room again.
+#[test]
+fn a_guarded_image_on_a_full_host_is_written_when_there_is_room_again() {
+    if !can_mount() || !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let (case, place) = (&CASES[2], Place::new());
+    case.prepare(&place);
+    place.run(&["mount", "small/image", "m"]).ok();
+    let code = kernel_code(&place);
+    let stuffing = File::create(place.at("small/stuffing")).unwrap();
+    while rustix::fs::fallocate(
+        &stuffing,
+        FallocateFlags::empty(),
+        0,
+        stuffing.metadata().unwrap().len() + (1 << 20),
+    )
+    .is_ok()
+    {}
+    let mut file = File::create(place.at("m/file")).unwrap();
+    file.write_all(&piece(1).repeat(4)).unwrap();
+    let refused = file.sync_all().unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    assert!(file.write_all(&piece(2)).is_err(), "what is written next would be lost, too");
+    fs::remove_file(place.at("small/stuffing")).unwrap();
+    drop(stuffing);
+    file.sync_all().unwrap();
+    file.write_all(&piece(2)).unwrap();
+    drop(file);
+    assert!(is_running(code));
+    place.run(&["umount", "m"]).ok();
+    place.run_as("e2fsck", &["-fn", "small/image"]).ok();
+    place.run_as("umount", &["small"]).ok();
+}
