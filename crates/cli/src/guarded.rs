@@ -7,11 +7,12 @@ use outrigger_core::Clock;
 use outrigger_driver_kernel::Opened;
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
+use outrigger_host::PrivateDir;
 use outrigger_layer_journal::{Journal, Poisoned};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -246,22 +247,27 @@ fn write_report(mountpoint: &Path, kind: &str, text: &str) {
 }
 
 fn try_write(mountpoint: &Path, kind: &str, text: &str) -> io::Result<PathBuf> {
-    let directory = reports().ok_or(io::ErrorKind::NotFound)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    let state = users_state().ok_or(io::ErrorKind::NotFound)?;
+    let directory = PrivateDir::open(&state, &["outrigger"])?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let path = directory.join(format!("{kind}-{}-{}.txt", now.as_millis(), std::process::id()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let name = format!("{kind}-{}-{}.txt", now.as_millis(), std::process::id());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&directory, &*name, flags, Mode::RUSR | Mode::WUSR)?);
     writeln!(file, "mount: {}", mountpoint.display())?;
     file.write_all(text.as_bytes())?;
     keep_latest(&directory)?;
-    Ok(path)
+    Ok(directory.path().join(name))
 }
 
 /// `$XDG_STATE_HOME/outrigger`, which is `~/.local/state/outrigger` where nothing else is said.
 pub fn reports() -> Option<PathBuf> {
+    Some(users_state()?.join("outrigger"))
+}
+
+/// Where this user's programs keep what they cannot make again.
+pub fn users_state() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(state.join("outrigger"))
+    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
 /// The latest report about this mount, and when it was written. The process that serves it has run for so long.
@@ -284,18 +290,29 @@ pub fn latest_report(mountpoint: &Path, seat: Option<&Seat>, up: Duration) -> Op
 /// The most reports that are kept.
 const REPORTS_MAX: usize = 32;
 
-/// Removes the oldest reports.
-fn keep_latest(directory: &Path) -> io::Result<()> {
-    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(directory)? {
+/// Removes the oldest reports; other files are not touched.
+fn keep_latest(directory: &PrivateDir) -> io::Result<()> {
+    let mut found: Vec<(i64, String)> = Vec::new();
+    for entry in Dir::read_from(directory)? {
         let entry = entry?;
-        found.push((entry.metadata()?.modified()?, entry.path()));
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if is_report(name) {
+            let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            found.push((stat.st_mtime as i64, name.to_owned()));
+        }
     }
     found.sort();
-    for (_, path) in found.iter().take(found.len().saturating_sub(REPORTS_MAX)) {
-        fs::remove_file(path)?;
+    for (_, name) in found.iter().take(found.len().saturating_sub(REPORTS_MAX)) {
+        unlinkat(directory, &**name, AtFlags::empty())?;
     }
     Ok(())
+}
+
+/// Whether a file has a name as reports have: a kind, a time and a process.
+fn is_report(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let words: Option<Vec<&str>> = name.strip_suffix(".txt").map(|stem| stem.rsplitn(3, '-').collect());
+    matches!(words.as_deref(), Some([process, time, kind]) if number(process) && number(time) && !kind.is_empty())
 }
 
 #[cfg(test)]
@@ -317,11 +334,14 @@ mod tests {
 
     #[test]
     fn only_the_latest_reports_are_kept() {
-        let directory = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().unwrap();
+        let directory = PrivateDir::open(state.path(), &["outrigger"]).unwrap();
+        fs::write(directory.path().join("notes.txt"), "not a report, and older").unwrap();
         for number in 0..REPORTS_MAX + 5 {
-            fs::write(directory.path().join(format!("crash-{number}.txt")), "x").unwrap();
+            fs::write(directory.path().join(format!("crash-loop-{number}-7.txt")), "x").unwrap();
         }
-        keep_latest(directory.path()).unwrap();
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), REPORTS_MAX);
+        keep_latest(&directory).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), REPORTS_MAX + 1);
+        assert!(directory.path().join("notes.txt").exists(), "a file with another name stays");
     }
 }

@@ -9,6 +9,7 @@ use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED, at};
 use crate::watch::Watch;
 use outrigger_core::{Errno, Result};
+use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
 use std::ffi::CString;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -65,6 +66,11 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
         Some(state) => state,
         None => State::create()?,
     };
+    let mut mine = named_descriptors(std::env::args_os());
+    mine.extend(state.held().chain([state.fd().as_raw_fd()]));
+    // SAFETY: whoever makes a descriptor in a Rust program marks it, and those left by a keeper before us are held.
+    unsafe { close_inherited(&mine)? };
+    seal_descriptors()?;
     let mut keeper = Keeper::new(settings, state)?;
     if settings.background && !settings.asks && keeper.state.phase() == Phase::Starting {
         rustix::process::setsid().map_err(|errno| Errno(errno.raw_os_error()))?;

@@ -12,6 +12,7 @@
 //! the mount, or when neither keeper nor worker is left.
 
 use outrigger_core::Errno;
+use outrigger_host::Confined;
 use outrigger_proto_fuse::{InHeader, Opcode, OutHeader, UNIQUE_RESEND};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno as Failure;
@@ -59,6 +60,8 @@ pub(crate) fn start() -> io::Result<(OwnedFd, u32)> {
     let child = Command::new("/proc/self/exe")
         .arg0(NAME)
         .current_dir("/")
+        .confined(&[])
+        .env_clear()
         .stdin(theirs)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -16,6 +16,8 @@ pub enum Area {
     Client,
     /// `crates/runtime`: threads and clock for the core
     Runtime,
+    /// `crates/host`: processes and private files, for everything
+    Host,
     /// `crates/mux`: many requests over one connection
     Mux,
     /// `crates/succession`: what is known of a tree whose server may die
@@ -49,6 +51,7 @@ impl Area {
             ["crates", "core-derive"] => Self::CoreDerive,
             ["crates", "client"] => Self::Client,
             ["crates", "runtime"] => Self::Runtime,
+            ["crates", "host"] => Self::Host,
             ["crates", "mux"] => Self::Mux,
             ["crates", "succession"] => Self::Succession,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),

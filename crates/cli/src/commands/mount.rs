@@ -10,6 +10,7 @@ use crate::trees;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use outrigger_door_fuse::Options;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
+use outrigger_host::{Confined, named_descriptors};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
@@ -108,7 +109,6 @@ pub struct Chosen {
 }
 
 /// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
-/// Programs that this one starts find it too, and are not meant.
 const SERVING: &str = "OUTRIGGER_SERVING";
 
 impl Run for Mount {
@@ -216,6 +216,7 @@ pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     let mut child = Command::new("/proc/self/exe")
         .arg0(arguments.next().unwrap_or_default())
         .args(arguments)
+        .keeps_only(&named_descriptors(env::args_os()))
         .env(SERVING, std::process::id().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

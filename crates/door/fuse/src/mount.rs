@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::mountinfo::{MountEntry, Mountpoint, absolute, inspect};
 use crate::options::Options;
+use outrigger_host::Confined;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::net::{
@@ -13,7 +14,6 @@ use std::ffi::CString;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -236,16 +236,13 @@ fn helper_options(table: &Table, options: &Options) -> String {
 /// The helper mounts, and sends the descriptor of `/dev/fuse` through a socket.
 fn by_helper(path: &Path, table: &Table, options: &Options) -> Result<OwnedFd, MountError> {
     let no_helper = |error: io::Error| MountError::NoHelper { path: path.to_owned(), helper: HELPER, error };
-    // The flag keeps other children from inheriting the sockets; the helper gets its own without it below.
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|errno| no_helper(errno.into()))?;
     let number = theirs.as_raw_fd();
-    let mut command = Command::new(HELPER);
+    let mut command = helper(&[number]);
     command.arg("-o").arg(helper_options(table, options)).arg("--").arg(path);
     command.env(HELPER_SOCKET, number.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(Stdio::piped());
-    // SAFETY: between fork and exec only fcntl runs, which is async-signal-safe, on a descriptor that is open.
-    unsafe { command.pre_exec(move || inherit(BorrowedFd::borrow_raw(number))) };
     let child = command.spawn().map_err(no_helper)?;
     drop(theirs);
     let received = receive_fd(&ours);
@@ -264,9 +261,11 @@ fn by_helper(path: &Path, table: &Table, options: &Options) -> Result<OwnedFd, M
     }
 }
 
-/// Lets a descriptor survive exec.
-fn inherit(fd: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty())?)
+/// The helper, with the descriptors in `keep` and no variable but where programs are: what it does, it does as root.
+pub(crate) fn helper(keep: &[RawFd]) -> Command {
+    let mut command = Command::new(HELPER);
+    command.confined(keep).env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    command
 }
 
 /// Receives one descriptor, sent along with one byte.

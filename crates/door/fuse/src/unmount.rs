@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Removing a mount within a given time, whatever its server does.
-use crate::mount::HELPER;
+use crate::mount::{HELPER, helper};
 use crate::mountinfo::{MountEntry, absolute};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -131,7 +131,7 @@ fn detach(path: &Path, lazy: bool) -> io::Result<()> {
 
 /// Users who may not unmount ask the helper, which lets them unmount what it mounted for them.
 fn by_helper(path: &Path, lazy: bool) -> io::Result<()> {
-    let mut command = Command::new(HELPER);
+    let mut command = helper(&[]);
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let output = command.spawn()?.wait_with_output()?;

@@ -9,7 +9,7 @@ use std::{error::Error, fs, path::Path, sync::Arc, time::Instant};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let path = args.next().ok_or("usage: scan ARCHIVE [CACHE_DIR [INDEX_FILE]]")?;
-    let cache = args.next().map(|d| CacheConfig { dir: d.into(), max_bytes: 4 << 30 });
+    let cache = args.next().map(|d| CacheConfig { base: d.into(), max_bytes: 4 << 30 });
     let begun = Instant::now();
     let source = Arc::new(FileSource::open(Path::new(&path))?);
     let archive = Archive::open(source, Options { cache, ..Options::default() }, &Unwatched)?;

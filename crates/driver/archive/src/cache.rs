@@ -9,12 +9,12 @@
 
 use crate::{CacheConfig, source::Identity, spill::Spill};
 use bytes::{Buf, Bytes};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use outrigger_host::PrivateDir;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, openat, renameat, statat, unlinkat};
 use std::{
-    fs::{self, File, FileTimes},
+    fs::{File, FileTimes},
     io::{self, Read, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt},
-    path::{Path, PathBuf},
+    os::unix::fs::MetadataExt,
     time::SystemTime,
 };
 
@@ -41,13 +41,17 @@ impl Slot {
         Slot { config: config.clone(), key, stem }
     }
 
-    fn path(&self, extension: &str) -> PathBuf {
-        self.config.dir.join(format!("{}.{extension}", self.stem))
+    fn name(&self, extension: &str) -> String {
+        format!("{}.{extension}", self.stem)
+    }
+
+    fn dir(&self) -> io::Result<PrivateDir> {
+        PrivateDir::open(&self.config.base, &["outrigger", "index"])
     }
 
     /// The bytes stored for this source, when they are intact.
     pub fn load(&self) -> Option<Bytes> {
-        let mut file = open_private(&self.path("idx")).ok()?;
+        let mut file = open_private(&self.dir().ok()?, &self.name("idx")).ok()?;
         let size = file.metadata().ok()?.len();
         if size > MAX_INDEX {
             return None;
@@ -67,58 +71,72 @@ impl Slot {
         if (payload.len() + self.key.len()) as u64 > self.config.max_bytes {
             return Ok(());
         }
-        make_dir(&self.config.dir)?;
-        let temporary = self.config.dir.join(format!("{}.{}.tmp", self.stem, std::process::id()));
-        let written = write_new(&temporary, &seal(&self.key, payload))
-            .and_then(|()| fs::rename(&temporary, self.path("idx")));
+        let dir = self.dir()?;
+        let temporary = self.name(&format!("{}.tmp", std::process::id()));
+        let written = write_new(&dir, &temporary, &seal(&self.key, payload))
+            .and_then(|()| Ok(renameat(&dir, &*temporary, &dir, self.name("idx"))?));
         if written.is_err() {
-            let _ = fs::remove_file(&temporary);
+            let _ = unlinkat(&dir, &*temporary, AtFlags::empty());
         }
         written?;
-        self.evict();
+        self.evict(&dir);
         Ok(())
     }
 
     /// The file for spilled blocks of this source, unless another process uses it; then an unnamed one.
     pub fn spill(&self) -> Option<Spill> {
-        make_dir(&self.config.dir).ok()?;
+        let dir = self.dir().ok()?;
         // Block files grow while they are used, so they are counted when the next one is opened.
-        self.evict();
+        self.evict(&dir);
         let max = self.config.max_bytes / 2;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
-        let named = rustix::fs::open(self.path("blk"), flags, mode).map(File::from).ok()?;
+        let named = openat(&dir, self.name("blk"), flags, mode).map(File::from).ok()?;
         if rustix::fs::flock(&named, FlockOperation::NonBlockingLockExclusive).is_ok() {
             touch(&named);
             return Spill::new(named, max).ok();
         }
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let unnamed = rustix::fs::open(&self.config.dir, flags, mode).map(File::from).ok()?;
+        let unnamed = openat(&dir, ".", flags, mode).map(File::from).ok()?;
         Spill::new(unnamed, max).ok()
     }
 
-    /// Removes the least recently used files beyond the bound, but not this slot's.
-    fn evict(&self) {
-        let Ok(dir) = fs::read_dir(&self.config.dir) else { return };
-        let mut files: Vec<(SystemTime, u64, PathBuf)> = dir
+    /// Removes the least recently used files of this cache beyond the bound, but not this slot's.
+    fn evict(&self, dir: &PrivateDir) {
+        let Ok(entries) = Dir::read_from(dir) else { return };
+        let mut files: Vec<((i64, u64), u64, String)> = entries
             .flatten()
-            .filter_map(|e| {
-                let m = e.metadata().ok().filter(fs::Metadata::is_file)?;
+            .filter_map(|entry| {
+                let name = entry.file_name().to_str().ok().filter(|name| is_ours(name))?.to_owned();
+                let stat = statat(dir, &*name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+                let regular = FileType::from_raw_mode(stat.st_mode).is_file();
                 // Sparse and growing files count as what they occupy.
-                Some((m.modified().ok()?, m.blocks().saturating_mul(512), e.path()))
+                let size = (stat.st_blocks as u64).saturating_mul(512);
+                regular.then(|| ((stat.st_mtime as i64, stat.st_mtime_nsec as u64), size, name))
             })
             .collect();
         files.sort();
         let mut total: u64 = files.iter().map(|f| f.1).sum();
-        for (_, size, path) in files {
+        for (_, size, name) in files {
             if total <= self.config.max_bytes {
                 break;
             }
-            let own = path.file_stem().is_some_and(|s| s == self.stem.as_str());
-            if !own && fs::remove_file(&path).is_ok() {
+            let own = name.split('.').next() == Some(&self.stem);
+            if !own && unlinkat(dir, &*name, AtFlags::empty()).is_ok() {
                 total -= size;
             }
         }
+    }
+}
+
+/// Whether a file has a name that this cache gives: a hash, and what it is.
+fn is_ours(name: &str) -> bool {
+    let hex = |stem: &str| stem.len() == 16 && stem.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match name.split('.').collect::<Vec<_>>()[..] {
+        [stem, "idx" | "blk"] => hex(stem),
+        [stem, process, "tmp"] => hex(stem) && number(process),
+        _ => false,
     }
 }
 
@@ -150,9 +168,9 @@ fn open_envelope(bytes: Bytes, key: &str) -> Option<Bytes> {
 }
 
 /// Opens a regular file of ours for reading; a link or somebody else's file is refused.
-fn open_private(path: &Path) -> io::Result<File> {
+fn open_private(dir: &PrivateDir, name: &str) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = File::from(openat(dir, name, flags, Mode::empty())?);
     let m = file.metadata()?;
     if !m.is_file() || m.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::ErrorKind::PermissionDenied.into());
@@ -160,13 +178,9 @@ fn open_private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn make_dir(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_new(dir: &PrivateDir, name: &str, bytes: &[u8]) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
+    let mut file = File::from(openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(bytes)
 }
 

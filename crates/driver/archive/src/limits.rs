@@ -46,8 +46,8 @@ impl Default for Limits {
 /// Where indexes and decompressed blocks are kept between openings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// The directory; it is created with mode 0700 when missing.
-    pub dir: PathBuf,
+    /// Below which the directory `outrigger/index` is; what is missing is made for its user only.
+    pub base: PathBuf,
     /// Most bytes the whole directory may use; the least recently used files are removed first.
     pub max_bytes: u64,
 }
@@ -58,7 +58,7 @@ impl CacheConfig {
     pub fn user() -> Option<Self> {
         let absolute = |v: &str| std::env::var_os(v).map(PathBuf::from).filter(|p| p.is_absolute());
         let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-        Some(CacheConfig { dir: base.join("outrigger/index"), max_bytes: 2 << 30 })
+        Some(CacheConfig { base, max_bytes: 2 << 30 })
     }
 }
 

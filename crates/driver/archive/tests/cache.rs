@@ -22,10 +22,7 @@ use std::{
 use tempfile::TempDir;
 
 fn cached(dir: &Path) -> Options {
-    Options {
-        cache: Some(CacheConfig { dir: dir.join("cache/index"), max_bytes: 1 << 30 }),
-        ..Options::default()
-    }
+    Options { cache: Some(CacheConfig { base: dir.join("cache"), max_bytes: 1 << 30 }), ..Options::default() }
 }
 
 /// Counts the bytes read.
@@ -76,7 +73,7 @@ fn the_second_opening_reads_nothing_and_sees_the_same() {
         assert!(source.1.load(Ordering::Relaxed) < 200, "{command}: the archive was read again");
         let driver = ArchiveDriver::new(archive);
         assert_same(&first, &in_archive(&driver, 1 << 20));
-        let mode = fs::metadata(dir.path().join("cache/index")).expect("stat").permissions().mode();
+        let mode = fs::metadata(dir.path().join("cache/outrigger/index")).expect("stat").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }
 }
@@ -87,7 +84,7 @@ fn a_damaged_or_foreign_index_is_ignored() {
     assert!(sample(dir.path(), "gzip"));
     let path = dir.path().join("x.tar.z");
     let expected = in_archive(&open_with(&path, cached(dir.path())).expect("opens"), 1 << 20);
-    let index = fs::read_dir(dir.path().join("cache/index"))
+    let index = fs::read_dir(dir.path().join("cache/outrigger/index"))
         .expect("dir")
         .next()
         .expect("one")
@@ -125,7 +122,7 @@ fn the_cache_stays_within_its_bound() {
             &format!("for j in $(seq 300); do echo {i} >f$j; done; tar -cf {archive} f*")
         ));
         let options = Options {
-            cache: Some(CacheConfig { dir: cache.clone(), max_bytes: 200_000 }),
+            cache: Some(CacheConfig { base: cache.clone(), max_bytes: 200_000 }),
             ..Options::default()
         };
         open_with(&dir.path().join(&archive), options).expect("opens");
@@ -239,4 +236,40 @@ fn tampered_indexes_of_the_fuzz_corpus_are_survived() {
         }
     }
     assert!(opened > 1, "the corpus has a sound index and tampered ones that open");
+}
+
+#[test]
+fn eviction_touches_no_foreign_file_and_follows_no_link() {
+    let dir = TempDir::new().expect("tempdir");
+    if !sample(dir.path(), "gzip") {
+        return;
+    }
+    let path = dir.path().join("x.tar.z");
+    let (cache, foreign) = (dir.path().join("cache"), dir.path().join("foreign"));
+    let opened = || {
+        let options = Options {
+            cache: Some(CacheConfig { base: cache.clone(), max_bytes: 1 << 20 }),
+            ..Options::default()
+        };
+        open_with(&path, options).expect("the archive is served with the cache or without")
+    };
+    fs::create_dir_all(cache.join("outrigger")).expect("mkdir");
+    fs::create_dir(&foreign).expect("mkdir");
+    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o700)).expect("chmod");
+    let big = vec![1; 4 << 20];
+    fs::write(foreign.join("big"), &big).expect("write");
+    std::os::unix::fs::symlink(&foreign, cache.join("outrigger/index")).expect("a link");
+    opened();
+    let there = fs::read_dir(&foreign).expect("readdir").count();
+    assert_eq!(there, 1, "nothing is removed or made through a symbolic link");
+    fs::remove_file(cache.join("outrigger/index")).expect("unlink");
+    fs::rename(&foreign, cache.join("outrigger/index")).expect("rename");
+    fs::set_permissions(cache.join("outrigger/index"), fs::Permissions::from_mode(0o777)).expect("chmod");
+    opened();
+    let there = || fs::read_dir(cache.join("outrigger/index")).expect("readdir").count();
+    assert_eq!(there(), 1, "a directory that is open to others is not used");
+    fs::set_permissions(cache.join("outrigger/index"), fs::Permissions::from_mode(0o700)).expect("chmod");
+    opened();
+    assert!(there() > 1, "the index is kept there");
+    assert!(cache.join("outrigger/index/big").exists(), "a file with another name is not evicted");
 }

@@ -6,12 +6,14 @@ use crate::lock::Held;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::qcow2::{Backing, Header, Qcow2};
 use outrigger_proto_disk::{DiskError, Medium};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 /// The most images that one may be based on, one on the other.
@@ -120,6 +122,7 @@ fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Li
         None => return Ok(chain),
     };
     let top = folder.clone();
+    let within = open_dir(CWD, &top)?;
     while let Some(backing) = next.take() {
         let shown = String::from_utf8_lossy(&backing.name).escape_debug().to_string();
         let about = |errno: Errno, what: &str| errno.because(format!("it is based on \"{shown}\": {what}"));
@@ -134,7 +137,13 @@ fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Li
                         if you trust this one, use the option backing=allow";
             return Err(about(Errno::EACCES, what));
         }
-        let link = Link::open(&place, backing.format.as_deref())
+        let opened = match place.strip_prefix(&top) {
+            Ok(below) => open_below(&within, below),
+            Err(_) => openat(CWD, &place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|error| io::Error::from(error).into()),
+        };
+        let link = opened
+            .and_then(|place| Link::open(&place, backing.format.as_deref()))
             .map_err(|error| about(error.errno, error.reason.as_deref().unwrap_or(error.errno.message())))?;
         if link.is_qcow2 {
             next = header(&link.file)?.backing;
@@ -145,13 +154,36 @@ fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Li
     Ok(chain)
 }
 
+fn open_dir(at: impl AsFd, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(at, path, flags, Mode::empty()).map_err(io::Error::from)?)
+}
+
+/// Opens what is at a path without links and `..` below a directory, name by name: whoever exchanges a name for a symbolic link
+/// meanwhile does not lead out of it.
+fn open_below(top: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let mut dir = top.try_clone()?;
+    let mut names = path.components().peekable();
+    while let Some(name) = names.next() {
+        let Component::Normal(name) = name else { return Err(Errno::EACCES.because("not a plain path")) };
+        if names.peek().is_none() {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            return Ok(openat(&dir, name, flags, Mode::empty()).map_err(io::Error::from)?);
+        }
+        dir = open_dir(&dir, Path::new(name))?;
+    }
+    Ok(dir)
+}
+
 fn parent(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_owned()
 }
 
 impl Link {
-    fn open(place: &Path, format: Option<&str>) -> Result<Self> {
-        let kind = std::fs::metadata(place)?.file_type();
+    /// The file that `place`, an `O_PATH` descriptor, stands for.
+    fn open(place: &OwnedFd, format: Option<&str>) -> Result<Self> {
+        let place = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let kind = std::fs::metadata(&place)?.file_type();
         // Opening a pipe would wait.
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Errno::EINVAL.because("neither a regular file nor a block device"));
@@ -184,4 +216,46 @@ fn layered(chain: &[Link]) -> Result<Option<Box<dyn Medium + Send + Sync>>> {
         });
     }
     Ok(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_name_exchanged_for_a_link_leads_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, secret) = (dir.path().join("images"), dir.path().join("secret"));
+        fs::create_dir(&top).unwrap();
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("disk"), "secret").unwrap();
+        fs::create_dir(top.join("real")).unwrap();
+        fs::write(top.join("real/disk"), "own").unwrap();
+        symlink(&secret, top.join("link")).unwrap();
+        let (within, over) = (open_dir(CWD, &top).unwrap(), AtomicBool::new(false));
+        let exchange = || {
+            use rustix::fs::{RenameFlags, renameat_with};
+            while !over.load(Ordering::Relaxed) {
+                renameat_with(&within, "real", &within, "link", RenameFlags::EXCHANGE).unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(exchange);
+            for _ in 0..2000 {
+                if let Ok(place) = open_below(&within, Path::new("real/disk")) {
+                    let link = Link::open(&place, Some("raw")).unwrap();
+                    assert_eq!(
+                        link.file.metadata().unwrap().len(),
+                        3,
+                        "the file of the image's own directory"
+                    );
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(open_below(&within, Path::new("../secret/disk")).is_err());
+    }
 }

@@ -5,6 +5,7 @@ use crate::disk::Disk;
 use crate::image::{Image, Other, Part};
 use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result};
+use outrigger_host::Confined;
 use rustix::fs::MemfdFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
@@ -184,7 +185,7 @@ impl Worker {
         command.args(log.survived.then(|| format!("control={CONTROL}")));
         command.args(options.patience.map(|patience| format!("patience={}", patience.as_secs())));
         // Ctrl-C is for us to see; the worker ends in good order when we hang up.
-        command.env_clear().current_dir("/").process_group(0);
+        command.confined(&[]).env_clear().current_dir("/").process_group(0);
         command
             .stdin(disk.map_or_else(|| Ok(Stdio::null()), |disk| disk.file.try_clone().map(Stdio::from))?)
             .stdout(OwnedFd::from(theirs))

@@ -5,6 +5,7 @@
 use crate::line::{self, Ends};
 use crate::options::Options;
 use outrigger_core::{BoxFuture, Errno, Error};
+use outrigger_host::Confined;
 use std::ffi::OsString;
 use std::future::ready;
 use std::io::IsTerminal;
@@ -118,6 +119,7 @@ impl Ssh {
             |error: std::io::Error| Errno::ENOENT.because(format!("{command} cannot be started: {error}"));
         let mut process = Command::new(&words[0]);
         process.args(&words[1..]).stdin(stdin).stdout(stdout).stderr(stderr).kill_on_drop(true);
+        process.as_std_mut().confined(&[]);
         let process = process.spawn().map_err(cannot)?;
         Ok((process, command))
     }

@@ -68,8 +68,8 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
-        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Kernel, Layer, Mux, Proto, Runtime, Succession,
-        Testing, Xtask,
+        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Host, Kernel, Layer, Mux, Proto, Runtime,
+        Succession, Testing, Xtask,
     };
     match (user, target) {
         // GPL code and the programs of tests and chores are nobody's libraries.
@@ -80,8 +80,10 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
-        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Succession | Kernel | Xtask, _) => false,
-        (Cli, _) => true,
+        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Succession | Kernel | Xtask, _) => {
+            false
+        }
+        (Cli, _) | (Guard | Door(_) | Driver(_) | Layer(_), Host) => true,
         (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
@@ -95,11 +97,13 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
 fn allowance(area: &Area) -> &'static str {
     match area {
         Area::Core => "the core may use its derive only",
-        Area::CoreDerive | Area::Mux | Area::Xtask => "this crate may use no other crate of ours",
+        Area::CoreDerive | Area::Mux | Area::Host | Area::Xtask => {
+            "this crate may use no other crate of ours"
+        }
         Area::Proto(_) => "a codec may use other codecs only, and no core",
-        Area::Door(_) => "a door may use the core and its own codec only",
-        Area::Driver(_) => "a driver may use the core, its own codec and the multiplexer only",
-        Area::Layer(_) => "a layer may use the core only",
+        Area::Door(_) => "a door may use the core, crates/host and its own codec only",
+        Area::Driver(_) => "a driver may use the core, crates/host, its own codec and the multiplexer only",
+        Area::Layer(_) => "a layer may use the core and crates/host only",
         Area::Client | Area::Runtime | Area::Succession => {
             "the client, the runtime and the succession may use the core only"
         }
@@ -150,6 +154,10 @@ mod tests {
             ("crates/driver/sftp", "crates/mux", true),
             ("crates/layer/cache", "crates/mux", false),
             ("crates/mux", "crates/core", false),
+            ("crates/layer/cache", "crates/host", true),
+            ("crates/driver/sftp", "crates/host", true),
+            ("crates/core", "crates/host", false),
+            ("crates/host", "crates/core", false),
             ("crates/succession", "crates/core", true),
             ("crates/driver/kernel", "crates/succession", true),
             ("crates/driver/sftp", "crates/succession", false),

@@ -22,6 +22,7 @@ const ALLOWED: &[&str] = &[
     "crates/driver/libfuse/",
     "crates/driver/local/src/handle.rs",
     "crates/guard/",
+    "crates/host/",
     "kernel/",
 ];
 

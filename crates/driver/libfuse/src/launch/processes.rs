@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes of a program, and the thread that serves them: their system calls, what they say, how they end.
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -10,6 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use outrigger_host::{Confined, named_descriptors};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{
@@ -208,6 +210,7 @@ impl Job {
     pub fn run(self) {
         let Self { mut command, plan, calls, control, output, shared } = self;
         let terminal = plan.terminal;
+        command.confined(&named_descriptors(command.get_args().map(OsStr::to_owned).collect::<Vec<_>>()));
         // SAFETY: `split` makes system calls only, as the child of a process with threads must; what it uses was made
         // before the fork.
         unsafe { command.pre_exec(move || init::split(&plan)) };

@@ -7,7 +7,7 @@
 //! out whether all of it is there.
 
 use super::block::fnv1a;
-use super::place::own_directory;
+use outrigger_host::own_dir;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock,
     fstat, futimens, openat, renameat, statat, unlinkat,
@@ -104,7 +104,7 @@ impl Store {
     /// The blocks of what is called `tree`, in the directory `root`, where all together take at most `bytes`.
     pub(super) fn open(root: OwnedFd, tree: &str, bytes: u64) -> Result<Self> {
         let tree = fnv1a(tree.bytes());
-        let own = Mutex::new(Arc::new(own_directory(&root, &hex(tree))?));
+        let own = Mutex::new(Arc::new(own_dir(&root, &hex(tree))?));
         Ok(Store { root, tree, own, most: Usage { bytes, files: bytes / BYTES_PER_FILE } })
     }
 
@@ -145,7 +145,7 @@ impl Store {
             // Somebody has removed the directory.
             Err(Errno::NOENT) => {
                 *self.own.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Arc::new(own_directory(&self.root, &hex(self.tree))?);
+                    Arc::new(own_dir(&self.root, &hex(self.tree))?);
                 self.put(name, content)
             }
             other => other,

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Descriptors and environment of the processes that are started.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The first descriptor that is no standard stream.
+const FIRST: libc::c_uint = 3;
+
+/// Variables that mean this process: the service manager's (sd_notify(3), sd_listen_fds(3)), libfuse's and our own.
+const OURS: &[&str] = &[
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "OUTRIGGER_KEEPER_STATE",
+    "OUTRIGGER_SERVING",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+    "_FUSE_COMMFD",
+];
+
+/// Starting a process with what it is meant to have.
+pub trait Confined {
+    /// The process gets standard input, output and error and, under the same numbers, those of the descriptors in `keep` that are
+    /// open: no other, whether we made it or inherited it.
+    fn keeps_only(&mut self, keep: &[RawFd]) -> &mut Self;
+
+    /// The same, and variables that mean this process are left out of its environment.
+    ///
+    /// What is said about the environment afterwards counts.
+    fn confined(&mut self, keep: &[RawFd]) -> &mut Self;
+}
+
+impl Confined for Command {
+    fn keeps_only(&mut self, keep: &[RawFd]) -> &mut Self {
+        let keep = keep.to_vec();
+        // SAFETY: between fork and exec only system calls run, on flags of descriptors; nothing is allocated.
+        unsafe { self.pre_exec(move || pass_only(&keep)) }
+    }
+
+    fn confined(&mut self, keep: &[RawFd]) -> &mut Self {
+        OURS.iter().fold(self, |command, name| command.env_remove(name)).keeps_only(keep)
+    }
+}
+
+/// Leaves nothing open beyond the next execve(2) but the standard streams and `keep`.
+fn pass_only(keep: &[RawFd]) -> io::Result<()> {
+    seal_descriptors()?;
+    for &number in keep {
+        // SAFETY: takes no pointers; a number that is not open is an error without effect.
+        unsafe { libc::fcntl(number, libc::F_SETFD, 0) };
+    }
+    Ok(())
+}
+
+/// Marks every descriptor of this process but the standard streams as closed by execve(2) (`FD_CLOEXEC`). Allocates nothing.
+///
+/// # Errors
+/// When the limit on descriptors cannot be read on a kernel before Linux 5.11, where each is marked alone.
+pub fn seal_descriptors() -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_uint;
+    // SAFETY: takes no pointers, closes nothing.
+    if unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flags) } == 0 {
+        return Ok(());
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for number in FIRST as RawFd..limit.rlim_cur.min(1 << 20) as RawFd {
+        // SAFETY: takes no pointers; a number that is not open is an error without effect.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}
+
+/// The descriptors that arguments name: `/dev/fd/N` and `/proc/self/fd/N`, alone or with more around.
+pub fn named_descriptors<I: IntoIterator<Item = OsString>>(arguments: I) -> Vec<RawFd> {
+    let mut found = Vec::new();
+    for argument in arguments {
+        let text = argument.to_string_lossy();
+        for place in ["/dev/fd/", "/proc/self/fd/"] {
+            found.extend(text.split(place).skip(1).filter_map(|rest| {
+                let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                rest[..digits].parse::<RawFd>().ok()
+            }));
+        }
+    }
+    found
+}
+
+/// Closes what was inherited: every descriptor that is not closed by execve(2), but the standard streams and `keep`.
+///
+/// # Errors
+/// When `/proc/self/fd` cannot be read.
+///
+/// # Safety
+/// Nothing in this process owns or borrows a descriptor without `FD_CLOEXEC` that is not in `keep`, as at the start of a program.
+pub unsafe fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
+    let mut open = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()));
+    }
+    for number in open.into_iter().filter(|number| *number >= FIRST as RawFd && !keep.contains(number)) {
+        // SAFETY: asks for flags, which changes nothing; what has none of them is nobody's, as the caller says.
+        unsafe {
+            if libc::fcntl(number, libc::F_GETFD) == 0 {
+                libc::close(number);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// What `ls /proc/self/fd` and `env` show in a process that `command` starts.
+    fn seen(confine: impl FnOnce(&mut Command) -> &mut Command) -> String {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cd /proc/$$/fd && echo [0-9]* && env"]);
+        command.env("NOTIFY_SOCKET", "/there").env("OUTRIGGER_KEEPER_STATE", "7");
+        let output = confine(&mut command).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn a_process_gets_the_descriptors_it_is_meant_to_have() {
+        let file = tempfile::tempfile().unwrap();
+        let [kept, leaked] = [9, 100].map(|above| {
+            // SAFETY: makes a copy above a number, which is left open for the rest of the process.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, above) }
+        });
+        assert!(kept >= 9 && leaked >= 100);
+        let inherits = seen(|command| command);
+        assert!(inherits.contains(&format!(" {leaked}")), "without care it is there: {inherits}");
+        let confined = seen(|command| command.confined(&[kept]));
+        assert!(confined.starts_with(&format!("0 1 2 {kept}\n")), "{confined}");
+        assert!(!confined.contains("NOTIFY_SOCKET") && !confined.contains("KEEPER_STATE"), "{confined}");
+        assert!(confined.contains("PATH="), "the rest of the environment stays: {confined}");
+        let kept_alone = seen(|command| command.keeps_only(&[]));
+        assert!(kept_alone.starts_with("0 1 2\n") && kept_alone.contains("NOTIFY_SOCKET"), "{kept_alone}");
+    }
+
+    #[test]
+    fn descriptors_in_arguments_are_found() {
+        let arguments = ["mount", "/dev/fd/7", "/proc/self/fd/12::/x", "/dev/fd/", "/dev/fd/x"];
+        assert_eq!(named_descriptors(arguments.map(OsString::from)), [7, 12]);
+    }
+}
