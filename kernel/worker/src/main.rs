@@ -156,15 +156,8 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let mounted = kernel.call(move |task| mount(task, source, &named, (&kind, &options), standing));
     connection.announce(mounted.as_ref().map(drop).map_err(Error::clone))?;
     let Ok(tree) = mounted else { return Ok(()) };
-    let last = move |kernel: &Kernel, tree: &Rc<Tree>| {
-        let tree = Rc::clone(tree);
-        let unmounted = kernel.call(move |task| unmount(task, &tree));
-        let settled = devices.settle();
-        let written = source.disk().map_or(Ok(()), |number| disk::get(number)?.checkpoint());
-        disk::all_written()?;
-        unmounted.and(settled)?;
-        written
-    };
+    let number = source.disk();
+    let last = move |kernel: &Kernel, tree: &Rc<Tree>| finish(kernel, tree, &devices, number);
     let keeps = guard.as_ref().map_or(Keeps::Nothing(files), Keeps::Left);
     match connection.serve(&kernel, &tree, keeps) {
         Ok(Some(mount)) => direct::serve(connection, kernel, tree, !source.writable()?, mount, guard, last),
@@ -173,6 +166,17 @@ fn run(arguments: Arguments) -> io::Result<()> {
             served.map(drop)
         }
     }
+}
+
+/// Unmounts the image and puts everything on the medium.
+fn finish(kernel: &Kernel, tree: &Rc<Tree>, devices: &Devices, disk: Option<u32>) -> io::Result<()> {
+    let tree = Rc::clone(tree);
+    let unmounted = kernel.call(move |task| unmount(task, &tree));
+    let settled = devices.settle();
+    let written = disk.map_or(Ok(()), |number| disk::get(number)?.checkpoint());
+    disk::all_written()?;
+    unmounted.and(settled)?;
+    written
 }
 
 /// The image in a file, whose bytes are moved as `io` says.

@@ -334,7 +334,9 @@ impl Tree {
             kind => kind.unwrap_or(FileKind::Regular).bits(),
         };
         let mode = kind | op.mode & MODE_PERMISSIONS;
-        self.make(task, (cred, op.umask), (op.dir, &op.name), |dir, name| task.mknod(dir, name, mode, op.rdev))
+        self.make(task, (cred, op.umask), (op.dir, &op.name), |dir, name| {
+            task.mknod(dir, name, mode, op.rdev)
+        })
     }
 
     fn mkdir(&self, task: &Task, cred: Credentials, op: &MkDir) -> Result<Entry> {
@@ -435,8 +437,8 @@ impl Tree {
         let is_exclusive = op.flags.contains(OpenFlags::EXCL) && kept.is_none();
         let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
         let flags = open_flags(op.flags) as i32 | libc::O_TMPFILE | exclusive;
-        let made = task
-            .create_as(cred, op.umask, || task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS))?;
+        let made =
+            task.create_as(cred, op.umask, || task.open(dir, c".", flags, op.mode & MODE_PERMISSIONS))?;
         if let Some(kept) = kept {
             self.link_kept(task, made, kept);
         }

@@ -112,7 +112,7 @@ impl Slot {
                 let regular = FileType::from_raw_mode(stat.st_mode).is_file();
                 // Sparse and growing files count as what they occupy.
                 let size = (stat.st_blocks as u64).saturating_mul(512);
-                regular.then(|| ((stat.st_mtime as i64, stat.st_mtime_nsec as u64), size, name))
+                regular.then_some(((stat.st_mtime as i64, stat.st_mtime_nsec as u64), size, name))
             })
             .collect();
         files.sort();

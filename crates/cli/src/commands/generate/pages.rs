@@ -10,47 +10,9 @@ use std::path::Path;
 
 const MOUNT: &str = include_str!("mount.outrigger.8");
 
-/// What is promised of writes that are answered before they were made.
-const WRITES: &str = r#".SH DELAYED WRITES
-.B write=
-says when what a program writes is at the other end:
-.BR through ,
-before the write returns;
-.BR close ,
-before the file is closed;
-.BR behind ,
-soon after.
-With
-.B behind
-new files are made later, too, unless a program wants to be the one who makes them
-.RB ( O_EXCL ).
-What goes wrong then,
-.BR fsync (2)
-tells, and
-.BR close (2)
-if it is known by then.
-A program that looks at neither may miss it;
-.B outrigger flush \-\-wait
-and
-.B outrigger umount
-name what was lost.
-"#;
-
-/// Writes them into `dir`.
-///
-/// # Errors
-/// When a file cannot be written.
-pub fn write(dir: &Path) -> io::Result<()> {
-    fs::write(dir.join("mount.outrigger.8"), MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")))?;
-    fs::write(dir.join("outrigger-drivers.7"), drivers())
-}
-
-/// Kinds of trees, from the same table as `outrigger drivers`.
-fn drivers() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let mut page = format!(
-        r#".\" SPDX-License-Identifier: MIT OR Apache-2.0
-.TH outrigger\-drivers 7 "" "outrigger {version}" "Miscellaneous"
+/// How outrigger-drivers(7) begins.
+const KINDS_OF_TREES: &str = r#".\" SPDX-License-Identifier: MIT OR Apache-2.0
+.TH outrigger\-drivers 7 "" "outrigger @VERSION@" "Miscellaneous"
 .SH NAME
 outrigger\-drivers \- the kinds of trees outrigger opens
 .SH DESCRIPTION
@@ -108,8 +70,46 @@ and so does
 .BR fstab (5)
 in any place.
 .SH DRIVERS
-"#
-    );
+"#;
+
+/// What is promised of writes that are answered before they were made.
+const WRITES: &str = r#".SH DELAYED WRITES
+.B write=
+says when what a program writes is at the other end:
+.BR through ,
+before the write returns;
+.BR close ,
+before the file is closed;
+.BR behind ,
+soon after.
+With
+.B behind
+new files are made later, too, unless a program wants to be the one who makes them
+.RB ( O_EXCL ).
+What goes wrong then,
+.BR fsync (2)
+tells, and
+.BR close (2)
+if it is known by then.
+A program that looks at neither may miss it;
+.B outrigger flush \-\-wait
+and
+.B outrigger umount
+name what was lost.
+"#;
+
+/// Writes them into `dir`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(dir: &Path) -> io::Result<()> {
+    fs::write(dir.join("mount.outrigger.8"), MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")))?;
+    fs::write(dir.join("outrigger-drivers.7"), drivers())
+}
+
+/// Kinds of trees, from the same table as `outrigger drivers`.
+fn drivers() -> String {
+    let mut page = KINDS_OF_TREES.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     DRIVERS.iter().for_each(|driver| describe(&mut page, driver));
     page.push_str(".SH LAYERS\n.B \\-\\-layer\nputs a layer on a tree; the first one named is the nearest to the driver.\n");
     LAYERS.iter().for_each(|layer| describe_layer(&mut page, layer));

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Images that something else uses, and what an image cannot be opened without.
+
+mod support;
+
+use std::fs::{self, File};
+use support::{PROGRAM, Place, can_mount, can_serve, has, mounted_ext4};
+
+fn blank(place: &Place, mebibytes: u64) {
+    let path = place.file("image", "");
+    File::options().write(true).open(path).unwrap().set_len(mebibytes << 20).unwrap();
+}
+
+/// A loop device of the host, detached when this is dropped.
+struct Loop<'a>(&'a Place, String);
+
+impl<'a> Loop<'a> {
+    fn of(place: &'a Place, file: &str) -> Self {
+        let name = place.run_as("losetup", &["--find", "--show", file]).ok();
+        Loop(place, name.trim().to_owned())
+    }
+}
+
+impl Drop for Loop<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.command("umount", &["m"]).output();
+        let _ = self.0.command("losetup", &["--detach", &self.1]).output();
+    }
+}
+
+#[test]
+fn what_the_host_has_mounted_is_not_written() {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") || !has("losetup") {
+        return;
+    }
+    let place = Place::new();
+    place.file("file", "content");
+    fs::create_dir(place.at("other")).unwrap();
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    {
+        let device = Loop::of(&place, "image");
+        let attached = place.run(&["cp", "file", "image::/"]).refused(2);
+        assert!(attached.contains(&device.1), "{attached}");
+        place.run_as("mount", &[&device.1, "m"]).ok();
+        let inside = format!("{}::/", device.1);
+        for tree in ["image::/", &inside] {
+            let before = fs::read(place.at("image")).unwrap();
+            let refused = place.run(&["cp", "file", tree]).refused(2);
+            assert!(refused.contains("mounted at") && refused.contains("/m"), "{tree}: {refused}");
+            assert_ne!(place.run(&["mount", tree.trim_end_matches("::/"), "other"]).code, Some(0));
+            assert!(before == fs::read(place.at("image")).unwrap(), "{tree} was written");
+            let looked = place.run(&["ls", tree]);
+            assert_eq!(looked.code, Some(0), "{looked:?}");
+            assert!(looked.err.contains("may change while it is read"), "{looked:?}");
+        }
+    }
+    place.run(&["cp", "file", "image::/"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+}
+
+#[test]
+fn who_has_an_image_is_said() {
+    let Some(place) = mounted_ext4(&[]) else { return };
+    let complaint = place.run(&["mkdir", "image::/dir"]).refused(2);
+    assert!(complaint.contains("another process uses this image (process "), "{complaint}");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn without_the_program_that_serves_images_nothing_succeeds() {
+    if !can_serve() || !has("mkfs.ext4") || !has("sfdisk") {
+        return;
+    }
+    let place = one_partition();
+    for words in [
+        &["cp", "-a", "image::/", "out"][..],
+        &["ls", "-l", "image::/"],
+        &["find", "image::/"],
+        &["du", "image::/"],
+    ] {
+        let output = place.command(PROGRAM, words).env("OUTRIGGER_KERNEL", "/none").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("outrigger-kernel"), "{words:?}: {said}");
+    }
+    let doctor = place.command(PROGRAM, &["doctor"]).env("OUTRIGGER_KERNEL", "/none").output().unwrap();
+    let found = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(found.contains("FAILED   disk images"), "{found}");
+    assert!(place.run(&["doctor"]).out.contains("ok       disk images"));
+}
+
+#[test]
+fn an_option_that_no_partition_takes_is_refused_at_once() {
+    if !can_serve() || !can_mount() || !has("mkfs.ext4") || !has("sfdisk") {
+        return;
+    }
+    let place = one_partition();
+    let refused = place.run(&["mount", "image", "m", "-o", "bogus"]);
+    assert!(refused.code != Some(0) && refused.err.contains("bogus"), "{refused:?}");
+    assert!(!place.is_mounted());
+}
+
+/// A place with an image that has one partition, with ext4.
+fn one_partition() -> Place {
+    let place = Place::new();
+    blank(&place, 64);
+    let table = place.file("table", "label: gpt\nstart=2048, size=100000\n");
+    let mut sfdisk = place.command("sfdisk", &["-q", "image"]);
+    assert!(sfdisk.stdin(File::open(table).unwrap()).status().unwrap().success());
+    place.run_as("mkfs.ext4", &["-q", "-E", "offset=1048576", "image", "50000k"]).ok();
+    place
+}
