@@ -171,6 +171,8 @@ impl Underway<'_> {
             }
             Effect::Links(op) => {
                 table.forget_attr(op.dir);
+                // It has a link more, also where the reply crossed another change of the file and is not believed.
+                table.forget_attr(op.node);
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (op.dir, &op.name), entry),
                     _ => self.doubt(table, Doubt::All),

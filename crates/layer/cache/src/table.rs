@@ -496,11 +496,13 @@ impl Table {
         if record.pending > 0 || record.changed.max(record.attr_ticket) > asked.ticket {
             return now;
         }
-        if now < record.attr_asked
+        // Of two answers between the same changes the one that was asked for later is newer; the reply to a change, which may
+        // have set out before a query, is newer than what was asked for before it ended.
+        if asked.ticket == record.attr_ticket
+            && now < record.attr_asked
             && now < record.attr_until
             && let Some(newer) = &record.attr
         {
-            // What was asked for later has come before.
             *attr = newer.clone();
             return record.attr_until;
         }
