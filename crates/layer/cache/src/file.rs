@@ -225,6 +225,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_on_its_way_is_not_kept_as_a_version_that_is_learnt_meanwhile() {
+        let mut content = known(true);
+        content.any = false;
+        let flight = Flight { id: 1, changes: 0, offset: 0, len: 10, landed: Mutex::default() };
+        content.flights.push(Arc::new(flight));
+        assert_eq!(content.learn(&attr(10, 5), true, (1, 101)), Verdict::Same);
+        assert_eq!(content.learn(&attr(10, 6), true, (2, 102)), Verdict::Other);
+    }
+
+    #[test]
     fn where_there_is_no_content_yet_any_version_will_do() {
         let mut content = known(true);
         content.replace(2);

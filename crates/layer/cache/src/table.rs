@@ -214,13 +214,6 @@ impl Table {
         (!record.dying).then_some(Attrs { attr, ttl: Ttl::NEVER })
     }
 
-    /// The attributes of a file are not what was believed, or can be asked for.
-    pub(crate) fn forget_foreseen(&mut self, node: Node) {
-        if let Some(file) = self.known_file(node) {
-            lock(&file.delayed).forget_foreseen();
-        }
-    }
-
     /// The last change of ours that a file was part of.
     pub(crate) fn last_change_of(&mut self, node: Node) -> Ticket {
         self.make(node).changed
@@ -571,13 +564,6 @@ impl Table {
         (content.until, content.size) = (0, None);
     }
 
-    /// We changed names or attributes of `node`: that is no change of its content.
-    pub(crate) fn touch_content(&mut self, node: Node) {
-        if let Some(file) = self.known_file(node) {
-            lock(&file.content).is_touched();
-        }
-    }
-
     /// Something needs the record of `node` to stay.
     pub(crate) fn pin(&mut self, node: Node) {
         self.make(node).pins += 1;
@@ -592,17 +578,5 @@ impl Table {
             let returned = self.drop_record(at);
             self.returns.extend(returned);
         }
-    }
-
-    /// Whether writing to `node` may take set-id bits from it.
-    pub(crate) fn may_have_setid(&mut self, node: Node) -> bool {
-        let attr = self.record(node).and_then(|record| record.attr.as_ref());
-        attr.is_none_or(|attr| attr.permissions() & 0o6000 != 0)
-    }
-
-    /// Whether `node` may have other names than the one it was found under.
-    pub(crate) fn has_several_names(&mut self, node: Node) -> bool {
-        let attr = self.record(node).and_then(|record| record.attr.as_ref());
-        attr.is_none_or(|attr| attr.nlink > 1 && !attr.is_dir())
     }
 }

@@ -180,4 +180,30 @@ impl Table {
             record.dying = false;
         }
     }
+
+    /// Whether writing to `node` may take set-id bits from it.
+    pub(crate) fn may_have_setid(&mut self, node: Node) -> bool {
+        let attr = self.record(node).and_then(|record| record.attr.as_ref());
+        attr.is_none_or(|attr| attr.permissions() & 0o6000 != 0)
+    }
+
+    /// Whether `node` may have other names than the one it was found under.
+    pub(crate) fn has_several_names(&mut self, node: Node) -> bool {
+        let attr = self.record(node).and_then(|record| record.attr.as_ref());
+        attr.is_none_or(|attr| attr.nlink > 1 && !attr.is_dir())
+    }
+
+    /// We changed names or attributes of `node`: that is no change of its content.
+    pub(crate) fn touch_content(&mut self, node: Node) {
+        if let Some(file) = self.known_file(node) {
+            lock(&file.content).is_touched();
+        }
+    }
+
+    /// The attributes of a file are not what was believed, or can be asked for.
+    pub(crate) fn forget_foreseen(&mut self, node: Node) {
+        if let Some(file) = self.known_file(node) {
+            lock(&file.delayed).forget_foreseen();
+        }
+    }
 }
