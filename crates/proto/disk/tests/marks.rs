@@ -16,9 +16,12 @@ fn medium(size: usize, pieces: &[(usize, &[u8])]) -> Vec<u8> {
 const SIZE: usize = 1 << 20;
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9\x01\0\0\0";
 
+/// Bytes at a place.
+type Piece<'a> = (usize, &'a [u8]);
+
 #[test]
 fn contents_that_are_not_served_have_names() {
-    let table: &[(&str, &[(usize, &[u8])])] = &[
+    let table: &[(&str, &[Piece])] = &[
         ("LUKS1", &[(0, b"LUKS\xba\xbe\0\x01")]),
         ("LUKS2", &[(0, b"LUKS\xba\xbe\0\x02")]),
         ("LUKS2", &[(0x4000, b"SKUL\xba\xbe\0\x02")]),
