@@ -578,7 +578,7 @@ fn a_checkpoint_that_fails_is_told_and_tried_again_when_somebody_asks() {
     tree.full = true;
     let make = |number: u32| {
         let name = Name::try_from(format!("file{number}").as_str()).expect("a name");
-        MkNod { dir: Node::ROOT, name, mode: 0, rdev: 0 }
+        MkNod { dir: Node::ROOT, name, mode: 0, umask: 0, rdev: 0 }
     };
     let is_checkpoint = |(_, request): &&(u64, Request)| matches!(request, Request::SyncFs(_));
     let outcomes: Vec<_> = (0..20).map(|number| done(&mut served, &mut tree, make(number).into())).collect();

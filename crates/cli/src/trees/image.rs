@@ -43,7 +43,8 @@ impl Images {
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
     // Whoever says what is in it, or where, knows more than its first bytes.
-    if !is_one(path) && !(options.has(&["type", "offset"]) && is_readable(path)) {
+    let is_named = options.has(&["type", "offset"]) && is_readable(path);
+    if !is_one(path) && !is_named {
         return Ok(None);
     }
     let mut settings = Options::default();

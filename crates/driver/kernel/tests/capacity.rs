@@ -54,8 +54,10 @@ impl Crowd {
     /// Files of as many bytes as their numbers say, modulo 100.
     fn make(image: &Image) -> Self {
         let kernel = open(image);
-        let mkdir =
-            |dir| call(&kernel, MkDir { dir: Node::ROOT, name: name(format!("dir{dir}")), mode: 0o755 }).node;
+        let mkdir = |dir| {
+            call(&kernel, MkDir { dir: Node::ROOT, name: name(format!("dir{dir}")), mode: 0o755, umask: 0 })
+                .node
+        };
         let dirs: Vec<Node> = (0..DIRS).map(mkdir).collect();
         let create = |file: usize| {
             let (dir, name, flags) = (dirs[dir_of(file)], name(format!("file{file}")), OpenFlags::READ_WRITE);

@@ -145,7 +145,7 @@ fn describe_options(page: &mut String, tables: &[&OptionTable]) {
         let name = escaped(&option.to_string());
         let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
         if !option.default.is_empty() {
-            let _ = write!(page, "Default: {}.\n", escaped(option.default));
+            let _ = writeln!(page, "Default: {}.", escaped(option.default));
         }
     }
 }
