@@ -34,14 +34,14 @@ impl PrivateDir {
     /// user: nobody else may enter the last one, or write to those above it.
     ///
     /// # Errors
-    /// `PermissionDenied` and a sentence when others could change what is in it; `ENOTDIR` or `ELOOP` for a link or a file in
-    /// its place; those of making directories.
+    /// `PermissionDenied` and a sentence when others could change what is in it, or a link or a file is in its place; those of
+    /// making directories.
     pub fn open(base: &Path, own: &[&str]) -> io::Result<Self> {
         let mut path = base.to_owned();
         let mut dir = base_dir(base)?;
         for (left, name) in (0..own.len()).rev().zip(own) {
             path.push(name);
-            dir = own_dir(&dir, name).map_err(|error| about(&path, error.into()))?;
+            dir = own_dir(&dir, name).map_err(|error| about(&path, error))?;
             must_be_private(&dir, if left == 0 { OTHERS } else { OTHERS_WRITE }, &path)?;
         }
         Ok(PrivateDir { dir, path })
@@ -83,13 +83,13 @@ fn base_dir(path: &Path) -> io::Result<OwnedFd> {
         Err(Errno::NOENT) => {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
             else {
-                return Err(about(path, Errno::NOENT.into()));
+                return Err(about(path, Errno::NOENT));
             };
             own_dir(base_dir(parent)?, name)
         }
         opened => opened,
     };
-    let dir = dir.map_err(|error| about(path, error.into()))?;
+    let dir = dir.map_err(|error| about(path, error))?;
     let stat = fstat(&dir)?;
     let own = rustix::process::geteuid().as_raw();
     let sticky = stat.st_mode & STICKY != 0;
@@ -125,8 +125,13 @@ fn denied(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-fn about(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("'{}': {error}", path.display()))
+fn about(path: &Path, error: Errno) -> io::Error {
+    match error {
+        Errno::NOTDIR | Errno::LOOP => {
+            denied(format!("'{}' is a symbolic link or not a directory", path.display()))
+        }
+        error => io::Error::new(error.kind(), format!("'{}': {error}", path.display())),
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +162,7 @@ mod tests {
         let foreign = dir.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
         symlink(&foreign, dir.path().join("link")).unwrap();
-        refused(dir.path(), &["link"]);
+        assert!(refused(dir.path(), &["link"]).contains("link' is a symbolic link or not a directory"));
         refused(dir.path(), &["link", "index"]);
         assert!(!foreign.join("index").exists(), "nothing was made through the link");
         for (mode, last, above) in [(0o777, false, false), (0o750, false, true), (0o700, true, true)] {

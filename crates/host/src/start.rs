@@ -122,10 +122,10 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
-    /// What `ls /proc/self/fd` and `env` show in a process that `command` starts.
+    /// The descriptors and the environment of a shell; a child of it lists them, for listing opens one.
     fn seen(confine: impl FnOnce(&mut Command) -> &mut Command) -> String {
         let mut command = Command::new("sh");
-        command.args(["-c", "cd /proc/$$/fd && echo [0-9]* && env"]);
+        command.args(["-c", "(cd /proc/$$/fd && echo [0-9]*) && env"]);
         command.env("NOTIFY_SOCKET", "/there").env("OUTRIGGER_KEEPER_STATE", "7");
         let output = confine(&mut command).output().unwrap();
         assert!(output.status.success(), "{output:?}");

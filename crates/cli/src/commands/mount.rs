@@ -26,15 +26,16 @@ use std::time::Duration;
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
 pub struct Mount {
+    // Read before LOCATION, which reading takes out of what was parsed: where it stood is compared.
+    /// What `-o` says.
+    #[command(flatten)]
+    pub options: Lists,
     /// The tree: a directory, an archive, a disk image, `HOST:PATH`, `mem:`, or a directory inside an archive or image.
     #[arg(value_name = "LOCATION")]
     pub source: OsString,
     /// Where to mount it.
     #[arg(value_name = "DIR")]
     pub mountpoint: PathBuf,
-    /// What `-o` says.
-    #[command(flatten)]
-    pub options: Lists,
     /// The port of an SSH server, as `-o port=`.
     #[arg(short = 'p', value_name = "PORT")]
     pub port: Option<u16>,

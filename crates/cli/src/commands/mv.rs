@@ -214,7 +214,12 @@ impl Mover<'_> {
         };
         // A slash behind a name asks for a directory, be it the one that is moved.
         if wants_directory(job.to) && !job.source.is_dir() && !existing.as_ref().is_some_and(Inode::is_dir) {
-            return self.cannot_move(job.from, job.to, &Errno::ENOTDIR.into());
+            return match existing {
+                Some(_) => {
+                    self.complain(format!("cannot stat {}: {}", quoted(shown(job.to)), Errno::ENOTDIR))
+                }
+                None => self.cannot_move(job.from, job.to, &Errno::ENOTDIR.into()),
+            };
         }
         if let Some(existing) = &existing
             && !self.settings.exchange

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Opens the directory `outrigger/content` below `caches`; it is made where it is missing, for its owner only.
 ///
 /// # Errors
-/// `EPERM` when somebody else could change what is in it; `ENOTDIR` or `ELOOP` for a symbolic link in its place.
+/// `EPERM` when somebody else could change what is in it, or for a symbolic link in its place.
 pub(super) fn content(caches: &Path) -> Result<OwnedFd> {
     let private =
         PrivateDir::open(caches, &["outrigger", "content"]).map_err(|error| match error.kind() {
