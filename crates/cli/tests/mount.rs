@@ -56,7 +56,7 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
         (&["mem:/x", "m"], 2, "mem: takes no path"),
         (&["null://x", "m"], 2, "null: takes no path"),
         (&["a.tar.gz::/nothing", "m"], 2, "cannot open 'a.tar.gz::/nothing'"),
-        (&["a.tar.gz::/t", "m"], 2, "not an archive"),
+        (&["a.tar.gz::/t", "m"], 2, "neither an archive"),
         (&["mem:", "m", "-o", "foo"], 2, "mem has no option foo"),
         (&["null:", "m", "-o", "foo"], 2, "null has no option foo"),
         (&["src", "m", "-o", "foo=1"], 2, "foo"),
