@@ -6,14 +6,14 @@ use crate::lock::Held;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_disk::qcow2::{Backing, Header, Qcow2};
 use outrigger_proto_disk::{DiskError, Medium};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat, openat2, statat};
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// The most images that one may be based on, one on the other.
@@ -61,12 +61,12 @@ pub(crate) struct Link {
 }
 
 impl Disk {
-    /// The disk in `file`, which was opened as `path`. `anywhere`: it may be based on files outside of its own directory.
+    /// The disk in `file`. `anywhere`: it may be based on files outside of its own directory.
     ///
     /// # Errors
     /// Those of reading; `EINVAL` for a damaged qcow2 image; `EOPNOTSUPP` for a form that is not served; `EACCES` when it is
     /// based on a file that is not allowed.
-    pub(crate) fn open(file: Held, path: &Path, anywhere: bool) -> Result<Self> {
+    pub(crate) fn open(file: Held, anywhere: bool) -> Result<Self> {
         match container(&file) {
             None => {
                 let medium = Box::new(Plain::new(file.try_clone()?)?);
@@ -78,7 +78,7 @@ impl Disk {
             }
         }
         let header = header(&file)?;
-        let chain = chain(path, header.backing.clone(), anywhere)?;
+        let chain = chain(&file, header.backing.clone(), anywhere)?;
         let medium = Qcow2::open(Plain::new(file.try_clone()?)?, layered(&chain)?).map_err(explained)?;
         Ok(Disk { file, medium: Box::new(Mutex::new(medium)), qcow2: Some(header), chain })
     }
@@ -111,18 +111,17 @@ fn header(file: &File) -> Result<Header> {
     header.ok_or_else(|| Errno::EINVAL.because("it says it is a qcow2 image and is none"))
 }
 
-/// Opens what the image in the file `path` is based on, and what that is based on.
+/// Opens what the image in `file` is based on, and what that is based on.
 ///
 /// Names in an image that nobody vouches for must not lead to just any file: they may lead to what is beside the image
 /// or below, links followed, unless the user says otherwise.
-fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Link>> {
+fn chain(file: &File, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Link>> {
     let (mut chain, mut next) = (Vec::new(), backing);
-    let mut folder = match &next {
-        Some(_) => parent(&path.canonicalize()?),
-        None => return Ok(chain),
-    };
-    let top = folder.clone();
-    let within = open_dir(CWD, &top)?;
+    if next.is_none() {
+        return Ok(chain);
+    }
+    let (within, top) = directory(file)?;
+    let mut folder = top.clone();
     while let Some(backing) = next.take() {
         let shown = String::from_utf8_lossy(&backing.name).escape_debug().to_string();
         let about = |errno: Errno, what: &str| errno.because(format!("it is based on \"{shown}\": {what}"));
@@ -132,15 +131,14 @@ fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Li
         let place = folder.join(OsStr::from_bytes(&backing.name)).canonicalize();
         let place =
             place.map_err(|error| about(Errno(error.raw_os_error().unwrap_or(5)), "no such file is here"))?;
-        if !anywhere && !place.starts_with(&top) {
-            let what = "that is outside of the image's directory, and an image may name any file: \
-                        if you trust this one, use the option backing=allow";
-            return Err(about(Errno::EACCES, what));
-        }
         let opened = match place.strip_prefix(&top) {
-            Ok(below) => open_below(&within, below),
-            Err(_) => openat(CWD, &place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-                .map_err(|error| io::Error::from(error).into()),
+            _ if anywhere => open_path(CWD, &place),
+            Ok(below) => open_beneath(&within, below),
+            Err(_) => {
+                let what = "that is outside of the image's directory, and an image may name any file: \
+                            if you trust this one, use the option backing=allow";
+                return Err(about(Errno::EACCES, what));
+            }
         };
         let link = opened
             .and_then(|place| Link::open(&place, backing.format.as_deref()))
@@ -154,25 +152,39 @@ fn chain(path: &Path, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Li
     Ok(chain)
 }
 
-fn open_dir(at: impl AsFd, path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(openat(at, path, flags, Mode::empty()).map_err(io::Error::from)?)
+/// The directory that an open file is in, and its path without links.
+///
+/// It is that of the file itself, whatever the path it was opened with leads to by now.
+///
+/// # Errors
+/// `ESTALE` when the file is moved meanwhile, or is in no directory any more.
+fn directory(file: &File) -> Result<(OwnedFd, PathBuf)> {
+    let path = fs::read_link(descriptor(file))?;
+    let (dir, name) = (parent(&path), path.file_name().unwrap_or_default());
+    let opened = open_path(CWD, &dir)?;
+    let (own, found) = (file.metadata()?, statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW));
+    match found {
+        Ok(found) if (found.st_dev, found.st_ino) == (own.dev(), own.ino()) => Ok((opened, dir)),
+        _ => Err(Errno::ESTALE.because("the image is moved or removed while what it is based on is opened")),
+    }
 }
 
-/// Opens what is at a path without links and `..` below a directory, name by name: whoever exchanges a name for a symbolic link
-/// meanwhile does not lead out of it.
-fn open_below(top: &OwnedFd, path: &Path) -> Result<OwnedFd> {
-    let mut dir = top.try_clone()?;
-    let mut names = path.components().peekable();
-    while let Some(name) = names.next() {
-        let Component::Normal(name) = name else { return Err(Errno::EACCES.because("not a plain path")) };
-        if names.peek().is_none() {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            return Ok(openat(&dir, name, flags, Mode::empty()).map_err(io::Error::from)?);
-        }
-        dir = open_dir(&dir, Path::new(name))?;
-    }
-    Ok(dir)
+/// What stands for an open descriptor in `/proc`.
+fn descriptor(open: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", open.as_raw_fd())
+}
+
+/// An `O_PATH` descriptor of what is at a path.
+fn open_path(at: impl AsFd, path: &Path) -> Result<OwnedFd> {
+    Ok(openat(at, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(io::Error::from)?)
+}
+
+/// The same of what is at a path without links below a directory (openat2(2)): a name that is exchanged for a symbolic link
+/// meanwhile does not lead out of it, nor anywhere else.
+fn open_beneath(top: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let opened = openat2(top, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
+    Ok(opened.map_err(io::Error::from)?)
 }
 
 fn parent(path: &Path) -> PathBuf {
@@ -182,8 +194,8 @@ fn parent(path: &Path) -> PathBuf {
 impl Link {
     /// The file that `place`, an `O_PATH` descriptor, stands for.
     fn open(place: &OwnedFd, format: Option<&str>) -> Result<Self> {
-        let place = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let kind = std::fs::metadata(&place)?.file_type();
+        let place = descriptor(place);
+        let kind = fs::metadata(&place)?.file_type();
         // Opening a pipe would wait.
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Errno::EINVAL.because("neither a regular file nor a block device"));
@@ -221,7 +233,6 @@ fn layered(chain: &[Link]) -> Result<Option<Box<dyn Medium + Send + Sync>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::symlink;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -235,7 +246,7 @@ mod tests {
         fs::create_dir(top.join("real")).unwrap();
         fs::write(top.join("real/disk"), "own").unwrap();
         symlink(&secret, top.join("link")).unwrap();
-        let (within, over) = (open_dir(CWD, &top).unwrap(), AtomicBool::new(false));
+        let (within, over) = (open_path(CWD, &top).unwrap(), AtomicBool::new(false));
         let exchange = || {
             use rustix::fs::{RenameFlags, renameat_with};
             while !over.load(Ordering::Relaxed) {
@@ -245,7 +256,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(exchange);
             for _ in 0..2000 {
-                if let Ok(place) = open_below(&within, Path::new("real/disk")) {
+                if let Ok(place) = open_beneath(&within, Path::new("real/disk")) {
                     let link = Link::open(&place, Some("raw")).unwrap();
                     assert_eq!(
                         link.file.metadata().unwrap().len(),
@@ -256,6 +267,39 @@ mod tests {
             }
             over.store(true, Ordering::Relaxed);
         });
-        assert!(open_below(&within, Path::new("../secret/disk")).is_err());
+        assert!(open_beneath(&within, Path::new("../secret/disk")).is_err());
+    }
+    /// What an image that has been opened is based on, which names "base", after `meanwhile` was done to its directory, the first,
+    /// with another one beside it, the second.
+    fn based_on(meanwhile: impl FnOnce(&Path, &Path)) -> Result<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, secret] = ["images", "secret"].map(|name| dir.path().join(name));
+        for (place, content) in [(&own, "own"), (&secret, "secret")] {
+            fs::create_dir(place).unwrap();
+            fs::write(place.join("base"), content).unwrap();
+            fs::write(place.join("image"), "").unwrap();
+        }
+        let image = File::open(own.join("image")).unwrap();
+        meanwhile(&own, &secret);
+        let backing = Backing { name: b"base".to_vec(), format: Some("raw".into()) };
+        let mut chain = chain(&image, Some(backing), false)?;
+        Ok(fs::read_to_string(descriptor(&*chain.remove(0).file))?)
+    }
+
+    #[test]
+    fn the_directory_is_that_of_the_open_image_not_of_its_path() {
+        assert_eq!(based_on(|_, _| {}).unwrap(), "own");
+        let exchanged = based_on(|own, secret| {
+            fs::rename(own.join("image"), own.join("before")).unwrap();
+            symlink(secret.join("image"), own.join("image")).unwrap();
+        });
+        assert_eq!(exchanged.unwrap(), "own");
+        let removed = based_on(|own, _| fs::remove_file(own.join("image")).unwrap());
+        assert_eq!(removed.unwrap_err().errno, Errno::ESTALE);
+        let linked = based_on(|own, secret| {
+            fs::remove_file(own.join("base")).unwrap();
+            symlink(secret.join("base"), own.join("base")).unwrap();
+        });
+        assert_eq!(linked.unwrap_err().errno, Errno::EACCES);
     }
 }

@@ -83,7 +83,7 @@ impl Image {
                 return Err(Errno::EBUSY.because(format!("it is not written, because {who}")));
             }
             let file = host::open(path, writable)?;
-            Disk::open(Held::locked(file, writable)?, path, options.backing)
+            Disk::open(Held::locked(file, writable)?, options.backing)
         };
         let disk = opened(path)?;
         let other = |(option, path): &(String, PathBuf)| {

@@ -47,7 +47,7 @@ const DISCS: [&str; 2] = ["iso9660", "udf"];
 /// Those of opening and reading it, `EINVAL` when its partition table is damaged, and those of a qcow2 image, or of another form
 /// that is not served.
 pub fn inspect(path: &Path) -> Result<Inspection> {
-    let medium = Disk::open(Held::shared(File::open(path)?), path, false)?;
+    let medium = Disk::open(Held::shared(File::open(path)?), false)?;
     let size = medium.size();
     let whole = volume(&medium, 0, size)?;
     let mut table = match &whole {

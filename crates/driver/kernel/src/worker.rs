@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -43,18 +43,28 @@ pub(crate) struct Worker {
     log: File,
 }
 
-/// The program: `$OUTRIGGER_KERNEL`; else beside this program, in `../libexec/outrigger` or, in a source tree, in
-/// `../kernel`. None when it is in none of these places.
+/// The program: `$OUTRIGGER_KERNEL`; else beside this program, in `../libexec/outrigger`, or in the `kernel` of the build
+/// directory that this program was built in. None when it is in none of these places.
 pub fn program() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("OUTRIGGER_KERNEL") {
         return Some(given.into());
     }
-    let own = std::env::current_exe().ok()?;
-    let places =
-        own.ancestors().skip(1).take(3).flat_map(|folder| {
-            ["", "libexec/outrigger", "kernel"].map(|place| folder.join(place).join(PROGRAM))
-        });
-    places.into_iter().find(|place| place.is_file())
+    places(&std::env::current_exe().ok()?).into_iter().find(|place| place.is_file())
+}
+
+/// Where the program belongs when this one is the file `own`. Only whoever may exchange `own` as well may write there.
+fn places(own: &Path) -> Vec<PathBuf> {
+    /// What cargo calls the directories of its profiles, and those in them that have programs too.
+    const PROFILES: [&str; 2] = ["debug", "release"];
+    const INNER: [&str; 2] = ["deps", "examples"];
+
+    let is = |dir: &Path, names: &[&str]| names.iter().any(|name| dir.ends_with(name));
+    let Some(beside) = own.parent() else { return Vec::new() };
+    let profile = if is(beside, &INNER) { beside.parent() } else { Some(beside) };
+    let built = profile.filter(|dir| is(dir, &PROFILES)).and_then(Path::parent).map(|dir| dir.join("kernel"));
+    let installed = beside.parent().map(|prefix| prefix.join("libexec/outrigger"));
+    let folders = [Some(beside.to_owned()), installed, built];
+    folders.into_iter().flatten().map(|folder| folder.join(PROGRAM)).collect()
 }
 
 /// The same, which is there.
@@ -246,5 +256,27 @@ impl Worker {
             ring.rotate_left((written % LOG_SIZE) as usize);
         }
         Ok(String::from_utf8_lossy(&ring).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_looked_for_where_its_own_files_are_and_nowhere_above() {
+        let looked = |own: &str| -> Vec<String> {
+            places(Path::new(own)).iter().map(|place| place.display().to_string()).collect()
+        };
+        assert_eq!(
+            looked("/usr/local/bin/outrigger"),
+            ["/usr/local/bin/outrigger-kernel", "/usr/local/libexec/outrigger/outrigger-kernel"]
+        );
+        for own in
+            ["/src/target/debug/outrigger", "/src/target/debug/deps/test", "/src/target/release/outrigger"]
+        {
+            assert_eq!(looked(own).last().unwrap(), "/src/target/kernel/outrigger-kernel", "{own}");
+        }
+        assert!(!looked("/opt/deps/outrigger").concat().contains("/kernel/"), "no build directory");
     }
 }
