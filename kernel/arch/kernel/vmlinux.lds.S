@@ -25,10 +25,13 @@ SECTIONS
 	}
 	__init_end = .;
 
-	_stext = .;
-	_text = .;
-	.text : { TEXT_TEXT SCHED_TEXT LOCK_TEXT KPROBES_TEXT IRQENTRY_TEXT SOFTIRQENTRY_TEXT *(.fixup) }
-	_etext = .;
+	/* Inside, for a symbol between two sections belongs to either. */
+	.text : {
+		_stext = .;
+		_text = .;
+		TEXT_TEXT SCHED_TEXT LOCK_TEXT KPROBES_TEXT IRQENTRY_TEXT SOFTIRQENTRY_TEXT *(.fixup)
+		_etext = .;
+	}
 
 	_sdata = .;
 	RO_DATA(4096)

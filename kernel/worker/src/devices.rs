@@ -4,10 +4,10 @@
 use crate::arguments::Device;
 use crate::control::Control;
 use crate::disk::{self, Disk, Image};
-use crate::medium::{self, ImageFile};
+use crate::medium::{self, Arrived};
+use crate::overlay;
 use crate::source::add_disk;
 use crate::task::Task;
-use crate::{overlay, transfer};
 use outrigger_core::{Errno, Result};
 use std::ffi::{CStr, CString};
 use std::io;
@@ -18,24 +18,35 @@ use std::sync::Arc;
 #[derive(Clone, Default)]
 pub struct Devices(Vec<(String, u32)>);
 
-/// Images that have arrived, and the option for each.
-pub type Arrived = Vec<(String, Image)>;
+/// Images, and the option for each.
+pub type Named<T> = Vec<(String, T)>;
 
 /// Takes the files of `wanted` from the socket, in this order. Their bytes are moved as `io` says.
 ///
 /// # Errors
-/// When they do not arrive, and what is wrong with the images.
-pub fn receive(wanted: Vec<Device>, io: &str, writable: bool, socket: &UnixStream) -> io::Result<Arrived> {
+/// When they do not arrive, and those of [`Arrived::new`].
+pub fn receive(
+    wanted: Vec<Device>,
+    io: &str,
+    writable: bool,
+    socket: &UnixStream,
+) -> io::Result<Named<Arrived>> {
     let arrived = |Device { option, form }: Device| {
         let mut files = medium::receive(socket)?.into_iter();
         let file =
             files.next().ok_or_else(|| io::Error::other(format!("the file of {option}= has not arrived")))?;
-        let image = ImageFile::new(file)?;
         // There is one ring, and the first disk has it.
-        let transfer = transfer::named(io, &image.file, writable)?;
-        Ok((option, medium::image(image.moved_by(transfer), &form, files.collect())?))
+        Ok((option, Arrived::new(file, form, io, writable, files.collect())?))
     };
     wanted.into_iter().map(arrived).collect()
+}
+
+/// The images in these files.
+///
+/// # Errors
+/// Those of [`Arrived::image`].
+pub fn images(arrived: Named<Arrived>) -> io::Result<Named<Image>> {
+    arrived.into_iter().map(|(option, arrived)| Ok((option, arrived.image()?))).collect()
 }
 
 impl Devices {
@@ -43,7 +54,7 @@ impl Devices {
     ///
     /// # Errors
     /// Those of looking at the images, and when there are too many.
-    pub fn add(arrived: Arrived, memory: u64, writable: bool) -> io::Result<Self> {
+    pub fn add(images: Named<Image>, memory: u64, writable: bool) -> io::Result<Self> {
         let added = |(option, image): (String, Image)| {
             let room = overlay::room(memory, image.size());
             let mut disk = Disk::new(image, 0, None, writable)?;
@@ -54,7 +65,7 @@ impl Devices {
             }
             Ok((option, disk::add(disk)?))
         };
-        arrived.into_iter().map(added).collect::<io::Result<_>>().map(Devices)
+        images.into_iter().map(added).collect::<io::Result<_>>().map(Devices)
     }
 
     /// Tells the kernel of them. Gives the options for mount(2): those in `options`, and what names the devices.

@@ -17,6 +17,7 @@ mod disk;
 mod exchange;
 mod guard;
 mod host;
+mod isolation;
 mod kept;
 mod kernel;
 mod listing;
@@ -47,14 +48,12 @@ use devices::Devices;
 use disk::{Disk, Image};
 use guard::Guard;
 use kernel::Kernel;
-use medium::{Form, ImageFile};
+use medium::Arrived;
 use outrigger_core::{Errno, Error, Result};
 use serve::{Connection, Keeps};
 use source::Source;
 use std::ffi::CStr;
-use std::fs::File;
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -114,9 +113,14 @@ fn run(arguments: Arguments) -> io::Result<()> {
         }
         log::keep_in(log);
     }
-    watchdog::watch(&socket, patience)?;
-    let image = image.map(|image| opened(image, &form, &io, write, &socket)).transpose()?;
+    let image = image.map(|image| Arrived::with_files(image, form, &io, write, &socket)).transpose()?;
     let others = devices::receive(devices, &io, write, &socket)?;
+    if sandbox {
+        isolation::enter()?;
+    }
+    watchdog::watch(&socket, patience)?;
+    let image = image.map(Arrived::image).transpose()?;
+    let others = devices::images(others)?;
     let images = || image.iter().chain(others.iter().map(|(_, image)| image)).filter(|_| write);
     let grows = images().any(|image| matches!(image, Image::Qcow2(_)));
     let mut longest = images().map(Image::longest).collect::<io::Result<Vec<u64>>>()?.into_iter().max();
@@ -177,14 +181,6 @@ fn finish(kernel: &Kernel, tree: &Rc<Tree>, devices: &Devices, disk: Option<u32>
     disk::all_written()?;
     unmounted.and(settled)?;
     written
-}
-
-/// The image in a file, whose bytes are moved as `io` says.
-fn opened(file: File, form: &Form, io: &str, write: bool, socket: &UnixStream) -> io::Result<Image> {
-    let image = ImageFile::new(file)?;
-    let transfer = transfer::named(io, &image.file, write)?;
-    let files = if form.has_files() { medium::receive(socket)? } else { Vec::new() };
-    medium::image(image.moved_by(transfer), form, files)
 }
 
 /// Mounts what is there, read-only until the first change.

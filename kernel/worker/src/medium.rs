@@ -3,7 +3,7 @@
 
 use crate::disk::{Image, punch};
 use crate::socket;
-use crate::transfer::{Buffered, Transfer};
+use crate::transfer::{self, Buffered, Transfer};
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use outrigger_proto_disk::{DiskError, Medium};
 use std::fs::File;
@@ -32,11 +32,6 @@ impl ImageFile {
         // Of a block device the metadata says nothing.
         let size = AtomicU64::new(file.seek(SeekFrom::End(0))?);
         Ok(ImageFile { file, transfer: Box::new(Buffered), device, size })
-    }
-
-    /// The same file, whose bytes are moved another way.
-    pub fn moved_by(self, transfer: Box<dyn Transfer>) -> Self {
-        ImageFile { transfer, ..self }
     }
 
     /// Fills pieces of memory one after the other, from `place` on.
@@ -116,15 +111,49 @@ impl Form {
     }
 }
 
-/// The image of this form in a file, which is based on `files`.
-///
-/// # Errors
-/// When there are not all that it says; when an image is damaged or not one that is served.
-pub fn image(image: ImageFile, form: &Form, files: Vec<File>) -> io::Result<Image> {
-    Ok(match form {
-        Form::Plain => Image::Plain(image),
-        Form::Qcow2(below) => Image::Qcow2(Box::new(qcow2(image, below, files)?)),
-    })
+/// The files of an image that is not looked at yet.
+pub struct Arrived {
+    image: ImageFile,
+    form: Form,
+    files: Vec<File>,
+}
+
+impl Arrived {
+    /// An image of this form in a file, and what it is based on. Its bytes are moved as `io` says.
+    ///
+    /// # Errors
+    /// Those of looking at the file, and when it cannot be moved in this way.
+    pub fn new(file: File, form: Form, io: &str, write: bool, files: Vec<File>) -> io::Result<Self> {
+        let image = ImageFile::new(file)?;
+        let transfer = transfer::named(io, &image.file, write)?;
+        Ok(Arrived { image: ImageFile { transfer, ..image }, form, files })
+    }
+
+    /// The same, where what it is based on arrives at the socket.
+    ///
+    /// # Errors
+    /// As [`Arrived::new`] and [`receive`].
+    pub fn with_files(
+        file: File,
+        form: Form,
+        io: &str,
+        write: bool,
+        socket: &UnixStream,
+    ) -> io::Result<Self> {
+        let files = if form.has_files() { receive(socket)? } else { Vec::new() };
+        Self::new(file, form, io, write, files)
+    }
+
+    /// The image.
+    ///
+    /// # Errors
+    /// When there are not all files that it is based on; when one is damaged or not one that is served.
+    pub fn image(self) -> io::Result<Image> {
+        Ok(match self.form {
+            Form::Plain => Image::Plain(self.image),
+            Form::Qcow2(below) => Image::Qcow2(Box::new(qcow2(self.image, &below, self.files)?)),
+        })
+    }
 }
 
 fn qcow2(image: ImageFile, below: &[bool], files: Vec<File>) -> io::Result<Mutex<Qcow2<ImageFile>>> {

@@ -5,15 +5,6 @@ use rustix::fs::SealFlags;
 use std::fs::File;
 use std::io;
 
-/// `struct landlock_ruleset_attr` of the first version (see landlock(7)).
-#[repr(C)]
-struct Ruleset {
-    handled_access_fs: u64,
-}
-
-/// Every access to files that the first version of Landlock knows.
-const EVERY_ACCESS: u64 = (1 << 13) - 1;
-
 /// The system calls that serving needs, for the descriptors that are open already.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_brk,
@@ -123,17 +114,15 @@ const PART: u64 = 4;
 /// How many files are open at most: those of all orders that may be in flight.
 const FILES: u64 = 1024;
 
-/// Gives everything up that serving does not need; there is no way back, for no thread.
+/// Gives up every system call that serving does not need; there is no way back, for no thread. The process has left the host
+/// before ([`crate::isolation`]).
 ///
 /// # Errors
-/// When the host refuses. A host without Landlock is no error: without the system calls there are no files either.
+/// When the host refuses.
 pub fn enter(needs: Needs) -> io::Result<()> {
     limit_all(needs)?;
     // The first look at the clock finds out where that is, with system calls that are not allowed later.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    // SAFETY: a plain system call.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
-    give_up_files();
     filter(needs)
 }
 
@@ -184,20 +173,6 @@ pub fn seal(file: &File, length: u64) -> io::Result<()> {
 
 fn check(result: i64) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// No path leads anywhere from here on.
-fn give_up_files() {
-    let ruleset = Ruleset { handled_access_fs: EVERY_ACCESS };
-    // SAFETY: the structure is that of the first version, and its length says so.
-    let fd = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &ruleset, size_of::<Ruleset>(), 0) };
-    if fd >= 0 {
-        // SAFETY: plain system calls with the descriptor just made, which nobody else has.
-        unsafe {
-            libc::syscall(libc::SYS_landlock_restrict_self, fd, 0);
-            libc::close(fd as i32);
-        }
-    }
 }
 
 const fn load(offset: usize) -> libc::sock_filter {
@@ -406,6 +381,7 @@ mod tests {
             // Never closed: the standard library, built for tests, looks at descriptors before it closes them.
             let file = ManuallyDrop::new(tempfile::tempfile().expect("a file"));
             file.set_len(MIB as u64).expect("a size");
+            crate::isolation::enter().expect("it leaves");
             enter(NEEDS).expect("a sandbox");
             DEEDS[number].1(&file)
         });

@@ -178,8 +178,14 @@ fn images() -> Finding {
         let advice = "the program outrigger-kernel is missing: make deps kernel, then make install";
         return Finding::new(CHECK, State::Limited, "cannot be opened", Some(advice));
     };
-    match Kernel::in_memory(&Options::default()).and_then(|kernel| kernel.unmount()) {
-        Ok(()) => Finding::new(CHECK, State::Good, program.display().to_string(), None),
+    let served = Kernel::in_memory(&Options::default()).and_then(|kernel| {
+        let isolation = kernel.isolation().unwrap_or_else(|| "not isolated".into());
+        kernel.unmount().map(|()| isolation)
+    });
+    match served {
+        Ok(isolation) => {
+            Finding::new(CHECK, State::Good, format!("{}; {isolation}", program.display()), None)
+        }
         Err(error) => {
             let advice =
                 "build outrigger-kernel from the same source as this program: make kernel, then make install";

@@ -151,6 +151,11 @@ impl Connection {
         Ok(connection)
     }
 
+    /// The process at the other end.
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
     /// Sends a request; its reply arrives where the receiver waits, and is there already if the worker was quick.
     ///
     /// # Errors

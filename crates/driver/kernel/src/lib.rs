@@ -324,6 +324,15 @@ impl Kernel {
         ended
     }
 
+    /// What the process of the kernel code has of its own instead of what the host has ("namespaces (user, mount)", ...), as a list
+    /// for people; it depends on what the host permits. None where the image is guarded, for processes change there.
+    pub fn isolation(&self) -> Option<String> {
+        match &self.serves {
+            Serves::Once(connection) => connection.worker().isolation(),
+            Serves::Guarded(_) => None,
+        }
+    }
+
     /// Why a request was not answered.
     fn lost(&self) -> Error {
         match &self.serves {

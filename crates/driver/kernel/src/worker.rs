@@ -29,8 +29,12 @@ const LOG_SIZE: u64 = 64 << 10;
 /// Where the part of that file starts with which a mount survives its worker: see `kernel/worker/src/control.rs`.
 pub(crate) const CONTROL: u64 = 128 << 10;
 
+/// How the line begins in which a worker says what it has left of the host: see `kernel/worker/src/isolation.rs`.
+const ISOLATED: &str = "outrigger-kernel: isolated: ";
+
 /// What the kernel code says whatever the image is.
-const NOISE: [&str; 4] = [
+const NOISE: [&str; 5] = [
+    ISOLATED,
     "Linux version",
     "Kernel command line:",
     "random: crng init done",
@@ -243,6 +247,12 @@ impl Worker {
             Some(place) => format!(": {}", lines[place]),
             None => lines[lines.len().saturating_sub(3)..].iter().map(|line| format!(": {line}")).collect(),
         }
+    }
+
+    /// What the process has of its own instead of what the host has, as a list for people; none without a sandbox.
+    pub(crate) fn isolation(&self) -> Option<String> {
+        let text = self.read_log().ok()?;
+        text.lines().find_map(|line| line.strip_prefix(ISOLATED)).map(str::to_owned)
     }
 
     fn read_log(&self) -> io::Result<String> {
