@@ -21,7 +21,7 @@ test_packages=(
     dosfstools=mkfs.vfat xfsprogs=mkfs.xfs btrfs-progs=mkfs.btrfs f2fs-tools=mkfs.f2fs nilfs-tools=mkfs.nilfs2
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
     genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
-    fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img git=git sqlite3=sqlite3
+    fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img git=git sqlite3=sqlite3 systemd=systemd-analyze
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs

@@ -82,3 +82,57 @@ fn a_command_gets_standard_streams_and_the_users_variables() {
     assert!(!seen.contains("WATCHDOG_USEC") && !seen.contains("LISTEN_FDS"), "{seen}");
     assert!(seen.contains("PATH="), "{seen}");
 }
+
+/// A program of this name in the directory `bin`, which notes its descriptors in `seen` and fails.
+fn pretender(place: &Place, name: &str) {
+    let script =
+        place.file(&format!("bin/{name}"), "#!/bin/sh\n(cd /proc/$$/fd && echo [0-9]*) >>seen\nexit 1\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs a command where the programs in `bin` come first, and gives what these have noted.
+fn noted(place: &Place, program: &str, arguments: &str) -> Vec<String> {
+    place.file("secret", "secret");
+    fs::set_permissions(place.at("secret"), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(place.at(""), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(place.at("m"), fs::Permissions::from_mode(0o777)).unwrap();
+    let script =
+        format!("exec 9<>secret 100<>secret; export PATH=$PWD/bin:$PATH; exec {program} {arguments}");
+    place.run_as("bash", &["-c", &script]);
+    let seen = fs::read_to_string(place.at("seen")).expect("it was started");
+    seen.lines().flat_map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn ssh_gets_standard_streams() {
+    let place = Place::new();
+    pretender(&place, "ssh");
+    let seen = noted(&place, PROGRAM, "ls host:/");
+    assert!(!seen.contains(&"9".to_owned()) && !seen.contains(&"100".to_owned()), "{seen:?}");
+}
+
+#[test]
+fn fusermount3_gets_standard_streams_and_its_socket() {
+    if !can_mount() || !has("setpriv") {
+        return;
+    }
+    let place = Place::new();
+    let stranger = "setpriv --reuid 1879048191 --regid 1879048191 --clear-groups --";
+    // The other user may not be let into where it was built.
+    fs::copy(PROGRAM, place.at("program")).unwrap();
+    pretender(&place, "fusermount3");
+    fs::set_permissions(place.at("bin"), fs::Permissions::from_mode(0o755)).unwrap();
+    let seen = noted(&place, &format!("env HOME=$PWD XDG_RUNTIME_DIR= {stranger} ./program"), "mount mem: m");
+    assert!(!seen.contains(&"9".to_owned()) && !seen.contains(&"100".to_owned()), "{seen:?}");
+}
+
+#[test]
+fn a_guarded_program_and_what_guards_it_get_standard_streams() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    run_with_secret(&place, &format!("guard -- {PROGRAM} mount --foreground --no-guard mem: m")).ok();
+    assert!(place.is_mounted());
+    assert_eq!(holders(&place.at("secret")), [""; 0]);
+}
