@@ -68,7 +68,8 @@ fn sockets(process: u32) -> Vec<PathBuf> {
     let open: Vec<String> = [process, parent]
         .iter()
         .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok())
-        .flat_map(|entries| entries.flatten())
+        .flatten()
+        .flatten()
         .filter_map(|entry| fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
         .collect();
     let is_open = |inode: &str| open.contains(&format!("socket:[{inode}]"));
