@@ -137,26 +137,29 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let service = stack(&tree, deadline, trace, journal.clone())?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGIO])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
-    let session = match inherited {
-        Some(inherited) => Served::Here(resume(context, service, options, inherited)?),
+    // Whoever was served by the mount finds it, too.
+    let (session, server) = match inherited {
+        Some(inherited) => {
+            let server = listen(&mountpoint, seat.as_deref());
+            (Served::Here(resume(context, service, options, inherited)?), server)
+        }
         None => {
             answers(context, &source, &service)?;
             let connection = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
-            match direct(&tree, &options) {
+            let server = listen(&mountpoint, seat.as_deref());
+            let session = match direct(&tree, &options) {
                 Some(image) => hand_over(context, (&mountpoint, list), service, options, image, connection)?,
                 None => Served::Here(start(context, &mountpoint, service, options, connection)?),
-            }
+            };
+            (session, server)
         }
     };
     let mounted = Arc::new(Mounted::new(context, &source, mountpoint, tree, session, control, seat));
-    let keep = mounted.seat.as_deref().map(|seat| seat as &dyn Keep);
-    let server = Server::start(mounted.clone(), &mounted.mountpoint, mounted.connection, keep)
-        .map_err(|error| {
-            let error = Error::from(error);
-            warn(format_args!("outrigger: status and trace will not find this mount: {error}"));
-        })
-        .ok()
-        .map(Arc::new);
+    let server = server.and_then(|server| server.answer(mounted.clone()).map(|()| Arc::new(server)));
+    let server = server.map_err(Error::from).inspect_err(|error| {
+        warn(format_args!("outrigger: status and trace will not find this mount: {error}"));
+    });
+    let server = server.ok();
     watch_signals(signals, mounted.clone(), server.as_ref().map(Arc::downgrade));
     if let Some(program) = &mounted.tree.program {
         guarded::report_programs(program, &mounted.mountpoint);
@@ -172,6 +175,17 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     context.images.unmount().inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
+}
+
+/// The socket that `status` and others ask: bound before the mount serves programs, so that it is found once they have
+/// their answers.
+fn listen(mountpoint: &Path, seat: Option<&Seat>) -> io::Result<Server> {
+    Server::bind(mountpoint, connection_at(mountpoint), seat.map(|seat| seat as &dyn Keep))
+}
+
+/// The number of the FUSE connection; 0 when the mount table cannot be read.
+fn connection_at(mountpoint: &Path) -> u32 {
+    MountEntry::at(mountpoint).ok().flatten().map_or(0, |entry| entry.minor)
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
@@ -360,7 +374,7 @@ impl Mounted {
         let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.settings() };
         let locator = Client::new(tree.service.clone(), Arc::new(Threads::new()), settings);
         Mounted {
-            connection: MountEntry::at(&mountpoint).ok().flatten().map_or(0, |entry| entry.minor),
+            connection: connection_at(&mountpoint),
             mountpoint,
             source: source.to_string_lossy().into_owned(),
             tree,

@@ -54,6 +54,7 @@ pub trait Controlled: Send + Sync {
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
+    listener: UnixListener,
 }
 
 /// The longest request in bytes: a command may be long.
@@ -66,6 +67,8 @@ const CLIENTS_MAX: usize = 16;
 /// The region in which the descriptor of the socket is noted: whoever asks while one process has died and the next is not
 /// there yet waits in line.
 const REGION: &str = "control";
+/// The region in which the process is noted that the socket is named after: a service manager starts another keeper.
+const OWNER: &str = "control-owner";
 
 /// What the names of files end with in which sentences are left: see [`Server::leave`].
 pub const WORDS: &str = "end";
@@ -73,30 +76,35 @@ pub const WORDS: &str = "end";
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Server {
-    /// Listens for `mount` on a socket named after `mountpoint`, the number of its FUSE connection and the process that
-    /// watches over it, or else this one. With `keep`, goes on with the socket of the process before.
+    /// Binds a socket named after `mountpoint`, the number of its FUSE connection and the process that watches over it, or
+    /// else this one. With `keep`, goes on with the socket of the process before. Clients wait until [`Server::answer`].
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn start(
-        mount: Arc<dyn Controlled>,
-        mountpoint: &Path,
-        connection: u32,
-        keep: Option<&dyn Keep>,
-    ) -> io::Result<Self> {
+    pub fn bind(mountpoint: &Path, connection: u32, keep: Option<&dyn Keep>) -> io::Result<Self> {
         let owner = match keep {
             Some(_) => rustix::process::getppid().map_or(0, |keeper| keeper.as_raw_nonzero().get() as u32),
             None => std::process::id(),
         };
         let directory = directory()?;
         forget_words(&directory);
-        let path = directory.join(format!("{}-{connection}-{owner}.sock", hash(mountpoint)));
+        let hash = hash(mountpoint);
+        let named = |owner: u64| directory.join(format!("{hash}-{connection}-{owner}.sock"));
+        let path = named(owner.into());
         let listener = match keep {
-            Some(keep) => kept(&path, keep)?,
+            Some(keep) => kept(named, owner.into(), keep)?,
             None => bind(&path)?,
         };
-        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &mount))?;
-        Ok(Server { path })
+        Ok(Server { path, listener })
+    }
+
+    /// Answers for `mount` from now on.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn answer(&self, mount: Arc<dyn Controlled>) -> io::Result<()> {
+        let listener = self.listener.try_clone()?;
+        thread::Builder::new().name("control".into()).spawn(move || accept(&listener, &mount)).map(drop)
     }
 }
 
@@ -119,17 +127,25 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// The socket of the process before, or a new one for all processes to come.
-fn kept(path: &Path, keep: &dyn Keep) -> io::Result<UnixListener> {
+/// The socket of the process before, or a new one for all processes to come. It has the name `named` gives it for
+/// `owner`, the keeper.
+fn kept(named: impl Fn(u64) -> PathBuf, owner: u64, keep: &dyn Keep) -> io::Result<UnixListener> {
     let note = keep.region(REGION, 1)?;
     let number = note.word(0);
+    let note = keep.region(OWNER, 1)?;
+    let former = match note.word(0).swap(owner, Ordering::AcqRel) {
+        0 => owner,
+        former => former,
+    };
+    let path = named(owner);
     if let Some(number) = number.load(Ordering::Acquire).checked_sub(1)
-        && path.exists()
+        // Clients that were waiting for the former keeper's mount stay in line.
+        && fs::rename(named(former), &path).is_ok()
         && let Ok(listener) = keep.adopt(number as RawFd)
     {
         return Ok(listener.into());
     }
-    let listener = bind(path)?;
+    let listener = bind(&path)?;
     keep.hold(listener.as_fd())?;
     number.store(listener.as_raw_fd() as u64 + 1, Ordering::Release);
     Ok(listener)
