@@ -3,7 +3,7 @@
 
 use crate::control::{GuardStatus, ProgramStatus, ReplacementStatus};
 use crate::status::Failure;
-use outrigger_core::Clock;
+use outrigger_core::{Clock, Keep};
 use outrigger_driver_kernel::Opened;
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
@@ -14,12 +14,15 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often poisonous requests are looked for.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The region in which it is noted when a mount began, in milliseconds since 1970.
+const BEGAN: &str = "mount-began";
 /// The most functions a report names.
 const FRAMES_MAX: usize = 64;
 
@@ -106,6 +109,7 @@ pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
 /// When the journal cannot be had.
 pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
     seat.watch_requests(outrigger_layer_journal::current);
+    began(seat);
     let crash = seat.take_crash();
     let culprit = crash.as_ref().and_then(|crash| crash.request).or_else(|| seat.hung_in());
     if let Some(crash) = crash {
@@ -270,11 +274,22 @@ pub fn users_state() -> Option<PathBuf> {
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
+/// When the first worker of a mount began, which all that follow know.
+fn began(seat: &Seat) -> Option<SystemTime> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+    let region = seat.region(BEGAN, 1).ok()?;
+    let began = region.word(0).compare_exchange(0, now, Relaxed, Relaxed).unwrap_or_else(|known| known);
+    let began = if began == 0 { now } else { began };
+    Some(UNIX_EPOCH + Duration::from_millis(began))
+}
+
 /// The latest report about this mount, and when it was written. The process that serves it has run for so long.
 pub fn latest_report(mountpoint: &Path, seat: Option<&Seat>, up: Duration) -> Option<(PathBuf, SystemTime)> {
-    // Older reports are about earlier mounts, unless this one had a server before.
-    let had_others = seat.is_some_and(|seat| seat.predecessors() > 0);
-    let since = if had_others { UNIX_EPOCH } else { SystemTime::now().checked_sub(up)? };
+    // Older reports are about earlier mounts.
+    let since = match seat {
+        Some(seat) => began(seat)?,
+        None => SystemTime::now().checked_sub(up)?,
+    };
     let about = format!("mount: {}\n", mountpoint.display());
     let mut found: Vec<(SystemTime, PathBuf)> = fs::read_dir(reports()?)
         .ok()?

@@ -217,6 +217,27 @@ fn a_request_that_kills_is_refused_and_the_mount_lives_on() {
 }
 
 #[test]
+fn the_report_of_an_earlier_mount_is_not_shown() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let report = || {
+        let said = place.run(&["status", "--json", "m"]);
+        let status: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+        status.pointer("/report").is_some_and(|report| !report.is_null())
+    };
+    place.run(&["mount", "--layer", "fault=op=mkdir,path=deadly,die", "mem:", "m"]).ok();
+    assert!(fs::create_dir(place.at("m/deadly")).is_err());
+    within("a report", report);
+    place.run(&["umount", "m"]).ok();
+    place.run(&["mount", "mem:", "m"]).ok();
+    kill_server(&place, "KILL");
+    assert!(!report(), "this mount has none, though its server died");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn a_server_that_hangs_is_replaced() {
     if !can_mount() {
         return;
