@@ -14,7 +14,7 @@ test_packages=(
     tree=tree groff-base=groff
     bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
-    archivemount=archivemount rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
+    archivemount=archivemount encfs=encfs s3fs=s3fs curl=curl rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
     python3-pyfuse3=/usr/share/doc/python3-pyfuse3 pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
     shellcheck=shellcheck
     linux-source-6.12=/usr/src/linux-source-6.12.tar.xz flex=flex bison=bison bc=bc
@@ -29,6 +29,7 @@ bench_packages=(
     sshfs=sshfs rclone=rclone openssh-server=sshd fuse2fs=fuse2fs
 )
 ratarmount_version=1.3.0
+moto_version=5.1.21
 go_fuse_version=v2.7.2
 
 # missing PACKAGE=PROOF...: the packages whose proof is absent.
@@ -56,12 +57,14 @@ install_packages() {
         apt-get install -q -y --no-install-recommends "$@" >/dev/null
 }
 
-install_ratarmount() {
-    local venv=$target/bench-venv
-    [ ! -x "$venv/bin/ratarmount" ] || return 0
+# install_python DIRECTORY PROOF PACKAGE...: Python packages and their programs, in an environment of their own.
+install_python() {
+    local venv=$1 proof=$1/bin/$2
+    shift 2
+    [ ! -x "$proof" ] || return 0
     python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv python3-pip
     python3 -m venv "$venv"
-    deadline 600 "$venv/bin/pip" install --quiet "ratarmount==$ratarmount_version"
+    deadline 600 "$venv/bin/pip" install --quiet "$@"
 }
 
 # go-fuse's example, which splices its replies where it can.
@@ -108,6 +111,9 @@ case $1 in
 test)
     fetch_source zlib
     install_loopback
+    # moto is a server of the S3 protocol.
+    install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"
+    install_python "$target/test-tools/venv" moto_server "moto[server,s3]==$moto_version"
     ;;
-bench) install_ratarmount ;;
+bench) install_python "$target/bench-venv" ratarmount "ratarmount==$ratarmount_version" ;;
 esac

@@ -91,6 +91,8 @@ pub fn program_status(history: Programs) -> ProgramStatus {
             age_seconds: age(replacement.at),
             failure: replacement.failure,
         }),
+        lost: history.losses.count,
+        lost_paths: history.losses.paths,
     }
 }
 

@@ -172,6 +172,8 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let _ = std::env::set_current_dir("/");
     mounted.session.wait();
     mounted.write_out();
+    // It is killed when this process ends.
+    mounted.tree.program.iter().for_each(|program| program.close());
     context.images.unmount().inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })

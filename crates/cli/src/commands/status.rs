@@ -151,7 +151,7 @@ fn disk_cache(disk: &DiskUsage) -> String {
 
 /// What became of FUSE programs, if anything did.
 fn program(program: &ProgramStatus) -> String {
-    let ProgramStatus { command, incarnation, deaths, .. } = program;
+    let ProgramStatus { command, incarnation, deaths, lost, lost_paths, .. } = program;
     let mut text = String::new();
     if *incarnation > 1 {
         let _ = writeln!(text, "  program number {incarnation}: {command}");
@@ -167,6 +167,14 @@ fn program(program: &ProgramStatus) -> String {
         let plural = if *deaths == 1 { "death" } else { "deaths" };
         let age = duration(age as u64);
         let _ = writeln!(text, "  survived {deaths} {plural} of the program, the last {age} ago: {reason}");
+    }
+    if *lost > 0 {
+        let more = if *lost > lost_paths.len() as u64 { ", ..." } else { "" };
+        let paths = lost_paths.join(", ");
+        let _ = writeln!(
+            text,
+            "  LOST {lost} that the program had reported stored, missing or shorter since: {paths}{more}"
+        );
     }
     text
 }

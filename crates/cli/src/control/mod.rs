@@ -152,6 +152,12 @@ pub struct ProgramStatus {
     pub last_death_age_seconds: Option<f64>,
     /// The last replacement of the command by another.
     pub replacement: Option<ReplacementStatus>,
+    /// How many files and directories it had reported stored and lost when it died.
+    #[serde(default)]
+    pub lost: u64,
+    /// The paths of the first of them.
+    #[serde(default)]
+    pub lost_paths: Vec<String>,
 }
 
 /// One command took the place of another, or should have.

@@ -223,6 +223,9 @@ impl Turn<'_> {
         if !matches!(flushed, Err(Fault::Lost(_))) {
             self.shared.writes.committed(open.node, open.handle, count);
         }
+        if flushed.is_ok() {
+            self.shared.nodes.saved(open.node);
+        }
         flushed
     }
 
@@ -248,6 +251,7 @@ impl Turn<'_> {
             self.flush_handle(&open, LockOwner(0)).await?;
         }
         self.shared.writes.committed(open.node, open.handle, count);
+        self.shared.nodes.saved(open.node);
         self.failure(&open)
     }
 

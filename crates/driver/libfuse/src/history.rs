@@ -4,6 +4,7 @@
 
 use crate::conn::lock;
 use crate::launch::End;
+use crate::stored::Losses;
 use outrigger_core::{Node, OpCode, Request, Traverse, Visit};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -60,6 +61,8 @@ pub struct History {
     pub last_death: Option<Death>,
     /// The last replacement.
     pub replacement: Option<Replacement>,
+    /// What programs had reported stored and was not there after they died.
+    pub losses: Losses,
 }
 
 /// Something that people should look into.
@@ -130,7 +133,8 @@ impl Chronicle {
     pub(crate) fn history(&self, command: String, incarnation: u32) -> History {
         let told = lock(&self.told);
         let (last_death, replacement) = (told.deaths.back().cloned(), told.replacement.clone());
-        History { command, incarnation, deaths: told.count, last_death, replacement }
+        let losses = Losses::default();
+        History { command, incarnation, deaths: told.count, last_death, replacement, losses }
     }
 
     /// Sets what is done with reports. The first call counts.

@@ -14,6 +14,7 @@
 //! | `ops`, `names`, `files`, `dirs`, `locks` | operations of the core as messages, and what a restart means for each |
 //! | `nodes`, `handles`, `listing` | our numbers of files, open files and places in listings |
 //! | `hidden`, `writes` | open files that are removed, writes that may be lost |
+//! | `stored` | what programs have reported stored, and what of it was lost |
 //!
 //! # When the program dies
 //!
@@ -55,12 +56,14 @@ mod ops;
 mod options;
 mod replace;
 mod shared;
+mod stored;
 mod turn;
 mod writes;
 
 pub use history::{Death, History, OnReport, Replacement, Report};
 pub use life::Starter;
 pub use options::{OPTIONS, Options, keeps_changes};
+pub use stored::Losses;
 
 use launch::{Launch, Mounted, Mountpoint};
 use outrigger_core::{
@@ -139,6 +142,13 @@ impl LibFuse {
         self.shared.replace(recipe(launch, &self.shared.options)?)
     }
 
+    /// Closes the tree: the program is told, and ends. Blocks until it has, or else for [`Options::timeout`].
+    pub fn close(&self) {
+        if let Some(life) = self.shared.lives.end() {
+            life.goodbye(self.shared.options.patience());
+        }
+    }
+
     /// Whether a program serves now, so far as it is known.
     pub fn is_running(&self) -> bool {
         self.shared.lives.now().is_some()
@@ -147,7 +157,8 @@ impl LibFuse {
     /// What became of the programs so far.
     pub fn history(&self) -> History {
         let command = conn::lock(&self.shared.recipe).command.clone();
-        self.shared.chronicle.history(command, self.shared.nodes.epoch())
+        let history = self.shared.chronicle.history(command, self.shared.nodes.epoch());
+        History { losses: self.shared.nodes.stored.losses(), ..history }
     }
 
     /// Sets who is told of requests that programs die of, and of programs that cannot be started again. The first call
@@ -211,8 +222,6 @@ impl Service for LibFuse {
 
 impl Drop for LibFuse {
     fn drop(&mut self) {
-        if let Some(life) = self.shared.lives.end() {
-            life.goodbye();
-        }
+        self.close();
     }
 }

@@ -106,11 +106,12 @@ impl Life {
         self.conn.hung_up() && self.end.get() == Some(&End::Signal(libc::SIGKILL))
     }
 
-    /// Tells the program that the tree is closed, so that it can put its affairs in order, and ends it.
-    pub(crate) fn goodbye(&self) {
+    /// Tells the program that the tree is closed, and waits until it has ended: it may store only then what it was given.
+    /// After `patience` it is killed. Blocks.
+    pub(crate) fn goodbye(&self, patience: Duration) {
         let cancel = Cancel::default();
         let mut exchange = pin!(self.conn.ask(Message::new(Opcode::Destroy, 0), Caller::default(), &cancel));
-        let deadline = Instant::now() + LAST_BREATH;
+        let deadline = Instant::now() + patience;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         while exchange.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             match deadline.checked_duration_since(Instant::now()) {
@@ -121,6 +122,7 @@ impl Life {
         // Its connection hangs up: it may end by itself.
         self.conn.close("the tree was closed");
         if self.processes.wait(deadline).is_none() {
+            tracing::error!("the program does not end, and is killed: it may not have stored everything");
             self.end();
         }
     }

@@ -10,6 +10,7 @@ use crate::handles::lasting;
 use crate::hidden::{Hidden, is_hidden_name};
 use crate::message::{Fault, Message};
 use crate::turn::{Turn, forget};
+use bytes::Bytes;
 use outrigger_core::ops::{
     Create, Link, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, TmpFile, Unlink,
 };
@@ -78,7 +79,9 @@ impl Turn<'_> {
             return Err(Errno::ENOENT.into());
         }
         let theirs = self.theirs(dir).await?;
-        match self.ask(Message::new(Opcode::Lookup, theirs).name(name)).await {
+        let found = self.ask(Message::new(Opcode::Lookup, theirs).name(name)).await;
+        self.check_stored(dir, name, &found)?;
+        match found {
             Ok(body) => {
                 let (out, _) = decode::found(&body).inspect_err(|fault| {
                     if fault.errno() == Some(Errno::ENOENT) {
@@ -96,6 +99,32 @@ impl Turn<'_> {
         }
     }
 
+    /// An error when `name` was lost at a death, as what the program `found` shows.
+    fn check_stored(&self, dir: Node, name: &Name, found: &Result<Bytes, Fault>) -> Result<(), Fault> {
+        let nodes = &self.shared.nodes;
+        if nodes.stored.is_empty() {
+            return Ok(());
+        }
+        let is_absent = |fault: &Fault| fault.errno() == Some(Errno::ENOENT);
+        let entry = match found {
+            Ok(body) => match decode::found(body) {
+                Ok((out, _)) => Some(out),
+                Err(fault) if is_absent(&fault) => None,
+                Err(_) => return Ok(()),
+            },
+            Err(fault) if is_absent(fault) => None,
+            Err(_) => return Ok(()),
+        };
+        let Some(path) = nodes.path_of(dir, name) else { return Ok(()) };
+        nodes.stored.seen(&path, entry.map(|out| out.attr.size), self.life.epoch);
+        nodes.stored.check(&path).map_err(|error| {
+            if let Some(out) = entry {
+                self.life.conn.tell(forget(out.nodeid, 1));
+            }
+            error.into()
+        })
+    }
+
     /// Makes something called `name`, or judges that an earlier attempt has made it.
     async fn make(
         &mut self,
@@ -110,6 +139,7 @@ impl Turn<'_> {
         let failed = match self.change(message).await {
             Ok(body) => {
                 let (out, _) = decode::made(&body)?;
+                self.shared.nodes.made(dir, name);
                 return self.take(dir, name, &out);
             }
             Err(fault) => fault,
@@ -425,6 +455,7 @@ impl Turn<'_> {
         };
         let (out, rest) = decode::made(&body)?;
         let (out_open, _) = fuse::OpenOut::decode(rest)?;
+        self.shared.nodes.made(op.dir, &op.name);
         let mut entry = self.take(op.dir, &op.name, &out)?;
         let open = self.opened(entry.node, op.flags, out_open.fh);
         if op.flags.contains(OpenFlags::TRUNC) {

@@ -7,7 +7,9 @@
 
 use crate::conn::lock;
 use crate::decode;
+use crate::hidden::is_hidden_name;
 use crate::message::Fault;
+use crate::stored::{Names, Stored};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
 use outrigger_proto_fuse::EntryOut;
 use std::collections::{HashMap, HashSet};
@@ -26,6 +28,8 @@ pub(crate) struct Nodes {
     absent: Mutex<HashSet<Place>>,
     /// Renames in flight: until they are answered, a file may be at either place.
     moves: Mutex<Vec<(Place, Place)>>,
+    /// What programs have reported stored.
+    pub(crate) stored: Stored,
 }
 
 /// A name in a directory.
@@ -85,6 +89,7 @@ impl Nodes {
             known: Mutex::default(),
             absent: Mutex::default(),
             moves: Mutex::default(),
+            stored: Stored::default(),
         })
     }
 
@@ -288,13 +293,45 @@ impl Nodes {
         lock(&self.moves).iter().find(|(from, _)| from == place).map(|(_, to)| to.clone())
     }
 
+    /// The path of `name` in `dir`, unless it is one that nobody sees.
+    pub(crate) fn path_of(&self, dir: Node, name: &Name) -> Option<Names> {
+        let mut path = self.table.path(dir).ok().filter(|_| !is_hidden_name(name))?;
+        path.push(name.clone());
+        Some(path)
+    }
+
+    /// The program has made `name`.
+    pub(crate) fn made(&self, dir: Node, name: &Name) {
+        if let Some(path) = self.path_of(dir, name) {
+            self.stored.add(path, 0, self.epoch());
+        }
+    }
+
+    /// The program has reported what was written to `node` stored.
+    pub(crate) fn saved(&self, node: Node) {
+        let (_, written) = self.ends(node);
+        let path = self.table.path(node).unwrap_or_default();
+        if written > 0 && path.last().is_some_and(|name| !is_hidden_name(name)) {
+            self.stored.add(path, written, self.epoch());
+        }
+    }
+
     /// `name` was removed.
     pub(crate) fn removed(&self, dir: Node, name: &Name) {
+        if let Some(path) = self.path_of(dir, name) {
+            self.stored.removed(&path);
+        }
         self.table.removed(dir, name);
     }
 
     /// `from` became `to`.
     pub(crate) fn renamed(&self, from: (Node, &Name), to: (Node, &Name)) {
+        match (self.path_of(from.0, from.1), self.path_of(to.0, to.1)) {
+            (Some(from), Some(to)) => self.stored.renamed(&from, to, self.epoch()),
+            (Some(from), None) => self.stored.removed(&from),
+            (None, Some(to)) => self.stored.add(to, 0, self.epoch()),
+            (None, None) => {}
+        }
         if self.table.renamed(from, to).is_err() {
             // What is not known any more is looked up again.
             self.table.removed(from.0, from.1);
@@ -304,6 +341,9 @@ impl Nodes {
 
     /// The two files changed places.
     pub(crate) fn exchanged(&self, one: (Node, &Name), other: (Node, &Name)) {
+        for path in [one, other].iter().filter_map(|(dir, name)| self.path_of(*dir, name)) {
+            self.stored.removed(&path);
+        }
         if self.table.exchanged(one, other).is_err() {
             self.table.removed(one.0, one.1);
             self.table.removed(other.0, other.1);

@@ -63,7 +63,15 @@ impl Default for Options {
     }
 }
 
+/// How long a program may take to end where a request may take for ever.
+const ENDING: Duration = Duration::from_secs(3600);
+
 impl Options {
+    /// How long a program may take to end in order.
+    pub(crate) fn patience(&self) -> Duration {
+        self.timeout.unwrap_or(ENDING)
+    }
+
     /// Sets one option from text: durations in seconds, 0 for never; sizes in bytes.
     ///
     /// # Errors

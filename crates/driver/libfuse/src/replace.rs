@@ -26,7 +26,7 @@ impl Shared {
     /// `EBUSY` while a program is being started; else why the new one does not serve.
     pub(crate) fn replace(&self, next: Recipe) -> Result<()> {
         if let Some(old) = self.lives.suspend()? {
-            finish(&old);
+            finish(&old, self.options.patience());
         }
         let wanted = next.command.clone();
         let former = std::mem::replace(&mut *lock(&self.recipe), Arc::new(next));
@@ -46,13 +46,15 @@ impl Shared {
         // The new one may know more than the old one.
         self.missing.store(0, Relaxed);
         let life = self.begin(self.nodes.epoch() + 1)?;
+        let epoch = life.epoch;
         self.lives.started(Ok(Arc::new(life)));
+        self.look_for_stored(epoch);
         Ok(())
     }
 }
 
 /// Lets a program finish what it was asked, and end in order. Nothing new reaches it.
-fn finish(old: &Arc<Life>) {
+fn finish(old: &Arc<Life>, patience: Duration) {
     let deadline = Instant::now() + FINISHING;
     // Each attempt of a request holds it.
     while Arc::strong_count(old) > 1 && old.conn.over().is_none() && Instant::now() < deadline {
@@ -61,6 +63,6 @@ fn finish(old: &Arc<Life>) {
     old.conn.retire();
     match old.conn.over() {
         Some(_) => drop(old.end()),
-        None => old.goodbye(),
+        None => old.goodbye(patience),
     }
 }

@@ -102,6 +102,13 @@ impl Shared {
     /// Sees a request through, with as many programs as it takes.
     pub(crate) async fn perform(self: Arc<Self>, cx: Cx, mut request: Request) -> Reply {
         self.chronicle.asked(&mut request, cx.origin.pid);
+        let leaving = self.nodes.expect_less(&request);
+        let reply = self.see_through(cx, &request).await;
+        self.nodes.stored.settled(&leaving);
+        reply
+    }
+
+    async fn see_through(self: &Arc<Self>, cx: Cx, request: &Request) -> Reply {
         let mut trial = Trial::default();
         let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
         loop {
@@ -111,8 +118,8 @@ impl Shared {
                 Err(Fault::Failed(error)) => return Reply::Error(error),
                 Err(Fault::Lost(_)) => continue,
             };
-            let mut turn = Turn { shared: &self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
-            let lost = match turn.attempt(&request).await {
+            let mut turn = Turn { shared: self, life: &life, caller, cancel: &cx.cancel, trial: &mut trial };
+            let lost = match turn.attempt(request).await {
                 Ok(reply) => return reply,
                 Err(Fault::Failed(error)) => return Reply::Error(trial.explain(error)),
                 Err(Fault::Lost(lost)) => lost,
@@ -122,7 +129,7 @@ impl Shared {
                 return Reply::Error(error);
             }
             if let Err(error) = trial.lost(&lost, life.was_killed()) {
-                self.give_up(&request, &error);
+                self.give_up(request, &error);
                 return Reply::Error(error);
             }
             drop(alone);
@@ -215,7 +222,10 @@ impl Shared {
             let error = match self.begin(epoch) {
                 Ok(life) => {
                     *lock(&self.quick_deaths) = (Some(Instant::now()), failures);
-                    return self.lives.started(Ok(Arc::new(life)));
+                    self.lives.started(Ok(Arc::new(life)));
+                    // A request that this one dies of, too, is to be found out first.
+                    std::thread::sleep(SETTLED);
+                    return self.look_for_stored(epoch);
                 }
                 Err(error) => error,
             };
@@ -288,6 +298,17 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Finds out what the programs before have lost, if this one still serves. Blocks.
+    pub(crate) fn look_for_stored(&self, epoch: Epoch) {
+        let life = self.lives.now().filter(|life| life.epoch == epoch && !self.nodes.stored.is_empty());
+        let Some(life) = life else { return };
+        let (cancel, mut trial) = (Cancel::default(), Trial::default());
+        let turn =
+            Turn { shared: self, life: &life, caller: Caller::default(), cancel: &cancel, trial: &mut trial };
+        // What could not be looked for is when the next program serves.
+        let _ = life::block_on(turn.look_for_stored());
     }
 
     /// Returns references to the running program.

@@ -183,6 +183,10 @@ impl Turn<'_> {
             found = self.lookup(dir, &name).await;
         }
         if is_enoent(&found) {
+            if let Ok(path) = nodes.path(node) {
+                nodes.stored.seen(&path, None, self.life.epoch);
+                nodes.stored.check(&path)?;
+            }
             return Err(Errno::ESTALE.because("the file is gone since the program was started again").into());
         }
         let (entry, kind) = found?;
@@ -207,6 +211,41 @@ impl Turn<'_> {
     pub(crate) async fn lookup(&self, dir: u64, name: &Name) -> Result<(EntryOut, FileKind), Fault> {
         let body = self.ask(Message::new(Opcode::Lookup, dir).name(name)).await?;
         self.entry(&body, false).map(|(entry, kind, _)| (entry, kind))
+    }
+
+    /// Looks whether the program finds what earlier ones have reported stored, until it is to be replaced.
+    pub(crate) async fn look_for_stored(&self) -> Result<(), Fault> {
+        let Shared { nodes, lives, .. } = self.shared;
+        for path in nodes.stored.of_earlier(self.life.epoch) {
+            if lives.now().is_none_or(|life| life.epoch != self.life.epoch) {
+                break;
+            }
+            if let Some(size) = self.size_at(&path).await? {
+                nodes.stored.seen(&path, size, self.life.epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// The size of what is at `path`, if there is something; nothing when the program cannot tell.
+    async fn size_at(&self, path: &[Name]) -> Result<Option<Option<u64>>, Fault> {
+        let (mut at, mut size) = (decode::ROOT, None);
+        let mut passed = Vec::new();
+        for name in path {
+            match self.lookup(at, name).await {
+                Ok((entry, _)) => {
+                    (at, size) = (entry.nodeid, Some(Some(entry.attr.size)));
+                    passed.push((at, 1));
+                }
+                Err(Fault::Failed(error)) => {
+                    size = matches!(error.errno, Errno::ENOENT | Errno::ENOTDIR).then_some(None);
+                    break;
+                }
+                Err(lost) => return Err(lost),
+            }
+        }
+        passed.iter().for_each(|&(node, count)| self.life.conn.tell(forget(node, count)));
+        Ok(size)
     }
 
     /// An entry, its kind, and what follows it.
