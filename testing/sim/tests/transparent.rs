@@ -81,7 +81,8 @@ fn simulate_changes_nothing_when_off_or_when_the_driver_has_everything() {
 fn a_deadline_that_does_not_come_and_faults_that_do_not_happen_change_nothing() {
     assert_transparent("deadline and fault", OpCode::ALL, |stack, sim| {
         // A rule that cuts reads makes files open for direct I/O.
-        let rules = ["path=/no/such/path,error=EIO", "error=EIO,probability=0", "op=write,short=0,after=1000000"];
+        let rules =
+            ["path=/no/such/path,error=EIO", "error=EIO,probability=0", "op=write,short=0,after=1000000"];
         let rules = rules.map(|text| text.parse().expect("a good rule"));
         let faulty = stack.push(Fault::new(rules, 0, sim.clone())).expect("any order is good");
         faulty.push(Deadline::new(Duration::from_secs(1), sim.clone())).expect("any order is good")
