@@ -173,8 +173,9 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     mounted.session.wait();
     mounted.write_out();
     // It is killed when this process ends.
-    mounted.tree.program.iter().for_each(|program| program.close());
-    context.images.unmount().inspect_err(|failure| {
+    let ended = mounted.tree.program.iter().try_for_each(|program| program.close());
+    let ended = ended.map_err(|error| Failure::new(error.to_string()));
+    ended.and_then(|()| context.images.unmount()).inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
 }

@@ -367,6 +367,21 @@ fn a_fuse_program_is_started_again_and_nobody_notices() {
 }
 
 #[test]
+fn an_unmount_tells_of_a_program_that_does_not_end() {
+    if !can_mount() || !has("bindfs") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["guard", "-o", "timeout=2", "--", "bindfs", "src", "m"]).ok();
+    let program = descendant(place.server(), "bindfs").unwrap();
+    signal(program, "STOP");
+    let said = place.run(&["umount", "m"]).refused(1);
+    assert!(said.contains("unmounted, but") && said.contains("did not end and was killed"), "{said}");
+    within("the program's end", || !is_running(program));
+}
+
+#[test]
 fn a_fuse_program_is_a_tree_without_a_mount() {
     if !has("bindfs") {
         return;

@@ -69,7 +69,10 @@ impl Guard {
         let parsed = Options::parse(&self.options.join(","));
         let (options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
         let hang = self.restart_on_hang.map(|limit| format!("restart-on-hang={}", limit.as_secs_f64()));
-        let of_driver = others.iter().chain(&hang).map(String::as_str);
+        // The mount's requests have it, and the program's end.
+        let limit =
+            self.options.iter().flat_map(|list| list.split(',')).filter(|item| item.starts_with("timeout="));
+        let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);
         let source = self.command.join(OsStr::new(" "));
         let keeps = self.command.first().and_then(|program| keeps_changes(Path::new(program)));
         let program = trees::program(context, self.command, &DriverOptions::of(of_driver))?;

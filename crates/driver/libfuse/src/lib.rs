@@ -143,10 +143,11 @@ impl LibFuse {
     }
 
     /// Closes the tree: the program is told, and ends. Blocks until it has, or else for [`Options::timeout`].
-    pub fn close(&self) {
-        if let Some(life) = self.shared.lives.end() {
-            life.goodbye(self.shared.options.patience());
-        }
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` when it had to be killed.
+    pub fn close(&self) -> Result<()> {
+        self.shared.lives.end().map_or(Ok(()), |life| life.goodbye(self.shared.options.patience()))
     }
 
     /// Whether a program serves now, so far as it is known.
@@ -222,6 +223,7 @@ impl Service for LibFuse {
 
 impl Drop for LibFuse {
     fn drop(&mut self) {
-        self.close();
+        // The log has it.
+        let _ = self.close();
     }
 }

@@ -108,7 +108,10 @@ impl Life {
 
     /// Tells the program that the tree is closed, and waits until it has ended: it may store only then what it was given.
     /// After `patience` it is killed. Blocks.
-    pub(crate) fn goodbye(&self, patience: Duration) {
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` when it had to be killed.
+    pub(crate) fn goodbye(&self, patience: Duration) -> Result<()> {
         let cancel = Cancel::default();
         let mut exchange = pin!(self.conn.ask(Message::new(Opcode::Destroy, 0), Caller::default(), &cancel));
         let deadline = Instant::now() + patience;
@@ -121,10 +124,13 @@ impl Life {
         }
         // Its connection hangs up: it may end by itself.
         self.conn.close("the tree was closed");
-        if self.processes.wait(deadline).is_none() {
-            tracing::error!("the program does not end, and is killed: it may not have stored everything");
-            self.end();
+        if self.processes.wait(deadline).is_some() {
+            return Ok(());
         }
+        self.end();
+        let why = "the program did not end and was killed: it may not have stored everything";
+        tracing::error!("{why}");
+        Err(Errno::ETIMEDOUT.because(why))
     }
 
     /// What the door is told of it.

@@ -63,6 +63,7 @@ fn finish(old: &Arc<Life>, patience: Duration) {
     old.conn.retire();
     match old.conn.over() {
         Some(_) => drop(old.end()),
-        None => old.goodbye(patience),
+        // The log has it; what was not stored is looked for.
+        None => drop(old.goodbye(patience)),
     }
 }
