@@ -199,7 +199,8 @@ impl Nodes {
 
 impl Inner {
     fn lose(&mut self, path: &Names) {
-        let shown: String = path.iter().map(|name| format!("/{name}")).collect();
+        // For logs and terminals: names may hold anything.
+        let shown: String = path.iter().map(|name| format!("/{}", name.to_string().escape_debug())).collect();
         tracing::error!(path = shown, "the program had reported this stored, and lost it when it died");
         self.losses.count += 1;
         if self.losses.paths.len() < SHOWN {
@@ -223,7 +224,7 @@ mod tests {
         stored.add(path("d"), 0, 1);
         stored.add(path("d/a"), 7, 1);
         stored.renamed(&path("d"), path("e"), 1);
-        stored.add(path("short"), 9, 1);
+        stored.add(path("sh\x1bort"), 9, 1);
         stored.add(path("cut"), 9, 1);
         stored.cut(&path("cut"), 3);
         stored.add(path("gone"), 1, 1);
@@ -238,12 +239,12 @@ mod tests {
         stored.add(path("new"), 1, 2);
         let mut earlier = stored.of_earlier(2);
         earlier.sort();
-        assert_eq!(earlier, ["cut", "e", "e/a", "short"].map(path));
-        for (name, size) in [("cut", Some(3)), ("e", Some(0)), ("e/a", None), ("short", Some(8))] {
+        assert_eq!(earlier, ["cut", "e", "e/a", "sh\x1bort"].map(path));
+        for (name, size) in [("cut", Some(3)), ("e", Some(0)), ("e/a", None), ("sh\x1bort", Some(8))] {
             stored.seen(&path(name), size, 2);
         }
         let losses = stored.losses();
-        assert_eq!((losses.count, losses.paths), (2, vec!["/e/a".to_owned(), "/short".to_owned()]));
+        assert_eq!((losses.count, losses.paths), (2, vec!["/e/a".to_owned(), "/sh\\u{1b}ort".to_owned()]));
         assert!(stored.check(&path("e/a")).is_err() && stored.check(&path("cut")).is_ok());
         stored.add(path("e/a"), 0, 2);
         assert!(stored.check(&path("e/a")).is_ok(), "made anew");
