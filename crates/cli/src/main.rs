@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         }
         _ => match cli::Cli::try_parse() {
             Ok(cli) => commands::run(cli),
-            Err(error) => commands::not_run(&error),
+            Err(error) => commands::not_run(env::args_os().skip(1), &error),
         },
     }
 }

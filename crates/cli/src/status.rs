@@ -16,9 +16,57 @@ pub enum Status {
     Serious,
 }
 
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> ExitCode {
-        ExitCode::from(status as u8)
+/// Which exit statuses a command has. 0 is success for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exits {
+    /// As most commands of coreutils(1), and find(1).
+    Plain,
+    /// As ls(1).
+    Listing,
+    /// As diff(1).
+    Comparison,
+    /// Of commands that exist here only.
+    Own,
+}
+
+impl Exits {
+    /// The exit status of a command that ended like this.
+    pub fn code(self, status: Status) -> ExitCode {
+        ExitCode::from(match (self, status) {
+            (_, Status::Success) => 0,
+            (Exits::Listing | Exits::Comparison, Status::Serious) => 2,
+            (_, Status::Minor | Status::Serious) => 1,
+        })
+    }
+
+    /// The exit status for a command line that cannot be understood.
+    pub fn usage(self) -> ExitCode {
+        ExitCode::from(if self == Exits::Plain { 1 } else { 2 })
+    }
+
+    /// What each exit status means, for the manual.
+    pub fn meanings(self) -> &'static [(u8, &'static str)] {
+        match self {
+            Exits::Plain => &[
+                (0, "Everything was done."),
+                (1, "Something could not be done, as a message says, or the command line is wrong."),
+            ],
+            Exits::Listing => &[
+                (0, "Everything was listed."),
+                (1, "Something below a LOCATION could not be read."),
+                (2, "A LOCATION could not be opened, or the command line is wrong."),
+            ],
+            Exits::Comparison => &[
+                (0, "No difference was found."),
+                (1, "Differences were found."),
+                (2, "Something could not be read, or the command line is wrong."),
+            ],
+            Exits::Own => &[
+                (0, "Everything was done."),
+                (1, "Something could not be done, as a message says."),
+                (2, "The command line is wrong."),
+            ],
+        }
     }
 }
 
@@ -32,12 +80,12 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure that ends the command with status 1.
+    /// A failure in one of several things.
     pub fn new(message: impl Into<String>) -> Self {
         Failure { message: message.into(), status: Status::Minor }
     }
 
-    /// The same with status 2: wrong usage, or nothing could be done at all.
+    /// A failure because of which nothing could be done at all.
     pub fn serious(message: impl Into<String>) -> Self {
         Failure { message: message.into(), status: Status::Serious }
     }

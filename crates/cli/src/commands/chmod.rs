@@ -11,7 +11,7 @@ use crate::getopt::{Arguments, Table};
 use crate::modes::ModeChange;
 use crate::output::announce;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::sweep::{Visitor, sweep};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
@@ -113,6 +113,7 @@ impl Settings {
 
 impl Run for Chmod {
     const NAME: &'static str = "chmod";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {

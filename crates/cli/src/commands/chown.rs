@@ -10,7 +10,7 @@ use crate::format::owner::{Owners, gid_of, uid_of};
 use crate::getopt::{Arguments, Table};
 use crate::output::announce;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::sweep::{Visitor, sweep};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
@@ -168,6 +168,7 @@ impl Settings {
 
 impl Run for Chown {
     const NAME: &'static str = "chown";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use crate::format::human::Unit;
 use crate::format::quote::before_colon;
 use crate::getopt::{Arguments, Table};
 use crate::output::{Output, why};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use outrigger_client::Follow;
 use outrigger_core::ops::StatFs;
@@ -159,6 +159,7 @@ fn percent(used: u64, available: u64) -> String {
 
 impl Run for Df {
     const NAME: &'static str = "df";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

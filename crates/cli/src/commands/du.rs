@@ -12,7 +12,7 @@ use crate::format::quote::for_message;
 use crate::getopt::{Arguments, Table};
 use crate::output::{Output, why};
 use crate::say::usage;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Attr, Time};
@@ -201,6 +201,7 @@ impl Options {
 
 impl Run for Du {
     const NAME: &'static str = "du";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

@@ -7,7 +7,7 @@ use crate::copy::target::{Destination, Spot, TargetOptions, arrow, base_name, sh
 use crate::getopt::{Arguments, Table};
 use crate::output::announce;
 use crate::say::{agrees, place, quoted, usage};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use outrigger_client::{Follow, Inode};
@@ -91,6 +91,7 @@ impl Settings {
 
 impl Run for Ln {
     const NAME: &'static str = "ln";
+    const EXITS: Exits = Exits::Plain;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut settings = Settings::default();

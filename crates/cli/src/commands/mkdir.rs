@@ -7,7 +7,7 @@ use crate::copy::target::{above, base_name, shown};
 use crate::modes::ModeChange;
 use crate::output::announce;
 use crate::say::{place, quoted, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Errno, Error, Name, SetAttrs};
@@ -41,6 +41,7 @@ struct Modes {
 
 impl Run for Mkdir {
     const NAME: &'static str = "mkdir";
+    const EXITS: Exits = Exits::Plain;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         if self.directories.is_empty() {

@@ -38,9 +38,10 @@ use crate::context::Context;
 use crate::deferred::Deferred;
 use crate::interrupt;
 use crate::output;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Subcommand;
 use outrigger_core::{Cancel, Error};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What a command does. Errors about one of several things go through [`Context::complain`]; only what ends the
@@ -48,6 +49,9 @@ use std::process::ExitCode;
 pub trait Run {
     /// The command's name.
     const NAME: &'static str;
+
+    /// Its exit statuses.
+    const EXITS: Exits = Exits::Own;
 
     /// Whether Ctrl-C raises the context's cancel token, so that the command can tidy up; otherwise signals have their
     /// default effect, or the command deals with them by itself.
@@ -75,6 +79,14 @@ macro_rules! commands {
         pub fn run(cli: Cli) -> ExitCode {
             let Cli { json, trees, command, .. } = cli;
             match command { $(Command::$command(command) => start(command.into_inner(), json, trees),)* }
+        }
+
+        /// The exit statuses of the command with this name.
+        pub fn exits(name: &str) -> Option<Exits> {
+            [$((<$module::$command as Run>::NAME, <$module::$command as Run>::EXITS)),*]
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, exits)| *exits)
         }
     };
 }
@@ -129,19 +141,20 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     }
     match caught.and_then(|caught| caught.exit_status()) {
         Some(status) => ExitCode::from(status),
-        None => context.status().into(),
+        None => C::EXITS.code(context.status()),
     }
 }
 
-/// Ends the program because its command line cannot be understood, or because it asks for help.
-pub fn not_run(error: &clap::Error) -> ExitCode {
-    if error.use_stderr() {
-        output::warn(error.render().to_string().trim_end());
-    } else {
+/// Ends the program because its command line (`words`, without the program's name) cannot be understood, or because it asks
+/// for help.
+pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
         // What cannot be printed has nowhere else to go.
         let _ = error.print();
+        return ExitCode::SUCCESS;
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    output::warn(error.render().to_string().trim_end());
+    words.find_map(|word| exits(word.to_str()?)).unwrap_or(Exits::Own).usage()
 }
 
 /// Ends a command whose reader has gone: as for any other program, that is no failure of ours.

@@ -233,7 +233,7 @@ pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     let status = child.wait().map_err(cannot)?;
     match status.code() {
         // The child has said why.
-        Some(code) => context.fail(if code == 2 { Status::Serious } else { Status::Minor }),
+        Some(_) => context.fail(Status::Minor),
         None => return Err(Failure::serious(format!("the process that serves the mount died ({status})"))),
     }
     Ok(())

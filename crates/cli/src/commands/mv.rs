@@ -11,7 +11,7 @@ use crate::output::announce;
 use crate::progress::{Progress, When};
 use crate::remove::{Ask, Remover};
 use crate::say::{agrees, place, quoted};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use outrigger_client::{Client, Follow, Inode, TreeId};
@@ -111,6 +111,7 @@ impl Settings {
 
 impl Run for Mv {
     const NAME: &'static str = "mv";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {

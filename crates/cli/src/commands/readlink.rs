@@ -8,7 +8,7 @@ use crate::context::{Context, Place};
 use crate::format::quote::before_colon;
 use crate::output::{Output, why};
 use crate::say::usage;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::Follow;
 use outrigger_core::{Errno, FileKind, Result as TreeResult};
@@ -64,6 +64,7 @@ const LINKS_MAX: usize = 40;
 
 impl Run for Readlink {
     const NAME: &'static str = "readlink";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

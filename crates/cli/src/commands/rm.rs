@@ -7,7 +7,7 @@ use crate::copy::target::{base_name, shown};
 use crate::getopt::{Arguments, Table};
 use crate::remove::{Ask, Remover};
 use crate::say::{agrees, place, quoted, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use outrigger_core::Errno;
@@ -87,6 +87,7 @@ impl Settings {
 
 impl Run for Rm {
     const NAME: &'static str = "rm";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use crate::context::{Context, Place};
 use crate::copy::target::{above, shown};
 use crate::output::announce;
 use crate::say::{place, quoted, usage};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_core::Errno;
 use std::ffi::OsString;
@@ -30,6 +30,7 @@ pub struct Rmdir {
 
 impl Run for Rmdir {
     const NAME: &'static str = "rmdir";
+    const EXITS: Exits = Exits::Plain;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         if self.directories.is_empty() {

@@ -13,7 +13,7 @@ use crate::format::record::Record;
 use crate::format::time::Zone;
 use crate::output::{Output, why};
 use crate::say::usage;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::keyword;
 use clap::Args;
 use outrigger_client::{Follow, Inode};
@@ -64,6 +64,7 @@ const TERSE_TREE: &[u8] = b"%n %i %l %t %s %S %b %f %a %c %d\n";
 
 impl Run for Stat {
     const NAME: &'static str = "stat";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

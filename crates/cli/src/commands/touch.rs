@@ -7,7 +7,7 @@ use crate::copy::target::{shown, wants_directory};
 use crate::creating;
 use crate::getopt::{Arguments, Table};
 use crate::say::{operand, place, quoted, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use jiff::civil::DateTime;
@@ -171,6 +171,7 @@ fn parse_stamp(text: &str, now: &Zoned) -> Option<Time> {
 
 impl Run for Touch {
     const NAME: &'static str = "touch";
+    const EXITS: Exits = Exits::Plain;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut settings = Settings::default();

@@ -6,7 +6,7 @@ use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::creating;
 use crate::say::{operand, place, quoted, usage, word};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::Follow;
 use outrigger_core::ops::OpenFlags;
@@ -126,6 +126,7 @@ fn parse_size(number: &str, whole: &str) -> Result<u64, Failure> {
 
 impl Run for Truncate {
     const NAME: &'static str = "truncate";
+    const EXITS: Exits = Exits::Plain;
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let change = self.size.as_deref().map(Change::parse).transpose()?;

@@ -7,7 +7,7 @@ use super::{Run, output_failed};
 use crate::context::{Context, Place};
 use crate::interrupt;
 use crate::say::place;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use bytes::Bytes;
 use clap::Args;
 use format::{Format, Formatter};
@@ -39,6 +39,7 @@ pub struct Cat {
 
 impl Run for Cat {
     const NAME: &'static str = "cat";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

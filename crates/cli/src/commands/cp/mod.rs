@@ -14,7 +14,7 @@ use crate::copy::target::{Destination, shown};
 use crate::getopt::Arguments;
 use crate::progress::Progress;
 use crate::say::{place, usage};
-use crate::status::Failure;
+use crate::status::{Exits, Failure};
 use clap::Args;
 use options::Settings;
 pub use options::when;
@@ -29,6 +29,7 @@ pub struct Cp {
 
 impl Run for Cp {
     const NAME: &'static str = "cp";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn run(self, context: &Context) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::format::time::Zone;
 use crate::getopt::{Arguments, Table};
 use crate::output::Output;
 use crate::say::operand;
-use crate::status::Failure;
+use crate::status::{Exits, Failure};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use pair::Differ;
@@ -96,6 +96,7 @@ fn usage(problem: String) -> Failure {
 
 impl Run for Diff {
     const NAME: &'static str = "diff";
+    const EXITS: Exits = Exits::Comparison;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

@@ -19,7 +19,7 @@ use crate::descent::{Descent, Step};
 use crate::format::quote::{Quoting, Style};
 use crate::format::record::Record;
 use crate::output::{Output, why};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use expression::{Action, Expression, Test};
 use outrigger_client::{Follow, Inode};
@@ -52,6 +52,7 @@ Actions: -print -print0 -printf FORMAT -ls -prune -delete -quit";
 
 impl Run for Find {
     const NAME: &'static str = "find";
+    const EXITS: Exits = Exits::Plain;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {

@@ -2,6 +2,8 @@
 //! What the pages of section 1 have besides the options: a short synopsis, examples, environment and files.
 
 use super::pages::escaped;
+use crate::commands::exits;
+use crate::status::Exits;
 use clap::Command;
 use std::fmt::Write;
 use std::fs;
@@ -159,7 +161,7 @@ fn with_synopsis(page: &str, command: &Command) -> String {
 }
 
 fn sections(command: &str) -> String {
-    let mut page = environment(command);
+    let mut page = exit_status(command) + &environment(command);
     if let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == command) {
         page.push_str(".SH EXAMPLES\n");
         for line in *lines {
@@ -168,6 +170,14 @@ fn sections(command: &str) -> String {
         }
     }
     page + &see_also(command)
+}
+
+fn exit_status(command: &str) -> String {
+    let mut page = String::from(".SH EXIT STATUS\n");
+    for (code, meaning) in exits(command).map_or(&[][..], Exits::meanings) {
+        let _ = write!(page, ".TP\n.B {code}\n{meaning}\n");
+    }
+    page + ".TP\n.B 128 + N\nSignal N ended it: 130 after Ctrl\\-C.\n"
 }
 
 fn environment(command: &str) -> String {
@@ -229,6 +239,7 @@ mod tests {
         complete(dir.path(), &cli).unwrap();
         let page = fs::read_to_string(dir.path().join("outrigger-cp.1")).unwrap();
         assert!(page.contains("\\fBoutrigger cp\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR...\n"), "{page}");
+        assert!(page.contains(".SH EXIT STATUS\n.TP\n.B 0\n"), "{page}");
         for section in [".SH OPTIONS", ".SH ENVIRONMENT", ".SH EXAMPLES", ".SH SEE ALSO"] {
             assert!(page.contains(section), "{section}");
         }

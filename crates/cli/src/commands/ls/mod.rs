@@ -30,7 +30,7 @@ use crate::format::quote::for_message;
 use crate::format::record::Record;
 use crate::getopt::{Arguments, Table};
 use crate::output::{Output, why};
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use crate::switches::Switch;
 use entry::Entry;
 use options::{Hidden, Layout, Options, Order};
@@ -58,6 +58,7 @@ impl Table for LsTable {
 
 impl Run for Ls {
     const NAME: &'static str = "ls";
+    const EXITS: Exits = Exits::Listing;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {
