@@ -188,7 +188,7 @@ fn options_say_how_a_mount_is_guarded() {
         return;
     }
     let place = Place::new();
-    let refused = place.run(&["mount", "-o", "guard=well", "mem:", "m"]).refused(2);
+    let refused = place.run(&["mount", "-o", "guard=well", "mem:", "m"]).refused(1);
     assert!(refused.contains("guard=well: auto, proxy or none expected"), "{refused}");
     place.run(&["mount", "-o", "guard=none", "mem:", "m"]).ok();
     assert_eq!(status(&place, "/guard/incarnations"), None);

@@ -100,19 +100,22 @@ fn main() -> ExitCode {
     }
 }
 
+/// Keeps the log in this file, and gives access to what `place` in it keeps for the next process.
+fn keep_log(log: Option<File>, place: Option<u64>) -> io::Result<Option<Arc<Control>>> {
+    let Some(log) = log else { return Ok(None) };
+    let control =
+        place.map(|place| io::Result::Ok(Arc::new(Control::at(log.try_clone()?, place)))).transpose()?;
+    if control.is_none() {
+        sandbox::seal(&log, log::LENGTH)?;
+    }
+    log::keep_in(log);
+    Ok(control)
+}
+
 fn run(arguments: Arguments) -> io::Result<()> {
     let Arguments { socket, log, control, image, start, size, flash, write, kind, options, .. } = arguments;
     let Arguments { memory, files, patience, sandbox, io, form, devices, .. } = arguments;
-    let control = match (&log, control) {
-        (Some(file), Some(place)) if write => Some(Arc::new(Control::at(file.try_clone()?, place))),
-        _ => None,
-    };
-    if let Some(log) = log {
-        if control.is_none() {
-            sandbox::seal(&log, log::LENGTH)?;
-        }
-        log::keep_in(log);
-    }
+    let control = keep_log(log, control.filter(|_| write))?;
     let image = image.map(|image| Arrived::with_files(image, form, &io, write, &socket)).transpose()?;
     let others = devices::receive(devices, &io, write, &socket)?;
     if sandbox {

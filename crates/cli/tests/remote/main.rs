@@ -204,8 +204,9 @@ fn a_host_that_cannot_be_reached_is_an_error_that_says_why() {
     let (place, option) = (&far.place, far.option());
     far.sshd.stop();
     let location = far.location("");
-    for command in [&["ls", &location, "--opt", &option][..], &["mount", &location, "m", "-o", &option]] {
-        let refused = place.run(command).refused(2);
+    let mount = &["mount", &location, "m", "-o", &option];
+    for (command, code) in [(&["ls", &location, "--opt", &option], 2), (mount, 1)] {
+        let refused = place.run(command).refused(code);
         assert!(refused.contains("Connection refused"), "{refused}");
     }
     // It takes calls, and never says a word.
@@ -517,12 +518,12 @@ fn a_full_disk_here_is_an_error_to_nobody_and_a_directory_open_to_others_is_refu
     fs::create_dir_all(&content).unwrap();
     fs::set_permissions(&content, fs::Permissions::from_mode(0o755)).unwrap();
     let mount = ["mount", &far.location(""), "m", "-o", &far.option(), "-o", "disk_cache=1g"];
-    let refused = far.place.run(&mount).refused(2);
+    let refused = far.place.run(&mount).refused(1);
     assert!(refused.contains("open to others"), "{refused}");
     fs::remove_dir(&content).unwrap();
     std::os::unix::fs::symlink(far.place.at("far"), &content).unwrap();
-    far.place.run(&mount).refused(2);
-    far.place.run(&["mount", "mem:", "m", "--layer", "cache=5,disk_cache=1g"]).refused(2);
+    far.place.run(&mount).refused(1);
+    far.place.run(&["mount", "mem:", "m", "--layer", "cache=5,disk_cache=1g"]).refused(1);
 }
 
 /// Kills the process that serves and waits for its successor.

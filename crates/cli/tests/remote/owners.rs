@@ -94,7 +94,7 @@ fn nothing_is_mounted_when_nobody_could_use_it_or_a_file_cannot_be_meant() {
     let Some(far) = peopled() else { return };
     let place = &far.place;
     let refused = |options: &str| {
-        place.run(&["mount", &far.location(""), "m", "-o", &far.option(), "-o", options]).refused(2)
+        place.run(&["mount", &far.location(""), "m", "-o", &far.option(), "-o", options]).refused(1)
     };
     place.file("wrong", "root:0\ndaemon\n");
     fs::set_permissions(place.at("wrong"), Permissions::from_mode(0o644)).unwrap();
