@@ -151,8 +151,8 @@ fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
     place.run(&["cp", "image::/large", "copy"]).ok();
     place.run(&["touch", "-r", "image::/large", "copy"]).ok();
     place.run(&["chmod", "--reference=image::/large", "copy"]).ok();
-    for (change, status) in [(&["rm", "image::/large"][..], 2), (&["find", "image::/large", "-delete"], 1)] {
-        let complaint = place.run(change).refused(status);
+    for change in [&["rm", "image::/large"][..], &["find", "image::/large", "-delete"]] {
+        let complaint = place.run(change).refused(1);
         assert!(complaint.contains("another process uses this image"), "{complaint}");
     }
     assert_eq!(content.read_to_end(&mut Vec::new()).unwrap(), (4 << 20) - 100);
@@ -412,7 +412,7 @@ fn images_of_other_forms_are_refused_by_name() {
     ] {
         place.file("disk", [mark, &[0; 4096]].concat());
         for (words, status) in
-            [(&["ls", "disk::/"][..], 2), (&["inspect", "disk"], 1), (&["mount", "disk", "m"], 2)]
+            [(&["ls", "disk::/"][..], 2), (&["inspect", "disk"], 1), (&["mount", "disk", "m"], 1)]
         {
             let complaint = place.run(words).refused(status);
             assert!(complaint.contains(name) && complaint.contains("qemu-img convert"), "{complaint}");

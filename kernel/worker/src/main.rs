@@ -53,6 +53,7 @@ use outrigger_core::{Errno, Error, Result};
 use serve::{Connection, Keeps};
 use source::Source;
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 use std::rc::Rc;

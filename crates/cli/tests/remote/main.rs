@@ -205,7 +205,7 @@ fn a_host_that_cannot_be_reached_is_an_error_that_says_why() {
     far.sshd.stop();
     let location = far.location("");
     let mount = &["mount", &location, "m", "-o", &option];
-    for (command, code) in [(&["ls", &location, "--opt", &option], 2), (mount, 1)] {
+    for (command, code) in [(&["ls", &location, "--opt", &option][..], 2), (mount, 1)] {
         let refused = place.run(command).refused(code);
         assert!(refused.contains("Connection refused"), "{refused}");
     }
