@@ -13,7 +13,7 @@ pub struct Cli {
     /// Print help.
     #[arg(long, global = true, action = clap::ArgAction::Help)]
     help: Option<bool>,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long, global = true, help_heading = "Trees")]
     pub json: bool,
     /// Options for the trees this command opens.

@@ -576,7 +576,8 @@ impl Controlled for Mounted {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 // A client that hangs up early is its own affair, here and below.
-                let _ = control::answer(&out, &Answer::Failed("somebody traces this mount already".into()));
+                let _ =
+                    control::answer(&out, &Answer::Failed("another `outrigger trace` is attached".into()));
                 return;
             }
         };

@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use support::{Place, can_mount, is_running, signal, within};
+use support::{PROGRAM, Place, can_mount, is_running, signal, within};
 
 #[test]
 fn every_kind_of_tree_answers_when_the_command_returns() {
@@ -221,4 +221,25 @@ fn in_the_foreground_it_stays_until_unmounted() {
     within("it is mounted", || place.run(&["status", "m"]).code == Some(0));
     place.run(&["umount", "m"]).ok();
     assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn more_files_are_open_in_a_mount_than_its_starter_may_open() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for guard in ["auto", "none"] {
+        let name = |number: u32| format!("src/{guard}-{number}");
+        (0..300).for_each(|number| drop(place.file(&name(number), number.to_string())));
+        let mount = format!("ulimit -Sn 100; exec {PROGRAM} mount -o guard={guard},no_passthrough src m");
+        place.run_as("sh", &["-c", &mount]).ok();
+        let open = |number: u32| fs::File::open(place.at(&name(number).replace("src/", "m/"))).unwrap();
+        let files: Vec<_> = (0..300).map(open).collect();
+        for (number, file) in files.iter().enumerate() {
+            assert_eq!(std::io::read_to_string(file).unwrap(), number.to_string());
+        }
+        drop(files);
+        place.run(&["umount", "m"]).ok();
+    }
 }

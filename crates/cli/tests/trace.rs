@@ -50,7 +50,7 @@ fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
         let (mut tracer, lines) = tracing(&place, args);
         let other = place.spawn(&["trace", "m"]).wait_with_output().unwrap();
         assert!(!other.status.success());
-        assert!(String::from_utf8_lossy(&other.stderr).contains("somebody traces this mount already"));
+        assert!(String::from_utf8_lossy(&other.stderr).contains("another `outrigger trace` is attached"));
         fs::create_dir(place.at(&format!("m/new{json}"))).unwrap();
         let line = lines.iter().find(|line| line.contains("mkdir")).unwrap();
         assert!(line.contains(&format!("/new{json}")), "{line}");

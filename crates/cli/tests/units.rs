@@ -55,7 +55,7 @@ fn systemd_understands_every_line() {
             .replace("=outrigger ", &format!("={PROGRAM} "))
             .replace("=-outrigger ", &format!("=-{PROGRAM} "));
         let kept: Vec<&str> = here.lines().filter(|line| !line.starts_with("Documentation=")).collect();
-        let path = place.file(name, &kept.join("\n"));
+        let path = place.file(name, kept.join("\n"));
         let said = place.run_as("systemd-analyze", &["verify", path.to_str().unwrap()]);
         assert_eq!((said.code, &*said.err), (Some(0), ""), "{name}");
     }

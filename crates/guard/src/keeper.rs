@@ -70,7 +70,7 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
     mine.extend(state.held().chain([state.fd().as_raw_fd()]));
     // SAFETY: whoever makes a descriptor in a Rust program marks it, and those left by a keeper before us are held.
     unsafe { close_inherited(&mine)? };
-    seal_descriptors()?;
+    seal_descriptors();
     let mut keeper = Keeper::new(settings, state)?;
     if settings.background && !settings.asks && keeper.state.phase() == Phase::Starting {
         rustix::process::setsid().map_err(|errno| Errno(errno.raw_os_error()))?;

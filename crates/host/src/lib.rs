@@ -8,4 +8,4 @@ mod private;
 mod start;
 
 pub use private::{PrivateDir, own_dir};
-pub use start::{Confined, close_inherited, named_descriptors, seal_descriptors};
+pub use start::{Confined, allow_descriptors, close_inherited, named_descriptors, seal_descriptors};

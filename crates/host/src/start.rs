@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Descriptors and environment of the processes that are started.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// The first descriptor that is no standard stream.
 const FIRST: libc::c_uint = 3;
@@ -22,6 +24,26 @@ const OURS: &[&str] = &[
     "WATCHDOG_USEC",
     "_FUSE_COMMFD",
 ];
+
+/// The most descriptors that [`allow_descriptors`] asks for; the default of fs.nr_open.
+const DESCRIPTORS: u64 = 1 << 20;
+
+/// The limit on descriptors before [`allow_descriptors`].
+static INHERITED_LIMIT: OnceLock<Rlimit> = OnceLock::new();
+
+/// Lets this process open as many descriptors as it may (`RLIMIT_NOFILE`): a file that a program opens in a mount can take one
+/// here. With the privilege to raise the hard limit (`CAP_SYS_RESOURCE`), 1,048,576. Processes that [`Confined`] starts get the
+/// limit from before: some loop over all numbers, and select(2) takes small ones only.
+pub fn allow_descriptors() {
+    let before = getrlimit(Resource::Nofile);
+    let _ = INHERITED_LIMIT.set(before.clone());
+    let most = before.maximum.map_or(DESCRIPTORS, |hard| hard.max(DESCRIPTORS));
+    let raised = Rlimit { current: Some(most), maximum: before.maximum.map(|_| most) };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        // Less is no error: programs get EMFILE when there are no more.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
+    }
+}
 
 /// Starting a process with what it is meant to have.
 pub trait Confined {
@@ -49,7 +71,11 @@ impl Confined for Command {
 
 /// Leaves nothing open beyond the next execve(2) but the standard streams and `keep`.
 fn pass_only(keep: &[RawFd]) -> io::Result<()> {
-    seal_descriptors()?;
+    if let Some(limit) = INHERITED_LIMIT.get() {
+        // It was this before, and what is open may be above it.
+        let _ = setrlimit(Resource::Nofile, limit.clone());
+    }
+    seal_descriptors();
     for &number in keep {
         // SAFETY: takes no pointers; a number that is not open is an error without effect.
         unsafe { libc::fcntl(number, libc::F_SETFD, 0) };
@@ -58,25 +84,18 @@ fn pass_only(keep: &[RawFd]) -> io::Result<()> {
 }
 
 /// Marks every descriptor of this process but the standard streams as closed by execve(2) (`FD_CLOEXEC`). Allocates nothing.
-///
-/// # Errors
-/// When the limit on descriptors cannot be read on a kernel before Linux 5.11, where each is marked alone.
-pub fn seal_descriptors() -> io::Result<()> {
+pub fn seal_descriptors() {
     let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_uint;
     // SAFETY: takes no pointers, closes nothing.
     if unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flags) } == 0 {
-        return Ok(());
+        return;
     }
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a valid place for the result.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    for number in FIRST as RawFd..limit.rlim_cur.min(1 << 20) as RawFd {
+    // Before Linux 5.11.
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    for number in FIRST as RawFd..limit as RawFd {
         // SAFETY: takes no pointers; a number that is not open is an error without effect.
         unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
-    Ok(())
 }
 
 /// The descriptors that arguments name: `/dev/fd/N` and `/proc/self/fd/N`, alone or with more around.

@@ -115,14 +115,14 @@ commands! {
     #[doc = "Change sizes"] truncate::Truncate;
     #[doc = "Write standard input to a file"] write::Write;
     #[doc = "Mount a tree in a directory"] mount::Mount;
-    #[doc = "Run a FUSE program so that its crashes go unnoticed"] guard::Guard;
-    #[doc = "End mounts, also dead and hanging ones"] umount::Umount;
+    #[doc = "Run a FUSE program and restart it when it crashes, without losing the mount"] guard::Guard;
+    #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;
-    #[doc = "Exchange the program that serves a mount"] upgrade::Upgrade;
+    #[doc = "Switch a live mount to the installed version"] upgrade::Upgrade;
     #[doc = "List the kinds of trees"] drivers::Drivers;
-    #[doc = "Find out what this machine permits"] doctor::Doctor;
+    #[doc = "Check what this system supports"] doctor::Doctor;
     #[doc = "Write man pages or shell completions"] generate::Generate;
 }
 

@@ -10,7 +10,7 @@ use crate::trees;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use outrigger_door_fuse::Options;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
-use outrigger_host::{Confined, named_descriptors};
+use outrigger_host::{Confined, allow_descriptors, named_descriptors};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::env;
@@ -154,6 +154,7 @@ impl Mount {
 
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
+        allow_descriptors();
         if self.chosen()?.guarding == Guarding::None || !trees::survives(&self.source) {
             let job = Job::new(context, &self, None)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
@@ -170,7 +171,6 @@ impl Mount {
         match status.map_err(|error| Failure::serious(error.to_string()))? {
             0 => {}
             // The worker has said why.
-            2 => context.fail(Status::Serious),
             _ => context.fail(Status::Minor),
         }
         Ok(())
