@@ -36,7 +36,7 @@ static INHERITED_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 /// limit from before: some loop over all numbers, and select(2) takes small ones only.
 pub fn allow_descriptors() {
     let before = getrlimit(Resource::Nofile);
-    let _ = INHERITED_LIMIT.set(before.clone());
+    let _ = INHERITED_LIMIT.set(before);
     let most = before.maximum.map_or(DESCRIPTORS, |hard| hard.max(DESCRIPTORS));
     let raised = Rlimit { current: Some(most), maximum: before.maximum.map(|_| most) };
     if setrlimit(Resource::Nofile, raised).is_err() {
@@ -73,7 +73,7 @@ impl Confined for Command {
 fn pass_only(keep: &[RawFd]) -> io::Result<()> {
     if let Some(limit) = INHERITED_LIMIT.get() {
         // It was this before, and what is open may be above it.
-        let _ = setrlimit(Resource::Nofile, limit.clone());
+        let _ = setrlimit(Resource::Nofile, *limit);
     }
     seal_descriptors();
     for &number in keep {

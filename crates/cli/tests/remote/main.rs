@@ -5,6 +5,7 @@ mod counts;
 mod owners;
 mod programs;
 mod removed;
+mod second_writer;
 #[path = "../support/mod.rs"]
 mod support;
 
