@@ -115,10 +115,10 @@ fn the_process_of_the_superusers_kernel_code_is_nobody_with_nothing() {
 /// The child of this process that has a file open.
 fn serves(image: &Path) -> u32 {
     let all = std::fs::read_dir("/proc").expect("processes").flatten();
-    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let has = |number: &u32| {
         *number != std::process::id()
             && std::fs::read_link(format!("/proc/{number}/fd/0")).is_ok_and(|open| open == image)
     };
-    numbers.filter(has).next().expect("a process that serves the image")
+    numbers.find(has).expect("a process that serves the image")
 }
