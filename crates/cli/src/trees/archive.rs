@@ -2,9 +2,12 @@
 //! Archives as trees, wherever the archive itself lies.
 
 use super::DriverOptions;
+use crate::commands::Run;
+use crate::commands::mount::Mount;
 use crate::context::Context;
 use crate::location::Location;
-use crate::status::Failure;
+use crate::say::quoted;
+use crate::status::{Failure, Status};
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Cancel, Error, Inline, Service};
@@ -95,8 +98,21 @@ fn open(
             Kind::NotAnArchive => Failure::serious(format!("{error}, {}", what_else(&*source))),
             _ => Failure::serious(error.to_string()),
         })?;
+    tell_losses(context, source.name(), &archive);
     // Threads of its own: reads of an archive wait for the tree it lies in, and must not take that tree's threads.
     Ok(Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new()))))
+}
+
+/// Names what is in the archive and cannot be in a tree. A command that goes on without it has not done everything; a mount
+/// shows what there is.
+fn tell_losses(context: &Context, name: &str, archive: &Archive) {
+    let status = if context.command == Mount::NAME { Status::Success } else { Status::Minor };
+    for (warning, count, example) in archive.warnings().iter().filter(|(warning, ..)| warning.is_loss()) {
+        let (entries, first) = if count == 1 { ("entry", "") } else { ("entries", "the first is ") };
+        let example = quoted(example);
+        context
+            .complain(status, format_args!("{name}: {count} {entries} {}: {first}{example}", warning.text()));
+    }
 }
 
 /// A source as a disk.

@@ -57,6 +57,11 @@ impl Warning {
         Warning::Damaged,
     ];
 
+    /// Whether the entries concerned are missing in the tree, although the archive is whole.
+    pub fn is_loss(self) -> bool {
+        matches!(self, Warning::NameTooLong | Warning::BadName | Warning::KindConflict | Warning::BadLink)
+    }
+
     /// A sentence for people; it completes "N entries: ".
     pub fn text(self) -> &'static str {
         match self {

@@ -22,8 +22,6 @@ const PIECES_MAX: usize = 16;
 const AHEAD: usize = 20_000;
 /// What a name takes in a listing beside itself and its line, in bytes.
 const ATTRS: usize = 40;
-/// The most names of a directory.
-const NAMES_MAX: usize = 1 << 24;
 
 /// One name, and what the server says about it.
 #[derive(Debug, Clone)]
@@ -49,6 +47,8 @@ pub(crate) struct Listing {
 #[derive(Default)]
 struct State {
     items: Vec<Item>,
+    /// How many bytes of memory they take.
+    size: usize,
     opened: bool,
     /// How it ended, when it has.
     end: Option<Result<()>>,
@@ -217,21 +217,28 @@ impl Listing {
                 return Ok(());
             }
             let items = items(link, session, path, names).await?;
-            self.update(|state| state.items.extend(items));
+            self.update(|state| {
+                state.size +=
+                    items.iter().map(|item| size_of::<Item>() + item.name.as_bytes().len()).sum::<usize>();
+                state.items.extend(items);
+            });
             // The more there were, the more are to come.
             received += 1;
             at_once = received.min(PIECES_MAX);
-            self.wait_for_readers().await?;
+            self.wait_for_readers(link.options().max_listing).await?;
         }
     }
 
-    /// Waits while much more was received than anybody wants.
-    async fn wait_for_readers(&self) -> Result<(), Fault> {
+    /// Waits while much more was received than anybody wants. What was received may take `max` bytes.
+    async fn wait_for_readers(&self, max: usize) -> Result<(), Fault> {
         loop {
             {
                 let state = self.lock();
-                if state.items.len() > NAMES_MAX {
-                    let why = format!("the server lists more than {NAMES_MAX} names in one directory");
+                if state.size > max {
+                    let names = state.items.len();
+                    let why = format!(
+                        "the server lists {names} names in one directory, and more: max_listing= permits no more than {max} bytes of memory"
+                    );
                     return Err(Errno::EOVERFLOW.because(why).into());
                 }
                 if state.items.len() < state.wanted.saturating_add(AHEAD) {

@@ -56,6 +56,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "how long directories listed ahead of a walk are believed; 0 lists none",
         ),
         option("sync_readdir", "", "", "the same as ahead=0"),
+        option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
         option("read_ahead", "BYTES", "4m", "the most content asked for ahead of a reader"),
         option("no_readahead", "", "", "the same as read_ahead=0"),
         option("sync_read", "", "", "the same as read_ahead=0"),
@@ -127,6 +128,8 @@ pub struct Options {
     /// For how long directories may be listed before they are asked for, when a program walks through the tree
     /// (`ahead=SECONDS`); never when zero.
     pub ahead: Duration,
+    /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
+    pub max_listing: usize,
     /// The most bytes of content that are asked for before a program that reads on and on wants them (`read_ahead=BYTES`; none
     /// with `no_readahead` and `sync_read`).
     pub read_ahead: usize,
@@ -154,6 +157,8 @@ pub enum NoMap {
 
 /// What is read ahead unless something else is said: more than ssh lets be on its way.
 const READ_AHEAD: usize = 4 << 20;
+/// What the names of a directory may take unless something else is said: those of six million files.
+const LISTING: usize = 1 << 30;
 
 impl Default for Options {
     fn default() -> Self {
@@ -176,6 +181,7 @@ impl Default for Options {
             contain_symlinks: false,
             hard_links: true,
             ahead: Duration::from_secs(5),
+            max_listing: LISTING,
             read_ahead: READ_AHEAD,
         }
     }
@@ -247,10 +253,8 @@ impl Options {
             "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
             "no_contain_symlinks" => self.contain_symlinks = !switch(key, value)?,
             "disable_hardlink" => self.hard_links = !switch(key, value)?,
-            "read_ahead" => {
-                let bytes = amount(value).and_then(|bytes| usize::try_from(bytes).ok());
-                self.read_ahead = bytes.ok_or_else(|| unfit(key, value, "a number of bytes"))?;
-            }
+            "max_listing" => self.max_listing = bytes(key, value)?,
+            "read_ahead" => self.read_ahead = bytes(key, value)?,
             "no_readahead" | "sync_read" => {
                 self.read_ahead = if switch(key, value)? { 0 } else { READ_AHEAD }
             }
@@ -292,6 +296,12 @@ const HARMLESS: &[&str] = &[
 pub fn names_program(key: &str) -> bool {
     matches!(key, "command" | "ssh_command" | "F" | "sftp_server")
         || is_of_ssh(key) && !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(key))
+}
+
+/// Reads a number of bytes.
+fn bytes(key: &str, value: &str) -> Result<usize> {
+    let bytes = amount(value).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.ok_or_else(|| unfit(key, value, "a number of bytes"))
 }
 
 /// Whether an option asks for nothing that has to be done.
@@ -439,6 +449,7 @@ mod tests {
         let wrong = [
             ("port", "70000"),
             ("read_ahead", "-1"),
+            ("max_listing", "many"),
             ("idmap", "files"),
             ("nomap", "never"),
             ("uidfile", ""),

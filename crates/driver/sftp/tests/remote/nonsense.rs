@@ -332,3 +332,17 @@ async fn a_file_is_copied_to_the_one_that_took_its_name() {
         assert_eq!(store.content(&format!("/home/{name}")).as_deref(), Some(&b"content"[..]), "{name}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_names_of_one_directory_have_a_bound() {
+    let store = Store::new();
+    for number in 0..3000 {
+        store.state().files.insert(format!("/home/{number}").into_bytes(), File::new(Vec::new()));
+    }
+    let (_line, user) = connected(&store, &[("max_listing", "100k")]).await;
+    let refused = user.list_all(Node::ROOT).await.expect_err("too many names");
+    assert_eq!(refused.errno, Errno::EOVERFLOW);
+    assert!(refused.to_string().contains("max_listing="), "{refused}");
+    let (_line, user) = connected(&store, &[("max_listing", "1m")]).await;
+    assert_eq!(user.list_all(Node::ROOT).await, Ok(3000));
+}
