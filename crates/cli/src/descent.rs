@@ -5,7 +5,7 @@
 //! walker changes the directories, each is read as a whole before: a process can hold only so many open.
 
 use crate::context::Place;
-use outrigger_client::{Entries, Follow, Inode};
+use outrigger_client::{Entries, Follow, Inode, Unreadable};
 use outrigger_core::{Errno, Error, FileKind, Name, Result};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -31,7 +31,7 @@ struct Level {
 
 enum Source {
     Open(Entries),
-    Read(vec::IntoIter<Result<(Name, Inode)>>),
+    Read(vec::IntoIter<std::result::Result<(Name, Inode), Unreadable>>),
 }
 
 /// What the walk came to. [`Descent::place`] leads to it.
@@ -42,6 +42,8 @@ pub enum Step {
     Left(Inode),
     /// The directory the walk is in cannot be read any further, or the file it came to cannot be followed.
     Failed(Error),
+    /// A name whose file cannot be examined. The walk goes on.
+    Unreadable(Error),
 }
 
 impl Descent {
@@ -101,7 +103,11 @@ impl Descent {
                 lengthen(&mut self.place, &name);
                 Some(self.resolve(inode))
             }
-            Some(Err(error)) => Some(Step::Failed(error)),
+            Some(Err(Unreadable { name: Some(name), error })) => {
+                lengthen(&mut self.place, &name);
+                Some(Step::Unreadable(error))
+            }
+            Some(Err(Unreadable { name: None, error })) => Some(Step::Failed(error)),
             None => self.levels.pop().map(|level| Step::Left(level.inode)),
         }
     }

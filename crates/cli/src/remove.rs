@@ -10,7 +10,7 @@ use crate::format::mode::kind_name;
 use crate::output::announce;
 use crate::say::{agrees, quoted};
 use crate::status::Status;
-use outrigger_client::{Entries, Inode};
+use outrigger_client::{Entries, Inode, Unreadable};
 use outrigger_core::{Errno, Error, FileKind, Name};
 use std::io::{IsTerminal, stdin};
 use std::sync::Arc;
@@ -82,8 +82,10 @@ impl Remover<'_> {
                         frame.stays |= !self.remove_file(&frame.inode, &name, &inode, &shown);
                     }
                 }
-                Some(Err(error)) => {
-                    self.cannot(&frame.shown, &error);
+                Some(Err(Unreadable { name, error })) => {
+                    let shown =
+                        name.map_or_else(|| frame.shown.clone(), |name| shown_below(&frame.shown, &name));
+                    self.cannot(&shown, &error);
                     frame.stays = true;
                 }
                 None => {

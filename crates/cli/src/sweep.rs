@@ -2,7 +2,7 @@
 //! Visiting everything below a directory, for `chmod -R` and `chown -R`. No symbolic link is followed.
 
 use crate::copy::target::shown_below;
-use outrigger_client::{Entries, Inode};
+use outrigger_client::{Entries, Inode, Unreadable};
 use outrigger_core::{Cancel, Error};
 
 /// What happens to the files that are met.
@@ -12,6 +12,9 @@ pub trait Visitor {
 
     /// A directory after its content.
     fn after(&mut self, inode: &mut Inode, shown: &[u8]);
+
+    /// A file that a directory names cannot be examined.
+    fn inaccessible(&mut self, shown: &[u8], error: &Error);
 
     /// A directory cannot be read.
     fn unreadable(&mut self, shown: &[u8], error: &Error);
@@ -51,7 +54,10 @@ pub fn sweep(mut inode: Inode, shown: Vec<u8>, cancel: &Cancel, visitor: &mut dy
                     visitor.before(&mut inode, &shown);
                 }
             }
-            Some(Err(error)) => visitor.unreadable(&frame.shown, &error),
+            Some(Err(Unreadable { name: Some(name), error })) => {
+                visitor.inaccessible(&shown_below(&frame.shown, &name), &error);
+            }
+            Some(Err(Unreadable { name: None, error })) => visitor.unreadable(&frame.shown, &error),
             None => {
                 if let Some(mut frame) = frames.pop() {
                     visitor.after(&mut frame.inode, &frame.shown);

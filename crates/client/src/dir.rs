@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
-use outrigger_core::{Attr, Errno, Generation, Handle, Name, Node, Result};
+use outrigger_core::{Attr, Errno, Error, Generation, Handle, Name, Node, Result};
 use std::vec;
 
 /// Roughly how many bytes of entries are asked for at once.
@@ -14,7 +14,7 @@ const BATCH: u32 = 256 << 10;
 
 /// The entries of a directory, in the order the tree gives them, without `.` and `..`.
 ///
-/// A name removed while the directory is being listed may be missing. After an error nothing more follows.
+/// A name removed while the directory is being listed may be missing. After an error without a name nothing more follows.
 pub struct Entries {
     client: Client,
     node: Node,
@@ -90,8 +90,24 @@ fn name_only(dirent: Dirent) -> DirentPlus {
     DirentPlus { cookie: dirent.cookie, name: dirent.name, entry }
 }
 
+/// What of a directory cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The name whose inode cannot be read (it is damaged, for example); none when the directory itself cannot be read
+    /// any further.
+    pub name: Option<Name>,
+    /// Why.
+    pub error: Error,
+}
+
+impl From<Unreadable> for Error {
+    fn from(unreadable: Unreadable) -> Self {
+        unreadable.error
+    }
+}
+
 impl Iterator for Entries {
-    type Item = Result<(Name, Inode)>;
+    type Item = std::result::Result<(Name, Inode), Unreadable>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -99,7 +115,7 @@ impl Iterator for Entries {
                 match self.inode(&name, entry) {
                     Ok(Some(inode)) => return Some(Ok((name, inode))),
                     Ok(None) => continue,
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => return Some(Err(Unreadable { name: Some(name), error })),
                 }
             }
             if self.ended {
@@ -107,7 +123,7 @@ impl Iterator for Entries {
             }
             if let Err(error) = self.fill() {
                 self.ended = true;
-                return Some(Err(error));
+                return Some(Err(Unreadable { name: None, error }));
             }
         }
     }

@@ -20,7 +20,7 @@ mod wait;
 mod walk;
 
 pub use client::{Client, Settings, TreeId};
-pub use dir::Entries;
+pub use dir::{Entries, Unreadable};
 pub use file::{File, Reader, Writer};
 pub use inode::Inode;
 pub use wait::block_on;

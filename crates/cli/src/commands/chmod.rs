@@ -225,6 +225,10 @@ impl Visitor for Changer<'_> {
 
     fn after(&mut self, _: &mut Inode, _: &[u8]) {}
 
+    fn inaccessible(&mut self, shown: &[u8], error: &Error) {
+        self.complain(format!("cannot access {}: {error}", quoted(shown)));
+    }
+
     fn unreadable(&mut self, shown: &[u8], error: &Error) {
         self.complain(format!("cannot read directory {}: {error}", quoted(shown)));
     }

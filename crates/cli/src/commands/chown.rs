@@ -312,6 +312,10 @@ impl Visitor for Changer<'_> {
         self.change(inode, shown);
     }
 
+    fn inaccessible(&mut self, shown: &[u8], error: &Error) {
+        self.complain(format!("cannot access {}: {error}", quoted(shown)));
+    }
+
     fn unreadable(&mut self, shown: &[u8], error: &Error) {
         self.complain(format!("cannot read directory {}: {error}", quoted(shown)));
     }

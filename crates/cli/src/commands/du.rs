@@ -279,6 +279,7 @@ impl Counter<'_> {
             self.output.proceed()?;
             match step {
                 Step::Found(inode) => self.found(&mut descent, inode, &mut sums)?,
+                Step::Unreadable(error) => self.complain("cannot access", descent.place(), &error),
                 Step::Failed(error) => self.complain("cannot read directory", descent.place(), &error),
                 Step::Left(_) => self.left(&descent, &mut sums)?,
             }

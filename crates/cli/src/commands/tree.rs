@@ -17,8 +17,8 @@ use crate::format::time::Zone;
 use crate::output::Output;
 use crate::status::{Failure, Status};
 use clap::Args;
-use outrigger_client::{Follow, Inode};
-use outrigger_core::{Clock, FileKind, Name, Time};
+use outrigger_client::{Follow, Inode, Unreadable};
+use outrigger_core::{Clock, Error, FileKind, Name, Time};
 use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
@@ -305,19 +305,26 @@ impl<'c> Drawing<'c> {
     /// Reads a directory whole: what is last has to be known, and what comes first.
     fn enter(&mut self, levels: &mut Vec<Level>, place: &Place, inode: &Inode) -> Result<(), Failure> {
         let mut found = Vec::new();
-        let read = inode.entries().and_then(|entries| {
-            for item in entries {
-                let (name, inode) = item?;
-                let leaf = Leaf::new(place, &name, inode);
-                if self.shows(&leaf) {
-                    found.push(leaf);
+        match inode.entries() {
+            Ok(entries) => {
+                for item in entries {
+                    match item {
+                        Ok((name, inode)) => {
+                            let leaf = Leaf::new(place, &name, inode);
+                            if self.shows(&leaf) {
+                                found.push(leaf);
+                            }
+                        }
+                        Err(Unreadable { name: Some(name), error }) => {
+                            self.complain("cannot access", &place.child(&name), &error);
+                        }
+                        Err(Unreadable { name: None, error }) => {
+                            self.complain("cannot read directory", place, &error);
+                        }
+                    }
                 }
             }
-            Ok(())
-        });
-        if let Err(error) = read {
-            let name = crate::format::quote::for_message(place.shown.as_bytes());
-            self.output.complain(Status::Serious, format_args!("cannot read directory {name}: {error}"));
+            Err(error) => self.complain("cannot read directory", place, &error),
         }
         self.sort(&mut found);
         if self.json {
@@ -326,6 +333,11 @@ impl<'c> Drawing<'c> {
         let lengths = (place.path.len(), place.shown.len());
         levels.push(Level { rest: found.into_iter(), lengths, started: false });
         Ok(())
+    }
+
+    fn complain(&mut self, what: &str, place: &Place, error: &Error) {
+        let name = crate::format::quote::for_message(place.shown.as_bytes());
+        self.output.complain(Status::Serious, format_args!("{what} {name}: {error}"));
     }
 
     fn leave(&mut self, levels: &mut Vec<Level>) -> Result<(), Failure> {

@@ -135,7 +135,7 @@ impl Content<'_> {
         let start = start + if find_holes { 0 } else { self.exchange(start, end.unwrap_or(self.attr.size)) };
         let expected = end.unwrap_or(self.attr.size).saturating_sub(start);
         let mut writer = Writer { content: self, at: start, find_holes, hole: false };
-        let mut reader = ReadOn { file: self.source, at: start, end, expected: self.attr.size };
+        let mut reader = ReadOn { file: self.source, at: start, end, expected: self.attr.size, unit: BLOCK };
         if expected <= 2 * BLOCK as u64 {
             while let Some(block) = reader.next().transpose().map_err(Fault::Read)? {
                 writer.write(block)?;
@@ -176,6 +176,8 @@ struct ReadOn<'a> {
     at: u64,
     end: Option<u64>,
     expected: u64,
+    /// The most that is read at once, in bytes.
+    unit: usize,
 }
 
 impl Iterator for ReadOn<'_> {
@@ -187,7 +189,7 @@ impl Iterator for ReadOn<'_> {
             // One byte more than expected tells whether the file has grown, and that it has ended if not.
             None => self.expected.saturating_sub(self.at).saturating_add(1).max(HOLE as u64),
         };
-        let len = usize::try_from(rest).unwrap_or(BLOCK).min(BLOCK);
+        let len = usize::try_from(rest).unwrap_or(self.unit).min(self.unit);
         if len == 0 {
             return None;
         }
@@ -195,11 +197,17 @@ impl Iterator for ReadOn<'_> {
             Ok(block) if block.is_empty() => None,
             Ok(block) => {
                 self.at += block.len() as u64;
-                // Fewer bytes than asked for are only answered at the end.
-                if block.len() < len.min(self.file.max_io()) && self.end.is_none() {
+                // Fewer bytes than asked for are answered at the end, and before what cannot be read.
+                let short = block.len() < len.min(self.file.max_io());
+                if short && self.at >= self.expected && self.end.is_none() {
                     self.end = Some(self.at);
                 }
                 Some(Ok(block))
+            }
+            // What comes before the damage is read in small units.
+            Err(error) if error.errno == Errno::EIO && len > HOLE => {
+                self.unit = HOLE;
+                self.next()
             }
             Err(error) => {
                 self.end = Some(self.at);

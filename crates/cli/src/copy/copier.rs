@@ -552,9 +552,7 @@ impl Frame {
                 .entries
                 .by_ref()
                 .take(BATCH)
-                .filter_map(|entry| {
-                    entry.map_err(|error| shared.cannot("error reading directory", &self.from, &error)).ok()
-                })
+                .filter_map(|entry| entry.map_err(|unreadable| shared.missed(&self.from, &unreadable)).ok())
                 .collect();
             // The last is taken first.
             self.batch.sort_unstable_by_key(|(_, inode)| std::cmp::Reverse(inode.attr().ino));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One regular file: opening, content, attributes, and removal when it stays incomplete.
+//! One regular file: opening, content, attributes, and removal when it stays incomplete, unless the source is damaged: then what
+//! could be read stays, as with GNU cp.
 
 use super::attrs;
 use super::content::{Content, Fault, knows_holes};
@@ -140,8 +141,22 @@ impl FileCopy {
             }
         };
         let target = self.open_target(shared)?;
-        let complete =
-            self.fill(shared, &source, &target.inode, &target.file) && self.sync(shared, &target.file);
+        let complete = match self.fill(shared, &source, &target.inode, &target.file) {
+            Ok(()) => self.sync(shared, &target.file),
+            Err(Fault::Read(error)) => {
+                shared.cannot("error reading", &self.from, &error);
+                let kept = target.file.attr().map_or(0, |attr| attr.size);
+                if kept > 0 && !shared.options.moving && !shared.interrupted(&error) {
+                    self.keep_part(shared, target.file, kept);
+                    return None;
+                }
+                false
+            }
+            Err(Fault::Write(error)) => {
+                shared.cannot("error writing", &self.to, &error);
+                false
+            }
+        };
         drop(source);
         self.finish(shared, target, complete)
     }
@@ -185,10 +200,24 @@ impl FileCopy {
         synced.map_err(|error| shared.cannot("error writing", &self.to, &error)).is_ok()
     }
 
-    /// Copies the content; whether all of it arrived.
-    fn fill(&self, shared: &Shared, source: &File, inode: &Inode, target: &File) -> bool {
+    /// Leaves the `kept` bytes before those that could not be read in the copy, without the source's attributes.
+    fn keep_part(&self, shared: &Shared, target: File, kept: u64) {
+        if !self.sync(shared, &target) {
+            return;
+        }
+        match target.close() {
+            Ok(()) => {
+                let (to, size) = (quoted(&self.to), self.source.attr().size);
+                shared.remark(format!("{to} has the first {kept} of {size} bytes"));
+            }
+            Err(error) => shared.cannot("failed to close", &self.to, &error),
+        }
+    }
+
+    /// Copies the content.
+    fn fill(&self, shared: &Shared, source: &File, inode: &Inode, target: &File) -> Result<(), Fault> {
         if shared.options.attributes_only {
-            return true;
+            return Ok(());
         }
         let (from, to) = (self.source.client(), inode.client());
         let content = Content {
@@ -200,17 +229,7 @@ impl FileCopy {
             knows_holes: knows_holes(from),
             copies_inside: to.has(OpCode::CopyRange),
         };
-        match content.copy() {
-            Ok(()) => true,
-            Err(Fault::Read(error)) => {
-                shared.cannot("error reading", &self.from, &error);
-                false
-            }
-            Err(Fault::Write(error)) => {
-                shared.cannot("error writing", &self.to, &error);
-                false
-            }
-        }
+        content.copy()
     }
 
     fn open_target(&mut self, shared: &Shared) -> Option<Target> {

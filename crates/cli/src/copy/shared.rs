@@ -2,9 +2,11 @@
 //! What all threads of one copy share: options, reports, progress.
 
 use super::options::Options;
+use super::target::shown_below;
 use crate::progress::Progress;
 use crate::say::quoted;
 use crate::status::Status;
+use outrigger_client::Unreadable;
 use outrigger_core::{Cancel, Errno, Error};
 use std::fmt;
 use std::io::{self, Write};
@@ -41,6 +43,14 @@ impl Shared {
             self.failures.fetch_add(1, Ordering::Relaxed);
         } else {
             self.complain(format_args!("{what} {}: {error}", quoted(name)));
+        }
+    }
+
+    /// Reports what of the source directory `from` cannot be copied.
+    pub(super) fn missed(&self, from: &[u8], Unreadable { name, error }: &Unreadable) {
+        match name {
+            Some(name) => self.cannot("cannot stat", &shown_below(from, name), error),
+            None => self.cannot("error reading directory", from, error),
         }
     }
 

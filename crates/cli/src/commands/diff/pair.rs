@@ -10,7 +10,7 @@ use crate::format::time::Zone;
 use crate::output::Output;
 use crate::status::{Failure, Status};
 use bytes::Bytes;
-use outrigger_client::{File, Follow, Inode};
+use outrigger_client::{File, Follow, Inode, Unreadable};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Name, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,11 +58,19 @@ impl Side {
         self.inode.as_ref().map_or(0, |inode| inode.attr().size)
     }
 
-    fn entries(&self) -> Result<BTreeMap<Name, Inode>, Error> {
-        match self.inode.as_ref().filter(|inode| inode.is_dir()) {
-            None => Ok(BTreeMap::new()),
-            Some(inode) => inode.entries()?.collect(),
+    /// The files of the directory, and what of it cannot be read.
+    fn entries(&self) -> Result<(BTreeMap<Name, Inode>, Vec<Unreadable>), Error> {
+        let (mut entries, mut unreadable) = (BTreeMap::new(), Vec::new());
+        if let Some(inode) = self.inode.as_ref().filter(|inode| inode.is_dir()) {
+            for entry in inode.entries()? {
+                match entry {
+                    Ok((name, inode)) => drop(entries.insert(name, inode)),
+                    Err(Unreadable { name: None, error }) => return Err(error),
+                    Err(named) => unreadable.push(named),
+                }
+            }
         }
+        Ok((entries, unreadable))
     }
 }
 
@@ -225,8 +233,17 @@ impl Differ<'_> {
     }
 
     fn open(&mut self, left: Side, right: Side) -> Option<Frame> {
+        // A name that one side has and cannot show is in neither side only.
+        let mut unknown = BTreeSet::new();
         let mut entries_of = |side: &Side| match side.entries() {
-            Ok(entries) => Some(entries),
+            Ok((entries, unreadable)) => {
+                for Unreadable { name, error } in unreadable {
+                    let Some(name) = name else { continue };
+                    self.trouble(&side.place.child(&name), &error);
+                    unknown.insert(name);
+                }
+                Some(entries)
+            }
             Err(error) => {
                 self.trouble(&side.place, &error);
                 None
@@ -234,6 +251,7 @@ impl Differ<'_> {
         };
         let (left_entries, right_entries) = (entries_of(&left)?, entries_of(&right)?);
         let names: BTreeSet<Name> = left_entries.keys().chain(right_entries.keys()).cloned().collect();
+        let names = names.difference(&unknown).cloned().collect::<BTreeSet<_>>();
         let names = names.into_iter().rev().collect();
         Some(Frame { left, right, left_entries, right_entries, names })
     }

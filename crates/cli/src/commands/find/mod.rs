@@ -22,7 +22,7 @@ use crate::output::{Output, why};
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use expression::{Action, Expression, Test};
-use outrigger_client::{Follow, Inode};
+use outrigger_client::{Follow, Inode, Unreadable};
 use outrigger_core::{Clock, Errno, Error, FileKind, Time};
 use parse::{Links, Plan};
 use printf::{Printer, Subject, base, target};
@@ -122,7 +122,7 @@ impl Finder<'_> {
             self.output.proceed()?;
             match step {
                 Step::Found(inode) => self.found(&mut descent, inode, operand)?,
-                Step::Failed(error) => self.complain(descent.place(), &error),
+                Step::Failed(error) | Step::Unreadable(error) => self.complain(descent.place(), &error),
                 Step::Left(inode) if self.plan.depth_first => self.visit(&descent, &inode, operand)?,
                 Step::Left(_) => {}
             }
@@ -244,8 +244,8 @@ impl Finder<'_> {
             FileKind::Regular => subject.inode.attr().size == 0,
             FileKind::Directory => match subject.inode.entries().map(|mut entries| entries.next()) {
                 Ok(None) => true,
-                Ok(Some(Ok(_))) => false,
-                Ok(Some(Err(error))) | Err(error) => {
+                Ok(Some(Ok(_) | Err(Unreadable { name: Some(_), .. }))) => false,
+                Ok(Some(Err(Unreadable { name: None, error }))) | Err(error) => {
                     self.complain(subject.place, &error);
                     false
                 }

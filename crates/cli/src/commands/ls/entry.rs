@@ -33,6 +33,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A name about which nothing else can be found out.
+    pub fn unknown(name: Vec<u8>) -> Self {
+        Entry { name, attr: None, kind: None, target: None, target_mode: None, acl: false, capability: false }
+    }
+
     /// Whether it is a directory, or a link to one whose target was asked for.
     pub fn leads_to_directory(&self) -> bool {
         let target = self.target_mode.and_then(FileKind::of_mode);
@@ -142,15 +147,8 @@ impl Lister<'_> {
 }
 
 fn plain(name: Vec<u8>, inode: &Inode) -> Entry {
-    Entry {
-        name,
-        attr: Some(inode.attr().clone()),
-        kind: FileKind::of_mode(inode.attr().mode),
-        target: None,
-        target_mode: None,
-        acl: false,
-        capability: false,
-    }
+    let (attr, kind) = (Some(inode.attr().clone()), FileKind::of_mode(inode.attr().mode));
+    Entry { attr, kind, ..Entry::unknown(name) }
 }
 
 fn find_operand(place: &Place, links: Links) -> Result<Inode> {

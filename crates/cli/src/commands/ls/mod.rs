@@ -34,7 +34,7 @@ use crate::status::{Exits, Failure, Status};
 use crate::switches::Switch;
 use entry::Entry;
 use options::{Hidden, Layout, Options, Order};
-use outrigger_client::{Follow, Inode};
+use outrigger_client::{Follow, Inode, Unreadable};
 use outrigger_core::{FileKind, Node};
 use print::{Printer, Widths};
 use std::ffi::OsString;
@@ -243,7 +243,17 @@ impl Lister<'_> {
                 match item {
                     Ok((name, _)) if options.leaves_out(&name) => {}
                     Ok(item) => found.push(item),
-                    Err(error) => self.complain_about("reading directory", place, operand, &error),
+                    Err(Unreadable { name: Some(name), error }) => {
+                        self.complain_about("cannot access", &place.child(&name), false, &error);
+                        if !options.leaves_out(&name) {
+                            let entry = Entry::unknown(name.to_vec());
+                            self.printer.measure(&mut batch.widths, &entry);
+                            batch.entries.push(entry);
+                        }
+                    }
+                    Err(Unreadable { name: None, error }) => {
+                        self.complain_about("reading directory", place, operand, &error);
+                    }
                 }
             }
             for entry in self.children(place, found) {
