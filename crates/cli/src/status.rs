@@ -23,6 +23,8 @@ pub enum Exits {
     Plain,
     /// As ls(1).
     Listing,
+    /// As tree(1).
+    Drawing,
     /// As diff(1).
     Comparison,
     /// Of commands that exist here only.
@@ -34,7 +36,7 @@ impl Exits {
     pub fn code(self, status: Status) -> ExitCode {
         ExitCode::from(match (self, status) {
             (_, Status::Success) => 0,
-            (Exits::Listing | Exits::Comparison, Status::Serious) => 2,
+            (Exits::Listing | Exits::Drawing | Exits::Comparison, Status::Serious) => 2,
             (_, Status::Minor | Status::Serious) => 1,
         })
     }
@@ -55,6 +57,10 @@ impl Exits {
                 (0, "Everything was listed."),
                 (1, "Something below a LOCATION could not be read."),
                 (2, "A LOCATION could not be opened, or the command line is wrong."),
+            ],
+            Exits::Drawing => &[
+                (0, "Everything was shown."),
+                (2, "Something could not be read, or the command line is wrong."),
             ],
             Exits::Comparison => &[
                 (0, "No difference was found."),

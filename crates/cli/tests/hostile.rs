@@ -97,10 +97,10 @@ fn a_member_that_no_tree_can_have_is_named_and_no_success() {
     // A file below a link, and a hard link to nothing.
     place.file("one/ok", "ok");
     place.file("two/lnk/through", "through");
-    std::fs::create_dir(place.at("three")).unwrap();
+    fs::create_dir(place.at("three")).unwrap();
     std::os::unix::fs::symlink("real", place.at("one/lnk")).unwrap();
     place.file("three/gone", "gone");
-    std::fs::hard_link(place.at("three/gone"), place.at("three/hl")).unwrap();
+    fs::hard_link(place.at("three/gone"), place.at("three/hl")).unwrap();
     let parts = "tar cf m.tar -C one . && tar rf m.tar -C two lnk/through && tar rf m.tar -C three gone hl && \
                  tar --delete -f m.tar gone";
     place.run_as("sh", &["-c", parts]).ok();
@@ -109,6 +109,6 @@ fn a_member_that_no_tree_can_have_is_named_and_no_success() {
     for name in ["lnk/through", "'hl'", "m.tar: 1 entry skipped"] {
         assert!(said.err.contains(name), "{said:?}");
     }
-    assert_eq!(std::fs::read(place.at("out/ok")).unwrap(), b"ok");
+    assert_eq!(fs::read(place.at("out/ok")).unwrap(), b"ok");
     assert_eq!(place.run(&["find", "m.tar::/"]).code, Some(1));
 }

@@ -44,7 +44,7 @@ fn a_damaged_inode_is_named_and_the_rest_is_listed() {
         (&["ls", "-l", "image::/dir"], 1, "? bad"),
         (&["find", "image::/dir"], 1, "image::/dir/good2"),
         (&["find", "image::/dir", "-depth"], 1, "image::/dir/good2"),
-        (&["tree", "image::/dir"], 1, "good2"),
+        (&["tree", "image::/dir"], 2, "good2"),
         (&["du", "-a", "image::/dir"], 1, "image::/dir/good2"),
         (&["diff", "-rq", "made/dir", "image::/dir"], 2, ""),
         (&["--opt", "ro", "cp", "-a", "image::/dir", "copy"], 1, ""),

@@ -15,7 +15,7 @@ use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style};
 use crate::format::time::Zone;
 use crate::output::Output;
-use crate::status::{Failure, Status};
+use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::{Follow, Inode, Unreadable};
 use outrigger_core::{Clock, Error, FileKind, Name, Time};
@@ -160,6 +160,7 @@ struct Report {
 
 impl Run for Tree {
     const NAME: &'static str = "tree";
+    const EXITS: Exits = Exits::Drawing;
     const INTERRUPTIBLE: bool = true;
 
     fn only_looks(&self) -> bool {
