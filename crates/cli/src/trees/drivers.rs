@@ -250,6 +250,12 @@ impl DriverOptions {
         DriverOptions { pairs, sides: self.sides.clone() }
     }
 
+    /// The same options, with one in front that any of them can take back.
+    pub fn with_default(mut self, key: &str) -> Self {
+        self.pairs.insert(0, (key.to_owned(), String::new()));
+        self
+    }
+
     /// Whether one of these options is given.
     pub fn has(&self, keys: &[&str]) -> bool {
         self.pairs.iter().any(|(key, _)| keys.contains(&key.as_str()))

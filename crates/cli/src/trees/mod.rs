@@ -254,6 +254,8 @@ pub fn mountable(
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(&location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
+            // Who follows a link in a mount follows it on this machine, whatever program that is.
+            options = options.with_default("contain_symlinks");
             let sftp = remote::at(context, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = remote::lasting_name(context, &sftp, (host, *port), path, &options)?;

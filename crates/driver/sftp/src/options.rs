@@ -46,8 +46,14 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "absolute link targets inside the tree are shown as relative ones",
         ),
-        option("contain_symlinks", "", "", "symbolic links that lead out of the tree are refused"),
-        option("no_contain_symlinks", "", "", "the opposite"),
+        option(
+            "contain_symlinks",
+            "",
+            "",
+            "EPERM for symbolic links that lead out of the tree; absolute ones that stay in it become relative. Mounts \
+             do this unless no_contain_symlinks is given; commands show links as they are",
+        ),
+        option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
         option(
             "ahead",
