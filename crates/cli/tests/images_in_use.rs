@@ -16,8 +16,17 @@ struct Loop<'a>(&'a Place, String);
 
 impl<'a> Loop<'a> {
     fn of(place: &'a Place, file: &str) -> Self {
-        let name = place.run_as("losetup", &["--find", "--show", file]).ok();
+        Loop::with(place, &[file])
+    }
+
+    fn with(place: &'a Place, options: &[&str]) -> Self {
+        let name = place.run_as("losetup", &[&["--find", "--show"], options].concat()).ok();
         Loop(place, name.trim().to_owned())
+    }
+
+    /// A path in the file system on it.
+    fn path(&self, path: &str) -> String {
+        format!("{}::{path}", self.1)
     }
 }
 
@@ -28,16 +37,22 @@ impl Drop for Loop<'_> {
     }
 }
 
-#[test]
-fn what_the_host_has_mounted_is_not_written() {
+/// An ext4 of this many MiB in `image`, and a file `file`.
+fn with_ext4(mebibytes: u64) -> Option<Place> {
     if !can_serve() || !can_mount() || !has("mkfs.ext4") || !has("losetup") {
-        return;
+        return None;
     }
     let place = Place::new();
     place.file("file", "content");
-    fs::create_dir(place.at("other")).unwrap();
-    blank(&place, 64);
+    blank(&place, mebibytes);
     place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    Some(place)
+}
+
+#[test]
+fn what_the_host_has_mounted_is_not_written() {
+    let Some(place) = with_ext4(64) else { return };
+    fs::create_dir(place.at("other")).unwrap();
     {
         let device = Loop::of(&place, "image");
         let attached = place.run(&["cp", "file", "image::/"]).refused(1);
@@ -56,6 +71,48 @@ fn what_the_host_has_mounted_is_not_written() {
         }
     }
     place.run(&["cp", "file", "image::/"]).ok();
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+}
+
+#[test]
+fn one_file_is_not_written_by_two_loop_devices() {
+    let Some(place) = with_ext4(64) else { return };
+    let (one, two) = (Loop::of(&place, "image"), Loop::of(&place, "image"));
+    place.run(&["mount", &one.1, "m"]).ok();
+    let refused = place.run(&["cp", "file", &two.path("/")]).refused(1);
+    assert!(refused.contains(&format!("{} is a loop device of the same file", one.1)), "{refused}");
+    fs::write(place.at("m/kept"), "kept").unwrap();
+    place.run(&["umount", "m"]).ok();
+    place.run(&["cp", "file", &two.path("/")]).ok();
+    assert_eq!(place.run(&["cat", &two.path("/kept"), &two.path("/file")]).ok(), "keptcontent");
+    place.run_as("e2fsck", &["-fn", "image"]).ok();
+}
+
+#[test]
+fn loop_devices_of_different_parts_of_a_file_are_written_at_once() {
+    let Some(place) = with_ext4(32) else { return };
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "-F", "image", "32m"]).ok();
+    place.run_as("mkfs.ext4", &["-q", "-F", "-E", "offset=33554432", "image", "32m"]).ok();
+    let first = Loop::with(&place, &["--sizelimit=33554432", "image"]);
+    let second = Loop::with(&place, &["--offset=33554432", "image"]);
+    let all = Loop::of(&place, "image");
+    place.run(&["mount", &first.1, "m"]).ok();
+    place.run(&["cp", "file", &second.path("/")]).ok();
+    let refused = place.run(&["cp", "file", &all.path("/")]).refused(1);
+    assert!(refused.contains(&first.1), "{refused}");
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn a_loop_device_of_an_image_in_use_is_not_written() {
+    let Some(place) = with_ext4(64) else { return };
+    place.run(&["mount", "image", "m"]).ok();
+    let late = Loop::of(&place, "image");
+    let refused = place.run(&["cp", "file", &late.path("/")]).refused(1);
+    assert!(refused.contains("it is a loop device of") && refused.contains("another process"), "{refused}");
+    place.run(&["umount", "m"]).ok();
+    place.run(&["cp", "file", &late.path("/")]).ok();
     place.run_as("e2fsck", &["-fn", "image"]).ok();
 }
 

@@ -82,6 +82,9 @@ impl Image {
             if writable && let Some(who) = host::user_of(path)? {
                 return Err(Errno::EBUSY.because(format!("it is not written, because {who}")));
             }
+            if let Some(file) = host::file_of_loop(path) {
+                unused(&file, writable)?;
+            }
             let file = host::open(path, writable)?;
             Disk::open(Held::locked(file, writable)?, options.backing)
         };
@@ -225,6 +228,17 @@ impl Image {
 /// Whether a file can be opened for writing.
 fn is_writable(path: &Path) -> bool {
     File::options().read(true).write(true).open(path).is_ok()
+}
+
+/// Sees to it that the file a loop device has its content in is not in use in a way that excludes this. The device stays the
+/// one that is held: as long as it is there, that file is not written.
+fn unused(file: &Path, writable: bool) -> Result<()> {
+    // What was removed, or is elsewhere, others cannot open either.
+    let Ok(opened) = File::open(file) else { return Ok(()) };
+    Held::locked(opened, writable).map(drop).map_err(|error| {
+        let why = error.reason.as_deref().unwrap_or(error.errno.message());
+        error.errno.because(format!("it is a loop device of {}: {why}", file.display()))
+    })
 }
 
 /// The partition table of a medium.
