@@ -85,6 +85,10 @@ fn one_file_is_not_written_by_two_loop_devices() {
     place.run(&["umount", "m"]).ok();
     place.run(&["cp", "file", &two.path("/")]).ok();
     assert_eq!(place.run(&["cat", &two.path("/kept"), &two.path("/file")]).ok(), "keptcontent");
+    place.run_as("mount", &[&one.1, "m"]).ok();
+    let refused = place.run(&["cp", "file", &two.path("/more")]).refused(1);
+    assert!(refused.contains(&one.1) && refused.contains("the host has it mounted at"), "{refused}");
+    place.run_as("umount", &["m"]).ok();
     place.run_as("e2fsck", &["-fn", "image"]).ok();
 }
 
