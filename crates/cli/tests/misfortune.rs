@@ -7,8 +7,8 @@ mod support;
 use rustix::fs::statvfs;
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Stdio;
-use support::{PROGRAM, Place, can_mount, can_serve, descendant, has, signal};
+use std::process::{Command, Stdio};
+use support::{PROGRAM, Place, can_mount, can_serve, descendant, has};
 
 /// What an image is made with, how long it is in MiB, and what checks it afterwards.
 struct Kind {
@@ -26,6 +26,76 @@ const KINDS: &[Kind] = &[
     Kind { name: "f2fs", make: &["mkfs.f2fs", "-q"], size: 64, check: &["fsck.f2fs", "--dry-run"] },
     Kind { name: "qcow2", make: &["mkfs.ext4", "-q"], size: 64, check: &[] },
 ];
+
+/// What commands change: an image, or what is said of the others.
+struct Tree {
+    name: &'static str,
+    /// `{}` stands for the place.
+    location: &'static str,
+    /// What each command is given.
+    options: &'static [&'static str],
+    /// Whether it has owners, modes and links.
+    unix: bool,
+    /// The process at work for a command, which may be killed.
+    worker: &'static str,
+    check: &'static [&'static str],
+}
+
+impl Tree {
+    const LOCAL: Tree =
+        Tree { name: "local", location: "small/tree", options: &[], unix: true, worker: "", check: &[] };
+    const SFTP: Tree = Tree {
+        name: "sftp",
+        location: "host:{}/small/tree",
+        options: &["--allow-programs", "--opt", "command=/usr/lib/openssh/sftp-server"],
+        unix: true,
+        worker: "sftp-server",
+        check: &[],
+    };
+
+    fn image(kind: &Kind) -> Self {
+        Tree {
+            name: kind.name,
+            location: "small/image::",
+            options: &[],
+            unix: kind.name != "vfat",
+            worker: "outrigger-kerne",
+            check: kind.check,
+        }
+    }
+
+    fn is_image(&self) -> bool {
+        self.location.ends_with("::")
+    }
+
+    /// Puts it in the state that each command finds, and makes sure that this is stored.
+    fn reset(&self, place: &Place) {
+        if self.is_image() {
+            // Room that a quota counts comes back with the next commit.
+            let _ = fs::remove_file(place.at("small/image"));
+            place.run_as("sync", &["-f", "small"]).ok();
+            place.run_as("cp", &["--sparse=always", "template", "small/image"]).ok();
+        } else {
+            place.run_as("rm", &["-rf", "small/tree"]).ok();
+            fs::create_dir(place.at("small/tree")).unwrap();
+            fs::copy(place.at("old"), place.at("small/tree/old")).unwrap();
+        }
+        fs::copy(place.at("big"), place.at("moved")).unwrap();
+        place.run_as("sync", &["-f", "small"]).ok();
+    }
+
+    /// The words of a command line that has this tree in place of `@`.
+    fn words(&self, place: &Place, words: &[&str]) -> Vec<String> {
+        let location = self.location.replace("{}", &place.at("").display().to_string());
+        let words = words.iter().map(|word| word.replace("@/", &format!("{location}/")));
+        self.options.iter().map(|&option| option.to_owned()).chain(words).collect()
+    }
+
+    fn run(&self, place: &Place, words: &[&str]) -> support::Said {
+        let words = self.words(place, words);
+        place.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+}
 
 /// A command with its operands (`@` stands for the tree), and how to see what it has promised: a command, and what that prints.
 struct Change {
@@ -54,27 +124,51 @@ const CHANGES: &[Change] = &[
 /// What not every file system has.
 const UNIX_CHANGES: &[Change] = &[
     Change { words: &["chmod", "600", "@/old"], proof: &["stat", "-c", "%a", "@/old"], shows: "600\n" },
-    Change { words: &["ln", "@/old", "@/new"], proof: &["stat", "-c", "%h", "@/old"], shows: "2\n" },
+    Change { words: &["ln", "@/old", "@/new"], proof: &["stat", "-c", "%s", "@/new"], shows: "7\n" },
     Change { words: &["ln", "-s", "old", "@/link"], proof: &["readlink", "@/link"], shows: "old\n" },
 ];
 
-/// Where the image is, and what is wrong there.
+/// What is wrong where the tree is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Misfortune {
     HostFull,
     ReadOnly,
+    /// The host grants less than is written (`EDQUOT`).
+    Quota,
     ImageFull,
     WorkerKilled,
+    /// Right after the command, whatever the host has not stored is lost.
+    PowerCut,
 }
 
-/// A small file system in memory, mounted on `small` as long as this exists.
-struct Small<'a>(&'a Place);
+/// A small file system, mounted on `small` as long as this exists.
+struct Small<'a>(&'a Place, Misfortune);
 
 impl<'a> Small<'a> {
-    fn mount(place: &'a Place) -> Self {
+    fn mount(place: &'a Place, misfortune: Misfortune) -> Self {
         fs::create_dir(place.at("small")).unwrap();
-        place.run_as("mount", &["-t", "tmpfs", "-o", "size=400m", "tmpfs", "small"]).ok();
-        Small(place)
+        let small = Small(place, misfortune);
+        let on_disk = |make: &str| {
+            File::create(place.at("disk")).unwrap().set_len(400 << 20).unwrap();
+            place.run_as(make, &["-q", "disk"]).ok();
+            small.mount_disk();
+        };
+        match misfortune {
+            Misfortune::PowerCut => on_disk("mkfs.xfs"),
+            Misfortune::Quota => {
+                on_disk("mkfs.btrfs");
+                place.run_as("btrfs", &["quota", "enable", "small"]).ok();
+                place.run_as("btrfs", &["qgroup", "limit", "6m", "small"]).ok();
+            }
+            _ => {
+                place.run_as("mount", &["-t", "tmpfs", "-o", "size=400m", "tmpfs", "small"]).ok();
+            }
+        }
+        small
+    }
+
+    fn mount_disk(&self) {
+        self.0.run_as("mount", &["-o", "loop", "disk", "small"]).ok();
     }
 
     fn remount(&self, how: &str) {
@@ -86,6 +180,29 @@ impl<'a> Small<'a> {
         let small = statvfs(self.0.at("small")).unwrap();
         let length = (small.f_bavail * small.f_frsize).saturating_sub(room);
         self.0.run_as("fallocate", &["-l", &length.to_string(), "small/filler"]).ok();
+    }
+
+    /// What happens before a command.
+    fn begin(&self) {
+        match self.1 {
+            Misfortune::HostFull => self.fill(256 << 10),
+            Misfortune::ReadOnly => self.remount("ro"),
+            _ => {}
+        }
+    }
+
+    /// What happens after it, and the end of the misfortune.
+    fn end(&self) {
+        match self.1 {
+            Misfortune::HostFull => fs::remove_file(self.0.at("small/filler")).unwrap(),
+            Misfortune::ReadOnly => self.remount("rw"),
+            Misfortune::PowerCut => {
+                self.0.run_as("xfs_io", &["-x", "-c", "shutdown", "small"]).ok();
+                self.0.run_as("umount", &["small"]).ok();
+                self.mount_disk();
+            }
+            _ => {}
+        }
     }
 }
 
@@ -107,21 +224,19 @@ fn made(place: &Place, kind: &Kind) {
     place.run(&["cp", "old", "template::/"]).ok();
 }
 
-/// Runs the change, with `big` as its input, killing the kernel code meanwhile if that is the misfortune. Gives whether it claims
-/// success.
-fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &str) -> bool {
-    let words: Vec<String> =
-        change.words.iter().map(|word| word.replace("@/", &format!("{tree}/"))).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut command = place.command("timeout", &[&["--kill-after=5", "60", PROGRAM], &words[..]].concat());
-    command.stdin(File::open(place.at("big")).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+/// Runs the change, with `big` as its input, killing the process at work meanwhile if that is the misfortune. Gives whether it
+/// claims success.
+fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &Tree) -> bool {
+    let words = tree.words(place, change.words);
+    let mut command = place.command("timeout", &["--kill-after=5", "60", PROGRAM]);
+    command.args(&words).stdin(File::open(place.at("big")).unwrap());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
     if misfortune == Misfortune::WorkerKilled {
         // It may have ended already.
         while Path::new(&format!("/proc/{pid}/exe")).exists() {
-            if let Some(worker) = descendant(pid, "outrigger-kerne") {
-                signal(worker, "KILL");
+            if let Some(worker) = descendant(pid, tree.worker) {
+                let _ = Command::new("kill").args(["-s", "KILL", &worker.to_string()]).output();
                 break;
             }
         }
@@ -137,55 +252,54 @@ fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &str) ->
     output.status.success()
 }
 
-fn must_be_honest(place: &Place, kind: &Kind, misfortune: Misfortune) {
-    let small = Small::mount(place);
-    let (image, tree) = ("small/image", "small/image::");
-    let more = if kind.name == "vfat" { &[] } else { UNIX_CHANGES };
+/// Whether success means that what was changed survives this: a server stores files only when it is asked to.
+fn is_promised(change: &Change, misfortune: Misfortune, tree: &Tree) -> bool {
+    misfortune != Misfortune::PowerCut
+        || tree.name != "sftp"
+        || matches!(change.words[0], "cp" | "mv" | "write")
+}
+
+fn must_be_honest(place: &Place, tree: &Tree, misfortune: Misfortune) {
+    let small = Small::mount(place, misfortune);
+    let more = if tree.unix { UNIX_CHANGES } else { &[] };
     for change in CHANGES.iter().chain(more) {
-        let at = format!("{:?} on {} with {misfortune:?}", change.words, kind.name);
-        small.remount("rw");
-        let _ = fs::remove_file(place.at("small/filler"));
-        place.run_as("cp", &["--sparse=always", "template", image]).ok();
-        fs::copy(place.at("big"), place.at("moved")).unwrap();
-        match misfortune {
-            Misfortune::HostFull => small.fill(256 << 10),
-            Misfortune::ReadOnly => small.remount("ro"),
-            Misfortune::ImageFull | Misfortune::WorkerKilled => {}
-        }
+        let at = format!("{:?} on {} with {misfortune:?}", change.words, tree.name);
+        tree.reset(place);
+        small.begin();
         let claimed = claims(place, change, misfortune, tree);
-        small.remount("rw");
-        let _ = fs::remove_file(place.at("small/filler"));
-        let proof: Vec<String> =
-            change.proof.iter().map(|word| word.replace("@/", &format!("{tree}/"))).collect();
-        if claimed {
-            let proof: Vec<&str> = proof.iter().map(String::as_str).collect();
-            assert_eq!(place.run(&proof).ok(), change.shows, "{at}");
+        small.end();
+        if claimed && is_promised(change, misfortune, tree) {
+            assert_eq!(tree.run(place, change.proof).ok(), change.shows, "{at}");
+            if change.words[0] == "cp" {
+                assert_eq!(tree.run(place, &["diff", "-q", "big", "@/copy"]).code, Some(0), "{at}");
+            }
         }
         if change.words[0] == "mv" {
             assert_eq!(claimed, !place.at("moved").exists(), "{at}: success and removal belong together");
         }
-        if change.words[0] == "cp" && claimed {
-            assert_eq!(place.run(&["diff", "-q", "big", "small/image::/copy"]).code, Some(0), "{at}");
+        if misfortune == Misfortune::Quota && matches!(change.words[0], "cp" | "mv" | "write") {
+            assert!(!claimed, "{at}");
         }
-        if misfortune == Misfortune::ImageFull && !kind.check.is_empty() {
-            place.run_as(kind.check[0], &[&kind.check[1..], &[image]].concat()).ok();
+        if matches!(misfortune, Misfortune::ImageFull | Misfortune::PowerCut) && !tree.check.is_empty() {
+            place.run_as(tree.check[0], &[&tree.check[1..], &["small/image"]].concat()).ok();
         }
     }
 }
 
-fn all_kinds(misfortune: Misfortune) {
-    some_kinds(misfortune, &KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>());
+fn prepared() -> Place {
+    let place = Place::patient(std::time::Duration::from_secs(300));
+    let random = fs::read(PROGRAM).unwrap();
+    place.file("big", &random[..8 << 20]);
+    place.file("old", "content");
+    place
 }
 
-fn some_kinds(misfortune: Misfortune, names: &[&str]) {
-    if !can_serve() || !can_mount() || !has("fallocate") || !has("qemu-img") {
+fn images(misfortune: Misfortune, names: &[&str]) {
+    if !can_serve() || !can_mount() || !has("fallocate") || !has("qemu-img") || !has("xfs_io") {
         return;
     }
     for kind in KINDS.iter().filter(|kind| names.contains(&kind.name) && has(kind.make[0])) {
-        let place = Place::patient(std::time::Duration::from_secs(300));
-        let random = fs::read(PROGRAM).unwrap();
-        place.file("big", &random[..8 << 20]);
-        place.file("old", "content");
+        let place = prepared();
         made(&place, kind);
         if misfortune == Misfortune::ImageFull {
             File::create(place.at("huge")).unwrap().set_len(400 << 20).unwrap();
@@ -193,28 +307,95 @@ fn some_kinds(misfortune: Misfortune, names: &[&str]) {
             let filled = filling.stdin(File::open(place.at("huge")).unwrap()).output().unwrap();
             assert!(!filled.status.success(), "400 MiB fit into {}", kind.name);
         }
-        must_be_honest(&place, kind, misfortune);
+        must_be_honest(&place, &Tree::image(kind), misfortune);
+    }
+}
+
+fn all_images(misfortune: Misfortune) {
+    images(misfortune, &KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>());
+}
+
+/// Directories of this host, and of one that is reached by SFTP.
+fn directories(misfortune: Misfortune, trees: &[Tree]) {
+    let tools = ["fallocate", "mkfs.xfs", "xfs_io", "mkfs.btrfs", "btrfs", "/usr/lib/openssh/sftp-server"];
+    if !can_mount() || !tools.iter().all(|tool| has(tool)) {
+        return;
+    }
+    for tree in trees {
+        must_be_honest(&prepared(), tree, misfortune);
     }
 }
 
 #[test]
 fn where_the_host_is_full() {
-    all_kinds(Misfortune::HostFull);
+    all_images(Misfortune::HostFull);
+    directories(Misfortune::HostFull, &[Tree::LOCAL, Tree::SFTP]);
 }
 
 #[test]
 fn where_the_image_is_full() {
-    all_kinds(Misfortune::ImageFull);
+    all_images(Misfortune::ImageFull);
 }
 
 #[test]
 fn where_the_medium_is_read_only() {
-    some_kinds(Misfortune::ReadOnly, &["ext4", "vfat", "qcow2"]);
+    images(Misfortune::ReadOnly, &["ext4", "vfat", "qcow2"]);
+    directories(Misfortune::ReadOnly, &[Tree::LOCAL, Tree::SFTP]);
 }
 
 #[test]
-fn where_the_kernel_code_is_killed() {
-    some_kinds(Misfortune::WorkerKilled, &["ext4", "vfat", "qcow2"]);
+fn where_a_quota_is_used_up() {
+    images(Misfortune::Quota, &["ext4", "qcow2"]);
+    directories(Misfortune::Quota, &[Tree::LOCAL, Tree::SFTP]);
+}
+
+#[test]
+fn where_the_process_at_work_is_killed() {
+    images(Misfortune::WorkerKilled, &["ext4", "vfat", "qcow2"]);
+    directories(Misfortune::WorkerKilled, &[Tree::SFTP]);
+}
+
+#[test]
+fn where_the_power_is_cut_afterwards() {
+    all_images(Misfortune::PowerCut);
+    directories(Misfortune::PowerCut, &[Tree::SFTP]);
+}
+
+#[test]
+fn what_was_written_on_the_host_survives_a_power_cut() {
+    if !can_mount() || !has("mkfs.xfs") || !has("xfs_io") {
+        return;
+    }
+    let place = prepared();
+    let small = Small::mount(&place, Misfortune::PowerCut);
+    Tree::LOCAL.reset(&place);
+    for name in ["old", "new"] {
+        let mut writing = place.command(PROGRAM, &["write", &format!("small/tree/{name}")]);
+        assert!(writing.stdin(File::open(place.at("big")).unwrap()).status().unwrap().success());
+    }
+    small.end();
+    for name in ["old", "new"] {
+        let written = place.at("small/tree").join(name);
+        assert!(fs::read(written).unwrap() == fs::read(place.at("big")).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn what_was_moved_out_of_an_image_survives_a_power_cut_of_the_host() {
+    if !can_serve() || !can_mount() || !has("mkfs.xfs") || !has("xfs_io") {
+        return;
+    }
+    let place = prepared();
+    made(&place, &KINDS[0]);
+    place.run(&["cp", "big", "template::/"]).ok();
+    let small = Small::mount(&place, Misfortune::PowerCut);
+    place.run(&["mv", "template::/old", "template::/big", "small"]).ok();
+    small.end();
+    for name in ["old", "big"] {
+        let moved = place.at("small").join(name);
+        assert!(fs::read(moved).unwrap() == fs::read(place.at(name)).unwrap(), "{name}");
+    }
+    assert_eq!(place.run(&["find", "template::/", "-type", "f"]).ok(), "");
 }
 
 #[test]
@@ -224,7 +405,7 @@ fn where_files_of_the_host_do_not_fit() {
     }
     let place = Place::new();
     place.file("big", vec![1; 8 << 20]);
-    let small = Small::mount(&place);
+    let small = Small::mount(&place, Misfortune::HostFull);
     small.fill(1 << 20);
     for command in ["cp", "mv"] {
         let said = place.run(&[command, "big", "small/copy"]);

@@ -92,11 +92,14 @@ impl Write {
         // Nobody else may read what may be secret before it has its owner and mode.
         let mode = if old.is_some() { 0o600 } else { 0o666 & !context.umask };
         let (mut inode, file) = dir.create(&temporary, mode, OpenFlags::WRITE_ONLY | OpenFlags::EXCL)?;
-        let placed = self.fill(context, &file, 0).and_then(|()| file.close()).and_then(|()| {
+        let placed = self.fill(context, &file, 0).and_then(|()| {
             if let Some(old) = old {
                 keep(old, &mut inode)?;
             }
-            dir.rename(&temporary, dir, name, RenameFlags::empty())
+            dir.rename(&temporary, dir, name, RenameFlags::empty())?;
+            // With its content a file's new name is stored.
+            self.sync(&file)?;
+            file.close()
         });
         if placed.is_err() {
             discard(dir, temporary);
@@ -114,11 +117,15 @@ impl Write {
             let mut block = vec![0; BLOCK];
             let count = input.read(&mut block)?;
             if count == 0 {
-                return if self.no_sync { Ok(()) } else { file.sync_if_able() };
+                return self.sync(file);
             }
             file.write_all_at(at, Bytes::from(block).slice(..count))?;
             at += count as u64;
         }
+    }
+
+    fn sync(&self, file: &File) -> Result<(), Error> {
+        if self.no_sync { Ok(()) } else { file.sync_if_able() }
     }
 }
 
