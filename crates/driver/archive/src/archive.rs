@@ -7,6 +7,7 @@ use crate::{
     cache::{self, Slot},
     cpio,
     cursor::Cursor,
+    decode::{Expected, Sum, mismatch},
     detect::{Format, Layout, detect_at},
     entry::{Entry, Extra, Packed, Run, S_IFMT, S_IFREG, Time},
     index::{Index, Inode, Warning, Warnings},
@@ -45,6 +46,8 @@ pub struct Archive {
     options: Options,
     /// Recently read zip members, the last used at the back.
     members: Mutex<VecDeque<(u32, Arc<SeekStream>)>>,
+    /// Zip members that are not compressed and are being read in order, the last used at the back.
+    sums: Mutex<VecDeque<(u32, Sum)>>,
     /// The sparse map last used.
     sparse: Mutex<Option<(u32, Arc<Vec<Run>>)>>,
 }
@@ -117,8 +120,8 @@ impl Archive {
         let stream =
             |c| SeekStream::new(WHOLE, origin.clone(), c, range, &options.limits, Arc::clone(&blocks));
         let backing = format.codec.map_or(Backing::Plain, |c| Backing::Stream(Box::new(stream(c))));
-        let (members, sparse) = Default::default();
-        Archive { origin, format, index, backing, blocks, options, members, sparse }
+        let (members, sums, sparse) = Default::default();
+        Archive { origin, format, index, backing, blocks, options, members, sums, sparse }
     }
 
     /// Gives a stream that is expensive to enter in the middle a place for its blocks.
@@ -366,13 +369,45 @@ impl Archive {
         };
         let Some(codec) = codec else {
             let start = zip::data_start(&self.origin, at)?;
-            return self.bytes(start.saturating_add(offset), len, watch);
+            let data = self.bytes(start.saturating_add(offset), len, watch)?;
+            self.check_stored(number, inode, packed, offset, &data)?;
+            return Ok(data);
         };
-        self.member(number, at, packed, codec)?.read(offset, len, watch)
+        self.member(number, inode, packed, codec)?.read(offset, len, watch)
+    }
+
+    /// Compares the checksum of a member that is not compressed, if it is read in order.
+    fn check_stored(
+        &self,
+        number: u32,
+        inode: &Inode,
+        packed: &Packed,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<()> {
+        let expected = Expected { crc: packed.crc, size: inode.size };
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = sums.iter().position(|(n, sum)| *n == number && sum.at == offset);
+        let mut sum = match begun.and_then(|place| sums.remove(place)) {
+            Some((_, sum)) => sum,
+            None if offset == 0 => Sum::new(),
+            None => return Ok(()),
+        };
+        sum.add(data);
+        if packed.size != inode.size || sum.differs(expected) {
+            return Err(mismatch(&self.origin, inode.data()));
+        }
+        if sum.at < expected.size {
+            if sums.len() >= MEMBERS {
+                sums.pop_front();
+            }
+            sums.push_back((number, sum));
+        }
+        Ok(())
     }
 
     /// The stream of a zip member, kept for the next read.
-    fn member(&self, number: u32, at: u64, packed: &Packed, codec: Codec) -> Result<Arc<SeekStream>> {
+    fn member(&self, number: u32, inode: &Inode, packed: &Packed, codec: Codec) -> Result<Arc<SeekStream>> {
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(i) = members.iter().position(|(n, _)| *n == number)
             && let Some(m) = members.remove(i)
@@ -381,10 +416,11 @@ impl Archive {
             return Ok(m.1);
         }
         drop(members);
-        let start = zip::data_start(&self.origin, at)?;
+        let start = zip::data_start(&self.origin, inode.data())?;
         let range = (start, start.saturating_add(packed.size));
         let (limits, blocks) = (&self.options.limits, self.blocks.clone());
-        let stream = Arc::new(SeekStream::new(number + 1, self.origin.clone(), codec, range, limits, blocks));
+        let stream = SeekStream::new(number + 1, self.origin.clone(), codec, range, limits, blocks);
+        let stream = Arc::new(stream.expecting(Expected { crc: packed.crc, size: inode.size }));
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if members.len() >= MEMBERS {
             members.pop_front();

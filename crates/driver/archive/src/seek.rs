@@ -9,7 +9,7 @@
 use crate::{
     Error, Kind, Limits, Result, Watch,
     blocks::{BLOCK, BlockCache},
-    decode::{Codec, Decode, Point, Setup},
+    decode::{Codec, Decode, Expected, Point, Setup},
     source::Origin,
     spill::Spill,
 };
@@ -95,6 +95,12 @@ impl SeekStream {
         let (spill, state) = (OnceLock::new(), Mutex::new(state));
         let damage = OnceLock::new();
         SeekStream { id, setup, cache, spill, size, damage, state, changed: Condvar::new() }
+    }
+
+    /// The same stream, whose content must be this.
+    pub fn expecting(mut self, expected: Expected) -> Self {
+        self.setup.expected = Some(expected);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -361,6 +361,9 @@ impl Parser<'_> {
             }
             None => return Err(self.error(Kind::Unsupported, "an unknown method for a link target")),
         }
+        if crc32fast::hash(&target) != packed.crc {
+            return Err(self.error(Kind::Corrupt, "a link target whose checksum does not match"));
+        }
         if target.is_empty() || target.contains(&0) {
             return Err(self.error(Kind::Corrupt, "an impossible link target"));
         }

@@ -233,6 +233,35 @@ fn a_zip_whose_members_share_data_or_are_too_large_together_is_refused() {
     assert!(open_bytes("large.zip", large, Options { limits, ..Options::default() }).is_ok());
 }
 
+#[test]
+fn the_end_of_a_zip_member_is_given_only_if_its_checksum_and_length_are_right() {
+    for (length, stored) in [1000, 64 << 10, 300_000].into_iter().flat_map(|n| [(n, false), (n, true)]) {
+        let content = common::noise(length, 7);
+        let packed =
+            if stored { content.clone() } else { miniz_oxide::deflate::compress_to_vec(&content, 6) };
+        let local = [b"PK\x03\x04".to_vec(), vec![0; 26], packed.clone()].concat();
+        let read_with = |crc: u32, size: usize| -> outrigger_core::Result<Vec<u8>> {
+            let mut archive = zip(&local, &[(0, packed.len() as u32, size as u32)]);
+            let entry = local.len();
+            archive[entry + 10] = if stored { 0 } else { 8 };
+            archive[entry + 16..entry + 20].copy_from_slice(&crc.to_le_bytes());
+            let driver = open_bytes("x.zip", archive, Options::default()).unwrap();
+            let member = at(&driver, "00000");
+            let mut all = Vec::new();
+            while all.len() < size {
+                all.extend(read(&driver, member, all.len() as u64, 70_000)?);
+            }
+            Ok(all)
+        };
+        let (what, crc) = ((length, stored), crc32fast::hash(&content));
+        assert!(read_with(crc, length).is_ok_and(|read| read == content), "{what:?}");
+        for (crc, size) in [(crc ^ 1, length), (crc, length - 1), (crc, 10)] {
+            let error = read_with(crc, size).expect_err("it is not what the entry says");
+            assert_eq!(error.errno, outrigger_core::Errno::EIO, "{what:?}: {error}");
+        }
+    }
+}
+
 /// `n` zeros as one gzip member of stored-free deflate, through the library's encoder.
 fn gzip_of_zeros(n: usize) -> Vec<u8> {
     gzip(&vec![0; n])

@@ -5,11 +5,13 @@
 //! format: a deflate block boundary with its window, a bzip2 block, an xz block, a zstd frame.
 
 mod bzip2;
+mod checked;
 mod deflate;
 mod input;
 mod xz;
 mod zstd;
 
+pub(crate) use checked::{Expected, Sum, mismatch};
 pub(crate) use input::Input;
 pub(crate) use xz::XzTable;
 pub(crate) use zstd::{pack, unpack};
@@ -121,6 +123,8 @@ pub(crate) struct Setup {
     pub memory: u64,
     /// The block table of an xz file, when it has a readable one.
     pub xz: Option<Arc<XzTable>>,
+    /// What the content must be, where that is known.
+    pub expected: Option<Expected>,
 }
 
 impl Setup {
@@ -130,13 +134,13 @@ impl Setup {
             Codec::Xz => XzTable::read(&origin, range).ok().map(Arc::new),
             _ => None,
         };
-        Setup { origin, codec, range, memory: limits.decoder_memory, xz }
+        Setup { origin, codec, range, memory: limits.decoder_memory, xz, expected: None }
     }
 
     /// A decoder at `point`, or at the start.
     pub fn decoder(&self, point: Option<&Point>) -> Result<Box<dyn Decode>> {
         let input = Input::new(self.origin.clone(), self.range, point.map_or(0, |p| p.input))?;
-        Ok(match self.codec {
+        let decoder: Box<dyn Decode> = match self.codec {
             Codec::Gzip => Box::new(deflate::Inflate::new(input, true, point)?),
             Codec::Deflate => Box::new(deflate::Inflate::new(input, false, point)?),
             Codec::Bzip2 => Box::new(bzip2::Bunzip::new(input, point)),
@@ -145,6 +149,13 @@ impl Setup {
                 Some(table) => Box::new(xz::Blocks::new(input, table.clone(), point, self.memory)),
                 None => Box::new(xz::Linear::new(input, self.memory)?),
             },
+        };
+        Ok(match self.expected {
+            Some(expected) => {
+                let (out, start) = (point.map_or(0, |p| p.out), self.range.0);
+                Box::new(checked::Checked::new(decoder, expected, out, self.origin.clone(), start))
+            }
+            None => decoder,
         })
     }
 }
