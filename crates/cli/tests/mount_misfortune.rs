@@ -7,7 +7,7 @@ mod support;
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{Place, can_mount, can_serve, has, is_running, kernel_code, mounted_ext4, signal, within};
 
@@ -23,6 +23,8 @@ enum Misfortune {
     HostFull,
     /// The tree has.
     TreeFull,
+    /// The host grants less (`EDQUOT`).
+    Quota,
     /// The file an image is in has lost its end.
     MediumGone,
     /// The mount is a read-only one.
@@ -31,7 +33,7 @@ enum Misfortune {
     Killed,
 }
 
-use Misfortune::{HostFull, Killed, MediumGone, ReadOnly, TreeFull};
+use Misfortune::{HostFull, Killed, MediumGone, Quota, ReadOnly, TreeFull};
 
 /// A tree, the command that makes it, how large it is in MiB, and what can befall it.
 struct Case {
@@ -41,37 +43,77 @@ struct Case {
     befalls: &'static [Misfortune],
 }
 
-const CASES: [Case; 7] = [
-    Case { kind: "directory", make: &[], size: 0, befalls: &[HostFull, ReadOnly, Killed] },
+const CASES: [Case; 10] = [
+    Case { kind: "directory", make: &[], size: 0, befalls: &[HostFull, Quota, ReadOnly, Killed] },
     Case { kind: "mem:", make: &[], size: 0, befalls: &[TreeFull, ReadOnly, Killed] },
     Case {
         kind: "ext4",
         make: &["mkfs.ext4", "-q", "made"],
         size: 400,
-        befalls: &[HostFull, MediumGone, ReadOnly, Killed],
+        befalls: &[HostFull, Quota, MediumGone, ReadOnly, Killed],
     },
     Case { kind: "ext4 in less", make: &["mkfs.ext4", "-q", "made"], size: 16, befalls: &[TreeFull] },
     Case { kind: "xfs", make: &["mkfs.xfs", "-q", "made"], size: 400, befalls: &[HostFull, Killed] },
     Case { kind: "btrfs", make: &["mkfs.btrfs", "-q", "made"], size: 400, befalls: &[HostFull, Killed] },
     Case { kind: "vfat", make: &["mkfs.vfat", "made"], size: 200, befalls: &[HostFull, MediumGone, Killed] },
+    Case { kind: "f2fs", make: &["mkfs.f2fs", "-q", "made"], size: 200, befalls: &[HostFull, Killed] },
+    Case {
+        kind: "qcow2",
+        make: &["mkfs.ext4", "-q", "made"],
+        size: 200,
+        befalls: &[HostFull, Quota, ReadOnly, Killed],
+    },
+    Case { kind: "sftp", make: &[], size: 0, befalls: &[HostFull, Quota, ReadOnly, Killed] },
 ];
 
-impl Case {
-    /// The tree in a host's directory of 40 MiB, and its LOCATION.
-    fn prepare(&self, place: &Place) -> PathBuf {
-        fs::create_dir(place.at("small")).unwrap();
+const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
+
+/// Mounts a file system of 40 MiB on `small`; with a quota, one that is large and grants as much.
+fn mount_small(place: &Place, misfortune: Misfortune) {
+    fs::create_dir(place.at("small")).unwrap();
+    if misfortune != Quota {
         place.run_as("mount", &["-t", "tmpfs", "-o", "size=40m", "tmpfs", "small"]).ok();
-        match self.make {
-            [] if self.kind == "mem:" => return "mem:".into(),
-            [] => return place.at("small"),
-            [program, arguments @ ..] => {
-                File::create(place.at("made")).unwrap().set_len(self.size << 20).unwrap();
-                place.run_as(program, arguments).ok();
-                // Some programs write zeroes.
-                place.run_as("cp", &["--sparse=always", "made", "small/image"]).ok();
+        return;
+    }
+    File::create(place.at("disk")).unwrap().set_len(400 << 20).unwrap();
+    place.run_as("mkfs.btrfs", &["-q", "disk"]).ok();
+    place.run_as("mount", &["-o", "loop", "disk", "small"]).ok();
+    place.run_as("btrfs", &["quota", "enable", "small"]).ok();
+    place.run_as("btrfs", &["qgroup", "limit", "40m", "small"]).ok();
+}
+
+impl Case {
+    /// The tree in a host's directory that has little room, and its LOCATION.
+    fn prepare(&self, place: &Place, misfortune: Misfortune) -> String {
+        mount_small(place, misfortune);
+        let small = place.at("small").display().to_string();
+        let [program, arguments @ ..] = self.make else {
+            return match self.kind {
+                "mem:" => "mem:".into(),
+                "sftp" => format!("host:{small}"),
+                _ => small,
+            };
+        };
+        File::create(place.at("made")).unwrap().set_len(self.size << 20).unwrap();
+        place.run_as(program, arguments).ok();
+        match self.kind {
+            "qcow2" => place.run_as("qemu-img", &["convert", "-O", "qcow2", "made", "small/image"]).ok(),
+            // Some programs write zeroes.
+            _ => place.run_as("cp", &["--sparse=always", "made", "small/image"]).ok(),
+        };
+        format!("{small}/image")
+    }
+
+    /// A file of the tree, after the mount has ended; none where nothing can be there.
+    fn read_back(&self, place: &Place, name: &str) -> Option<Vec<u8>> {
+        match (self.kind, self.make) {
+            ("mem:", _) => None,
+            (_, []) => Some(fs::read(place.at("small").join(name)).unwrap()),
+            _ => {
+                place.run(&["cp", &format!("small/image::/{name}"), "back"]).ok();
+                Some(fs::read(place.at("back")).unwrap())
             }
         }
-        place.at("small/image")
     }
 
     fn options(&self, misfortune: Misfortune, guard: &str) -> String {
@@ -80,11 +122,17 @@ impl Case {
             TreeFull if self.kind == "mem:" => ",size=8m",
             _ => "",
         };
-        format!("guard={guard}{more}")
+        let server = if self.kind == "sftp" { format!(",command={SFTP_SERVER}") } else { String::new() };
+        format!("guard={guard}{more}{server}")
     }
 
     fn can_run(&self) -> bool {
-        self.make.first().is_none_or(|program| can_serve() && has(program))
+        let special = match self.kind {
+            "sftp" => has(SFTP_SERVER),
+            "qcow2" => has("qemu-img"),
+            _ => true,
+        };
+        special && self.make.first().is_none_or(|program| can_serve() && has(program))
     }
 }
 
@@ -93,7 +141,7 @@ fn piece(number: usize) -> Vec<u8> {
 }
 
 /// Writes pieces with `meanwhile` after the first, then calls fsync(2) and close(2); gives the first error.
-fn write_file(path: &PathBuf, meanwhile: impl FnOnce()) -> io::Result<()> {
+fn write_file(path: &Path, meanwhile: impl FnOnce()) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(&piece(0))?;
     meanwhile();
@@ -106,15 +154,19 @@ fn befall(case: &Case, misfortune: Misfortune, guard: &str) {
     let what = format!("{} {misfortune:?} guard={guard}", case.kind);
     eprintln!("{what}");
     let place = Place::new();
-    let source = case.prepare(&place);
-    let source = source.to_str().unwrap();
+    let source = case.prepare(&place, misfortune);
     let options = case.options(misfortune, guard);
-    place.run(&["mount", "-o", &options, source, "m"]).ok();
+    place.run(&["mount", "-o", &options, &source, "m"]).ok();
     let server = place.server();
+    let keeps = !matches!(misfortune, ReadOnly | MediumGone);
+    if keeps {
+        let mut kept = File::create(place.at("m/kept")).unwrap();
+        kept.write_all(&piece(99)).and_then(|()| kept.sync_all()).unwrap();
+    }
     let written = write_file(&place.at("m/file"), || match misfortune {
-        MediumGone => File::options().write(true).open(source).unwrap().set_len(1 << 20).unwrap(),
+        MediumGone => File::options().write(true).open(&source).unwrap().set_len(1 << 20).unwrap(),
         Killed => signal(server, "KILL"),
-        HostFull | TreeFull | ReadOnly => {}
+        HostFull | TreeFull | Quota | ReadOnly => {}
     });
     let survives = misfortune == Killed && guard == "auto" && case.make.is_empty();
     if survives && case.kind == "mem:" {
@@ -127,15 +179,19 @@ fn befall(case: &Case, misfortune: Misfortune, guard: &str) {
     let said = place.run(&["umount", "m"]);
     assert!(!place.is_mounted(), "{what}: {said:?}");
     within("the processes end", || !is_running(server));
-    if written.is_ok() && case.kind != "mem:" {
-        let read = fs::read(PathBuf::from(source).join("file")).unwrap();
+    if keeps {
+        let kept = case.read_back(&place, "kept");
+        assert!(kept.is_none_or(|kept| kept == piece(99)), "{what}: what was synced is lost");
+    }
+    if written.is_ok() {
+        let read = case.read_back(&place, "file").unwrap_or_default();
         assert!(read.chunks(PIECE).enumerate().all(|(at, data)| data == piece(at)), "{what}");
     }
     place.run_as("umount", &["small"]).ok();
 }
 
 fn all(guard: &str) {
-    if !can_mount() {
+    if !can_mount() || !has("mkfs.btrfs") || !has("btrfs") {
         return;
     }
     for case in CASES.iter().filter(|case| case.can_run()) {
@@ -162,7 +218,7 @@ fn umount_says_that_what_no_program_has_synced_is_lost() {
     }
     for guard in ["guard=auto", "guard=none"] {
         let place = Place::new();
-        CASES[2].prepare(&place);
+        CASES[2].prepare(&place, HostFull);
         place.run(&["mount", "-o", guard, "small/image", "m"]).ok();
         let mut file = File::create(place.at("m/file")).unwrap();
         // Whether it is told now or later, it cannot be all there.
@@ -190,6 +246,38 @@ fn an_image_is_whole_for_a_program_that_opens_it_after_umount() {
         place.run(&["mount", "-o", guard, "image", "m"]).ok();
         assert!(fs::read(place.at("m/file")).unwrap() == content, "{guard}");
         place.run(&["umount", "m"]).ok();
+    }
+}
+
+/// As after a power cut: without unmounting, the image is what it is at some moment after fsync(2).
+#[test]
+fn what_was_synced_is_in_a_copy_of_the_image() {
+    if !can_mount() {
+        return;
+    }
+    for case in CASES.iter().filter(|case| case.size >= 200 && case.can_run()) {
+        let place = Place::new();
+        case.prepare(&place, HostFull);
+        place.run(&["mount", "small/image", "m"]).ok();
+        for number in 0..3 {
+            let mut file = File::create(place.at("m").join(number.to_string())).unwrap();
+            file.write_all(&piece(number)).and_then(|()| file.sync_all()).unwrap();
+            place.run_as("cp", &["--sparse=always", "small/image", "copy"]).ok();
+            for earlier in 0..=number {
+                place.run(&["cp", &format!("copy::/{earlier}"), "back"]).ok();
+                let same = fs::read(place.at("back")).unwrap() == piece(earlier);
+                assert!(same, "{}: {earlier} after {number}", case.kind);
+            }
+        }
+        place.run(&["umount", "m"]).ok();
+        place.run(&["touch", "copy::/written"]).ok();
+        assert_eq!(
+            place.run(&["ls", "-I", "lost+found", "copy::/"]).ok(),
+            "0\n1\n2\nwritten\n",
+            "{}",
+            case.kind
+        );
+        place.run_as("umount", &["small"]).ok();
     }
 }
 
@@ -250,7 +338,7 @@ fn a_guarded_image_on_a_full_host_is_written_when_there_is_room_again() {
         return;
     }
     let (case, place) = (&CASES[2], Place::new());
-    case.prepare(&place);
+    case.prepare(&place, HostFull);
     place.run(&["mount", "small/image", "m"]).ok();
     let code = kernel_code(&place);
     let stuffing = File::create(place.at("small/stuffing")).unwrap();

@@ -187,6 +187,12 @@ fn finish(kernel: &Kernel, tree: &Rc<Tree>, devices: &Devices, disk: Option<u32>
     written
 }
 
+/// How a file system is mounted that nothing has changed yet. The code for F2FS gives up recovering what fsync(2) has stored when
+/// the mount is a read-only one, and goes on without it.
+fn unchanged(kind: &CStr) -> libc::c_ulong {
+    if kind == c"f2fs" { 0 } else { libc::MS_RDONLY }
+}
+
 /// Mounts what is there, read-only until the first change.
 fn mount(
     task: &Task,
@@ -203,7 +209,7 @@ fn mount(
     }
     // What it is on does not change later, so it is not named again.
     let all = devices.named(task, options)?;
-    task.mount(&device, MOUNTPOINT, kind, libc::MS_RDONLY, &all)?;
+    task.mount(&device, MOUNTPOINT, kind, unchanged(kind), &all)?;
     let options = options.to_owned();
     let remount = move |task: &Task| match writable {
         true => task.mount(c"", MOUNTPOINT, c"", libc::MS_REMOUNT, &options),

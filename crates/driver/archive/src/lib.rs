@@ -29,7 +29,8 @@
 //!
 //! A damaged archive does not open: the error names the archive, the byte and the reason. With [`Options::partial`]
 //! (`-o partial`) what comes before the damage is shown. A compressed archive is read to its end while it is indexed,
-//! so its checksums have been verified once.
+//! so its checksums have been verified once. The members of a zip are not read for that: the checksum of each is compared while
+//! it is read in order from its beginning, and its end is not given if it differs.
 //!
 //! # Index and cache
 //!
