@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directories that only their user can enter.
 
-use rustix::fs::{Mode, OFlags, fstat, mkdirat, open, openat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, open, openat, readlinkat};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
 
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;
@@ -17,6 +19,9 @@ const ALL_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 /// Whose files those of unknown users seem to be in a user namespace (/proc/sys/kernel/overflowuid).
 const OVERFLOW: u32 = 65534;
+
+/// The most symbolic links on one way, as path_resolution(7) has it.
+const LINKS: usize = 40;
 
 /// A directory of the effective user, mode 0700, open. Its files are reached by the descriptor ([`AsFd`]), so nobody can put
 /// another directory in its place.
@@ -30,7 +35,7 @@ impl PrivateDir {
     /// Opens the directory `own`, a path of names, below `base`. What is missing is made, for its user only.
     ///
     /// `base` belongs to the user or the superuser, and not everybody may write there unless it is sticky as `/tmp` is. Symbolic
-    /// links on the way to it are followed; in place of a name of `own` they are refused. These directories must belong to the
+    /// links of theirs on the way to it are followed; in place of a name of `own` all are refused. These directories must belong to the
     /// user: nobody else may enter the last one, or write to those above it.
     ///
     /// # Errors
@@ -79,7 +84,7 @@ pub fn own_dir(dir: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
 
 /// Opens the directory that everything is below; made where it is missing, unless that would be in somebody else's directory.
 fn base_dir(path: &Path) -> io::Result<OwnedFd> {
-    let dir = match open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+    let dir = match followed(path)? {
         Err(Errno::NOENT) => {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
             else {
@@ -100,6 +105,54 @@ fn base_dir(path: &Path) -> io::Result<OwnedFd> {
         return Err(open_to_others(path, stat.st_mode));
     }
     Ok(dir)
+}
+
+/// Opens a directory. Symbolic links that others have made could lead anywhere: they are not followed.
+fn followed(path: &Path) -> io::Result<Result<OwnedFd, Errno>> {
+    let mut links = 0;
+    let mut left: Vec<OsString> = names(path);
+    let mut dir = open(start(path), OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    while let Some(name) = left.pop() {
+        let found =
+            match openat(&dir, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(found) => found,
+                Err(error) => return Ok(Err(error)),
+            };
+        let stat = fstat(&found)?;
+        if !FileType::from_raw_mode(stat.st_mode).is_symlink() {
+            dir = found;
+            continue;
+        }
+        links += 1;
+        if links > LINKS {
+            return Ok(Err(Errno::LOOP));
+        }
+        // In a user namespace the superuser's may seem to be an unknown user's.
+        if ![rustix::process::geteuid().as_raw(), 0, OVERFLOW].contains(&stat.st_uid) {
+            let user = stat.st_uid;
+            return Err(denied(format!("'{}' leads through a symbolic link of user {user}", path.display())));
+        }
+        let target = OsString::from_vec(readlinkat(&found, "", Vec::new())?.into_bytes());
+        if Path::new(&target).is_absolute() {
+            dir = open("/", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        }
+        left.extend(names(Path::new(&target)));
+    }
+    Ok(openat(&dir, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()))
+}
+
+/// Where a path starts.
+fn start(path: &Path) -> &'static str {
+    if path.is_absolute() { "/" } else { "." }
+}
+
+/// The names in a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let name = |part: Component<'_>| match part {
+        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+        _ => None,
+    };
+    path.components().rev().filter_map(name).collect()
 }
 
 fn must_be_private(dir: &OwnedFd, forbidden: u32, path: &Path) -> io::Result<()> {
@@ -138,7 +191,7 @@ fn about(path: &Path, error: Errno) -> io::Error {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
     fn refused(base: &Path, own: &[&str]) -> String {
         PrivateDir::open(base, own).map(|dir| dir.path).expect_err("refused").to_string()
@@ -188,6 +241,14 @@ mod tests {
         assert!(refused(&home, &["outrigger"]).contains("user 12345"));
         refused(&home.join(".cache"), &["outrigger"]);
         assert!(fs::read_dir(&home).unwrap().next().is_none(), "nothing was made there");
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        fs::create_dir(&target).unwrap();
+        symlink("target", &link).unwrap();
+        PrivateDir::open(&link, &["own"]).unwrap();
+        lchown(&link, Some(12345), None).unwrap();
+        assert!(refused(&link, &["outrigger"]).contains("a symbolic link of user 12345"));
+        refused(&link.join("more"), &["outrigger"]);
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 1, "nothing was made behind the link");
         let squatted = dir.path().join("squatted");
         fs::create_dir(&squatted).unwrap();
         chown(&squatted, Some(12345), None).unwrap();

@@ -15,6 +15,7 @@ pub const SFTP: Exceptions = &[
     ("rename/exchange_needs_both", EXCHANGE),
     ("listing/shows_kind_and_inode", SPECIAL),
     ("special/", SPECIAL),
+    ("owners/copying_ranges_clears_set_id_bits", "the server copies with its own rights"),
     ("holes/take_no_space", "the protocol does not tell what a file takes"),
     ("holes/files_larger_than_any_memory", "the protocol does not tell what a file takes"),
     ("times/utimens_sets_to_the_nanosecond", "times have whole seconds"),

@@ -74,6 +74,20 @@ impl Local {
         if file.writes() { Ok(file) } else { Err(Errno::EBADF.because("the file is not open for writing")) }
     }
 
+    /// Changes the content of a file for a caller, or as a door for it demands, with what that does to set-id bits.
+    fn change<T>(
+        &self,
+        cx: &Cx,
+        file: &OpenFile,
+        demand: bool,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match clears_setid(cx, demand) {
+            true => self.callers.run_clearing_setid(cx.cred, file.fd.as_fd(), change),
+            false => change(),
+        }
+    }
+
     /// The descriptor of an open handle where there is one, else one of the node.
     fn descriptor(&self, node: Node, handle: Option<Handle>) -> Result<Arc<OwnedFd>> {
         match handle.map(|handle| self.open.file(handle)) {
@@ -274,12 +288,8 @@ impl BlockingDriver for Local {
         let offset = checked_offset(op.offset)?;
         let write = || file.write(offset, op.data, op.cached);
         // A cache writes for whom it no longer knows.
-        let count = if op.kill_setid || (!op.cached && clears_setid(cx, false)) {
-            self.callers.run_clearing_setid(cx.cred, file.fd.as_fd(), write)
-        } else {
-            write()
-        };
-        count.map(Count)
+        if op.kill_setid || !op.cached { self.change(cx, &file, op.kill_setid, write) } else { write() }
+            .map(Count)
     }
 
     fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
@@ -292,9 +302,10 @@ impl BlockingDriver for Local {
         sync(&file.fd).map_err(failed)
     }
 
-    fn fallocate(&self, _: &Cx, op: Fallocate) -> Result<()> {
-        let mode = FallocateFlags::from_bits_retain(op.mode.bits());
-        rustix::fs::fallocate(&self.writable(op.handle)?.fd, mode, op.offset, op.len).map_err(failed)
+    fn fallocate(&self, cx: &Cx, op: Fallocate) -> Result<()> {
+        let (file, mode) = (self.writable(op.handle)?, FallocateFlags::from_bits_retain(op.mode.bits()));
+        let allocate = || rustix::fs::fallocate(&file.fd, mode, op.offset, op.len).map_err(failed);
+        self.change(cx, &file, false, allocate)
     }
 
     fn lseek(&self, _: &Cx, op: Seek) -> Result<Offset> {
@@ -305,16 +316,18 @@ impl BlockingDriver for Local {
         rustix::fs::seek(&self.open.file(op.handle)?.fd, to).map(Offset).map_err(failed)
     }
 
-    fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
+    fn copy_range(&self, cx: &Cx, op: CopyRange) -> Result<Count> {
         let (from, to) = (self.open.file(op.handle)?, self.writable(op.to_handle)?);
         if to.appends() {
             return Err(Errno::EBADF.because("the destination is open for appending"));
         }
         let (mut offset, mut to_offset) = (op.offset, op.to_offset);
         let len = usize::try_from(op.len).unwrap_or(usize::MAX);
-        let copied =
-            rustix::fs::copy_file_range(&from.fd, Some(&mut offset), &to.fd, Some(&mut to_offset), len);
-        copied.map(|count| Count(count as u64)).map_err(failed)
+        let copy = || {
+            rustix::fs::copy_file_range(&from.fd, Some(&mut offset), &to.fd, Some(&mut to_offset), len)
+                .map_err(failed)
+        };
+        self.change(cx, &to, false, copy).map(|count| Count(count as u64))
     }
 
     fn release(&self, _: &Cx, op: Release) -> Result<()> {

@@ -4,10 +4,12 @@
 use crate::report::{Case, Place};
 use crate::subject::Flags;
 use crate::tester::{Expect, Tester};
-use outrigger_core::ops::{Access, Forget, SetAttr, Write};
+use outrigger_core::ops::{Access, FallocateMode, Forget, SetAttr, Write};
 use outrigger_core::{Errno, OpCode, Payload, SetAttrs};
 
 const SET: &[OpCode] = &[OpCode::SetAttr];
+const ALLOCATE: &[OpCode] = &[OpCode::SetAttr, OpCode::Fallocate];
+const COPY: &[OpCode] = &[OpCode::SetAttr, OpCode::CopyRange];
 /// An ordinary user and two groups.
 const USER: u32 = 4242;
 const GROUP: u32 = 4343;
@@ -22,6 +24,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new("owners/chown_clears_set_id_bits", SET, chown_clears).root(),
     Case::new("owners/chown_of_a_directory_keeps_set_id_bits", SET, chown_dir).root(),
     Case::new("owners/writing_clears_set_id_bits", SET, write_clears).root(),
+    Case::new("owners/allocating_clears_set_id_bits", ALLOCATE, allocate_clears).root(),
+    Case::new("owners/copying_ranges_clears_set_id_bits", COPY, copy_clears).root(),
     Case::new("owners/truncating_clears_set_id_bits", SET, truncate_clears).root(),
     Case::new("owners/setgid_without_execute_survives_writing", SET, mandatory_lock_bit).root(),
     Case::new("owners/root_may_write_without_clearing", SET, root_keeps).root(),
@@ -123,6 +127,33 @@ fn write_clears(t: &Tester<'_>) {
         let fd = t.open("f", Flags::WRITE).must();
         t.fs.write_at(fd, 0, b"y").must();
         t.close(fd);
+    });
+    assert_eq!(permissions(t, "f"), 0o777);
+}
+
+fn allocate_clears(t: &Tester<'_>) {
+    t.write_file("f", b"x");
+    t.chmod("f", 0o6777).must();
+    t.as_user(USER, GROUP, || {
+        let fd = t.open("f", Flags::WRITE).must();
+        match t.fs.fallocate(fd, FallocateMode::empty(), 0, 10_000) {
+            Err(Errno::EOPNOTSUPP) => t.skip("the file system cannot allocate"),
+            allocated => allocated.must(),
+        }
+        t.close(fd);
+    });
+    assert_eq!(permissions(t, "f"), 0o777);
+}
+
+fn copy_clears(t: &Tester<'_>) {
+    t.write_file("from", b"content");
+    t.write_file("f", b"x");
+    t.chmod("f", 0o6777).must();
+    t.as_user(USER, GROUP, || {
+        let (from, to) = (t.open("from", Flags::READ).must(), t.open("f", Flags::WRITE).must());
+        assert_eq!(t.fs.copy_range(from, 0, to, 0, 7).must(), 7);
+        t.close(from);
+        t.close(to);
     });
     assert_eq!(permissions(t, "f"), 0o777);
 }
