@@ -37,6 +37,7 @@ fn cat() {
             "echo in | cat a/f - b/f",
             "echo in | cat -n - a/f",
             "cat a/f >>a/f",
+            "cat a/f a/e >>a/e",
             "cat -A a/bin",
         ],
     );

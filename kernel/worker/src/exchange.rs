@@ -2,7 +2,7 @@
 //! Content that moves between files of the tree and of the host, whose descriptor whoever asks has sent along.
 
 use crate::task::{Fd, Task};
-use crate::tree::{Tree, checked, unprivileged};
+use crate::tree::{Tree, checked};
 use outrigger_core::reply::Count;
 use outrigger_core::{Credentials, Exchange, Result};
 use std::fs::File;
@@ -17,27 +17,26 @@ impl Tree {
     pub fn exchange(&self, task: &Task, cred: Credentials, op: &Exchange, host: &File) -> Result<Count> {
         let fd = self.file(op.handle, Ok)?;
         let (start, _) = (checked(op.offset)?, checked(op.host_offset.saturating_add(op.len))?);
-        if op.inward && cred.uid != 0 {
-            task.act_as(unprivileged(cred))?;
-        }
-        let mut buffer = vec![0; MOVED];
-        let (mut done, mut result) = (0, Ok(()));
-        while done < op.len && result.is_ok() {
-            let piece = buffer.len().min(usize::try_from(op.len - done).unwrap_or(MOVED));
-            let place = (start + done, op.host_offset + done);
-            match exchange_piece(task, (fd, host), place, &mut buffer[..piece], op.inward) {
-                Ok(0) => break,
-                Ok(count) => done += count as u64,
-                Err(error) => result = Err(error),
+        let cred = if op.inward { cred } else { Credentials::ROOT };
+        let done = task.change_as(cred, false, || {
+            let (mut buffer, mut done) = (vec![0; MOVED], 0);
+            while done < op.len {
+                let piece = buffer.len().min(usize::try_from(op.len - done).unwrap_or(MOVED));
+                let place = (start + done, op.host_offset + done);
+                match exchange_piece(task, (fd, host), place, &mut buffer[..piece], op.inward) {
+                    Ok(0) => break,
+                    Ok(count) => done += count as u64,
+                    Err(error) if done == 0 => return Err(error),
+                    // What was moved counts; the error comes back with the next piece.
+                    Err(_) => break,
+                }
             }
-        }
-        if op.inward && cred.uid != 0 {
-            task.act_as(Credentials::ROOT)?;
-        }
+            Ok(done)
+        })?;
         if done > 0 {
             task.drop_content(fd, start, done);
         }
-        if done == 0 { result.map(|()| Count(0)) } else { Ok(Count(done)) }
+        Ok(Count(done))
     }
 }
 

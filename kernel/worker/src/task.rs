@@ -103,6 +103,24 @@ impl Task {
         checked(unsafe { abi::outrigger_act_as(cred.uid, cred.gid) }).map(drop)
     }
 
+    /// Runs what changes the content of a file as `cred`, so that the set-id bits are cleared unless that is root, and
+    /// `even_for_root` when a door demands it.
+    pub fn change_as<T>(
+        &self,
+        cred: Credentials,
+        even_for_root: bool,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        const NOBODY: u32 = 65534;
+        if cred.uid == 0 && !even_for_root {
+            return change();
+        }
+        self.act_as(Credentials { uid: if cred.uid == 0 { NOBODY } else { cred.uid }, ..cred })?;
+        let changed = change();
+        self.act_as(Credentials::ROOT)?;
+        changed
+    }
+
     /// Runs `create` as `cred` with this umask, which is the task's own and else 0.
     pub fn create_as<T>(
         &self,

@@ -155,9 +155,9 @@ impl Tree {
             Request::FSync(op) => {
                 self.file(op.handle, |fd| self.settled(task.fsync(fd, op.data_only))).into()
             }
-            Request::Fallocate(op) => self.fallocate(task, &op).into(),
+            Request::Fallocate(op) => self.fallocate(task, cred, &op).into(),
             Request::Seek(op) => self.seek(task, &op).into(),
-            Request::CopyRange(op) => self.copy_range(task, &op).into(),
+            Request::CopyRange(op) => self.copy_range(task, cred, &op).into(),
             Request::Release(op) => self.release(task, op.handle).into(),
             Request::OpenDir(op) => self.opendir(task, op.node).into(),
             Request::ReadDir(op) => self.readdir(task, &op).into(),
@@ -281,17 +281,10 @@ impl Tree {
             return Err(Errno::EINVAL.because("4294967295 is not a user or group"));
         }
         if let Some(size) = attrs.size {
-            // Whoever cuts a file without being root takes its set-id bits away, see truncate(2).
-            let clears = attrs.kill_setid || cred.uid != 0;
-            task.act_as(if clears { unprivileged(cred) } else { Credentials::ROOT })?;
-            let cut = match op.handle.map(|handle| self.open.borrow().file(handle)) {
-                Some(Ok(_)) | None => task.truncate(fd, checked(size)?),
-                Some(Err(error)) => Err(error),
-            };
-            task.act_as(Credentials::ROOT)?;
-            cut?;
+            op.handle.map(|handle| self.open.borrow().file(handle)).transpose()?;
+            let size = checked(size)?;
+            task.change_as(cred, attrs.kill_setid, || task.truncate(fd, size))?;
         }
-        task.act_as(Credentials::ROOT)?;
         if attrs.uid.is_some() || attrs.gid.is_some() {
             task.chown(fd, attrs.uid, attrs.gid)?;
         }
@@ -462,29 +455,27 @@ impl Tree {
     fn write(&self, task: &Task, cred: Credentials, op: Write) -> Result<Count> {
         let fd = self.open.borrow().file(op.handle)?;
         let data = op.data.into_bytes()?;
+        let offset = checked(op.offset)?;
         // A cache writes for whom it no longer knows.
-        let clears = op.kill_setid || (!op.cached && cred.uid != 0);
-        if clears {
-            task.act_as(unprivileged(cred))?;
-        }
-        let mut done = 0;
-        let mut result = Ok(());
-        while done < data.len() && result.is_ok() {
-            match checked(op.offset).and_then(|offset| task.write(fd, &data[done..], offset + done as u64)) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(error) => result = Err(error),
+        let cred = if op.cached { Credentials::ROOT } else { cred };
+        task.change_as(cred, op.kill_setid, || {
+            let mut done = 0;
+            while done < data.len() {
+                match task.write(fd, &data[done..], offset + done as u64) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(error) if done == 0 => return Err(error),
+                    // What was written counts; the error comes back with the next write.
+                    Err(_) => break,
+                }
             }
-        }
-        if clears {
-            task.act_as(Credentials::ROOT)?;
-        }
-        // What was written counts; the error comes back with the next write.
-        if done == 0 { result.map(|()| Count(0)) } else { Ok(Count(done as u64)) }
+            Ok(Count(done as u64))
+        })
     }
 
-    fn fallocate(&self, task: &Task, op: &Fallocate) -> Result<()> {
-        self.file(op.handle, |fd| task.fallocate(fd, op.mode.bits(), op.offset, op.len))
+    fn fallocate(&self, task: &Task, cred: Credentials, op: &Fallocate) -> Result<()> {
+        let allocate = |fd| task.fallocate(fd, op.mode.bits(), op.offset, op.len);
+        self.file(op.handle, |fd| task.change_as(cred, false, || allocate(fd)))
     }
 
     fn seek(&self, task: &Task, op: &Seek) -> Result<Offset> {
@@ -498,13 +489,14 @@ impl Tree {
         self.file(op.handle, |fd| task.seek(fd, op.offset, whence)).map(Offset)
     }
 
-    fn copy_range(&self, task: &Task, op: &CopyRange) -> Result<Count> {
+    fn copy_range(&self, task: &Task, cred: Credentials, op: &CopyRange) -> Result<Count> {
         let (from, to) = {
             let open = self.open.borrow();
             (open.file(op.handle)?, open.file(op.to_handle)?)
         };
         let len = op.len.min(i64::MAX as u64);
-        task.copy_range((from, checked(op.offset)?), (to, checked(op.to_offset)?), len).map(Count)
+        let (from, to) = ((from, checked(op.offset)?), (to, checked(op.to_offset)?));
+        task.change_as(cred, false, || task.copy_range(from, to, len)).map(Count)
     }
 
     fn release(&self, task: &Task, handle: Handle) -> Result<()> {
@@ -543,11 +535,6 @@ fn changes(request: &Request) -> bool {
         Request::Open(op) => op.flags.writes() || op.flags.contains(OpenFlags::TRUNC),
         other => other.class() == Class::Change,
     }
-}
-
-/// `cred`, or nobody in place of root: whose writes clear set-id bits.
-pub(crate) fn unprivileged(cred: Credentials) -> Credentials {
-    if cred.uid == 0 { Credentials { uid: 65534, gid: cred.gid } } else { cred }
 }
 
 /// The flags of open(2) that mean something to a file system; the others the operation itself sees to.

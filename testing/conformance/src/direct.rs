@@ -318,9 +318,14 @@ impl Subject for Direct {
         Some(self)
     }
     fn as_user(&self, user: Credentials, body: &mut dyn FnMut()) {
-        let before = USER.replace(user);
+        struct Restored(Credentials);
+        impl Drop for Restored {
+            fn drop(&mut self) {
+                USER.set(self.0);
+            }
+        }
+        let _before = Restored(USER.replace(user));
         body();
-        USER.set(before);
     }
 
     fn close_all(&self) {

@@ -45,12 +45,18 @@ fn outcome(setup: &str, command: &str) -> Outcome {
     let output = shell(dir.path(), command);
     let tree = shell(dir.path(), LIST);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace("outrigger ", "");
-    Outcome {
-        status: output.status.code(),
-        stdout: text(&output.stdout),
-        stderr: text(&output.stderr),
-        tree: text(&tree.stdout),
+    let mut stdout = text(&output.stdout);
+    // Of a directory's files each comes at its inode number, which the host chooses anew for each fixture.
+    if command.contains(" -rv ") {
+        stdout = sorted(&stdout);
     }
+    Outcome { status: output.status.code(), stdout, stderr: text(&output.stderr), tree: text(&tree.stdout) }
+}
+
+fn sorted(text: &str) -> String {
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    lines.sort_unstable();
+    lines.concat()
 }
 
 /// Whether our messages are GNU's, each perhaps with a reason behind it.

@@ -105,8 +105,8 @@ impl Turn<'_> {
     ) -> Result<Count, Fault> {
         let (node, fh) = self.their_handle(open).await?;
         self.failure(open)?;
-        if op.kill_setid || (self.caller.uid != 0 && !op.cached) {
-            self.clear_set_id(op.node, node).await?;
+        if op.kill_setid || !op.cached {
+            self.clear_set_id(op.node, node, op.kill_setid).await?;
         }
         let mut flags = WriteFlags::empty();
         flags.set(WriteFlags::CACHE, op.cached);
@@ -171,9 +171,17 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// Clears the set-id bits that writing and truncating clear, for a program that leaves it to the kernel
-    /// (`file_remove_privs`).
-    pub(crate) async fn clear_set_id(&mut self, node: Node, theirs: u64) -> Result<(), Fault> {
+    /// Clears the set-id bits that changes of content clear unless root makes them, and `even_for_root` when a door
+    /// demands it, for a program that leaves it to the kernel (`file_remove_privs`).
+    pub(crate) async fn clear_set_id(
+        &mut self,
+        node: Node,
+        theirs: u64,
+        even_for_root: bool,
+    ) -> Result<(), Fault> {
+        if self.caller.uid == 0 && !even_for_root {
+            return Ok(());
+        }
         if self.life.has(InitFlags::HANDLE_KILLPRIV_V2) || !self.shared.nodes.has_set_id(node) {
             return Ok(());
         }
@@ -294,6 +302,7 @@ impl Turn<'_> {
                 return Ok(());
             }
         }
+        self.clear_set_id(op.node, node, false).await?;
         let args = fuse::FallocateIn { fh, offset: op.offset, length: op.len, mode: op.mode.bits() };
         match self.change(Message::new(Opcode::Fallocate, node).with(&args.encode())).await {
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => Err(Errno::EOPNOTSUPP.into()),
@@ -329,6 +338,7 @@ impl Turn<'_> {
         self.commit(op.to_node).await?;
         let (node, fh_in) = self.their_handle(&from).await?;
         let (nodeid_out, fh_out) = self.their_handle(&to).await?;
+        self.clear_set_id(op.to_node, nodeid_out, false).await?;
         let args = fuse::CopyFileRangeIn {
             fh_in,
             off_in: op.offset,

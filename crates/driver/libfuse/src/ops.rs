@@ -142,8 +142,8 @@ impl Turn<'_> {
             }
             _ => self.theirs(op.node).await?,
         };
-        if op.attrs.kill_setid || (op.attrs.size.is_some() && self.caller.uid != 0) {
-            self.clear_set_id(op.node, node).await?;
+        if op.attrs.kill_setid || op.attrs.size.is_some() {
+            self.clear_set_id(op.node, node, op.attrs.kill_setid).await?;
         }
         let body = self.change(Message::new(Opcode::Setattr, node).with(&args.encode())).await?;
         if let Some(size) = op.attrs.size {

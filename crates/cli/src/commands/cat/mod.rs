@@ -52,7 +52,7 @@ impl Run for Cat {
         if self.files.is_empty() {
             self.files.push("-".into());
         }
-        let mut printer = Printer { context, own: identity(&out), out, formatter: self.format.formatter() };
+        let mut printer = Printer { context, out, formatter: self.format.formatter() };
         for file in &self.files {
             if context.cancel.is_raised() {
                 break;
@@ -70,12 +70,10 @@ impl Run for Cat {
 struct Printer<'c> {
     context: &'c Context,
     out: fs::File,
-    /// Standard output, when it is a regular file that has content or is appended to.
-    own: Option<(u64, i64, u64)>,
     formatter: Option<Formatter>,
 }
 
-/// What tells a regular file from others: inode number, time of last change, size.
+/// What tells a regular file that has content from others: inode number, time of last change, size.
 fn identity(file: &fs::File) -> Option<(u64, i64, u64)> {
     let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
     Some((metadata.ino(), metadata.ctime(), metadata.size())).filter(|&(_, _, size)| size > 0)
@@ -113,7 +111,7 @@ impl Printer<'_> {
     fn is_own(&self, inode: &Inode) -> bool {
         let attr = inode.attr();
         let local = inode.client().abilities().driver == "local";
-        local && self.own == Some((attr.ino, attr.ctime.secs, attr.size))
+        local && identity(&self.out) == Some((attr.ino, attr.ctime.secs, attr.size))
     }
 
     /// Prints a file, reading ahead on another thread when it is large. The inner result is about reading.
