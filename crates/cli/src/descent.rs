@@ -6,7 +6,8 @@
 
 use crate::context::Place;
 use outrigger_client::{Entries, Follow, Inode, Unreadable};
-use outrigger_core::{Errno, Error, FileKind, Name, Result};
+use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::vec;
@@ -18,12 +19,16 @@ const OPEN_MAX: usize = 64;
 pub struct Descent {
     place: Place,
     levels: Vec<Level>,
+    /// The directories of the levels.
+    inside: HashSet<Node>,
     follow: bool,
     whole: bool,
 }
 
 struct Level {
     inode: Inode,
+    /// The last name the walk came to.
+    name: Option<Name>,
     entries: Source,
     /// The lengths of the path in the tree and of the path as it is shown.
     lengths: (usize, usize),
@@ -49,7 +54,7 @@ pub enum Step {
 impl Descent {
     /// A walk that starts at `place` and follows all symbolic links or none.
     pub fn new(place: Place, follow: bool) -> Self {
-        Descent { place, levels: Vec::new(), follow, whole: false }
+        Descent { place, levels: Vec::new(), inside: HashSet::new(), follow, whole: false }
     }
 
     /// The same, for a walker that removes what it finds.
@@ -68,14 +73,15 @@ impl Descent {
         self.levels.len()
     }
 
-    /// The directory the walk is in.
-    pub fn directory(&self) -> Option<&Inode> {
-        self.levels.last().map(|level| &level.inode)
+    /// The directory the walk is in, and what the file it came to is called there. None where it began.
+    pub fn spot(&self) -> Option<(&Inode, &Name)> {
+        let level = self.levels.last()?;
+        Some((&level.inode, level.name.as_ref()?))
     }
 
     /// Walks into the directory just found. When that fails, gives it back.
     pub fn enter(&mut self, inode: Inode) -> Result<(), Box<(Inode, Error)>> {
-        if self.levels.iter().any(|level| level.inode.node() == inode.node()) {
+        if self.inside.contains(&inode.node()) {
             return Err(Box::new((inode, Errno::ELOOP.because("the directory contains itself"))));
         }
         let entries = match inode.entries() {
@@ -86,7 +92,8 @@ impl Descent {
             Err(error) => return Err(Box::new((inode, error))),
         };
         let lengths = (self.place.path.len(), self.place.shown.len());
-        self.levels.push(Level { inode, entries, lengths });
+        self.inside.insert(inode.node());
+        self.levels.push(Level { inode, name: None, entries, lengths });
         Ok(())
     }
 
@@ -101,6 +108,7 @@ impl Descent {
         match next {
             Some(Ok((name, inode))) => {
                 lengthen(&mut self.place, &name);
+                level.name = Some(name);
                 Some(self.resolve(inode))
             }
             Some(Err(Unreadable { name: Some(name), error })) => {
@@ -108,7 +116,11 @@ impl Descent {
                 Some(Step::Unreadable(error))
             }
             Some(Err(Unreadable { name: None, error })) => Some(Step::Failed(error)),
-            None => self.levels.pop().map(|level| Step::Left(level.inode)),
+            None => {
+                let left = self.levels.pop()?.inode;
+                self.inside.remove(&left.node());
+                Some(Step::Left(left))
+            }
         }
     }
 

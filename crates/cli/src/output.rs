@@ -110,7 +110,16 @@ impl<'c> Output<'c> {
         if self.terminal { self.write(&shown_on_terminal(text, true)) } else { self.write(text) }
     }
 
-    /// Writes a name, which is one line on a terminal.
+    /// Writes `text`, of which names are a part, and the end of the line: on a terminal it is one, whatever the names are.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn line(&mut self, text: impl AsRef<[u8]>) -> Result<(), Failure> {
+        self.name(text.as_ref())?;
+        self.write(b"\n")
+    }
+
+    /// Writes a name, which is a part of one line on a terminal.
     ///
     /// # Errors
     /// As [`Output::write`].

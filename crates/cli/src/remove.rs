@@ -4,16 +4,16 @@
 //! Every name is removed from the node of its directory, never by a path, and no symbolic link is followed: whoever
 //! moves directories about while they are removed cannot lead the removal elsewhere.
 
-use crate::context::Context;
-use crate::copy::target::shown_below;
+use crate::context::{Context, Place};
+use crate::copy::target::shown;
+use crate::descent::{Descent, Step};
 use crate::format::mode::kind_name;
 use crate::output::announce;
 use crate::say::{agrees, quoted};
 use crate::status::Status;
-use outrigger_client::{Entries, Inode, Unreadable};
+use outrigger_client::Inode;
 use outrigger_core::{Errno, Error, FileKind, Name};
 use std::io::{IsTerminal, stdin};
-use std::sync::Arc;
 
 /// When the user is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,64 +40,27 @@ pub struct Remover<'c> {
     pub verbose: bool,
 }
 
-/// A directory being emptied.
-struct Frame {
-    above: Arc<Inode>,
-    name: Name,
-    inode: Arc<Inode>,
-    entries: Entries,
-    shown: Vec<u8>,
-    /// Something in it stays, so it stays too.
-    stays: bool,
-}
-
 impl Remover<'_> {
-    /// Removes `name` of `dir`, which is `inode`; whether it is gone.
-    pub fn remove(&self, dir: Inode, name: Name, inode: Inode, shown: &[u8]) -> bool {
-        if !inode.is_dir() {
-            return self.remove_file(&dir, &name, &inode, shown);
-        }
-        let mut frames = Vec::new();
-        let dir = Arc::new(dir);
-        let mut gone = match self.enter(&dir, name, inode, shown.to_vec()) {
-            Entered::Into(frame) => {
-                frames.push(frame);
-                false
-            }
-            Entered::Done(gone) => gone,
-        };
-        while let Some(frame) = frames.last_mut() {
+    /// Removes `name` of `dir`, which is `inode` and what `place` leads to; whether it is gone.
+    pub fn remove(&self, place: &Place, dir: &Inode, name: &Name, inode: Inode) -> bool {
+        let descent = Descent::new(place.clone(), false);
+        let mut removal =
+            Removal { remover: self, operand: (dir, name), descent, stays: Vec::new(), gone: false };
+        removal.found(inode);
+        while let Some(step) = removal.descent.step() {
             if self.context.cancel.is_raised() {
                 return false;
             }
-            match frame.entries.next() {
-                Some(Ok((name, inode))) => {
-                    let shown = shown_below(&frame.shown, &name);
-                    if inode.is_dir() {
-                        match self.enter(&frame.inode, name, inode, shown) {
-                            Entered::Into(below) => frames.push(below),
-                            Entered::Done(gone) => frame.stays |= !gone,
-                        }
-                    } else {
-                        frame.stays |= !self.remove_file(&frame.inode, &name, &inode, &shown);
-                    }
+            match step {
+                Step::Found(inode) => removal.found(inode),
+                Step::Failed(error) | Step::Unreadable(error) => {
+                    self.cannot(removal.shown(), &error);
+                    removal.is_gone(false);
                 }
-                Some(Err(Unreadable { name, error })) => {
-                    let shown =
-                        name.map_or_else(|| frame.shown.clone(), |name| shown_below(&frame.shown, &name));
-                    self.cannot(&shown, &error);
-                    frame.stays = true;
-                }
-                None => {
-                    let Some(frame) = frames.pop() else { break };
-                    gone = self.leave(&frame);
-                    if let Some(above) = frames.last_mut() {
-                        above.stays |= !gone;
-                    }
-                }
+                Step::Left(inode) => removal.left(&inode),
             }
         }
-        gone
+        removal.gone
     }
 
     fn cannot(&self, shown: &[u8], error: &Error) {
@@ -145,52 +108,83 @@ impl Remover<'_> {
         }
     }
 
-    fn enter(&self, above: &Arc<Inode>, name: Name, inode: Inode, shown: Vec<u8>) -> Entered {
-        if !self.recursive {
-            if !self.dir {
-                self.cannot(&shown, &Errno::EISDIR.into());
-                return Entered::Done(false);
-            }
-            let gone = self.agrees(&inode, &shown, "remove")
-                && self.done(above.rmdir(&name), "removed directory", &shown);
-            return Entered::Done(gone);
-        }
-        if self.ask != Ask::Never && !is_empty(&inode) && !self.agrees(&inode, &shown, "descend into") {
-            return Entered::Done(false);
-        }
-        match inode.entries() {
-            Ok(entries) => Entered::Into(Box::new(Frame {
-                above: Arc::clone(above),
-                name,
-                inode: Arc::new(inode),
-                entries,
-                shown,
-                stays: false,
-            })),
-            // An empty directory may be removed without being read.
-            Err(error) => match above.rmdir(&name) {
-                Ok(()) => Entered::Done(self.done(Ok(()), "removed directory", &shown)),
-                Err(_) => {
-                    self.cannot(&shown, &error);
-                    Entered::Done(false)
-                }
-            },
-        }
-    }
-
-    fn leave(&self, frame: &Frame) -> bool {
-        if frame.stays || !self.agrees(&frame.inode, &frame.shown, "remove") {
+    fn removes_empty(&self, dir: &Inode, name: &Name, inode: &Inode, shown: &[u8]) -> bool {
+        if !self.dir {
+            self.cannot(shown, &Errno::EISDIR.into());
             return false;
         }
-        self.done(frame.above.rmdir(&frame.name), "removed directory", &frame.shown)
+        self.agrees(inode, shown, "remove") && self.done(dir.rmdir(name), "removed directory", shown)
     }
 }
 
-enum Entered {
-    /// There may be something in it.
-    Into(Box<Frame>),
-    /// It has been dealt with; whether it is gone.
-    Done(bool),
+/// The removal of one operand.
+struct Removal<'r> {
+    remover: &'r Remover<'r>,
+    operand: (&'r Inode, &'r Name),
+    descent: Descent,
+    /// Of each directory the walk is in: something in it stays, so it stays too.
+    stays: Vec<bool>,
+    gone: bool,
+}
+
+impl Removal<'_> {
+    fn shown(&self) -> &[u8] {
+        shown(self.descent.place())
+    }
+
+    fn spot(&self) -> (&Inode, &Name) {
+        self.descent.spot().unwrap_or(self.operand)
+    }
+
+    /// Notes whether what the walk came to is gone.
+    fn is_gone(&mut self, gone: bool) {
+        match self.stays.last_mut() {
+            Some(stays) => *stays |= !gone,
+            None => self.gone = gone,
+        }
+    }
+
+    fn found(&mut self, inode: Inode) {
+        let (remover, (dir, name)) = (self.remover, self.spot());
+        if !inode.is_dir() {
+            let gone = remover.remove_file(dir, name, &inode, self.shown());
+            return self.is_gone(gone);
+        }
+        if !remover.recursive {
+            let gone = remover.removes_empty(dir, name, &inode, self.shown());
+            return self.is_gone(gone);
+        }
+        let asks = remover.ask != Ask::Never && !is_empty(&inode);
+        if asks && !remover.agrees(&inode, self.shown(), "descend into") {
+            return self.is_gone(false);
+        }
+        match self.descent.enter(inode) {
+            Ok(()) => self.stays.push(false),
+            Err(failed) => self.cannot_enter(&failed.1),
+        }
+    }
+
+    /// An empty directory may be removed without being read.
+    fn cannot_enter(&mut self, error: &Error) {
+        let (dir, name) = self.spot();
+        let gone = match dir.rmdir(name) {
+            Ok(()) => self.remover.done(Ok(()), "removed directory", self.shown()),
+            Err(_) => {
+                self.remover.cannot(self.shown(), error);
+                false
+            }
+        };
+        self.is_gone(gone);
+    }
+
+    fn left(&mut self, inode: &Inode) {
+        let stays = self.stays.pop().unwrap_or_default();
+        let (dir, name) = self.spot();
+        let gone = !stays
+            && self.remover.agrees(inode, self.shown(), "remove")
+            && self.remover.done(dir.rmdir(name), "removed directory", self.shown());
+        self.is_gone(gone);
+    }
 }
 
 fn is_empty(dir: &Inode) -> bool {

@@ -206,6 +206,20 @@ fn no_name_reaches_a_terminal_raw() {
 }
 
 #[test]
+fn a_name_makes_no_line_of_its_own_on_a_terminal() {
+    if !has("script") {
+        return;
+    }
+    let place = Place::new();
+    place.file("w/one/a\n4096\t/etc", "1");
+    place.file("w/two/b", "");
+    for words in ["du -a one", "diff -r one two", "find one", "diff -u one/a*/etc two/b"] {
+        let said = run(&place, words, true);
+        assert!(!said.out.contains("\n4096\t/etc") && said.out.contains("a?4096?"), "{words}: {said:?}");
+    }
+}
+
+#[test]
 fn nothing_panics_when_standard_error_or_output_is_full() {
     let place = Place::new();
     place.file("f", "");

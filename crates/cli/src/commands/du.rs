@@ -358,12 +358,11 @@ impl Counter<'_> {
             (Count::Files, unit @ Unit::Scaled { .. }) => unit.show(count, 1),
             (Count::Files, _) => count.to_string(),
             (_, unit) => unit.show(count, 1),
-        }
-        .into_bytes();
-        line.push(b'\t');
-        line.extend_from_slice(path);
-        line.push(self.options.end);
-        self.output.lines(&line)
+        };
+        line.push('\t');
+        self.output.write(line.as_bytes())?;
+        self.output.name(path)?;
+        self.output.write(&[self.options.end])
     }
 
     fn complain(&mut self, what: &str, place: &Place, error: &outrigger_core::Error) {

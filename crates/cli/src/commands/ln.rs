@@ -4,6 +4,7 @@
 use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, base_name, shown, spot, wants_directory};
+use crate::format::quote::before_colon;
 use crate::getopt::{Arguments, Table};
 use crate::output::announce;
 use crate::say::{agrees, place, quoted, usage};
@@ -141,7 +142,10 @@ impl Settings {
             .find(follow)
             .map_err(|error| Some(format!("failed to access {}: {error}", quoted(shown(&source)))))?;
         if inode.is_dir() {
-            return Err(Some(format!("{}: hard link not allowed for directory", source.display())));
+            return Err(Some(format!(
+                "{}: hard link not allowed for directory",
+                before_colon(shown(&source))
+            )));
         }
         let link = destination.place_of(&source);
         let failed = |error: Error| {
@@ -221,7 +225,7 @@ impl Settings {
         }
         let existing = dir.lookup(&name)?;
         if existing.is_dir() {
-            return Err(Unmade::Said(format!("{}: cannot overwrite directory", link.display())));
+            return Err(Unmade::Said(format!("{}: cannot overwrite directory", before_colon(shown(&link)))));
         }
         // Another name of the same file may be replaced, its only name not.
         if source.is_some_and(|(source_dir, source)| source == name && source_dir.is_same(&dir)) {
@@ -247,7 +251,8 @@ impl Settings {
     fn relative_to(&self, context: &Context, target: &OsStr, link: &Place) -> Result<Vec<u8>, Problem> {
         let Some(target) = place(context, target) else { return Err(None) };
         if target.client.tree() != link.client.tree() {
-            let message = format!("{}: a relative link cannot lead to another tree", target.display());
+            let message =
+                format!("{}: a relative link cannot lead to another tree", before_colon(shown(&target)));
             return Err(Some(message));
         }
         let (to, from) = (normalised(&target.path), normalised(&link.path));

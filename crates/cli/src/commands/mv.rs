@@ -374,7 +374,7 @@ impl Mover<'_> {
         // Only what was copied: another file may have taken the name meanwhile.
         match from.find(Follow::No) {
             Ok(found) if found.is_same(&source) => {
-                remover.remove(dir, name, source, shown(&from));
+                remover.remove(&from, &dir, &name, source);
             }
             Ok(_) => {
                 let name = quoted(shown(&from));

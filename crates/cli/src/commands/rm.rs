@@ -154,7 +154,7 @@ fn remove(remover: &Remover<'_>, place: &Place, force: bool) {
                 let error = Errno::ENOTDIR;
                 context.complain(Status::Minor, format_args!("cannot remove {}: {error}", quoted(name)));
             } else {
-                remover.remove(dir, base, inode, name);
+                remover.remove(place, &dir, &base, inode);
             }
         }
         Err(error) if force && matches!(error.errno, Errno::ENOENT | Errno::ENOTDIR) => {}

@@ -245,7 +245,8 @@ impl Turn<'_> {
             self.flush_handle(&open, op.owner).await?;
         }
         self.unlock_all(&open, op.owner);
-        self.failure(&open)
+        // Perhaps of a copy that a process just started closes (fork(2), execve(2)): fsync(2) says it again.
+        lock(&open.failed).clone().map_or(Ok(()), |error| Err(error.into()))
     }
 
     pub(crate) async fn fsync(&mut self, op: &FSync) -> Result<(), Fault> {

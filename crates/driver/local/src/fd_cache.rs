@@ -40,6 +40,11 @@ impl FdCache {
         FdCache { shards: std::array::from_fn(|_| Mutex::new(shard())) }
     }
 
+    /// How many descriptors it holds at most.
+    pub(crate) fn capacity(&self) -> usize {
+        SHARDS * self.shard(Node::ROOT).capacity
+    }
+
     fn shard(&self, node: Node) -> MutexGuard<'_, Shard> {
         // Inode numbers of neighbours differ in their low bits.
         self.shards[node.0 as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)

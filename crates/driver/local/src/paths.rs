@@ -15,7 +15,6 @@ use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::{Errno, Error, Generation, Name, Node, Result};
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, openat2};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,8 +28,9 @@ pub(crate) struct Paths {
     held: HeldNodes,
 }
 
-/// Where a file should be: a directory to start from, and a path from there.
-pub(crate) type Whereabouts = (Start, PathBuf);
+/// Where a file should be: a directory to start from, and the nodes on the way down from there with their names, the file
+/// being the last.
+pub(crate) type Whereabouts = (Start, Vec<(Node, Name)>);
 
 /// A directory to start from.
 pub(crate) enum Start {
@@ -138,7 +138,7 @@ impl Paths {
         open: impl Fn(Node) -> Option<Arc<OwnedFd>>,
     ) -> Result<Vec<Whereabouts>> {
         let names = self.table.names(self.inward(node)?)?;
-        Ok(names.into_iter().filter_map(|name| self.climb(name, &open)).collect())
+        Ok(names.into_iter().filter_map(|name| self.climb(node, name, &open)).collect())
     }
 
     /// A directory `node` is in, and its name there.
@@ -156,23 +156,25 @@ impl Paths {
 
     fn climb(
         &self,
+        node: Node,
         (mut dir, name): (Node, Name),
         open: &impl Fn(Node) -> Option<Arc<OwnedFd>>,
     ) -> Option<Whereabouts> {
-        let mut path = vec![name];
+        let mut way = vec![(node, name)];
         let start = loop {
             if dir == Node::ROOT {
                 // An anchor itself is never given out, so something is left below it.
-                break if self.anchored { Start::Node(anchor(&path.pop()?)?) } else { Start::Node(dir) };
+                break if self.anchored { Start::Node(anchor(&way.pop()?.1)?) } else { Start::Node(dir) };
             }
             if let Some(fd) = open(self.outward(dir)) {
                 break Start::Open(fd);
             }
             let (above, name) = self.table.names(dir).ok()?.into_iter().next()?;
-            path.push(name);
+            way.push((self.outward(dir), name));
             dir = above;
         };
-        Some((start, path.iter().rev().map(Name::as_os_str).collect()))
+        way.reverse();
+        Some((start, way))
     }
 
     /// Whether `st` describes the file that `node` was given to.
@@ -251,20 +253,21 @@ fn anchor(name: &Name) -> Option<Node> {
 /// The longest path openat2(2) takes, less its NUL.
 const PATH_MAX: usize = 4095;
 
-/// Opens what is at `path` below `start`, never anything outside, following no symbolic link.
-pub(crate) fn open_beneath(start: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Error> {
+/// Opens what is at the end of `way` from `start`, never anything outside, following no symbolic link.
+pub(crate) fn open_beneath(start: BorrowedFd<'_>, way: &[(Node, Name)]) -> Result<OwnedFd, Error> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |start: BorrowedFd<'_>, path: &Path| {
-        openat2(start, path, flags, Mode::empty(), resolve).map_err(failed)
-    };
-    if path.as_os_str().len() <= PATH_MAX {
-        return open(start, path);
-    }
-    let mut at: Option<OwnedFd> = None;
-    for name in path {
-        let next = open(at.as_ref().map_or(start, AsFd::as_fd), name.as_ref())?;
-        at = Some(next);
+    let (mut at, mut path): (Option<OwnedFd>, Vec<u8>) = (None, Vec::new());
+    let mut names = way.iter().map(|(_, name)| name).peekable();
+    while let Some(name) = names.next() {
+        path.extend_from_slice(name);
+        if names.peek().is_some_and(|next| path.len() + 1 + next.len() <= PATH_MAX) {
+            path.push(b'/');
+            continue;
+        }
+        let from = at.as_ref().map_or(start, AsFd::as_fd);
+        at = Some(openat2(from, &path[..], flags, Mode::empty(), resolve).map_err(failed)?);
+        path.clear();
     }
     at.ok_or_else(|| Errno::ENOENT.into())
 }

@@ -35,6 +35,9 @@ pub(crate) struct Tree {
     ttl: Ttl,
 }
 
+/// How many directories a way may have that is gone each time anew.
+const LONG_WAY: usize = 64;
+
 /// What file handles need: their form, and which mount they belong to.
 #[derive(Debug)]
 struct Handles {
@@ -130,12 +133,12 @@ impl Tree {
 
     /// Opens a node that is known by path where it is, if it still is there.
     fn open_known_path(&self, node: Node) -> Result<OwnedFd, Error> {
-        for (start, path) in self.paths.whereabouts(node, |dir| self.descriptors.get(dir))? {
+        for (start, way) in self.paths.whereabouts(node, |dir| self.descriptors.get(dir))? {
             let start = match start {
                 Start::Open(fd) => fd,
                 Start::Node(node) => self.at(node)?,
             };
-            match open_beneath(start.as_fd(), &path) {
+            match self.open_way(start.as_fd(), &way) {
                 Ok(fd) if self.paths.is_same(node, &stat(&fd, c"").map_err(failed)?) => return Ok(fd),
                 Err(error) if error.errno == Errno::EACCES || error.errno == Errno::EMFILE => {
                     return Err(error);
@@ -145,6 +148,25 @@ impl Tree {
             }
         }
         Err(Errno::ESTALE.because("the file was moved or removed by others"))
+    }
+
+    /// Opens what is at the end of `way`. Of a long one the last directories are opened one by one and stay among the
+    /// descriptors: who comes out of a deep tree asks for each of them next, and each would be as long a way.
+    fn open_way(&self, start: BorrowedFd<'_>, way: &[(Node, Name)]) -> Result<OwnedFd, Error> {
+        if way.len() <= LONG_WAY {
+            return open_beneath(start, way);
+        }
+        let near = (self.descriptors.capacity() / 2).min(way.len() - 1);
+        let (far, near) = way.split_at(way.len() - near);
+        let mut at = Arc::new(open_beneath(start, far)?);
+        let Some((last, near)) = near.split_last() else { return open_beneath(start, way) };
+        for step in near {
+            at = Arc::new(open_beneath(at.as_fd(), std::slice::from_ref(step))?);
+            if self.paths.is_same(step.0, &stat(&*at, c"").map_err(failed)?) {
+                self.descriptors.put(step.0, Arc::clone(&at));
+            }
+        }
+        open_beneath(at.as_fd(), std::slice::from_ref(last))
     }
 
     /// Opens a node once more, with other flags.

@@ -102,7 +102,7 @@ impl Behind {
     }
 
     /// Somebody was told that writes to a file failed.
-    fn told(&self, node: Node) {
+    pub(crate) fn told(&self, node: Node) {
         if let Some(log) = &self.log {
             log.told(node);
         }
@@ -523,7 +523,8 @@ impl Inner {
                 self.send_next(op.node, &open.file);
             }
             let reply = self.flush_below(cx, op).await;
-            self.with_trouble(&open, reply)
+            let trouble = lock(&open.file.delayed).show(&mut lock(&open.told));
+            trouble.map_or(reply, Reply::Error)
         })
     }
 
@@ -534,16 +535,11 @@ impl Inner {
         Answer::later(async move {
             self.written(op.node, &open.file).await;
             let reply = self.pass(cx, op.into()).await;
-            self.with_trouble(&open, reply)
+            let trouble = lock(&open.file.delayed).tell(&mut lock(&open.told));
+            let Some(error) = trouble else { return reply };
+            self.behind.told(open.node);
+            Reply::Error(error)
         })
-    }
-
-    /// A reply, or what went wrong with writes that were answered before.
-    fn with_trouble(&self, open: &OpenFile, reply: Reply) -> Reply {
-        let trouble = lock(&open.file.delayed).tell(&mut lock(&open.told));
-        let Some(error) = trouble else { return reply };
-        self.behind.told(open.node);
-        Reply::Error(error)
     }
 
     /// Closes a file, after what was written through it has been.

@@ -163,6 +163,13 @@ struct Trouble {
     told: bool,
 }
 
+/// Up to which failure the user of an open file was told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    by_sync: u64,
+    by_close: u64,
+}
+
 impl Delayed {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.under_way.is_empty()
@@ -297,17 +304,33 @@ impl Delayed {
     }
 
     /// What somebody who opens the file now has been told of.
-    pub(crate) fn told(&self) -> u64 {
-        self.trouble.count - u64::from(self.trouble.last.is_some() && !self.trouble.told)
+    pub(crate) fn told(&self) -> Told {
+        let count = self.trouble.count - u64::from(self.trouble.last.is_some() && !self.trouble.told);
+        Told { by_sync: count, by_close: count }
     }
 
-    /// What went wrong since somebody was told last, who now is.
-    pub(crate) fn tell(&mut self, told: &mut u64) -> Option<Error> {
-        if std::mem::replace(told, self.trouble.count) == self.trouble.count {
+    /// What went wrong since the user of an open file was told last by fsync(2), which does so now.
+    pub(crate) fn tell(&mut self, told: &mut Told) -> Option<Error> {
+        if std::mem::replace(&mut told.by_sync, self.trouble.count) == self.trouble.count {
             return None;
         }
         self.trouble.told = true;
         self.trouble.last.clone()
+    }
+
+    /// The same, as close(2) of one of its descriptors says it. That may be a copy in a process that was just started (fork(2)
+    /// and a descriptor closed by execve(2)), which asks for no answer: fsync(2) of another one says it again.
+    pub(crate) fn show(&self, told: &mut Told) -> Option<Error> {
+        if told.by_sync == self.trouble.count {
+            return None;
+        }
+        told.by_close = self.trouble.count;
+        self.trouble.last.clone()
+    }
+
+    /// The last descriptor has been closed; answers whether it was that which told the user.
+    pub(crate) fn released(&mut self, told: &mut Told) -> bool {
+        told.by_close == self.trouble.count && self.tell(told).is_some()
     }
 
     /// What went wrong and nobody was told of.
@@ -405,8 +428,10 @@ mod tests {
         delayed.landed(1, Some(Errno::ENOSPC.into()), 1);
         let mut later = delayed.told();
         for told in [&mut one, &mut two, &mut later] {
+            assert!(!delayed.released(told), "nobody was told");
+            assert_eq!(delayed.show(told).map(|error| error.errno), Some(Errno::ENOSPC), "a copy is closed");
             assert_eq!(delayed.tell(told).map(|error| error.errno), Some(Errno::ENOSPC));
-            assert!(delayed.tell(told).is_none());
+            assert!(delayed.tell(told).is_none() && delayed.show(told).is_none());
         }
         let mut last = delayed.told();
         assert!(delayed.tell(&mut last).is_none() && delayed.untold().is_none(), "everybody knows");

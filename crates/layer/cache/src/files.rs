@@ -114,6 +114,9 @@ impl Inner {
             if last {
                 // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
                 open.landed().await;
+                if lock(&open.file.delayed).released(&mut lock(&open.told)) {
+                    self.behind.told(open.node);
+                }
             }
             self.let_go(cx, &open, op).await
         })

@@ -34,7 +34,7 @@
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
-//! told once to everybody who has the file open for writing, by fsync(2) or close(2).
+//! told to everybody who has the file open for writing, by every close(2) up to the next fsync(2).
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
 //! here: nobody will refuse to set them. Its attributes are foretold meanwhile, and until it is closed. Where the tree below keeps

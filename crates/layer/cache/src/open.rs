@@ -5,6 +5,7 @@
 //! about them: open the directory, or the file for reading, when it becomes necessary.
 
 use crate::ahead::Ahead;
+use crate::delayed::Told;
 use crate::file::File;
 use crate::fill::Fill;
 use crate::inner::Inner;
@@ -56,7 +57,7 @@ pub(crate) struct OpenFile {
     pub(crate) direct: bool,
     pub(crate) ahead: Mutex<Ahead>,
     /// Up to where its user was told what went wrong with delayed writes.
-    pub(crate) told: Mutex<u64>,
+    pub(crate) told: Mutex<Told>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
     real: Mutex<Option<Handle>>,
     /// Pieces of its content that are on their way by its handle below.

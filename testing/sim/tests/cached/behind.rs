@@ -135,8 +135,30 @@ fn what_failed_is_told_once_to_who_closes_or_syncs() {
         let control = client.control.clone();
         sim.block_on(async move { control.written().await });
         assert_eq!(flush(&client, node, one), Err(Errno::ENOSPC));
-        assert_eq!(flush(&client, node, one), Ok(()));
+        assert_eq!(flush(&client, node, one), Err(Errno::ENOSPC), "until the last descriptor is closed");
+        let (flags, owner, flock_release) = (OpenFlags::READ_WRITE, LockOwner(1), false);
+        client.ask(Release { node, handle: one, flags, owner, flock_release }).expect("released");
+        assert_eq!(client.control.lost().len(), 0, "close said it");
         assert!(read(&client, node, two, 0, 1000) == data, "nobody is shown what is not there");
+    }
+}
+
+#[test]
+fn fsync_says_what_the_close_of_a_copy_of_the_descriptor_was_told() {
+    for mode in [CLOSE, BEHIND] {
+        let sim = Sim::new(4);
+        let (client, node, _) = with_file(&sim, 1000, mode);
+        let (handle, _) = open(&client, node, OpenFlags::READ_WRITE);
+        client.fail_writes(1);
+        write(&client, node, handle, 0, pattern(1000, 1));
+        let control = client.control.clone();
+        sim.block_on(async move { control.written().await });
+        assert_eq!(flush(&client, node, handle), Err(Errno::ENOSPC));
+        assert_eq!(client.control.lost().len(), 1, "nobody has asked for it");
+        assert_eq!(fsync(&client, node, handle), Err(Errno::ENOSPC));
+        assert_eq!(client.control.lost().len(), 0);
+        assert_eq!(fsync(&client, node, handle), Ok(()));
+        assert_eq!(flush(&client, node, handle), Ok(()));
     }
 }
 

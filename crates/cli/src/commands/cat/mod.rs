@@ -5,6 +5,7 @@ mod format;
 
 use super::{Run, output_failed};
 use crate::context::{Context, Place};
+use crate::format::quote::before_colon;
 use crate::interrupt;
 use crate::say::place;
 use crate::status::{Exits, Failure, Status};
@@ -18,6 +19,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -82,7 +84,8 @@ fn identity(file: &fs::File) -> Option<(u64, i64, u64)> {
 impl Printer<'_> {
     fn complain(&self, place: &Place, error: &Error) {
         if !(error.errno == Errno::EINTR && self.context.cancel.is_raised()) {
-            self.context.complain(Status::Minor, format_args!("{}: {error}", place.display()));
+            self.context
+                .complain(Status::Minor, format_args!("{}: {error}", before_colon(place.shown.as_bytes())));
         }
     }
 
@@ -94,7 +97,8 @@ impl Printer<'_> {
         });
         match opened {
             Ok((inode, _)) if self.is_own(&inode) => {
-                let message = format_args!("{}: input file is output file", place.display());
+                let message =
+                    format_args!("{}: input file is output file", before_colon(place.shown.as_bytes()));
                 self.context.complain(Status::Minor, message);
             }
             Ok((inode, file)) => {

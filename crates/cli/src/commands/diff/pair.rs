@@ -5,7 +5,7 @@ use super::{Settings, lines};
 use crate::context::{Context, Place};
 use crate::copy::target::base_name;
 use crate::format::mode::kind_name;
-use crate::format::quote::{Quoting, Style};
+use crate::format::quote::{Quoting, Style, before_colon};
 use crate::format::time::Zone;
 use crate::output::Output;
 use crate::status::{Failure, Status};
@@ -152,13 +152,13 @@ impl Differ<'_> {
     }
 
     fn trouble(&mut self, place: &Place, error: &Error) {
-        self.output.complain(Status::Serious, format_args!("{}: {error}", place.display()));
+        self.output
+            .complain(Status::Serious, format_args!("{}: {error}", before_colon(place.shown.as_bytes())));
     }
 
     fn differ(&mut self, line: String) -> Result<(), Failure> {
         self.context.fail(Status::Minor);
-        self.output.lines(line.as_bytes())?;
-        self.output.write(b"\n")
+        self.output.line(line)
     }
 
     fn walk(&mut self, first: Frame) -> Result<(), Failure> {
@@ -210,8 +210,8 @@ impl Differ<'_> {
         let absent = left.inode.is_none() || right.inode.is_none();
         if (left.is_dir() || right.is_dir()) && (absent || left.is_dir() == right.is_dir()) {
             if below && !self.settings.recursive {
-                let line = format!("Common subdirectories: {} and {}\n", left.name(), right.name());
-                self.output.lines(line.as_bytes())?;
+                let line = format!("Common subdirectories: {} and {}", left.name(), right.name());
+                self.output.line(line)?;
                 return Ok(None);
             }
             let same = matches!((&left.inode, &right.inode), (Some(a), Some(b)) if a.is_same(b));
@@ -279,8 +279,7 @@ impl Differ<'_> {
 
     fn identical(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
         if self.settings.report_identical {
-            let line = format!("Files {} and {} are identical\n", left.name(), right.name());
-            self.output.lines(line.as_bytes())?;
+            self.output.line(format!("Files {} and {} are identical", left.name(), right.name()))?;
         }
         Ok(())
     }
@@ -348,8 +347,8 @@ impl Differ<'_> {
         if below {
             let (a, b) = (left.place.shown.as_bytes(), right.place.shown.as_bytes());
             let heading =
-                [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b), b"\n"];
-            self.output.lines(&heading.concat())?;
+                [b"diff", self.options.as_bytes(), b" ", &quoting.quote(a), b" ", &quoting.quote(b)];
+            self.output.line(heading.concat())?;
         }
         let Some(context) = self.settings.context else {
             return self.output.write(&lines::normal(old, new));
@@ -359,7 +358,8 @@ impl Differ<'_> {
             let time = side.inode.as_ref().map_or(Time::default(), |inode| inode.attr().mtime);
             let time = self.zone.show(time, b"%Y-%m-%d %H:%M:%S.%N %z");
             let name = side.place.shown.as_bytes();
-            self.output.lines(&[mark.as_bytes(), b" ", name, b"\t", &time, b"\n"].concat())?;
+            self.output.name(&[mark.as_bytes(), b" ", name].concat())?;
+            self.output.write(&[b"\t", &time[..], b"\n"].concat())?;
         }
         self.output.write(&lines::unified(old, new, context))
     }

@@ -287,10 +287,12 @@ impl Finder<'_> {
         if base(path) == b"." {
             return true;
         }
-        let removed = subject.place.parent().and_then(|(parent, name)| {
-            let parent = descent.directory().unwrap_or(&parent);
-            if subject.inode.is_dir() { parent.rmdir(&name) } else { parent.unlink(&name) }
-        });
+        let is_dir = subject.inode.is_dir();
+        let remove = |dir: &Inode, name: &_| if is_dir { dir.rmdir(name) } else { dir.unlink(name) };
+        let removed = match descent.spot() {
+            Some((dir, name)) => remove(dir, name),
+            None => subject.place.parent().and_then(|(dir, name)| remove(&dir, &name)),
+        };
         if let Err(error) = &removed {
             let name = quoted(path);
             self.output.complain(Status::Minor, format_args!("cannot delete {name}: {}", why(error)));
