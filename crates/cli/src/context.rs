@@ -3,7 +3,7 @@
 
 use crate::cli::TreeOptions;
 use crate::location::{Base, Location, TreeName};
-use crate::output::warn;
+use crate::output;
 use crate::status::{Failure, Status};
 use crate::trees::{self, DriverOptions, Images, Opened, Sides};
 use outrigger_client::{Client, Follow, Inode, Settings};
@@ -230,7 +230,7 @@ impl Context {
 
     /// Tells the user on standard error that something went wrong, and remembers how badly.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
-        warn(format_args!("outrigger {}: {message}", self.command));
+        output::complain(self.command, status, message);
         self.fail(status);
     }
 

@@ -6,6 +6,8 @@ use crate::context::Context;
 use crate::interrupt;
 use crate::status::{Failure, Status};
 use outrigger_core::{Errno, Error};
+use serde::Serialize;
+use serde_json::json;
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write, stdout};
 use std::sync::OnceLock;
@@ -25,9 +27,45 @@ pub fn why(error: &Error) -> impl fmt::Display + '_ {
 /// The first error of [`announce`].
 static UNSAID: OnceLock<Error> = OnceLock::new();
 
+/// The command whose messages are records (`--json`).
+static RECORDS_OF: OnceLock<&'static str> = OnceLock::new();
+
+/// From here on messages of `command` are records.
+pub fn speak_json(command: &'static str) {
+    // There is one command in a process.
+    let _ = RECORDS_OF.set(command);
+}
+
+/// A JSON object as one line, which controls no terminal, with its end.
+pub fn record(object: &impl Serialize) -> String {
+    // Strings, numbers and lists of them always serialize.
+    let json = serde_json::to_string(object).unwrap_or_default();
+    let mut line = String::with_capacity(json.len() + 1);
+    for char in json.chars() {
+        match char.is_control() {
+            true => line.push_str(&format!("\\u{:04x}", u32::from(char))),
+            false => line.push(char),
+        }
+    }
+    line.push('\n');
+    line
+}
+
 /// Prints a line about what was done. The work goes on when that fails: [`unsaid`] keeps the reason.
 pub fn announce(line: fmt::Arguments<'_>) {
-    if let Err(error) = writeln!(stdout(), "{line}") {
+    match RECORDS_OF.get() {
+        Some(command) => announce_record(&json!({ "command": command, "message": line.to_string() })),
+        None => say(&format!("{line}\n")),
+    }
+}
+
+/// As [`announce`], of what was done as a JSON object.
+pub fn announce_record(object: &impl Serialize) {
+    say(&record(object));
+}
+
+fn say(line: &str) {
+    if let Err(error) = stdout().write_all(line.as_bytes()) {
         let _ = UNSAID.set(error.into());
     }
 }
@@ -40,6 +78,16 @@ pub fn unsaid() -> Option<&'static Error> {
 /// A line on standard error; when that cannot be written there is nowhere left to say so.
 pub fn warn(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", Harmless(line));
+}
+
+/// A message of a command on standard error.
+pub fn complain(command: &str, status: Status, message: impl fmt::Display) {
+    if RECORDS_OF.get().is_none() {
+        return warn(format_args!("outrigger {command}: {message}"));
+    }
+    let what = if status == Status::Success { "warning" } else { "error" };
+    let line = record(&json!({ "command": command, what: message.to_string() }));
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// A message without what would control a terminal: such characters as octal escapes, but for ends of lines and tabs.

@@ -21,6 +21,37 @@ fn man_pages_are_complete_and_roff_takes_them() {
     }
 }
 
+/// The words in bold below this heading.
+fn bold_words_below(page: &str, heading: &str) -> Vec<String> {
+    let below = page.split(heading).nth(1).unwrap_or_default();
+    let section = below.lines().take_while(|line| !line.starts_with(".SH"));
+    let bold = section.filter_map(|line| line.strip_prefix(".B "));
+    bold.flat_map(|words| words.split(", ").map(|word| word.replace('\\', "")).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn options_that_are_said_to_be_missing_are() {
+    let place = Place::new();
+    place.run(&["generate", "man", "man"]).ok();
+    place.file("a", "");
+    place.file("b", "");
+    let mut missing = 0;
+    for command in ["ls", "stat", "find", "du", "df", "diff", "cp", "mv", "rm", "mkdir", "ln", "chown"] {
+        let page = fs::read_to_string(place.at("man").join(format!("outrigger-{command}.1"))).unwrap();
+        for option in bold_words_below(&page, ".SH NOT AS GNU HAS IT") {
+            let words: &[&str] = match (command, &*option) {
+                ("find", _) => &[command, "a", &option, "a"],
+                ("chown", _) => &[command, &option, "0", "a"],
+                _ => &[command, &option, "a", "b"],
+            };
+            assert_ne!(place.run(words).code, Some(0), "{words:?}");
+            missing += 1;
+        }
+    }
+    assert!(missing > 40, "{missing}");
+    assert_eq!(fs::read_dir(place.at(".")).unwrap().count(), 4, "nothing was done");
+}
+
 #[test]
 fn bash_loads_the_completions() {
     let place = Place::new();

@@ -72,6 +72,18 @@ fn make(place: &Place, row: &Row) -> bool {
     }
 }
 
+#[test]
+fn an_archive_is_called_one() {
+    let place = Place::new();
+    place.file("dir/f", "content");
+    place.run_as("tar", &["-czf", "a.tar.gz", "dir"]).ok();
+    let said = place.run(&["inspect", "a.tar.gz"]).ok();
+    assert!(
+        said.contains("not a disk but an archive") && said.contains("outrigger ls 'a.tar.gz::/'"),
+        "{said}"
+    );
+}
+
 fn inspect(place: &Place) -> Value {
     serde_json::from_str(&place.run(&["inspect", "--json", "image"]).ok()).unwrap()
 }

@@ -62,7 +62,7 @@ fn trees_in_utf8() {
 
 #[test]
 fn json_is_json() {
-    let said = Specimen::new().ours(&["--json", "tree", "-ps", "."]);
+    let said = Specimen::new().ours(&["tree", "-J", "-ps", "."]);
     let value: serde_json::Value = serde_json::from_str(&said.out).expect(&said.out);
     let report = &value[1];
     assert_eq!(report["type"], "report");

@@ -7,14 +7,14 @@ use super::Run;
 use crate::context::{Context, Place};
 use crate::format::human::Unit;
 use crate::format::quote::before_colon;
+use crate::format::record::space;
 use crate::getopt::{Arguments, Table};
-use crate::output::{Output, why};
+use crate::output::{Output, record, why};
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use outrigger_client::Follow;
 use outrigger_core::ops::StatFs;
 use outrigger_core::reply::FsStat;
-use serde_json::json;
 use std::env;
 use std::os::unix::ffi::OsStrExt;
 
@@ -186,7 +186,7 @@ impl Run for Df {
         }
         if context.json {
             for row in &rows {
-                output.write(json_line(row).as_bytes())?;
+                output.write(record(&space(&row.place, &row.tree, &row.driver, &row.info)).as_bytes())?;
             }
         } else if !rows.is_empty() {
             output.lines(table(&options, &rows).as_bytes())?;
@@ -228,17 +228,6 @@ fn total(rows: &[Row]) -> Row {
         namelen: 0,
     };
     Row { tree: "total".to_owned(), driver: "-".to_owned(), info, place: "-".to_owned() }
-}
-
-fn json_line(row: &Row) -> String {
-    let info = &row.info;
-    let bytes = |blocks: u64| blocks.saturating_mul(info.frsize.into());
-    let object = json!({
-        "path": row.place, "tree": row.tree, "driver": row.driver,
-        "size": bytes(info.blocks), "used": bytes(info.blocks.saturating_sub(info.bfree)),
-        "available": bytes(info.bavail), "inodes": info.files, "inodes_free": info.ffree,
-    });
-    format!("{object}\n")
 }
 
 /// Names to the left, numbers to the right, at least as wide as GNU df has them.

@@ -9,11 +9,12 @@ use crate::descent::{Descent, Step};
 use crate::format::glob::Glob;
 use crate::format::human::Unit;
 use crate::format::quote::for_message;
+use crate::format::time::{Zone, rfc3339};
 use crate::getopt::{Arguments, Table};
-use crate::output::{Output, why};
+use crate::output::{Output, record, why};
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
-use crate::switches::{Given, Switch, Takes};
+use crate::switches::{Given, Switch, Takes, keyword};
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Attr, Time};
 use serde_json::json;
@@ -27,7 +28,7 @@ const fn flag(id: &'static str, short: char, long: &'static str, help: &'static 
     Switch::flag(id, Some(short), Some(long), help)
 }
 
-const SWITCHES: [Switch; 21] = [
+const SWITCHES: [Switch; 22] = [
     flag("zero", '0', "null", "End each line with NUL"),
     flag("all", 'a', "all", "Count files too, not just directories"),
     Switch::flag("apparent", None, Some("apparent-size"), "Count bytes instead of allocated space"),
@@ -66,6 +67,40 @@ const SWITCHES: [Switch; 21] = [
         Takes::Value("SIZE"),
         "Leave out less than SIZE, or more than -SIZE",
     ),
+    Switch::with(
+        "time",
+        None,
+        Some("time"),
+        Takes::Optional("WHICH", ""),
+        "Show when the content of anything in it was changed last, or its latest atime or ctime",
+    ),
+];
+
+/// A time of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WhichTime {
+    Content,
+    Access,
+    Change,
+}
+
+impl WhichTime {
+    fn of(self, attr: &Attr) -> Time {
+        match self {
+            WhichTime::Content => attr.mtime,
+            WhichTime::Access => attr.atime,
+            WhichTime::Change => attr.ctime,
+        }
+    }
+}
+
+/// Values of `--time`; those of one meaning stand together.
+const TIMES: [(&str, WhichTime); 5] = [
+    ("atime", WhichTime::Access),
+    ("access", WhichTime::Access),
+    ("use", WhichTime::Access),
+    ("ctime", WhichTime::Change),
+    ("status", WhichTime::Change),
 ];
 
 /// The options of `du`.
@@ -103,6 +138,8 @@ struct Options {
     exclude: Vec<Glob>,
     /// Less than this is not printed; when negative, more than its absolute value.
     threshold: i128,
+    /// The time that is shown of what is counted.
+    time: Option<WhichTime>,
 }
 
 impl Options {
@@ -122,6 +159,7 @@ impl Options {
             end: b'\n',
             exclude: Vec::new(),
             threshold: 0,
+            time: None,
         };
         for option in given {
             options.take(option)?;
@@ -152,6 +190,12 @@ impl Options {
             "block-size" => {
                 let wrong = || Failure::new(format!("invalid --block-size argument '{text}'"));
                 self.unit = Unit::parse(&text).ok_or_else(wrong)?;
+            }
+            "time" => {
+                self.time = Some(match &*text {
+                    "" => WhichTime::Content,
+                    _ => keyword(&TIMES, &option.value, "--time").map_err(|problem| usage("du", problem))?,
+                });
             }
             "depth" => {
                 let wrong = |_| usage("du", format!("invalid maximum depth '{text}'"));
@@ -219,7 +263,15 @@ impl Run for Du {
         }
         let identify_all = places.len() > 1 || options.follow;
         let output = Output::new(context);
-        let mut counter = Counter { context, options, output, seen: HashSet::new(), identify_all, total: 0 };
+        let mut counter = Counter {
+            context,
+            options,
+            output,
+            seen: HashSet::new(),
+            identify_all,
+            total: Sums::default(),
+            zone: Zone::of_environment(),
+        };
         for text in &places {
             match context.place(text) {
                 Ok(place) => counter.operand(place)?,
@@ -228,7 +280,7 @@ impl Run for Du {
         }
         if counter.options.total {
             let total = counter.total;
-            counter.line(total, b"total")?;
+            counter.line(total.own, total.latest, b"total")?;
         }
         counter.output.flush()
     }
@@ -245,6 +297,8 @@ struct Sums {
     own: u64,
     /// The directories in it.
     below: u64,
+    /// The latest time of anything in it.
+    latest: Time,
 }
 
 struct Counter<'c> {
@@ -253,7 +307,8 @@ struct Counter<'c> {
     output: Output<'c>,
     seen: HashSet<Identity>,
     identify_all: bool,
-    total: u64,
+    total: Sums,
+    zone: Zone,
 }
 
 impl Counter<'_> {
@@ -297,34 +352,45 @@ impl Counter<'_> {
             return Ok(());
         }
         let size = self.options.counted(inode.attr());
+        let latest = self.options.time.map_or(Time::default(), |time| time.of(inode.attr()));
         if inode.is_dir() {
-            sums.push(Sums { own: size, below: 0 });
+            sums.push(Sums { own: size, below: 0, latest });
             if let Err(failed) = descent.enter(inode) {
                 self.complain("cannot read directory", descent.place(), &failed.1);
                 self.left(descent, sums)?;
             }
             return Ok(());
         }
-        match sums.last_mut() {
-            Some(directory) => directory.own = directory.own.saturating_add(size),
-            None => self.total = self.total.saturating_add(size),
-        }
+        let sum = sums.last_mut().unwrap_or(&mut self.total);
+        sum.own = sum.own.saturating_add(size);
+        sum.latest = sum.latest.max(latest);
         if operand || (self.options.all && self.shows(descent.depth())) {
-            self.line(size, place.shown.as_bytes())?;
+            self.line(size, latest, place.shown.as_bytes())?;
         }
         Ok(())
     }
 
     /// Adds a directory that has been counted to the one it is in. Its depth is that of the walk now.
     fn left(&mut self, descent: &Descent, sums: &mut Vec<Sums>) -> Result<(), Failure> {
-        let Sums { own, below } = sums.pop().unwrap_or_default();
+        let Sums { own, below, latest } = sums.pop().unwrap_or_default();
         let all = own.saturating_add(below);
-        match sums.last_mut() {
-            Some(parent) => parent.below = parent.below.saturating_add(all),
-            None => self.total = self.total.saturating_add(all),
-        }
+        let sum = match sums.last_mut() {
+            Some(parent) => {
+                parent.below = parent.below.saturating_add(all);
+                parent
+            }
+            None => {
+                self.total.own = self.total.own.saturating_add(all);
+                &mut self.total
+            }
+        };
+        sum.latest = sum.latest.max(latest);
         if self.shows(descent.depth()) {
-            self.line(if self.options.separate { own } else { all }, descent.place().shown.as_bytes())?;
+            self.line(
+                if self.options.separate { own } else { all },
+                latest,
+                descent.place().shown.as_bytes(),
+            )?;
         }
         Ok(())
     }
@@ -344,15 +410,18 @@ impl Counter<'_> {
         !self.seen.insert((tree, attr.ino, attr.ctime, attr.size))
     }
 
-    fn line(&mut self, count: u64, path: &[u8]) -> Result<(), Failure> {
+    fn line(&mut self, count: u64, latest: Time, path: &[u8]) -> Result<(), Failure> {
         let (threshold, counted) = (self.options.threshold, i128::from(count));
         if (threshold > 0 && counted < threshold) || (threshold < 0 && counted > -threshold) {
             return Ok(());
         }
         if self.context.json {
             let unit = if self.options.count == Count::Files { "files" } else { "bytes" };
-            let line = json!({ "path": String::from_utf8_lossy(path), unit: count });
-            return self.output.write(format!("{line}\n").as_bytes());
+            let mut line = json!({ "path": String::from_utf8_lossy(path), unit: count });
+            if self.options.time.is_some() {
+                line["time"] = rfc3339(latest).into();
+            }
+            return self.output.write(record(&line).as_bytes());
         }
         let mut line = match (self.options.count, self.options.unit) {
             (Count::Files, unit @ Unit::Scaled { .. }) => unit.show(count, 1),
@@ -360,6 +429,10 @@ impl Counter<'_> {
             (_, unit) => unit.show(count, 1),
         };
         line.push('\t');
+        if self.options.time.is_some() {
+            line += &String::from_utf8_lossy(&self.zone.show(latest, b"%Y-%m-%d %H:%M"));
+            line.push('\t');
+        }
         self.output.write(line.as_bytes())?;
         self.output.name(path)?;
         self.output.write(&[self.options.end])

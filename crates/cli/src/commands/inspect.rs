@@ -4,8 +4,8 @@
 use super::Run;
 use crate::context::Context;
 use crate::format::human::Unit;
-use crate::format::quote::before_colon;
-use crate::output::Output;
+use crate::format::quote::{before_colon, for_message};
+use crate::output::{Output, record};
 use crate::status::Failure;
 use crate::status::Status;
 use crate::trees::{self, Inspection, Piece, Table, Volume};
@@ -32,7 +32,7 @@ impl Run for Inspect {
         for image in &self.images {
             match trees::inspect(image.as_ref()) {
                 Ok(found) if context.json => {
-                    output.write(format!("{}\n", object(image, &found)).as_bytes())?;
+                    output.write(record(&object(image, &found)).as_bytes())?;
                 }
                 Ok(found) => output.lines(text(image, &found).as_bytes())?,
                 Err(failure) => output.complain(Status::Minor, failure),
@@ -79,10 +79,19 @@ fn text(image: &OsStr, found: &Inspection) -> String {
     }
     match (&found.volume, &found.table) {
         (Some(volume), _) => out += &volume_text(volume),
-        (None, None) => out += "  no file system and no partition table that is known\n",
+        (None, None) => out += &no_disk(image),
         _ => {}
     }
     out
+}
+
+/// Of a file that is no disk image.
+fn no_disk(image: &OsStr) -> String {
+    let Some(kind) = trees::archive_kind(image.as_ref()) else {
+        return "  no file system and no partition table that is known\n".to_owned();
+    };
+    let name = for_message(&[image.as_bytes(), b"::/"].concat());
+    format!("  not a disk but an archive ({kind}): `outrigger ls {name}` lists it\n")
 }
 
 fn table_text(table: &Table) -> String {
@@ -132,10 +141,12 @@ fn object(image: &OsStr, found: &Inspection) -> Value {
             "partitions": found.pieces.iter().map(partition).collect::<Vec<_>>(),
         })
     });
+    let nothing = found.table.is_none() && found.volume.is_none();
     json!({
         "path": image.to_string_lossy(),
         "size": found.size,
         "format": found.format,
+        "archive": nothing.then(|| trees::archive_kind(image.as_ref())).flatten(),
         "volume": found.volume.as_ref().map(volume_object),
         "table": table,
     })

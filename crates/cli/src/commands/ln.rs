@@ -225,7 +225,7 @@ impl Settings {
         }
         let existing = dir.lookup(&name)?;
         if existing.is_dir() {
-            return Err(Unmade::Said(format!("{}: cannot overwrite directory", before_colon(shown(&link)))));
+            return Err(Unmade::Said(format!("{}: cannot overwrite directory", before_colon(shown(link)))));
         }
         // Another name of the same file may be replaced, its only name not.
         if source.is_some_and(|(source_dir, source)| source == name && source_dir.is_same(&dir)) {

@@ -130,6 +130,9 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     let cancel = Cancel::default();
     // If no handler can be installed, a signal still ends the command, only less tidily.
     let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
+    if json {
+        output::speak_json(C::NAME);
+    }
     let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
     let allowed = context.options().allow(C::NAME, &context.options().opt);
     if let Err(failure) = allowed.and_then(|()| command.run(&context)) {

@@ -6,8 +6,9 @@ use super::cp::when;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, shown, spot, wants_directory};
 use crate::copy::{Copier, Deref, Existing, Options, Preserve, Sparse};
+use crate::format::record::transfer;
 use crate::getopt::{Arguments, Table};
-use crate::output::announce;
+use crate::output::{announce, announce_record};
 use crate::progress::{Progress, When};
 use crate::remove::{Ask, Remover};
 use crate::say::{agrees, place, quoted};
@@ -253,11 +254,7 @@ impl Mover<'_> {
         if self.settings.verbose {
             if self.context.json {
                 let (source, destination) = (shown(job.from), shown(job.to));
-                let record = serde_json::json!({
-                    "source": String::from_utf8_lossy(source),
-                    "destination": String::from_utf8_lossy(destination),
-                });
-                announce(format_args!("{record}"));
+                announce_record(&transfer(job.source.attr(), source, destination));
             } else {
                 announce(format_args!("renamed {}", arrow(shown(job.from), shown(job.to))));
             }

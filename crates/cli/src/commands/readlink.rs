@@ -6,7 +6,7 @@
 use super::Run;
 use crate::context::{Context, Place};
 use crate::format::quote::before_colon;
-use crate::output::{Output, why};
+use crate::output::{Output, record, why};
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
@@ -120,7 +120,7 @@ impl Readlink {
     fn line(&self, context: &Context, text: &OsString, mut path: Vec<u8>) -> Vec<u8> {
         if context.json {
             let (from, to) = (text.to_string_lossy(), String::from_utf8_lossy(&path));
-            path = json!({ "path": from, "target": to }).to_string().into_bytes();
+            return record(&json!({ "path": from, "target": to })).into_bytes();
         } else if self.no_newline && self.places.len() == 1 {
             return path;
         }

@@ -9,9 +9,9 @@ use crate::format::directive::{Directive, Piece, pieces};
 use crate::format::mode;
 use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style, for_message};
-use crate::format::record::Record;
+use crate::format::record::{Record, space};
 use crate::format::time::Zone;
-use crate::output::{Output, why};
+use crate::output::{Output, record, why};
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
 use crate::switches::keyword;
@@ -20,7 +20,6 @@ use outrigger_client::{Follow, Inode};
 use outrigger_core::ops::StatFs;
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Attr, FileKind, Time};
-use serde_json::json;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -125,9 +124,9 @@ impl Stat {
 
     fn show_tree(&self, context: &Context, place: &Place, info: &FsStat) -> Vec<u8> {
         if context.json {
-            let mut line = tree_json(place, info).to_string().into_bytes();
-            line.push(b'\n');
-            return line;
+            let abilities = place.client.abilities();
+            let object = space(&place.shown.to_string_lossy(), &abilities.tree, abilities.driver, info);
+            return record(&object).into_bytes();
         }
         let mut out = Vec::new();
         for piece in self.pieces(if self.terse { TERSE_TREE } else { TREE }) {
@@ -150,15 +149,6 @@ impl Stat {
             (None, None) => pieces(default, b"HL", false),
         }
     }
-}
-
-fn tree_json(place: &Place, info: &FsStat) -> serde_json::Value {
-    let abilities = place.client.abilities();
-    json!({
-        "path": place.shown.to_string_lossy(), "driver": abilities.driver, "tree": abilities.tree,
-        "block_size": info.bsize, "fragment_size": info.frsize, "blocks": info.blocks, "free": info.bfree,
-        "available": info.bavail, "inodes": info.files, "inodes_free": info.ffree, "name_length": info.namelen,
-    })
 }
 
 fn target(inode: &Inode) -> Option<Vec<u8>> {

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
-use crate::output::shown_on_terminal;
+use crate::output::{record, shown_on_terminal};
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;
@@ -41,7 +41,7 @@ impl Run for Status {
         }
         for status in found {
             let text = if context.json {
-                serde_json::to_string(&status).map_err(|error| Failure::new(error.to_string()))? + "\n"
+                record(&status)
             } else {
                 // Programs choose what they are called, and their names reach other terminals.
                 String::from_utf8_lossy(&shown_on_terminal(describe(&status).as_bytes(), true)).into_owned()

@@ -134,7 +134,10 @@ fn zoned(time: Time) -> Option<Zoned> {
 }
 
 /// A date as date(1) takes it, relative to `base`.
-fn parse_date(text: &str, base: Zoned) -> Result<Time, Failure> {
+///
+/// # Errors
+/// That it cannot be understood.
+pub fn parse_date(text: &str, base: Zoned) -> Result<Time, Failure> {
     let parsed: ParsedDateTime = parse_datetime_at_date(base, text).map_err(|_| invalid_date(text))?;
     let nanos = u32::try_from(parsed.subsec_nanosecond()).map_err(|_| invalid_date(text))?;
     Ok(Time::new(parsed.unix_epoch_second(), nanos))

@@ -13,13 +13,14 @@ use crate::format::locale::Charset;
 use crate::format::mode;
 use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style};
+use crate::format::record::Record;
 use crate::format::time::Zone;
-use crate::output::Output;
+use crate::output::{Output, record};
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::{Follow, Inode, Unreadable};
 use outrigger_core::{Clock, Error, FileKind, Name, Time};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
@@ -194,7 +195,10 @@ impl Run for Tree {
 /// A tree under way.
 struct Drawing<'c> {
     options: &'c Tree,
+    /// As tree's own `-J`.
     json: bool,
+    /// A record a file, as `ls` and `find` have it.
+    records: bool,
     output: Output<'c>,
     owners: Owners,
     zone: Zone,
@@ -219,7 +223,8 @@ impl<'c> Drawing<'c> {
         let globs = |patterns: &[OsString]| patterns.iter().map(|text| Glob::new(text.as_bytes())).collect();
         Drawing {
             options,
-            json: options.as_json || context.json,
+            json: options.as_json && !context.json,
+            records: context.json,
             output: Output::new(context),
             owners: Owners::default(),
             zone: Zone::of_environment(),
@@ -243,7 +248,9 @@ impl<'c> Drawing<'c> {
         if !inode.is_dir() {
             return self.cannot_open(&name, Some(&inode));
         }
-        if !self.json {
+        if self.records {
+            self.record(&place, &inode)?;
+        } else if !self.json {
             let mut line = self.label(&inode);
             self.put_name(&mut line, &name, inode.attr().mode, None);
             line.push(b'\n');
@@ -286,7 +293,9 @@ impl<'c> Drawing<'c> {
         let directory = inode.is_dir();
         let shown = if self.options.full { place.shown.as_bytes() } else { &name };
         let mut line = Vec::new();
-        if self.json {
+        if self.records {
+            self.record(place, &inode)?;
+        } else if self.json {
             line.extend_from_slice(if comma { b",\n" } else { b"" });
             line.extend_from_slice(&self.object(shown, &inode, levels.len() + 1));
         } else {
@@ -301,6 +310,12 @@ impl<'c> Drawing<'c> {
             return self.enter(levels, place, &inode);
         }
         if self.json { self.output.write(b"}") } else { Ok(()) }
+    }
+
+    fn record(&mut self, place: &Place, inode: &Inode) -> Result<(), Failure> {
+        let target = link_target(inode);
+        let path = place.shown.as_bytes();
+        self.output.write(&Record::new(path, Some(inode.attr()), target.as_deref(), &self.owners).line())
     }
 
     /// Reads a directory whole: what is last has to be known, and what comes first.
@@ -528,6 +543,10 @@ impl<'c> Drawing<'c> {
             object.insert("name".into(), String::from_utf8_lossy(name).into());
             return self.output.write(format!("  {}", Value::Object(object)).as_bytes());
         }
+        if self.records {
+            let object = json!({ "path": String::from_utf8_lossy(name), "error": "error opening dir" });
+            return self.output.write(record(&object).as_bytes());
+        }
         let mut line = inode.map(|inode| self.label(inode)).unwrap_or_default();
         line.extend_from_slice(&self.quoting.quote(name));
         line.extend_from_slice(b"  [error opening dir]\n");
@@ -543,7 +562,7 @@ impl<'c> Drawing<'c> {
             let report = if self.options.noreport { String::new() } else { report };
             return self.output.write(format!("{report}\n]\n").as_bytes());
         }
-        if self.options.noreport {
+        if self.options.noreport || self.records {
             return Ok(());
         }
         let word = if directories == 1 { "directory" } else { "directories" };

@@ -4,6 +4,8 @@
 use super::options::{Deref, Existing};
 use super::shared::Shared;
 use super::target::arrow;
+use crate::format::record::transfer;
+use crate::output::record;
 use crate::say::{agrees, quoted};
 use outrigger_client::Inode;
 use outrigger_core::{FileKind, Name};
@@ -136,19 +138,7 @@ impl Conflict<'_> {
 pub(super) fn announcement(shared: &Shared, source: &Inode, from: &[u8], to: &[u8]) -> String {
     let options = &shared.options;
     if options.json {
-        let kind = match source.kind() {
-            FileKind::Regular => "file",
-            FileKind::Directory => "directory",
-            FileKind::Symlink => "symlink",
-            _ => "special",
-        };
-        return serde_json::json!({
-            "source": String::from_utf8_lossy(from),
-            "destination": String::from_utf8_lossy(to),
-            "kind": kind,
-            "size": source.attr().size,
-        })
-        .to_string();
+        return record(&transfer(source.attr(), from, to)).trim_end().to_owned();
     }
     match (options.moving, source.is_dir()) {
         (true, true) => format!("created directory {}", quoted(to)),

@@ -3,8 +3,11 @@
 
 use super::time::rfc3339;
 use super::{mode, owner::Owners};
+use crate::output::record;
+use outrigger_core::reply::FsStat;
 use outrigger_core::{Attr, FileKind};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// What `ls`, `stat` and `find` tell about one file.
 #[derive(Debug, Serialize)]
@@ -57,10 +60,7 @@ impl Record {
 
     /// The object and the end of its line.
     pub fn line(&self) -> Vec<u8> {
-        // Strings, numbers and lists of them always serialize.
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
-        line.push(b'\n');
-        line
+        record(self).into_bytes()
     }
 }
 
@@ -93,6 +93,28 @@ impl Attributes {
             btime: attr.btime.map(rfc3339),
         }
     }
+}
+
+/// What `cp` and `mv` tell about a file that was copied or moved.
+pub fn transfer(source: &Attr, from: &[u8], to: &[u8]) -> Value {
+    json!({
+        "source": String::from_utf8_lossy(from),
+        "destination": String::from_utf8_lossy(to),
+        "kind": kind_word(source.kind()),
+        "size": source.size,
+    })
+}
+
+/// What `df` and `stat -f` tell about the tree at a place; sizes in bytes.
+pub fn space(place: &str, tree: &str, driver: &str, info: &FsStat) -> Value {
+    let bytes = |blocks: u64| blocks.saturating_mul(info.frsize.into());
+    json!({
+        "path": place, "tree": tree, "driver": driver,
+        "size": bytes(info.blocks), "used": bytes(info.blocks.saturating_sub(info.bfree)),
+        "free": bytes(info.bfree), "available": bytes(info.bavail),
+        "inodes": info.files, "inodes_free": info.ffree,
+        "block_size": info.bsize, "name_length": info.namelen,
+    })
 }
 
 fn kind_word(kind: FileKind) -> &'static str {

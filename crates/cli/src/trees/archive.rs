@@ -12,7 +12,8 @@ use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Cancel, Error, Inline, Service};
 use outrigger_driver_archive::{
-    Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, Options, Progress, ReadAt, Source, Watch,
+    Archive, ArchiveDriver, CacheConfig, FileSource, Format, Identity, Kind, Options, Progress, ReadAt,
+    Source, Watch, detect,
 };
 use outrigger_driver_kernel::{Medium, is_disk};
 use outrigger_runtime::Threads;
@@ -34,6 +35,12 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
     open(context, Arc::new(source), options, |_| {
         "nor a disk image with a file system or partitions that are known".to_owned()
     })
+}
+
+/// What kind of archive a file of the host is, if it is one.
+pub fn kind(path: &Path) -> Option<String> {
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).ok()?);
+    detect(&source).ok().flatten().map(Format::name)
 }
 
 /// Opens the archive in a file of another tree.

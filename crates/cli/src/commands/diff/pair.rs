@@ -7,12 +7,13 @@ use crate::copy::target::base_name;
 use crate::format::mode::kind_name;
 use crate::format::quote::{Quoting, Style, before_colon};
 use crate::format::time::Zone;
-use crate::output::Output;
+use crate::output::{Output, record};
 use crate::status::{Failure, Status};
 use bytes::Bytes;
 use outrigger_client::{File, Follow, Inode, Unreadable};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, FileKind, Name, Time};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
@@ -156,9 +157,35 @@ impl Differ<'_> {
             .complain(Status::Serious, format_args!("{}: {error}", before_colon(place.shown.as_bytes())));
     }
 
-    fn differ(&mut self, line: String) -> Result<(), Failure> {
+    /// Tells of a difference: where it is, of what kind, and in the words of GNU diff.
+    fn differ(
+        &mut self,
+        (left, right): (Option<&Place>, Option<&Place>),
+        what: &str,
+        line: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
         self.context.fail(Status::Minor);
-        self.output.line(line)
+        self.tell((left, right), what, line)
+    }
+
+    fn tell(
+        &mut self,
+        (left, right): (Option<&Place>, Option<&Place>),
+        what: &str,
+        line: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if !self.context.json {
+            return self.output.line(line());
+        }
+        let path = |place: Option<&Place>| place.map(|place| place.shown.to_string_lossy().into_owned());
+        let object = json!({ "left": path(left), "right": path(right), "difference": what });
+        self.output.write(record(&object).as_bytes())
+    }
+
+    fn files_differ(&mut self, left: &Side, right: &Side, kind: &str) -> Result<(), Failure> {
+        self.differ((Some(&left.place), Some(&right.place)), "content", || {
+            format!("{kind} {} and {} differ", left.name(), right.name())
+        })
     }
 
     fn walk(&mut self, first: Frame) -> Result<(), Failure> {
@@ -172,8 +199,11 @@ impl Differ<'_> {
             let (in_left, in_right) = (frame.left_entries.remove(&name), frame.right_entries.remove(&name));
             if in_left.is_some() != in_right.is_some() && !self.settings.new_file {
                 let side = if in_left.is_some() { &frame.left } else { &frame.right };
-                let line = format!("Only in {}: {name}", side.name());
-                self.differ(line)?;
+                let (place, line) = (side.child(&name), format!("Only in {}: {name}", side.name()));
+                match in_left.is_some() {
+                    true => self.differ((Some(&place), None), "only-left", || line)?,
+                    false => self.differ((None, Some(&place)), "only-right", || line)?,
+                }
                 continue;
             }
             let (left, right) = (frame.left.child(&name), frame.right.child(&name));
@@ -210,8 +240,10 @@ impl Differ<'_> {
         let absent = left.inode.is_none() || right.inode.is_none();
         if (left.is_dir() || right.is_dir()) && (absent || left.is_dir() == right.is_dir()) {
             if below && !self.settings.recursive {
-                let line = format!("Common subdirectories: {} and {}", left.name(), right.name());
-                self.output.line(line)?;
+                if !self.context.json {
+                    let line = format!("Common subdirectories: {} and {}", left.name(), right.name());
+                    self.output.line(line)?;
+                }
                 return Ok(None);
             }
             let same = matches!((&left.inode, &right.inode), (Some(a), Some(b)) if a.is_same(b));
@@ -225,8 +257,10 @@ impl Differ<'_> {
             (FileKind::Symlink, FileKind::Symlink) => self.links(&left, &right)?,
             _ => {
                 let (left_kind, right_kind) = (kind_of(&left), kind_of(&right));
-                let (left, right) = (left.name(), right.name());
-                self.differ(format!("File {left} is a {left_kind} while file {right} is a {right_kind}"))?;
+                self.differ((Some(&left.place), Some(&right.place)), "kind", || {
+                    let (left, right) = (left.name(), right.name());
+                    format!("File {left} is a {left_kind} while file {right} is a {right_kind}")
+                })?;
             }
         }
         Ok(None)
@@ -263,9 +297,9 @@ impl Differ<'_> {
         };
         match (target(left), target(right)) {
             (Ok(a), Ok(b)) if a == b => self.identical(left, right),
-            (Ok(_), Ok(_)) => {
-                self.differ(format!("Symbolic links {} and {} differ", left.name(), right.name()))
-            }
+            (Ok(_), Ok(_)) => self.differ((Some(&left.place), Some(&right.place)), "target", || {
+                format!("Symbolic links {} and {} differ", left.name(), right.name())
+            }),
             (Err(error), _) => {
                 self.trouble(&left.place, &error);
                 Ok(())
@@ -279,7 +313,9 @@ impl Differ<'_> {
 
     fn identical(&mut self, left: &Side, right: &Side) -> Result<(), Failure> {
         if self.settings.report_identical {
-            self.output.line(format!("Files {} and {} are identical", left.name(), right.name()))?;
+            self.tell((Some(&left.place), Some(&right.place)), "none", || {
+                format!("Files {} and {} are identical", left.name(), right.name())
+            })?;
         }
         Ok(())
     }
@@ -292,20 +328,15 @@ impl Differ<'_> {
         }
         if self.settings.brief && left.inode.is_some() && right.inode.is_some() && left.size() != right.size()
         {
-            return self.differ(format!("Files {} and {} differ", left.name(), right.name()));
+            return self.files_differ(left, right, "Files");
         }
         let (Some(a), Some(b)) = (self.content(left), self.content(right)) else { return Ok(()) };
         match a.compare(&b) {
             Ok(Comparison::Same) => self.identical(left, right),
-            Ok(Comparison::Differ) if self.settings.brief => {
-                self.differ(format!("Files {} and {} differ", left.name(), right.name()))
+            Ok(Comparison::Differ | Comparison::Binary) if self.settings.brief || self.context.json => {
+                self.files_differ(left, right, "Files")
             }
-            Ok(Comparison::Binary) if self.settings.brief => {
-                self.differ(format!("Files {} and {} differ", left.name(), right.name()))
-            }
-            Ok(Comparison::Binary) if !self.settings.text => {
-                self.differ(format!("Binary files {} and {} differ", left.name(), right.name()))
-            }
+            Ok(Comparison::Binary) if !self.settings.text => self.files_differ(left, right, "Binary files"),
             Ok(_) => match (a.all(), b.all()) {
                 (Ok(old), Ok(new)) => self.show(left, &old, right, &new, below),
                 (Err(error), _) => {

@@ -3,6 +3,7 @@
 
 use super::printf::Format;
 use crate::format::glob::Glob;
+use outrigger_client::Inode;
 use outrigger_core::{Attr, FileKind, Time};
 use std::cmp::Ordering;
 
@@ -44,6 +45,8 @@ pub enum Test {
     Age(Clock, Age),
     /// A time is later than this.
     Newer(Clock, Time),
+    /// It is this one.
+    Same(Inode),
     /// Permission bits.
     Permissions(Permissions),
     /// The owner is this.
@@ -57,7 +60,7 @@ pub enum Test {
     /// The number of hard links.
     Links(Number),
     /// The inode number.
-    Inode(Number),
+    Number(Number),
     /// A file without content, a directory without files.
     Empty,
 }

@@ -46,7 +46,8 @@ among the LOCATIONs.
 Operators: ( EXPR )  ! EXPR  -not EXPR  EXPR -a EXPR  EXPR -o EXPR  EXPR , EXPR
 Options: -depth -maxdepth N -mindepth N -follow
 Tests: -name -iname -path -ipath -lname -ilname GLOB, -type -xtype [bcdpfls],..., -size N[bcwkMG], -empty,
-  -mtime -atime -ctime N, -mmin -amin -cmin N, -newer -anewer -cnewer -newerXY LOCATION, -perm [-/]MODE, -user NAME,
+  -mtime -atime -ctime N, -mmin -amin -cmin N, -newer -anewer -cnewer -newerXY
+  -samefile LOCATION, -newerXt DATE, -perm [-/]MODE, -user NAME,
   -group NAME, -uid -gid -links -inum N, -nouser, -nogroup, -true, -false
 Actions: -print -print0 -printf FORMAT -ls -prune -delete -quit";
 
@@ -214,6 +215,7 @@ impl Finder<'_> {
             Test::TargetKind(kinds) => self.other_kind(subject).is_some_and(|kind| kinds.contains(&kind)),
             Test::Size(number, unit) => number.accepts(attr.size.div_ceil(*unit)),
             Test::Age(clock, age) => clock.of(attr).is_some_and(|time| age.accepts(time, self.now)),
+            Test::Same(file) => file.is_same(subject.inode),
             Test::Newer(clock, than) => clock.of(attr).is_some_and(|time| time > *than),
             Test::Permissions(permissions) => permissions.accepts(attr.mode),
             Test::User(number) => number.accepts(attr.uid.into()),
@@ -221,7 +223,7 @@ impl Finder<'_> {
             Test::NoUser => self.printer.owners.user(attr.uid).is_none(),
             Test::NoGroup => self.printer.owners.group(attr.gid).is_none(),
             Test::Links(number) => number.accepts(attr.nlink.into()),
-            Test::Inode(number) => number.accepts(attr.ino),
+            Test::Number(number) => number.accepts(attr.ino),
             Test::Empty => self.is_empty(subject),
         }
     }

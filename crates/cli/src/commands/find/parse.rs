@@ -3,12 +3,14 @@
 
 use super::expression::{Action, Age, Clock, Expression, Number, Permissions, Test};
 use super::printf::Format;
+use crate::commands::touch::parse_date;
 use crate::context::Context;
 use crate::format::glob::Glob;
 use crate::format::owner::{gid_of, uid_of};
 use crate::modes::ModeChange;
 use crate::output::why;
 use crate::status::Failure;
+use jiff::Zoned;
 use outrigger_client::Follow;
 use outrigger_core::{FileKind, Time};
 use std::cmp::Ordering;
@@ -278,7 +280,7 @@ impl Parser<'_> {
             "-amin" | "-cmin" | "-mmin" => age(name, &text, 60.0)?,
             "-perm" => Test::Permissions(permissions(&text)?),
             "-links" => Test::Links(number(name, &text)?),
-            "-inum" => Test::Inode(number(name, &text)?),
+            "-inum" => Test::Number(number(name, &text)?),
             "-uid" => Test::User(number(name, &text)?),
             "-gid" => Test::Group(number(name, &text)?),
             "-user" => {
@@ -287,8 +289,16 @@ impl Parser<'_> {
             "-group" => Test::Group(exactly(gid_of(&text), || {
                 format!("'{text}' is not the name of an existing group")
             })?),
+            "-samefile" => self.same_file(argument)?,
             _ => self.newer(name, argument)?,
         })
+    }
+
+    fn same_file(&self, argument: &OsStr) -> Result<Test, Failure> {
+        let place = self.context.place(argument)?;
+        let follow = if self.plan.links == Links::Never { Follow::No } else { Follow::Yes };
+        let found = place.find(follow);
+        found.map(Test::Same).map_err(|error| Failure::new(format!("'{}': {}", place.display(), why(&error))))
     }
 
     fn newer(&self, name: &str, argument: &OsStr) -> Result<Test, Failure> {
@@ -297,8 +307,17 @@ impl Parser<'_> {
             "-anewer" => (Clock::Accessed, Clock::Modified),
             "-cnewer" => (Clock::Changed, Clock::Modified),
             _ => match name.as_bytes() {
-                [_, _, _, _, _, _, ours, theirs] if *theirs != b't' => {
+                [_, _, _, _, _, _, ours, theirs] => {
                     let clock = |letter| Clock::of_letter(letter).ok_or_else(|| refuse(name));
+                    if *theirs == b't' {
+                        let text = argument.to_string_lossy();
+                        let time = parse_date(&text, Zoned::now()).map_err(|_| {
+                            Failure::new(format!(
+                                "I cannot figure out how to interpret '{text}' as a date or time"
+                            ))
+                        })?;
+                        return Ok(Test::Newer(clock(*ours)?, time));
+                    }
                     (clock(*ours)?, clock(*theirs)?)
                 }
                 _ => return Err(refuse(name)),
@@ -316,7 +335,7 @@ impl Parser<'_> {
 }
 
 /// The tests that take an argument, beside `-newerXY`.
-const TESTS: [&str; 26] = [
+const TESTS: [&str; 27] = [
     "-name",
     "-iname",
     "-path",
@@ -343,6 +362,7 @@ const TESTS: [&str; 26] = [
     "-group",
     "-anewer",
     "-cnewer",
+    "-samefile",
 ];
 
 fn refuse(name: &str) -> Failure {

@@ -73,6 +73,81 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("generate", &["outrigger generate man man", "outrigger generate completions completions"]),
 ];
 
+/// Options, and why they are missing or what to do instead.
+type Missing = (&'static [&'static str], &'static str);
+
+/// What the GNU command of the same name has and this one has not.
+const MISSING: &[(&str, &[Missing])] = &[
+    (
+        "ls",
+        &[(&["--dired", "--hyperlink"], "for Emacs and for terminals that open files of the host by name.")],
+    ),
+    ("stat", &[(&["--cached=never"], "a tree is always asked.")]),
+    (
+        "find",
+        &[
+            (
+                &["-exec", "-execdir", "-ok", "-okdir"],
+                "a command could not open the files of a tree: mount it, or pass the output of \\-print0 on.",
+            ),
+            (&["-xdev", "-mount", "-fstype"], "a tree does not tell where another is mounted in it."),
+            (&["-regex", "-iregex", "-regextype"], "use \\-path, or filter the output."),
+            (&["-fprint", "-fprint0", "-fprintf", "-fls"], "redirect the output."),
+            (
+                &["-readable", "-writable", "-executable"],
+                "who may do what is for the other side to say; use \\-perm.",
+            ),
+            (&["-daystart", "-used", "-files0-from"], "not done."),
+        ],
+    ),
+    (
+        "du",
+        &[
+            (
+                &["-x", "--one-file-system"],
+                "a tree does not tell where another is mounted in it; for directories of the host, \\-\\-opt xdev=off leaves those out.",
+            ),
+            (&["--exclude-from=FILE", "--files0-from=FILE", "--time-style=iso"], "not done."),
+        ],
+    ),
+    (
+        "df",
+        &[(
+            &["-a", "-l", "-t", "-x", "--output", "--sync", "--no-sync"],
+            "there is a line for each LOCATION, not a list of mounts to choose from.",
+        )],
+    ),
+    (
+        "diff",
+        &[
+            (
+                &["-i", "-w", "-b", "-B", "-Z", "-I", "-y", "-c", "-e", "--color"],
+                "compare what outrigger cat prints with diff(1), or mount both trees.",
+            ),
+            (&["-x", "-X", "-S", "-p", "-F", "-L", "-t", "-d"], "the same."),
+        ],
+    ),
+    (
+        "cp",
+        &[
+            (&["-x", "--one-file-system"], "a tree does not tell where another is mounted in it; see du."),
+            (&["-b", "--backup", "-S"], "nothing keeps what is replaced; \\-n keeps all of it."),
+            (&["-Z", "--context"], "security labels are attributes: \\-\\-preserve=xattr."),
+        ],
+    ),
+    ("mv", &[(&["-b", "--backup", "-S", "-Z"], "as for cp.")]),
+    ("rm", &[(&["--one-file-system"], "a tree does not tell where another is mounted in it.")]),
+    ("mkdir", &[(&["-Z", "--context"], "security labels are attributes.")]),
+    (
+        "ln",
+        &[(
+            &["-b", "--backup", "-S", "-d", "-F"],
+            "nothing keeps what is replaced; no tree links directories.",
+        )],
+    ),
+    ("chown", &[(&["-RL"], "links below an operand are never followed.")]),
+];
+
 /// What the environment changes: variables, commands they concern (all when empty), meaning.
 const ENVIRONMENT: &[(&str, &[&str], &str)] = &[
     (
@@ -161,7 +236,7 @@ fn with_synopsis(page: &str, command: &Command) -> String {
 }
 
 fn sections(command: &str) -> String {
-    let mut page = exit_status(command) + &environment(command);
+    let mut page = exit_status(command) + &environment(command) + &missing(command);
     if let Some((_, lines)) = EXAMPLES.iter().find(|(name, _)| *name == command) {
         page.push_str(".SH EXAMPLES\n");
         for line in *lines {
@@ -178,6 +253,15 @@ fn exit_status(command: &str) -> String {
         let _ = write!(page, ".TP\n.B {code}\n{meaning}\n");
     }
     page + ".TP\n.B 128 + N\nSignal N ended it: 130 after Ctrl\\-C.\n"
+}
+
+fn missing(command: &str) -> String {
+    let Some((_, rows)) = MISSING.iter().find(|(name, _)| *name == command) else { return String::new() };
+    let mut page = String::from(".SH NOT AS GNU HAS IT\n");
+    for (options, reason) in *rows {
+        let _ = write!(page, ".TP\n.B {}\n{reason}\n", escaped(&options.join(", ")));
+    }
+    page
 }
 
 fn environment(command: &str) -> String {
