@@ -108,6 +108,8 @@ install: $(program)
 	for page in $(target)/generated/man/*.[178]; do \
 	    install -D -m 644 "$$page" "$(share)/man/man$${page##*.}/$${page##*/}" || exit 1; \
 	done
+	install -D -m 644 -t $(share)/doc/outrigger README.md ARCHITECTURE.md CHANGELOG.md LICENSE*
+	install -D -m 644 -t $(share)/doc/outrigger/docs docs/*.md
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system contrib/systemd/*.service
 	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
 	install -D -m 644 $(target)/generated/completions/_outrigger $(share)/zsh/site-functions/_outrigger
@@ -121,6 +123,7 @@ uninstall:
 	rm -f $(share)/man/man1/outrigger.1 $(share)/man/man1/outrigger-*.1 $(share)/man/man8/mount.outrigger.8 $(share)/man/man7/outrigger-drivers.7
 	rm -f $(share)/bash-completion/completions/outrigger $(share)/zsh/site-functions/_outrigger
 	rm -f $(share)/fish/vendor_completions.d/outrigger.fish
+	rm -rf $(share)/doc/outrigger
 
 clean:
 	cargo clean

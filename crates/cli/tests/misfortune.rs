@@ -198,7 +198,7 @@ impl<'a> Small<'a> {
             Misfortune::ReadOnly => self.remount("rw"),
             Misfortune::PowerCut => {
                 self.0.run_as("xfs_io", &["-x", "-c", "shutdown", "small"]).ok();
-                self.0.run_as("umount", &["small"]).ok();
+                self.0.unmount("small");
                 self.mount_disk();
             }
             _ => {}

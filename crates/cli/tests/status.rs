@@ -3,6 +3,7 @@
 
 mod support;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -118,4 +119,25 @@ fn a_control_socket_survives_whatever_comes() {
     // Clients that say nothing do not keep others out for ever.
     let _silent: Vec<_> = (0..8).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     place.run(&["status", "m"]).ok();
+}
+
+#[test]
+fn who_polls_a_regular_file_again_and_again_asks_the_mount_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    let file = fs::File::create(place.at("m/f")).unwrap();
+    for _ in 0..10 {
+        // As io_uring does for each write that would wait.
+        let mut files = [PollFd::new(&file, PollFlags::OUT)];
+        assert_eq!(poll(&mut files, None).unwrap(), 1);
+    }
+    let status: Value = serde_json::from_str(&place.run(&["status", "--json", "m"]).ok()).unwrap();
+    let operations = status["operations"].as_array().unwrap();
+    let polled = operations.iter().find(|operation| operation["operation"] == "poll");
+    assert!(polled.is_none_or(|polled| polled["count"] == 1), "{status}");
+    drop(file);
+    place.run(&["umount", "m"]).ok();
 }

@@ -12,8 +12,10 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// How long it takes until a process is looked at once more.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// From when on somebody who looks is told what is waited for.
 const SOON: Duration = Duration::from_secs(1);
 /// A request that takes longer than this hangs, as far as whoever unmounts is concerned, in seconds.
@@ -111,13 +113,26 @@ impl Ending {
         Some(Ending { process, pid, source: status.source.clone(), connection, hangs, words })
     }
 
+    /// As [`Connection::holder`], but for processes that let go `soon`: one that begins with a mount namespace of its own has
+    /// copies of all mounts for a moment.
+    fn lasting_holder(&self, soon: Duration) -> Option<u32> {
+        let deadline = Instant::now() + soon;
+        loop {
+            let pid = self.connection.holder()?;
+            let ended = interrupt::wait_readable_for(&self.process, LOOK_AGAIN);
+            if Instant::now() >= deadline || !matches!(ended, Ok(Waited::InVain)) {
+                return self.connection.holder().map(|_| pid);
+            }
+        }
+    }
+
     /// Waits until it has ended, for at most `patience`. A mount of the same connection elsewhere keeps it: then there is
     /// nothing to wait for.
     ///
     /// # Errors
     /// What still goes on, which process has the mount in its mount namespace, or what could not be written in the end.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
-        if let Some(pid) = self.connection.holder() {
+        if let Some(pid) = self.lasting_holder(patience.min(SOON)) {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             return Err(format!(
                 "unmounted here, but '{}' stays in use: process {pid} ({}) has the mount in another mount namespace; it ends \

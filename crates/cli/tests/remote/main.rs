@@ -384,7 +384,7 @@ fn a_full_disk_at_the_host_is_told_and_what_was_written_before_stays() {
     fs::remove_file(far.place.at("m/full/file")).unwrap();
     fs::write(far.place.at("m/full/again"), &piece).unwrap();
     far.place.run(&["umount", "m"]).ok();
-    rustix::mount::unmount(&full, rustix::mount::UnmountFlags::empty()).unwrap();
+    far.place.unmount(full.to_str().unwrap());
 }
 
 /// The error of something that a host forbids.
@@ -515,7 +515,7 @@ fn a_full_disk_here_is_an_error_to_nobody_and_a_directory_open_to_others_is_refu
     for _ in 0..2 {
         assert_eq!(read_by_a_new_mount(&far, &[]).0, b'a');
     }
-    rustix::mount::unmount(&cache, rustix::mount::UnmountFlags::empty()).unwrap();
+    far.place.unmount(cache.to_str().unwrap());
     let content = cache.join("outrigger/content");
     fs::create_dir_all(&content).unwrap();
     fs::set_permissions(&content, fs::Permissions::from_mode(0o755)).unwrap();

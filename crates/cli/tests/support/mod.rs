@@ -169,6 +169,12 @@ impl Place {
         self.at(name)
     }
 
+    /// Unmounts what is at `name` as soon as nothing uses it: a process that a test just starts has copies of all descriptors for
+    /// a moment, and a server that lost its client ends by itself.
+    pub fn unmount(&self, name: &str) {
+        within("nothing uses the mount", || self.run_as("umount", &[name]).code == Some(0));
+    }
+
     /// Whether something is mounted on `m`.
     pub fn is_mounted(&self) -> bool {
         mountpoints(&self.at("")).iter().any(|dir| *dir == self.at("m"))

@@ -13,9 +13,6 @@ use outrigger_core::{Errno, Node, Reply, Request, SetTime, Target, Time, XattrNa
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, SetattrValid};
 
-/// What regular files are always ready for (`DEFAULT_POLLMASK`).
-const ALWAYS_READY: u32 =
-    (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM).cast_unsigned() as u32;
 /// What the names of attributes begin with that only the superuser sees.
 const TRUSTED: &[u8] = b"trusted.";
 /// Room for the value of an extended attribute, and for the names of all (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
@@ -278,12 +275,8 @@ impl Turn<'_> {
         let (node, fh) = self.their_handle(&open).await?;
         let flags = if op.key.is_some() { fuse::POLL_SCHEDULE_NOTIFY } else { 0 };
         let args = fuse::PollIn { fh, kh: op.key.unwrap_or(0), flags, events: op.events };
-        let body = match self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await {
-            Err(fault) if fault.errno() == Some(Errno::ENOSYS) => {
-                return Ok(Events(op.events & ALWAYS_READY));
-            }
-            body => body?,
-        };
+        // A program without poll: kernels that are told so do not ask again.
+        let body = self.ask(Message::new(Opcode::Poll, node).with(&args.encode())).await?;
         Ok(Events(fuse::PollOut::decode(&body)?.0.revents))
     }
 

@@ -82,8 +82,8 @@ use xattr::Xattrs;
 const FILE_MAX: u64 = i64::MAX as u64;
 /// The most bytes one read or write should have.
 const MAX_IO: u32 = 1 << 20;
-/// `POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM`: what poll(2) says of every regular file.
-const ALWAYS_READY: u32 = 0x01 | 0x04 | 0x40 | 0x100;
+/// Kernels know that regular files are always ready, and would ask again and again (io_uring).
+const NOT_SERVED: OpSet = OpSet::of(&[OpCode::Poll]);
 
 /// A tree in memory.
 pub struct Mem {
@@ -247,7 +247,7 @@ impl BlockingDriver for Mem {
             acl: true,
             negative_ttl: self.options.ttl,
             max_io: MAX_IO,
-            ..Abilities::new("mem", "mem:", OpSet::all())
+            ..Abilities::new("mem", "mem:", OpSet::all().without(NOT_SERVED))
         }
     }
     fn attach(&self, notify: Arc<dyn Notify>) {
@@ -365,10 +365,6 @@ impl BlockingDriver for Mem {
     fn ioctl(&self, _: &Cx, op: Ioctl) -> Result<IoctlDone> {
         self.synced(op.node)?;
         Err(Errno::ENOTTY.into())
-    }
-    fn poll(&self, _: &Cx, op: Poll) -> Result<Events> {
-        self.synced(op.node)?;
-        Ok(Events(op.events & ALWAYS_READY))
     }
     fn forget(&self, _: &Cx, op: Forget) -> Result<Done> {
         if let Ok(inode) = self.table.get(op.node) {

@@ -272,8 +272,10 @@ fn poll(t: &Tester<'_>) {
     let fd = t.create("f");
     let (node, handle, _) = t.direct().opened(fd).must();
     let (input, output) = (1, 4);
-    let ready = t.direct().ask(Poll { node, handle, events: input | output, key: None }).must();
-    assert_eq!(ready.0, input | output);
+    match t.direct().ask(Poll { node, handle, events: input | output, key: None }) {
+        Err(Errno::ENOSYS) => t.skip("kernels know that it is"),
+        ready => assert_eq!(ready.must().0, input | output),
+    }
     t.close(fd);
 }
 
