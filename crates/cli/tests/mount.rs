@@ -5,7 +5,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use support::{PROGRAM, Place, can_mount, is_running, signal, within};
+use support::{PROGRAM, Place, can_mount, has, is_running, signal, within};
 
 #[test]
 fn every_kind_of_tree_answers_when_the_command_returns() {
@@ -242,4 +242,28 @@ fn more_files_are_open_in_a_mount_than_its_starter_may_open() {
         drop(files);
         place.run(&["umount", "m"]).ok();
     }
+}
+
+#[test]
+fn chattr_and_xfs_io_set_flags_through_a_mount() {
+    if !can_mount() || !has("chattr") || !has("xfs_io") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    if place.run_as("chattr", &["+d", "src"]).code != Some(0) {
+        return println!("SKIPPED: the host's file system has no flags");
+    }
+    place.run(&["mount", "src", "m"]).ok();
+    for (file, flag, letter) in [("f", "+A", 'A'), ("f", "+i", 'i'), ("f", "-i", '-'), ("", "+A", 'A')] {
+        place.run_as("chattr", &[flag, &format!("m/{file}")]).ok();
+        let seen = |dir: &str| place.run_as("lsattr", &["-d", &format!("{dir}/{file}")]).ok();
+        let (through, host) = (seen("m"), seen("src"));
+        let flags = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+        assert_eq!(flags(&through), flags(&host), "{flag}");
+        assert!(host.contains(letter), "{flag}: {host}");
+    }
+    let said = place.run_as("xfs_io", &["-r", "-c", "lsattr -v", "m/f"]).ok();
+    assert!(said.contains("no-atime"), "{said}");
+    place.run(&["umount", "m"]).ok();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! File handles: what a host file system needs to find an inode again, also after a restart. And listxattrat(2), unshare(2).
 //!
-//! This is the only file of the crate with `unsafe`: no maintained crate offers these calls as safe functions (see
+//! With `fileattr` the only file of the crate with `unsafe`: no maintained crate offers these calls as safe functions (see
 //! `docs/design/0001-file-handles.md`).
 #![allow(unsafe_code)]
 

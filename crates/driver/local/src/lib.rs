@@ -73,7 +73,8 @@
 //!   the directory shows at fsync(2) only.
 //! * Two files on different mounts below the directory may show the same inode number; their nodes differ.
 //! * With `xdev=off` mounts below the directory are not seen at all: the driver works on a copy of its mount.
-//! * ioctl(2) knows the attribute flags of chattr(1) (`FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS`).
+//! * ioctl(2) knows the attribute flags of chattr(1) and xfs_io(8) only (`FS_IOC_GETFLAGS`, `FS_IOC_FSGETXATTR` and their
+//!   counterparts).
 //! * `O_DIRECT` is not passed to the host; change times cannot be set.
 //! * A file moved by others keeps its node with handles; by path it is found again when somebody looks.
 #![deny(unsafe_code)]
@@ -83,6 +84,7 @@ mod caller;
 mod dir;
 mod fd_cache;
 mod file;
+mod fileattr;
 mod handle;
 mod handles;
 mod held;

@@ -5,6 +5,7 @@ use crate::Local;
 use crate::attr::{decode_device, failed, stat_fd};
 use crate::dir::OpenDir;
 use crate::file::{OpenFile, checked_offset, host_flags};
+use crate::fileattr;
 use crate::open::Open;
 use crate::setattr::{ForWriting, Subject};
 use crate::tree::{CName, proc_path};
@@ -26,17 +27,13 @@ use outrigger_core::{
     OpCode, OpSet, Payload, Prompt, Request, Result, Target,
 };
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, SeekFrom, makedev, openat,
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, makedev, openat,
 };
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Ranges longer than this, in bytes, are copied and zeroed where waiting disturbs nobody.
 const PROMPT_RANGE: u64 = 1 << 20;
-
-/// Commands of ioctl(2) that are passed on, from `<linux/fs.h>`; their data is an `int` whatever their number says.
-const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 
 /// What this driver never answers: doors decide about access, and regular files are always ready.
 const NOT_SERVED: OpSet = OpSet::of(&[OpCode::Access, OpCode::Poll, OpCode::GetLock, OpCode::SetLock]);
@@ -411,19 +408,7 @@ impl BlockingDriver for Local {
                 dir.fd()
             }
         };
-        match op.command {
-            FS_IOC_GETFLAGS if op.output_size >= 4 => {
-                let flags = rustix::fs::ioctl_getflags(fd).map_err(failed)?;
-                Ok(IoctlDone { result: 0, output: Bytes::copy_from_slice(&flags.bits().to_ne_bytes()) })
-            }
-            FS_IOC_SETFLAGS => {
-                let flags = op.input.first_chunk::<4>().ok_or(Errno::EINVAL)?;
-                let flags = IFlags::from_bits_retain(u32::from_ne_bytes(*flags));
-                rustix::fs::ioctl_setflags(fd, flags).map_err(failed)?;
-                Ok(IoctlDone::default())
-            }
-            _ => Err(Errno::ENOTTY.into()),
-        }
+        fileattr::ioctl(fd, &op)
     }
 
     fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {

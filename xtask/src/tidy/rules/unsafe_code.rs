@@ -20,6 +20,7 @@ const ALLOWED: &[&str] = &[
     "crates/door/python/",
     "crates/driver/kernel/",
     "crates/driver/libfuse/",
+    "crates/driver/local/src/fileattr.rs",
     "crates/driver/local/src/handle.rs",
     "crates/guard/",
     "crates/host/",
