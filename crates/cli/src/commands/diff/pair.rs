@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 
 /// Bytes read at once.
-const BLOCK: usize = 1 << 20;
+const BLOCK: u64 = 1 << 20;
+/// The least that is asked for.
+const LEAST: u64 = 4096;
 /// A NUL among this many first bytes makes a file binary.
 const PROBE: usize = 32 << 10;
 
@@ -357,7 +359,7 @@ impl Differ<'_> {
 
     fn content(&mut self, side: &Side) -> Option<Content> {
         match side.inode.as_ref().map(|inode| inode.open(OpenFlags::empty())).transpose() {
-            Ok(file) => Some(Content(file)),
+            Ok(file) => Some(Content { file, size: side.size() }),
             Err(error) => {
                 self.trouble(&side.place, &error);
                 None
@@ -410,7 +412,11 @@ fn kind_of(side: &Side) -> &'static str {
 }
 
 /// The content of a file; nothing when it does not exist.
-struct Content(Option<File>);
+struct Content {
+    file: Option<File>,
+    /// As told, in bytes.
+    size: u64,
+}
 
 enum Comparison {
     Same,
@@ -421,17 +427,20 @@ enum Comparison {
 }
 
 impl Content {
-    fn read(&self, at: u64) -> Result<Bytes, Error> {
-        self.0.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, BLOCK))
+    /// A block of a file of about `size` bytes.
+    fn read(&self, at: u64, size: u64) -> Result<Bytes, Error> {
+        // Room for no more than a small file has: making it costs more than reading.
+        let left = size.saturating_sub(at).clamp(LEAST, BLOCK) as usize;
+        self.file.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, left))
     }
 
     /// Compares without holding more than a block of each; on failure tells which side.
     fn compare(&self, other: &Content) -> Result<Comparison, (u8, Error)> {
-        let mut at = 0;
-        let mut binary = false;
+        let (mut at, mut binary) = (0, false);
+        let size = self.size.max(other.size);
         loop {
-            let a = self.read(at).map_err(|error| (0, error))?;
-            let b = other.read(at).map_err(|error| (1, error))?;
+            let a = self.read(at, size).map_err(|error| (0, error))?;
+            let b = other.read(at, size).map_err(|error| (1, error))?;
             if at == 0 {
                 binary = [&a, &b].iter().any(|block| block[..block.len().min(PROBE)].contains(&0));
             }
@@ -448,7 +457,7 @@ impl Content {
     fn all(&self) -> Result<Vec<u8>, Error> {
         let mut all = Vec::new();
         loop {
-            let block = self.read(all.len() as u64)?;
+            let block = self.read(all.len() as u64, self.size)?;
             if block.is_empty() {
                 return Ok(all);
             }
