@@ -10,7 +10,7 @@ set -euo pipefail
 # PACKAGE=PROOF: the command, or the file, that shows that the package is there.
 test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
-    zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
+    zsh=zsh fish=fish zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
     tree=tree groff-base=groff
     bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs

@@ -210,6 +210,11 @@ fn separators(text: &[u8]) -> Vec<usize> {
     found
 }
 
+/// Where the path in the innermost tree of a LOCATION begins; 0 where there is no tree in a file.
+pub fn end_of_trees(text: &[u8]) -> usize {
+    separators(text).last().map_or(0, |at| at + SEPARATOR.len())
+}
+
 /// A part between separators as it is meant.
 fn unescaped(part: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(part.len());

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`cli`] | the definition of the command line |
 //! | [`commands`] | one module a command |
+//! | [`complete`] | completion in the shell |
 //! | [`context`] | what every command gets: trees, cancellation, error reports |
 //! | [`control`] | how commands talk to running mounts |
 //! | [`copy`] | the copy engine |
@@ -33,6 +34,7 @@
 
 mod cli;
 mod commands;
+mod complete;
 mod context;
 mod control;
 mod copy;
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Some(program) if proxy::is_proxy(&program) => {
             proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }
+        _ if env::var_os(complete::SHELL).is_some() => complete::run(),
         _ => match cli::Cli::try_parse() {
             Ok(cli) => commands::run(cli),
             Err(error) => commands::not_run(env::args_os().skip(1), &error),

@@ -51,11 +51,3 @@ fn options_that_are_said_to_be_missing_are() {
     assert!(missing > 40, "{missing}");
     assert_eq!(fs::read_dir(place.at(".")).unwrap().count(), 4, "nothing was done");
 }
-
-#[test]
-fn bash_loads_the_completions() {
-    let place = Place::new();
-    place.run(&["generate", "completions", "c"]).ok();
-    let script = ". c/outrigger.bash && complete -p outrigger";
-    assert!(place.run_as("bash", &["-c", script]).ok().contains("outrigger"));
-}

@@ -8,6 +8,8 @@ use crate::mounted::{self, Job};
 use crate::status::{Failure, Status};
 use crate::trees;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use outrigger_core::OptionTable;
+use outrigger_core::option::option;
 use outrigger_door_fuse::Options;
 use outrigger_guard::{READY, Settings, takes_over, watch_over};
 use outrigger_host::{Confined, allow_descriptors, named_descriptors};
@@ -22,6 +24,21 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The options of `-o` that concern no driver.
+pub const OPTIONS: &[&OptionTable] = &[
+    &outrigger_door_fuse::OPTIONS,
+    &OptionTable {
+        owner: "mount",
+        options: &[option(
+            "guard",
+            "auto|proxy|none",
+            "auto",
+            "what becomes of the mount when the process that serves it dies: another one goes on, by way of a proxy \
+             where the kernel is older than Linux 6.9; it goes on by way of a proxy in any case; it ends",
+        )],
+    },
+];
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]

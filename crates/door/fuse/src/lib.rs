@@ -86,7 +86,7 @@ pub use device::Device;
 pub use mount::{MountError, Mounted, dev_fd, mount};
 pub use mountinfo::{MountEntry, Mountpoint, inspect};
 pub use negotiate::Negotiated;
-pub use options::{Kept, Options, OptionsError};
+pub use options::{Kept, OPTIONS, Options, OptionsError};
 pub use remote::Order;
 pub use session::{End, Session};
 pub use status::{Failure, InFlight, OpCount, Status};

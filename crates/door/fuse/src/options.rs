@@ -1,10 +1,98 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose, and the `-o` list it is written in (mount(8), fuse(8)).
-use outrigger_core::Keep;
+use outrigger_core::option::option;
+use outrigger_core::{Keep, OptionTable};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The options of a mount, in the order of the manual. Those that mount(8) and systemd.mount(5) keep for themselves are not
+/// among them.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "mount",
+    options: &[
+        option("ro", "", "", "refuses every change with EROFS"),
+        option("rw", "", "", "allows changes where the tree does: the opposite of ro, and the default"),
+        option("suid", "", "nosuid", "honours set-user-ID and set-group-ID bits; for the superuser only"),
+        option("nosuid", "", "", "the opposite of suid"),
+        option("dev", "", "nodev", "honours device nodes; for the superuser only"),
+        option("nodev", "", "", "the opposite of dev"),
+        option("exec", "", "", "lets programs in the mount be executed: the default"),
+        option("noexec", "", "", "the opposite of exec"),
+        option("atime", "", "", "leaves access times to the tree: the default"),
+        option("noatime", "", "", "keeps access times as they are"),
+        option("diratime", "", "", "the opposite of nodiratime, and the default"),
+        option("nodiratime", "", "", "keeps access times of directories as they are"),
+        option("sync", "", "", "makes every write wait until it is on stable storage"),
+        option("async", "", "", "the opposite of sync, and the default"),
+        option("allow_other", "", "", "lets users other than the one who mounts use the mount"),
+        option("uid", "N", "", "shows this user as the owner of every file"),
+        option("gid", "N", "", "shows this group as the group of every file"),
+        option("umask", "OCTAL", "", "shows all permissions but these for every file"),
+        option(
+            "attr_timeout",
+            "SECONDS",
+            "",
+            "how long the kernel believes attributes; the driver decides if not given",
+        ),
+        option(
+            "entry_timeout",
+            "SECONDS",
+            "",
+            "how long the kernel believes names; the driver decides if not given",
+        ),
+        option("negative_timeout", "SECONDS", "", "how long the kernel believes that there is no such name"),
+        option("timeout", "SECONDS", "", "how long a request may take before it is answered ETIMEDOUT"),
+        option(
+            "request_timeout",
+            "SECONDS",
+            "",
+            "makes the kernel end the mount when one request takes longer; needs Linux 6.14",
+        ),
+        option("direct_io", "", "", "reads and writes past the page cache, as the program asks"),
+        option("kernel_cache", "", "", "keeps content in the page cache from one open to the next"),
+        option("no_kernel_cache", "", "", "the opposite of kernel_cache, and the default"),
+        option("auto_cache", "", "", "sshfs' name of no_kernel_cache"),
+        option("writeback", "", "", "collects writes in the page cache; excludes passthrough"),
+        option("writeback_cache", "", "", "libfuse's name of writeback"),
+        option(
+            "no_passthrough",
+            "",
+            "",
+            "reads and writes files of the host through the server instead of in the kernel",
+        ),
+        option("no_splice", "", "", "copies content through the memory of the server"),
+        option("max_read", "BYTES", "no limit", "the largest read request"),
+        option("max_write", "BYTES", "1 MiB", "the largest write request, at most 1 MiB"),
+        option(
+            "max_readahead",
+            "BYTES",
+            "128 KiB",
+            "how far the kernel reads ahead; more than the default needs the superuser",
+        ),
+        option("max_background", "N", "64", "how many background requests the kernel keeps in flight"),
+        option("readers", "N", "2", "how many threads wait for requests"),
+        option("max_readers", "N", "16", "how many threads read requests when all are busy"),
+        option("default_permissions", "", "", "the kernel checks permissions: the default"),
+        option("no_default_permissions", "", "", "the driver checks permissions instead of the kernel"),
+        option(
+            "acl",
+            "",
+            "where the tree keeps access lists, the kernel checks permissions and umask= is not given",
+            "the kernel obeys POSIX access lists (acl(5)); without it they are shown and decide nothing for other users",
+        ),
+        option("noacl", "", "", "the opposite of acl"),
+        option(
+            "idmap",
+            "",
+            "",
+            "permits idmapped mounts of this mount; the driver then learns who asks only when a file is made",
+        ),
+        option("fsname", "TEXT", "the LOCATION", "the source in the mount table"),
+        option("subtype", "TEXT", "outrigger.DRIVER", "the type in the mount table, after fuse."),
+    ],
+};
 
 /// Choices of one mount. The default is what suits a service that says everything about itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -324,6 +412,17 @@ mod tests {
             ("max_background=70000", "max_background"),
         ] {
             assert_eq!(Options::parse(item).unwrap_err().name, name, "{item}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_table_is_known() {
+        for option in OPTIONS.options {
+            let value = match option.value {
+                "" => option.name.to_owned(),
+                _ => format!("{}=7", option.name),
+            };
+            assert_eq!(Options::parse(&value).map(|(_, others)| others), Ok(vec![]), "{option}");
         }
     }
 

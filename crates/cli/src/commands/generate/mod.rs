@@ -6,10 +6,10 @@ mod sections;
 
 use super::Run;
 use crate::cli::Cli;
+use crate::complete;
 use crate::context::Context;
 use crate::status::Failure;
 use clap::{Args, CommandFactory, ValueEnum};
-use clap_complete::Shell;
 use outrigger_core::Error;
 use std::fs;
 use std::io;
@@ -41,7 +41,7 @@ impl Run for Generate {
     fn run(self, _: &Context) -> Result<(), Failure> {
         let written = fs::create_dir_all(&self.dir).and_then(|()| match self.what {
             What::Man => manual(&self.dir),
-            What::Completions => completions(&self.dir),
+            What::Completions => complete::write_scripts(&self.dir),
         });
         written.map_err(|error| {
             Failure::new(format!("cannot write to '{}': {}", self.dir.display(), Error::from(error)))
@@ -56,11 +56,4 @@ fn manual(dir: &Path) -> io::Result<()> {
     cli.build();
     sections::complete(dir, &cli)?;
     pages::write(dir)
-}
-
-fn completions(dir: &Path) -> io::Result<()> {
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "outrigger", dir)?;
-    }
-    Ok(())
 }

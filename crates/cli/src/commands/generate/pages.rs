@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
+use crate::commands::mount::OPTIONS as MOUNT_OPTIONS;
 use crate::trees::{DRIVERS, DriverInfo, LAYERS, LayerInfo};
 use outrigger_core::OptionTable;
 use std::fmt::Write;
@@ -103,8 +104,15 @@ name what was lost.
 /// # Errors
 /// When a file cannot be written.
 pub fn write(dir: &Path) -> io::Result<()> {
-    fs::write(dir.join("mount.outrigger.8"), MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")))?;
+    fs::write(dir.join("mount.outrigger.8"), mount())?;
     fs::write(dir.join("outrigger-drivers.7"), drivers())
+}
+
+/// mount.outrigger(8), with the options from the tables that completion reads, too.
+fn mount() -> String {
+    let mut options = String::new();
+    describe_options(&mut options, MOUNT_OPTIONS);
+    MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@OPTIONS@", &options)
 }
 
 /// Kinds of trees, from the same table as `outrigger drivers`.
