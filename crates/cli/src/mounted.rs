@@ -25,6 +25,7 @@ use outrigger_driver_kernel::Kernel;
 use outrigger_guard::{Inherited, Seat};
 use outrigger_layer_cache::Mark;
 use outrigger_layer_deadline::Deadline;
+use outrigger_layer_fault::FaultControl;
 use outrigger_layer_journal::Journal;
 use outrigger_layer_trace::{Format, Trace, TraceControl};
 use outrigger_runtime::Threads;
@@ -570,7 +571,11 @@ impl Controlled for Mounted {
         outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(program)))
     }
 
-    fn trace(&self, json: bool, mut out: UnixStream) {
+    fn fault(&self) -> Option<&FaultControl> {
+        self.tree.fault.as_ref()
+    }
+
+    fn trace(&self, mut out: UnixStream) {
         let _one_at_a_time = match self.tracer.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -583,9 +588,9 @@ impl Controlled for Mounted {
         };
         let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
         let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
-        let Ok(elsewhere) = self.session.trace(json, out.as_fd()) else { return };
+        let Ok(elsewhere) = self.session.trace(out.as_fd()) else { return };
         // Also here, for those processes may die.
-        self.trace.start(Box::new(sink), if json { Format::Json } else { Format::Human });
+        self.trace.start(Box::new(sink), Format::Json);
         // The client never writes: reading ends when it hangs up.
         let _ = out.read(&mut [0]);
         drop(elsewhere);

@@ -194,14 +194,14 @@ impl Served {
         }
     }
 
-    /// Has other processes print messages to a descriptor as they pass, each while it serves; `None` when none does. What this
+    /// Has other processes print messages as JSON to a descriptor as they pass, each while it serves; `None` when none does. What this
     /// process serves, it has to print itself.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub fn trace(&self, json: bool, file: BorrowedFd<'_>) -> io::Result<Option<Tracing<'_>>> {
+    pub fn trace(&self, file: BorrowedFd<'_>) -> io::Result<Option<Tracing<'_>>> {
         let Served::There(there) = self else { return Ok(None) };
-        let (order, another) = (Order::Trace { json }, file.try_clone_to_owned()?);
+        let (order, another) = (Order::Trace, file.try_clone_to_owned()?);
         there.image.before_hand_over(Some((order.to_bytes(), file.try_clone_to_owned()?)));
         // One that is handed the mount in between is told twice, and starts again.
         there.ask(&order, Some(another));

@@ -114,3 +114,34 @@ fn a_tracer_that_hangs_up_after_a_death_of_the_kernel_code_is_let_go() {
     assert_eq!(sockets(kernel_code(&place)), before);
     place.run(&["umount", "m"]).ok();
 }
+
+#[test]
+fn a_trace_shows_only_what_is_asked_for() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "mem:", "m"]).ok();
+    for (condition, expected) in [
+        (["--op", "lookup|rmdir"], &[" lookup ", " rmdir "][..]),
+        (["--errors", "--op=any"], &[" = E"]),
+        (["--path", "*[-]*"], &["-"]),
+    ] {
+        let (mut tracer, lines) = tracing(&place, &[&["trace", "m"], &condition[..]].concat());
+        fs::create_dir(place.at("m/d")).unwrap();
+        fs::write(place.at("m/d/f"), "x").unwrap();
+        fs::remove_file(place.at("m/d/f")).unwrap();
+        fs::remove_dir(place.at("m/d")).unwrap();
+        // Every condition selects it, and the kernel has not asked for it before.
+        assert!(fs::symlink_metadata(place.at(&format!("m/the-last-{}", tracer.id()))).is_err());
+        let seen: Vec<String> = lines.iter().take_while(|line| !line.contains("/the-last")).collect();
+        for line in &seen {
+            assert!(expected.iter().any(|text| line.contains(text)), "{condition:?}: {line}");
+        }
+        tracer.kill().unwrap();
+        tracer.wait().unwrap();
+    }
+    let wrong = place.run(&["trace", "m", "--op", "rmdri"]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("no operation \"rmdri\""), "{}", wrong.err);
+    place.run(&["umount", "m"]).ok();
+}

@@ -42,16 +42,11 @@ pub struct Mount {
 }
 
 /// Somebody who sees messages as they pass.
-pub struct Tracing {
-    /// Whether they are JSON instead of text.
-    pub json: bool,
-    /// Where they are printed.
-    pub sink: File,
-}
+pub struct Tracing(pub File);
 
 impl Tracing {
     fn start(self, trace: &TraceControl) {
-        trace.start(Box::new(self.sink), if self.json { Format::Json } else { Format::Human });
+        trace.start(Box::new(self.0), Format::Json);
     }
 }
 
@@ -169,14 +164,13 @@ impl Direct {
                 session.status().put(&mut bytes);
                 Ok(Reply::Value(bytes.into()))
             }
-            (Order::Trace { json }, Some(trace)) => {
-                let sink = files.pop().ok_or(Errno::EBADF)?;
-                Tracing { json, sink }.start(trace);
+            (Order::Trace, Some(trace)) => {
+                Tracing(files.pop().ok_or(Errno::EBADF)?).start(trace);
                 done
             }
             (Order::Silence, Some(trace)) => {
                 // Also lets go of where the lines went.
-                trace.start(Box::new(io::sink()), Format::Human);
+                trace.start(Box::new(io::sink()), Format::Json);
                 trace.stop();
                 done
             }

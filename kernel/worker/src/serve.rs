@@ -270,8 +270,8 @@ impl Connection {
                 let tracing = self.tracing.take();
                 Ok(Some(Mount { order: id, device: file, options, negotiated, served, tracing }))
             }
-            Order::Trace { json } => {
-                self.tracing = Some(Tracing { json, sink: file });
+            Order::Trace => {
+                self.tracing = Some(Tracing(file));
                 self.shared.reply(id, Reply::Done(()));
                 Ok(None)
             }

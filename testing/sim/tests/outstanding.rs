@@ -73,7 +73,7 @@ impl World {
         let (trace, control) = Trace::new(sim.clone());
         control.start(Box::new(std::io::sink()), Format::Json);
         let stack = Stack::new(driver.clone())
-            .push(Fault::new(rules, sim.seed(), sim.clone()))
+            .push(Fault::new(rules, sim.seed(), sim.clone()).expect("few rules"))
             .and_then(|stack| stack.push(Deadline::new(LIMIT, sim.clone())))
             .and_then(|stack| stack.push(trace));
         let top = stack.expect("any order is good").service();

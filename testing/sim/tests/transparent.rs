@@ -84,7 +84,8 @@ fn a_deadline_that_does_not_come_and_faults_that_do_not_happen_change_nothing() 
         let rules =
             ["path=/no/such/path,error=EIO", "error=EIO,probability=0", "op=write,short=0,after=1000000"];
         let rules = rules.map(|text| text.parse().expect("a good rule"));
-        let faulty = stack.push(Fault::new(rules, 0, sim.clone())).expect("any order is good");
+        let faulty =
+            stack.push(Fault::new(rules, 0, sim.clone()).expect("few rules")).expect("any order is good");
         faulty.push(Deadline::new(Duration::from_secs(1), sim.clone())).expect("any order is good")
     });
 }

@@ -10,6 +10,7 @@ pub mod diff;
 pub mod doctor;
 pub mod drivers;
 pub mod du;
+pub mod fault;
 pub mod find;
 pub mod flush;
 pub mod generate;
@@ -119,6 +120,7 @@ commands! {
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
+    #[doc = "Show or change the rules by which a mount makes requests fail"] fault::Fault;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;
     #[doc = "Switch a live mount to the installed version"] upgrade::Upgrade;
     #[doc = "List the kinds of trees"] drivers::Drivers;

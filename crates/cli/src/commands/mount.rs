@@ -135,6 +135,13 @@ impl Run for Mount {
     fn run(self, context: &Context) -> Result<(), Failure> {
         context.options().allow(Self::NAME, &self.options.late)?;
         let serving = is_serving()?;
+        let traces = context.options().layer.iter().any(|layer| layer.split('=').next() == Some("trace"));
+        if traces && !self.foreground && !serving && !takes_over() {
+            return Err(Failure::serious(
+                "--layer trace prints on standard error, which a mount in the background has not: add --foreground, or use \
+                 `outrigger trace DIR` at any time",
+            ));
+        }
         if serving || self.foreground || takes_over() {
             return self.serve(context, serving);
         }

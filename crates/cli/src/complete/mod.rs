@@ -79,7 +79,8 @@ fn command() -> Command {
     command.build();
     let command = command.mut_args(|argument| completed(argument, false));
     command.mut_subcommands(|command| {
-        let of_mounts = ["umount", "status", "trace", "flush", "upgrade"].contains(&command.get_name());
+        let of_mounts =
+            ["umount", "status", "trace", "fault", "flush", "upgrade"].contains(&command.get_name());
         command.mut_args(|argument| completed(argument, of_mounts))
     })
 }

@@ -19,6 +19,7 @@ pub use server::{Controlled, Server, answer};
 pub use written::{wait_written, what_was_lost};
 
 use outrigger_layer_cache::DiskUsage;
+use outrigger_layer_fault::Acted;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,11 +57,13 @@ pub enum Ask {
         /// Which word names the mount, if one does.
         argument: Option<usize>,
     },
-    /// Print messages as they pass.
-    Trace {
-        /// JSON instead of text.
-        json: bool,
+    /// Say which rules the layer `fault` obeys, after it has got others if there are some here.
+    Fault {
+        /// All its rules from now on.
+        rules: Option<String>,
     },
+    /// Print messages as they pass, as JSON.
+    Trace,
 }
 
 impl Ask {
@@ -79,6 +82,8 @@ pub enum Answer {
     Status(Box<MountStatus>),
     /// To [`Ask::Written`].
     Unwritten(Unwritten),
+    /// To [`Ask::Fault`].
+    Faults(Vec<Acted>),
     /// Done.
     Done,
     /// It could not be done.

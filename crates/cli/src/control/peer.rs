@@ -110,7 +110,9 @@ impl Peer {
         match self.ask(ask).map_err(|error| Error::from(error).to_string())? {
             Answer::Done => Ok(()),
             Answer::Failed(reason) => Err(reason),
-            Answer::Status(_) | Answer::Unwritten(_) => Err("an unexpected answer".to_owned()),
+            Answer::Status(_) | Answer::Unwritten(_) | Answer::Faults(_) => {
+                Err("an unexpected answer".to_owned())
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 use super::directory::{directory, hash};
 use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
+use outrigger_layer_fault::{Acted, FaultControl};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -46,8 +47,11 @@ pub trait Controlled: Send + Sync {
         argument: Option<usize>,
     ) -> Result<(), String>;
 
+    /// What changes the rules of its layer `fault`, if it has one.
+    fn fault(&self) -> Option<&FaultControl>;
+
     /// Answers on `out`, then writes messages to it as they pass, until the client hangs up.
-    fn trace(&self, json: bool, out: UnixStream);
+    fn trace(&self, out: UnixStream);
 }
 
 /// A listening control socket; dropping it removes the socket.
@@ -218,13 +222,25 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
                 Err(reason) => Answer::Failed(reason),
             }
         }
-        Ok(Ask::Trace { json }) => {
-            mount.trace(json, stream);
+        Ok(Ask::Fault { rules }) => {
+            faults(mount.fault(), rules.as_deref()).map_or_else(Answer::Failed, Answer::Faults)
+        }
+        Ok(Ask::Trace) => {
+            mount.trace(stream);
             return Ok(());
         }
         Err(error) => Answer::Failed(format!("the request was not understood: {error}")),
     };
     answer(&stream, &said)
+}
+
+/// The rules that hold, after `rules` has taken the place of those before, if there are some here.
+fn faults(fault: Option<&FaultControl>, rules: Option<&str>) -> Result<Vec<Acted>, String> {
+    let fault = fault.ok_or("it was mounted without --layer fault, which needs no rules at first")?;
+    if let Some(rules) = rules {
+        fault.replace(rules).map_err(|error| error.to_string())?;
+    }
+    Ok(fault.rules())
 }
 
 /// Writes the line that every answer starts with.

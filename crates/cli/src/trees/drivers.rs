@@ -178,8 +178,14 @@ pub const LAYERS: &[LayerInfo] = &[
     LayerInfo {
         name: "fault",
         argument: "RULE[;RULE]...",
-        does: "makes chosen requests fail or wait; a rule is a list of KEY=VALUE",
+        does: "makes chosen requests fail, wait, lie or cut the power; a rule is a list of KEY=VALUE, and outrigger-fault(1) changes those of a mount",
         options: &[&outrigger_layer_fault::OPTIONS],
+    },
+    LayerInfo {
+        name: "trace",
+        argument: "json",
+        does: "prints each message that passes on standard error, as JSON or, without argument, as text; of a mount, outrigger-trace(1) shows them at any time",
+        options: &[],
     },
 ];
 

@@ -6,10 +6,13 @@ use crate::status::Failure;
 use outrigger_core::{Error, Keep, Service, Stack};
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
 use outrigger_layer_deadline::Deadline;
-use outrigger_layer_fault::Fault;
+use outrigger_layer_fault::{Fault, FaultControl};
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
+use outrigger_layer_trace::{Format, Trace};
 use outrigger_runtime::Threads;
+use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,8 @@ pub struct Layered {
     pub names: Vec<&'static str>,
     /// What remembers things, among the layers.
     pub caches: Vec<Control>,
+    /// What changes the rules of the layer `fault`, if it is among them.
+    pub fault: Option<FaultControl>,
 }
 
 /// A cache that a tree has anyway.
@@ -73,7 +78,7 @@ pub fn stack(
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
-    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), runtime, keep };
+    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), fault: None, runtime, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
@@ -85,14 +90,15 @@ pub fn stack(
     for spec in above {
         pile = pile.push(spec)?;
     }
-    let Pile { stack, caches, .. } = pile;
-    Ok(Layered { names: stack.names(), service: stack.service(), caches })
+    let Pile { stack, caches, fault, .. } = pile;
+    Ok(Layered { names: stack.names(), service: stack.service(), caches, fault })
 }
 
 /// A stack to which layers are added.
 struct Pile<'a> {
     stack: Stack,
     caches: Vec<Control>,
+    fault: Option<FaultControl>,
     runtime: &'a Arc<Threads>,
     keep: Option<&'a Arc<dyn Keep>>,
 }
@@ -117,13 +123,10 @@ impl Pile<'_> {
             }
             "deadline" => self.stack.push(Deadline::new(seconds(argument)?, self.runtime.clone())),
             "fault" => {
-                let fault = Fault::parse(argument, self.runtime.clone());
-                let fault = fault.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
-                self.stack.push(match self.keep {
-                    Some(keep) => fault.kept_in(&**keep)?,
-                    None => fault,
-                })
+                let fault = self.fault(argument, spec)?;
+                self.stack.push(fault)
             }
+            "trace" => self.stack.push(tracer(argument, self.runtime)?),
             _ => {
                 let known: Vec<String> = LAYERS.iter().map(LayerInfo::spelt).collect();
                 let known = known.join(", ");
@@ -132,6 +135,20 @@ impl Pile<'_> {
         };
         self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
         Ok(self)
+    }
+
+    /// The layer with these rules. There is one at most: what is kept of rules is that of one.
+    fn fault(&mut self, rules: &str, spec: &str) -> Result<Fault, Failure> {
+        let wrong = |error: &dyn fmt::Display| Failure::serious(format!("--layer {spec}: {error}"));
+        if self.fault.is_some() {
+            return Err(wrong(&"there is one already, which takes several rules, separated by ;"));
+        }
+        let mut fault = Fault::parse(rules, self.runtime.clone()).map_err(|error| wrong(&error))?;
+        if let Some(keep) = self.keep {
+            fault = fault.kept_in(&**keep)?;
+        }
+        self.fault = Some(fault.control());
+        Ok(fault)
     }
 
     fn push_cache(mut self, options: &CacheOptions, disk: Option<Disk>, spec: &str) -> Result<Self, Failure> {
@@ -167,6 +184,18 @@ fn cache_options(list: &str) -> Result<CacheOptions, Failure> {
         })?;
     }
     Ok(options)
+}
+
+/// A layer that prints messages on standard error.
+fn tracer(format: &str, runtime: &Arc<Threads>) -> Result<Trace, Failure> {
+    let format = match format {
+        "" => Format::Human,
+        "json" => Format::Json,
+        _ => return Err(Failure::serious(format!("--layer trace={format}: only json is known"))),
+    };
+    let (trace, control) = Trace::new(runtime.clone());
+    control.start_waiting(Box::new(io::stderr()), format);
+    Ok(trace)
 }
 
 fn seconds(argument: &str) -> Result<Duration, Failure> {

@@ -26,6 +26,7 @@ use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_mem::Mem;
 use outrigger_driver_null::Null;
 use outrigger_layer_cache::Control;
+use outrigger_layer_fault::FaultControl;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -42,6 +43,8 @@ pub struct Tree {
     pub layers: Vec<&'static str>,
     /// What remembers things, among its layers.
     pub caches: Vec<Control>,
+    /// What changes the rules of its layer `fault`, if it has one.
+    pub fault: Option<FaultControl>,
     /// Its driver, when that is a FUSE program.
     pub program: Option<Arc<LibFuse>>,
     /// Its driver, when that is a disk image.
@@ -54,8 +57,8 @@ pub struct Tree {
 
 impl Tree {
     fn new(layered: Layered, program: Option<Arc<LibFuse>>, root: Option<Inode>) -> Self {
-        let Layered { service, names, caches } = layered;
-        Tree { service, layers: names, caches, program, image: None, one_user: false, _root: root }
+        let Layered { service, names, caches, fault } = layered;
+        Tree { service, layers: names, caches, fault, program, image: None, one_user: false, _root: root }
     }
 
     /// The tree of a program, with the layers the user asked for.

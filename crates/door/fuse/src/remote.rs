@@ -21,11 +21,9 @@ pub enum Order {
     },
     /// Tell what goes on: answered with the bytes of a [`Status`].
     Status,
-    /// Print messages as they pass to the descriptor that comes with this, of the mount that is served, or is handed over next.
-    Trace {
-        /// JSON instead of text.
-        json: bool,
-    },
+    /// Print messages as they pass, as JSON, to the descriptor that comes with this, of the mount that is served, or is handed
+    /// over next.
+    Trace,
     /// Print none any more.
     Silence,
 }
@@ -39,10 +37,7 @@ impl Wire for Order {
                 Bytes::from(negotiated.to_bytes()).put(out);
             }
             Order::Status => 1_u8.put(out),
-            Order::Trace { json } => {
-                2_u8.put(out);
-                json.put(out);
-            }
+            Order::Trace => 2_u8.put(out),
             Order::Silence => 3_u8.put(out),
         }
     }
@@ -51,7 +46,7 @@ impl Wire for Order {
         Ok(match u8::get(input)? {
             0 => Order::Serve { options: text(input)?, negotiated: negotiated(&Bytes::get(input)?)? },
             1 => Order::Status,
-            2 => Order::Trace { json: bool::get(input)? },
+            2 => Order::Trace,
             3 => Order::Silence,
             _ => return Err(Malformed::new("Order")),
         })
@@ -171,7 +166,7 @@ mod tests {
     #[test]
     fn orders_and_statuses_arrive_as_they_were_sent() {
         let serve = Order::Serve { options: "ro,uid=7".into(), negotiated: agreed() };
-        for order in [serve, Order::Status, Order::Trace { json: true }, Order::Silence] {
+        for order in [serve, Order::Status, Order::Trace, Order::Silence] {
             assert_eq!(Order::get(&mut order.to_bytes()), Ok(order));
         }
         let age = Duration::from_millis(1500);
@@ -195,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_is_no_order_is_refused() {
-        for bytes in [&[][..], &[9], &[2, 7], &[0, 1, 0, 0, 0, 0xff]] {
+        for bytes in [&[][..], &[9], &[0, 7], &[0, 1, 0, 0, 0, 0xff]] {
             assert!(Order::get(&mut Bytes::copy_from_slice(bytes)).is_err(), "{bytes:?}");
         }
     }

@@ -7,6 +7,9 @@
 //! Probabilities follow from a seed and from how many requests a rule has matched, not from the clock: the same
 //! requests in the same order meet the same faults.
 //!
+//! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content that no
+//! fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is remembered.
+//!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
 //! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
@@ -14,51 +17,33 @@
 #![forbid(unsafe_code)]
 
 mod rule;
+mod rules;
+mod undo;
 
-pub use rule::{Action, BadRule, OPTIONS, Rule};
+pub use rule::{Action, BadRule, OPTIONS, Pattern, Rule, duration, operations};
+pub use rules::{Acted, FaultControl};
 
+use outrigger_core::ops::{FSync, SyncFs};
 use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
-use outrigger_core::reply::{Created, OpenHow};
+use outrigger_core::reply::{Count, Created, OpenHow};
 use outrigger_core::{
-    Abilities, Answer, Cx, Error, HeapRegion, Keep, Layer, OpCode, Payload, Place, Region, Reply, Request,
+    Abilities, Answer, Backing, Cx, Errno, Error, Keep, Layer, OpCode, Payload, Place, Reply, Request,
     Runtime, Service,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use rules::{Rules, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use undo::Undo;
 
 /// How many nodes' paths are remembered at least.
 const NODES: usize = 1 << 16;
 
 /// The layer.
 pub struct Fault {
-    rules: Vec<Counted>,
-    seed: u64,
-    /// Only rules with a path need to know paths.
-    paths: Option<Mutex<Paths>>,
+    state: Arc<State>,
+    paths: Mutex<Paths>,
+    undo: Undo,
     runtime: Arc<dyn Runtime>,
-}
-
-/// A rule; how often it has matched and acted is counted in the region.
-struct Counted {
-    rule: Rule,
-    counts: Arc<dyn Region>,
-    place: usize,
-}
-
-/// The name of the region.
-const REGION: &str = "fault";
-/// The most rules.
-const RULES_MAX: usize = 1024;
-
-impl Counted {
-    fn matched(&self) -> &AtomicU64 {
-        self.counts.word(2 * self.place)
-    }
-
-    fn acted(&self) -> &AtomicU64 {
-        self.counts.word(2 * self.place + 1)
-    }
 }
 
 /// What is to happen to one request.
@@ -70,8 +55,14 @@ struct Plan {
     /// An error after the operation.
     disown: Option<Error>,
     short: Option<u32>,
+    /// Which bit of the content to flip, of as many as there are.
+    flip: Option<u64>,
+    /// Success instead of the operation.
+    lose: bool,
     /// The end of the process, before the operation or after it.
     die: Option<Moment>,
+    /// The power fails instead.
+    cut: bool,
 }
 
 /// When the process ends.
@@ -84,106 +75,70 @@ enum Moment {
 impl Fault {
     /// A layer with `rules`; `seed` decides about their probabilities, `runtime` waits for their delays.
     ///
-    /// # Panics
-    /// With more than 1024 rules.
-    pub fn new(rules: impl IntoIterator<Item = Rule>, seed: u64, runtime: Arc<dyn Runtime>) -> Self {
-        Fault::counted(rules, seed, runtime, Arc::new(HeapRegion::new(2 * RULES_MAX)))
-    }
-
-    /// Counts in `keep` from now on, so that a process that dies of a rule is not the first one again.
-    ///
     /// # Errors
-    /// Those of [`Keep::region`].
-    pub fn kept_in(mut self, keep: &dyn Keep) -> outrigger_core::Result<Self> {
-        let counts = keep.region(REGION, 2 * RULES_MAX)?;
-        self.rules.iter_mut().for_each(|counted| counted.counts = Arc::clone(&counts));
-        Ok(self)
-    }
-
-    fn counted(
+    /// [`BadRule`] with more than 1024 rules.
+    pub fn new(
         rules: impl IntoIterator<Item = Rule>,
         seed: u64,
         runtime: Arc<dyn Runtime>,
-        counts: Arc<dyn Region>,
-    ) -> Self {
-        let count = |(place, rule)| Counted { rule, counts: Arc::clone(&counts), place };
-        let rules: Vec<Counted> = rules.into_iter().enumerate().map(count).collect();
-        assert!(rules.len() <= RULES_MAX, "too many rules");
-        let with_path = rules.iter().any(|counted| counted.rule.has_path());
-        Fault { rules, seed, paths: with_path.then(|| Mutex::new(Paths::new(NODES))), runtime }
+    ) -> Result<Self, BadRule> {
+        let rules = Rules::new(rules.into_iter().collect(), seed)?;
+        let paths = Mutex::new(Paths::new(NODES));
+        Ok(Fault { state: Arc::new(State::new(rules)), paths, undo: Undo::default(), runtime })
     }
 
     /// A layer from text: rules, and perhaps `seed=NUMBER`, separated by `;`, as in `op=write,error=EIO,probability=0.1;seed=7`.
+    /// No text is no rule.
     ///
     /// # Errors
     /// [`BadRule`] names the part that cannot be understood.
     pub fn parse(text: &str, runtime: Arc<dyn Runtime>) -> Result<Self, BadRule> {
-        let (mut rules, mut seed) = (Vec::new(), 0);
-        for part in text.split(';').map(str::trim) {
-            match part.strip_prefix("seed=") {
-                Some(number) => seed = rule::number(part, number)?,
-                None => rules.push(part.parse()?),
-            }
-        }
-        if rules.len() > RULES_MAX {
-            return Err(rule::too_many(RULES_MAX));
-        }
-        Ok(Fault::new(rules, seed, runtime))
+        let Rules { list, seed } = text.parse()?;
+        Fault::new(list, seed, runtime)
     }
 
-    /// How often each rule has acted, in the order in which they were given.
-    pub fn acted(&self) -> Vec<u64> {
-        self.rules.iter().map(|counted| counted.acted().load(Ordering::Relaxed)).collect()
+    /// Keeps the rules and their counts in `keep` from now on, so that a process that dies of a rule is not the first one again.
+    ///
+    /// # Errors
+    /// Those of [`Keep::region`].
+    pub fn kept_in(self, keep: &dyn Keep) -> outrigger_core::Result<Self> {
+        self.state.keep_in(keep)?;
+        Ok(self)
     }
 
-    fn plan(&self, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
-        let paths: Vec<Vec<u8>> =
-            self.with_paths(|paths| subjects.iter().map(|s| paths.climb(s).spell(None)).collect());
+    /// What changes the rules while the layer is in use.
+    pub fn control(&self) -> FaultControl {
+        FaultControl::new(Arc::clone(&self.state))
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self, rules: &Rules, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
+        let mut known = self.paths();
+        let paths: Vec<Vec<u8>> = subjects.iter().map(|subject| known.climb(subject).spell(None)).collect();
+        drop(known);
         let mut plan = None;
-        for (place, counted) in self.rules.iter().enumerate() {
-            if counted.rule.concerns(op, subjects, &paths) && self.acts(place, counted) {
+        for (place, rule) in rules.list.iter().enumerate() {
+            if rule.concerns(op, subjects, &paths)
+                && let Some(chance) = self.state.acts(rules, place)
+            {
                 let shown = paths.first().map(|path| printable(path));
-                plan.get_or_insert_with(Plan::default).add(&counted.rule, shown.as_deref());
+                plan.get_or_insert_with(Plan::default).add(rule, shown.as_deref(), chance);
             }
         }
         plan
     }
 
-    /// Counts a match of rule number `place` and decides whether the rule acts on it.
-    fn acts(&self, place: usize, counted: &Counted) -> bool {
-        let before = counted.matched().fetch_add(1, Ordering::Relaxed);
-        let rule = &counted.rule;
-        let in_turn = before.checked_sub(rule.after()).is_some_and(|n| (n + 1).is_multiple_of(rule.every()));
-        if !in_turn || !self.lucky(place, before, rule.probability()) {
-            return false;
-        }
-        let limit = rule.times();
-        let take = |acted: u64| (acted < limit).then_some(acted + 1);
-        counted.acted().fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
-    }
-
-    fn lucky(&self, place: usize, matched: u64, probability: f64) -> bool {
-        let seed = self.seed ^ (place as u64).rotate_left(48) ^ matched.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        probability >= 1.0 || fastrand::Rng::with_seed(seed).f64() < probability
-    }
-
-    /// Whether a rule cuts what is read.
-    fn cuts_reads(&self) -> bool {
-        let cuts = |rule: &Rule| rule.has_op(OpCode::Read) && matches!(rule.action(), Action::Short(_));
-        self.rules.iter().any(|counted| cuts(&counted.rule))
-    }
-
-    /// Nothing at all when no rule has a path.
-    fn with_paths<T: Default>(&self, work: impl FnOnce(&mut Paths) -> T) -> T {
-        match &self.paths {
-            Some(paths) => work(&mut paths.lock().unwrap_or_else(PoisonError::into_inner)),
-            None => T::default(),
-        }
-    }
-
     async fn carry_out(&self, plan: Plan, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
         if !plan.delay.is_zero() {
             self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
+        }
+        if plan.cut {
+            self.state.switch_off();
+            self.undo.undo(next, cx).await;
+            return Reply::Error(no_power());
         }
         if plan.die == Some(Moment::Before) {
             std::process::abort();
@@ -191,10 +146,13 @@ impl Fault {
         if let Some(error) = plan.refuse {
             return Reply::Error(error);
         }
-        if let Some(most) = plan.short
-            && let Err(error) = shorten_request(&mut request, most)
-        {
+        if let Err(error) = spoil_request(&mut request, &plan) {
             return Reply::Error(error);
+        }
+        if plan.lose
+            && let Some(reply) = as_if_done(&request)
+        {
+            return reply;
         }
         let reply = self.pass(next, cx, request).await;
         if plan.die == Some(Moment::After) {
@@ -203,30 +161,50 @@ impl Fault {
         // An operation that failed by itself keeps its own error.
         match plan.disown {
             Some(error) if reply.error().is_none() => Reply::Error(error),
-            _ => reply,
+            _ => spoil_reply(reply, &plan),
         }
     }
 
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        let answers_directly = opens_file(request.op()) && self.cuts_reads();
-        if self.paths.is_none() {
-            return match answers_directly {
-                true => next.call(cx, request).map(direct),
-                false => next.call(cx, request),
-            };
+        let rules = self.state.rules();
+        if rules.cuts_power() {
+            return Answer::later(self.pass_noted(next, cx, request));
         }
+        let answers_directly = rules.cuts_reads();
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
-            let reply = if answers_directly { direct(reply) } else { reply };
-            self.with_paths(|paths| paths.learn(change, &subjects, &reply));
+            let reply = through_here(reply, answers_directly);
+            self.paths().learn(change, &subjects, &reply);
             reply
         })
     }
+
+    /// The same, and remembers what the request replaces until it is on stable storage.
+    async fn pass_noted(&self, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
+        self.undo.note(next, cx, &request).await;
+        let synced = match &request {
+            Request::FSync(FSync { node, .. }) => Some(Some(*node)),
+            Request::SyncFs(SyncFs { .. }) => Some(None),
+            _ => None,
+        };
+        let mark = self.undo.mark();
+        let (change, subjects) = (Change::of(&request), subjects(&mut request));
+        let reply = through_here(next.call(cx, request).await, self.state.rules().cuts_reads());
+        self.paths().learn(change, &subjects, &reply);
+        if let (Some(node), None) = (synced, reply.error()) {
+            self.undo.synced(node, mark);
+        }
+        reply
+    }
+}
+
+fn no_power() -> Error {
+    Errno::EIO.because("the power has failed: a rule of the layer fault says so")
 }
 
 impl Plan {
-    fn add(&mut self, rule: &Rule, path: Option<&str>) {
+    fn add(&mut self, rule: &Rule, path: Option<&str>, chance: u64) {
         let reason = || match path {
             Some(path) => format!("{path}: injected by the rule {rule}"),
             None => format!("injected by the rule {rule}"),
@@ -235,41 +213,73 @@ impl Plan {
             Action::Refuse(errno) => drop(self.refuse.get_or_insert_with(|| errno.because(reason()))),
             Action::Disown(errno) => drop(self.disown.get_or_insert_with(|| errno.because(reason()))),
             Action::Short(most) => self.short = Some(self.short.map_or(most, |other| other.min(most))),
+            Action::Flip => self.flip = Some(chance),
+            Action::Lose => self.lose = true,
             Action::Die => self.die = Some(Moment::Before),
             Action::DieAfter => drop(self.die.get_or_insert(Moment::After)),
+            Action::Cut => self.cut = true,
             Action::None => {}
         }
         self.delay = self.delay.saturating_add(rule.delay());
     }
 }
 
-/// Cuts what a read asks for or a write brings; other operations have no length.
-fn shorten_request(request: &mut Request, most: u32) -> Result<(), Error> {
+/// Cuts what a read asks for or a write brings, and flips a bit of a write; other operations have no length.
+fn spoil_request(request: &mut Request, plan: &Plan) -> Result<(), Error> {
+    let most = plan.short.unwrap_or(u32::MAX);
     match request {
         Request::Read(read) => read.len = read.len.min(most),
         Request::CopyRange(copy) => copy.len = copy.len.min(most.into()),
-        Request::Write(write) => {
+        Request::Write(write) if plan.short.is_some() || plan.flip.is_some() => {
             let content = std::mem::replace(&mut write.data, Payload::EMPTY).into_bytes()?;
-            let most = content.len().min(most as usize);
-            write.data = Payload::Bytes(content.slice(..most));
+            let content = content.slice(..content.len().min(most as usize));
+            write.data = plan.flip.map_or(content.clone().into(), |chance| flipped(&content, chance));
         }
         _ => {}
     }
     Ok(())
 }
 
-fn opens_file(op: OpCode) -> bool {
-    matches!(op, OpCode::Open | OpCode::Create | OpCode::TmpFile)
+/// Flips a bit of what was read.
+fn spoil_reply(reply: Reply, plan: &Plan) -> Reply {
+    match (reply, plan.flip) {
+        (Reply::Data(data), Some(chance)) => match data.into_bytes() {
+            Ok(content) => Reply::Data(flipped(&content, chance)),
+            Err(error) => Reply::Error(error),
+        },
+        (reply, _) => reply,
+    }
 }
 
-/// The reply of an open, with every read of the file to be asked for as the program asks.
-fn direct(mut reply: Reply) -> Reply {
-    match &mut reply {
-        Reply::Opened(opened) | Reply::Created(Created { opened, .. }) => {
+/// The content with one bit flipped: the one that `chance` hits.
+fn flipped(content: &[u8], chance: u64) -> Payload {
+    let mut content = content.to_vec();
+    let bits = content.len() as u64 * 8;
+    if let Some(bit) = chance.checked_rem(bits)
+        && let Some(byte) = content.get_mut((bit / 8) as usize)
+    {
+        *byte ^= 1 << (bit % 8);
+    }
+    Payload::from(content)
+}
+
+/// What a device answers that has not stored anything, to requests that it can answer without looking.
+fn as_if_done(request: &Request) -> Option<Reply> {
+    match request {
+        Request::Write(write) => Some(Reply::Count(Count(write.data.len() as u64))),
+        request if rule::LOSABLE.contains(&request.op()) => Some(Reply::Done(())),
+        _ => None,
+    }
+}
+
+/// The reply of an open, with what is read and written to be asked for here; with `direct`, as the program asks.
+fn through_here(mut reply: Reply, direct: bool) -> Reply {
+    if let Reply::Opened(opened) | Reply::Created(Created { opened, .. }) = &mut reply {
+        opened.backing = Backing::NONE;
+        if direct {
             opened.how -= OpenHow::KEEP_CACHE;
             opened.how |= OpenHow::DIRECT_IO;
         }
-        _ => {}
     }
     reply
 }
@@ -280,17 +290,20 @@ impl Layer for Fault {
     }
 
     fn abilities(&self, below: Abilities) -> Abilities {
-        // Without an open, nothing tells the kernel that a file is for direct I/O.
-        let stateless_files = below.stateless_files && !self.cuts_reads();
-        Abilities { stateless_files, ..below }
+        // Without an open, nothing tells the kernel that a file is for direct I/O, which later rules may need.
+        Abilities { stateless_files: false, ..below }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        if !self.rules.iter().any(|counted| counted.rule.has_op(request.op())) {
+        if self.state.is_off() {
+            return Answer::Ready(Reply::Error(no_power()));
+        }
+        let rules = self.state.rules();
+        if !rules.list.iter().any(|rule| rule.has_op(request.op())) {
             return self.pass(next, cx, request);
         }
         let subjects = subjects(&mut request);
-        match self.plan(request.op(), &subjects) {
+        match self.plan(&rules, request.op(), &subjects) {
             None => self.pass(next, cx, request),
             Some(plan) => Answer::later(self.carry_out(plan, next, cx, request)),
         }

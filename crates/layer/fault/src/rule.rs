@@ -33,6 +33,24 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "ends the process that serves; with applied after the operation, before its reply",
         ),
+        option(
+            "flip",
+            "",
+            "",
+            "flips one bit of what is read (op=read, unless op= is given) or written (op=write)",
+        ),
+        option(
+            "lose",
+            "",
+            "",
+            "answers success to writes (op=write, unless op= is given), fallocate, flush and fsync without doing them",
+        ),
+        option(
+            "cut",
+            "",
+            "",
+            "cuts the power: undoes what was written since the rule is there and not synchronised, and answers EIO from then on",
+        ),
         option("short", "BYTES", "", "lets reads, writes and copies do at most so many bytes"),
         option("delay", "TIME", "", "waits first, as in 250us, 10ms or 1.5s"),
         option("after", "N", "0", "spares the first so many matches"),
@@ -57,6 +75,9 @@ pub const OPTIONS: OptionTable = OptionTable {
 /// | `error=ENOSPC` | answer this error instead of doing the operation |
 /// | `applied` | do the operation, then answer the error nevertheless |
 /// | `die` | end the process that serves, by SIGABRT; with `applied` after the operation, before its reply |
+/// | `flip` | flip one bit of what is read or written; `op=read` unless given |
+/// | `lose` | answer success without doing it: `write` (unless given), `fallocate`, `flush`, `fsync`, `fsyncdir`, `syncfs` |
+/// | `cut` | undo what was written and not synchronised, and answer `EIO` to all requests from then on |
 /// | `short=100` | let reads, writes and copies do at most so many bytes |
 /// | `delay=250ms` | wait first (`us`, `ms`, `s`) |
 /// | `after=3` | spare the first so many matches |
@@ -98,6 +119,12 @@ pub enum Action {
     Disown(Errno),
     /// Lets the operation handle at most so many bytes.
     Short(u32),
+    /// Flips a bit of what is read or written.
+    Flip,
+    /// Answers success instead of doing the operation.
+    Lose,
+    /// Undoes what is not on stable storage, and fails from then on.
+    Cut,
     /// Ends the process instead of doing the operation.
     Die,
     /// Does the operation, then ends the process.
@@ -120,19 +147,34 @@ fn bad<T>(part: &str, expected: impl fmt::Display) -> Result<T, BadRule> {
     Err(BadRule(format!("fault rule, part \"{part}\": {expected}")))
 }
 
-pub(crate) fn too_many(most: usize) -> BadRule {
-    BadRule(format!("more than {most} fault rules"))
+pub(crate) fn too_many(most: usize, bytes: usize) -> BadRule {
+    BadRule(format!("more than {most} fault rules, or more than {bytes} bytes of them"))
 }
+
+/// What `lose` can answer without doing it.
+pub(crate) const LOSABLE: &[OpCode] =
+    &[OpCode::Write, OpCode::Fallocate, OpCode::Flush, OpCode::FSync, OpCode::FSyncDir, OpCode::SyncFs];
+/// What has content in which `flip` can flip a bit.
+const WITH_CONTENT: &[OpCode] = &[OpCode::Read, OpCode::Write];
 
 /// A glob for whole paths, or for last names when it has no `/`.
 #[derive(Debug, Clone)]
-struct Pattern {
+pub struct Pattern {
     glob: GlobMatcher,
     last_name_only: bool,
 }
 
 impl Pattern {
-    fn matches(&self, path: &[u8]) -> bool {
+    /// Reads a pattern: without `/` it is for last names; `*` stops at `/`, `**` does not.
+    ///
+    /// # Errors
+    /// [`BadRule`] says what is wrong with it.
+    pub fn read(text: &str) -> Result<Self, BadRule> {
+        pattern(text, text)
+    }
+
+    /// Whether it matches a path.
+    pub fn matches(&self, path: &[u8]) -> bool {
         let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let subject = if self.last_name_only { last } else { path };
         self.glob.is_match(Path::new(OsStr::from_bytes(subject)))
@@ -140,7 +182,7 @@ impl Pattern {
 }
 
 impl Rule {
-    /// Whether the rule is about `op` on these files, whose paths are only needed when [`Rule::has_path`].
+    /// Whether the rule is about `op` on these files.
     pub(crate) fn concerns(&self, op: OpCode, subjects: &[Subject], paths: &[Vec<u8>]) -> bool {
         let path = |pattern: &Pattern| paths.iter().any(|path| pattern.matches(path));
         let node =
@@ -151,10 +193,6 @@ impl Rule {
     /// Whether the rule is about `op` on any file.
     pub(crate) fn has_op(&self, op: OpCode) -> bool {
         self.ops.has(op)
-    }
-
-    pub(crate) fn has_path(&self) -> bool {
-        self.path.is_some()
     }
 
     /// What it does.
@@ -215,7 +253,8 @@ struct Parts {
     node: Option<Node>,
     error: Option<Errno>,
     applied: bool,
-    die: bool,
+    /// `die`, `flip`, `lose` or `cut`.
+    alone: Option<Action>,
     short: Option<u32>,
     delay: Option<Duration>,
     after: Option<u64>,
@@ -250,10 +289,10 @@ impl Parts {
                 share if (0.0..=1.0).contains(&share) => set(part, &mut self.probability, share),
                 _ => bad(part, "expected a number from 0 to 1"),
             },
-            ("die", "") => {
-                self.die = true;
-                Ok(())
-            }
+            ("die", "") => set(part, &mut self.alone, Action::Die),
+            ("flip", "") => set(part, &mut self.alone, Action::Flip),
+            ("lose", "") => set(part, &mut self.alone, Action::Lose),
+            ("cut", "") => set(part, &mut self.alone, Action::Cut),
             ("applied", "") => {
                 self.applied = true;
                 Ok(())
@@ -264,29 +303,38 @@ impl Parts {
 
     fn finish(self, text: &str) -> Result<Rule, BadRule> {
         let action = match (self.error, self.applied, self.short) {
-            (None, applied, None) if self.die => {
-                if applied {
-                    Action::DieAfter
-                } else {
-                    Action::Die
-                }
+            (None, true, None) if self.alone == Some(Action::Die) => Action::DieAfter,
+            (None, false, None) if self.alone.is_some() => self.alone.unwrap_or(Action::None),
+            _ if self.alone.is_some() => {
+                return bad(
+                    text,
+                    "die, flip, lose and cut exclude each other, error=, short= and (but for die) applied",
+                );
             }
-            _ if self.die => return bad(text, "die excludes error= and short="),
             (Some(errno), false, None) => Action::Refuse(errno),
             (Some(errno), true, None) => Action::Disown(errno),
             (None, false, Some(most)) => Action::Short(most),
             (None, false, None) if self.delay.is_some() => Action::None,
             (None, false, None) => {
-                return bad(text, "says nothing to do: give error=, short=, delay= or die");
+                return bad(text, "says nothing to do: give error=, short=, delay=, flip, lose, cut or die");
             }
             (None, true, _) => return bad(text, "applied needs error= or die"),
             (Some(_), _, Some(_)) => {
                 return bad(text, "error= and short= exclude each other: give two rules");
             }
         };
+        let (usual, possible) = match action {
+            Action::Flip => (OpSet::of(&[OpCode::Read]), OpSet::of(WITH_CONTENT)),
+            Action::Lose => (OpSet::of(&[OpCode::Write]), OpSet::of(LOSABLE)),
+            _ => (OpSet::all(), OpSet::all()),
+        };
+        let ops = self.ops.unwrap_or(usual);
+        if let Some(op) = OpCode::ALL.iter().find(|&&op| ops.has(op) && !possible.has(op)) {
+            return bad(text, format_args!("it cannot be done to {}", op.name()));
+        }
         Ok(Rule {
             text: text.to_owned(),
-            ops: self.ops.unwrap_or(OpSet::all()),
+            ops,
             path: self.path,
             node: self.node,
             action,
@@ -299,7 +347,11 @@ impl Parts {
     }
 }
 
-fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
+/// Reads names of operations, separated by `|`; `part` is what an error names.
+///
+/// # Errors
+/// [`BadRule`] names the first operation that does not exist.
+pub fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
     let mut all = OpSet::NONE;
     for name in value.split('|') {
         let of_class = |class| {
@@ -341,7 +393,11 @@ fn errno(part: &str, value: &str) -> Result<Errno, BadRule> {
     }
 }
 
-fn duration(part: &str, value: &str) -> Result<Duration, BadRule> {
+/// Reads a time, as in `250us`; `part` is what an error names.
+///
+/// # Errors
+/// [`BadRule`] says what was expected.
+pub fn duration(part: &str, value: &str) -> Result<Duration, BadRule> {
     let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let split = units.iter().find_map(|(unit, seconds)| Some((value.strip_suffix(unit)?, seconds)));
     let seconds = split.and_then(|(count, seconds)| Some(count.parse::<f64>().ok()? * seconds));

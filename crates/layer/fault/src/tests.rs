@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
-use outrigger_core::ops::{Lookup, Read, Rename, Write};
+use outrigger_core::ops::{FSync, Lookup, Read, Rename, Write};
 use outrigger_core::reply::{Count, Entry, Ttl};
 use outrigger_core::{Attr, Clock, Credentials, Errno, Generation, Handle, Name, Node, Stack};
 use outrigger_sim::{Scripted, Sim, Step};
@@ -49,7 +49,7 @@ impl Bench {
         let sim = Sim::new(1);
         let driver = Scripted::new(&sim, script);
         let rules: Vec<Rule> = rules.iter().map(|text| text.parse().expect("a good rule")).collect();
-        let fault = Fault::new(rules, seed, sim.clone());
+        let fault = Fault::new(rules, seed, sim.clone()).expect("few rules");
         let top = Stack::new(driver.clone()).push(fault).expect("any order is good").service();
         Bench { sim, driver, top }
     }
@@ -152,8 +152,10 @@ fn delays_add_up_and_come_first() {
 fn several_rules_and_a_seed_come_as_one_text() {
     let sim = Sim::new(0);
     let fault = Fault::parse("op=read,error=EIO; op=write,short=3 ;seed=9", sim.clone()).expect("good rules");
-    assert_eq!((fault.rules.len(), fault.seed, fault.acted()), (2, 9, vec![0, 0]));
-    for bad in ["", "op=read,error=EIO;", "seed=x", "op=read"] {
+    let rules = fault.state.rules();
+    assert_eq!((rules.list.len(), rules.seed), (2, 9));
+    assert!(Fault::parse("", sim.clone()).is_ok_and(|fault| fault.control().rules().is_empty()));
+    for bad in ["op=read,error=EIO;", "seed=x", "op=read"] {
         assert!(Fault::parse(bad, sim.clone()).is_err(), "{bad}");
     }
 }
@@ -190,7 +192,7 @@ fn a_rule_may_act_on_every_other_match_and_goes_on_counting_in_another_layer() {
     let sim = Sim::new(1);
     let layer = || {
         let rule = "op=read,error=EIO,after=1,every=2".parse().expect("a good rule");
-        Fault::new([rule], 0, sim.clone()).kept_in(&keep).expect("memory")
+        Fault::new([rule], 0, sim.clone()).expect("one rule").kept_in(&keep).expect("memory")
     };
     let failures = |count: usize| {
         let driver = Scripted::new(&sim, script);
@@ -204,14 +206,73 @@ fn a_rule_may_act_on_every_other_match_and_goes_on_counting_in_another_layer() {
     };
     assert_eq!(failures(4), [false, false, true, false]);
     assert_eq!(failures(3), [true, false, true], "the fifth match is the second of its pair");
-    assert_eq!(layer().acted(), [3]);
+    assert_eq!(layer().control().rules()[0].acted, 3);
 }
 
 #[test]
 fn dying_excludes_other_actions() {
-    for text in ["die,error=EIO", "die,short=1", "every=0,error=EIO", "applied"] {
+    let texts = [
+        "die,error=EIO",
+        "die,short=1",
+        "every=0,error=EIO",
+        "applied",
+        "die,cut",
+        "flip,applied",
+        "lose,error=EIO",
+    ];
+    for text in texts.into_iter().chain(["op=lookup,lose", "op=fsync,flip", "op=any,lose"]) {
         assert!(text.parse::<Rule>().is_err(), "{text}");
     }
     assert_eq!("die".parse::<Rule>().map(|rule| rule.action()), Ok(Action::Die));
     assert_eq!("die,applied".parse::<Rule>().map(|rule| rule.action()), Ok(Action::DieAfter));
+}
+
+#[test]
+fn rules_are_replaced_in_use_and_the_next_process_obeys_them() {
+    let keep = outrigger_core::HeapKeep::default();
+    let sim = Sim::new(1);
+    let layer = || {
+        Fault::parse("op=read,error=EIO", sim.clone()).expect("a good rule").kept_in(&keep).expect("memory")
+    };
+    let fails = |layer: Fault, request: Request| {
+        let top = Stack::new(Scripted::new(&sim, script)).push(layer).expect("any order is good").service();
+        let cx = Cx::new(1, Credentials::ROOT, "test");
+        sim.block_on(async move { top.call(&cx, request).await }).error().is_some()
+    };
+    let first = layer();
+    let control = first.control();
+    assert!(control.replace("op=write,eror=EIO").is_err());
+    assert_eq!(control.rules()[0].rule, "op=read,error=EIO", "a bad rule changes nothing");
+    control.replace("op=write,error=EIO;seed=5").expect("a good rule");
+    assert!(!fails(layer(), read(2)) && fails(first, write(2)));
+    let acted = Acted { rule: "op=write,error=EIO".into(), matched: 1, acted: 1 };
+    assert_eq!(layer().control().rules(), [acted]);
+    control.replace("").expect("no rule");
+    assert!(layer().control().rules().is_empty() && !fails(layer(), read(2)));
+}
+
+#[test]
+fn a_flipped_bit_is_the_only_difference() {
+    let bench = Bench::new(&["flip,times=1", "op=write,flip"], 4);
+    let ones = |content: &[u8]| content.iter().map(|byte| byte.count_ones()).sum::<u32>();
+    let Reply::Data(data) = bench.ask(read(2)) else { panic!("no data") };
+    assert_eq!(ones(&data.into_bytes().expect("bytes")), 1);
+    assert_eq!(bench.ask(read(2)), Reply::Data(Payload::from(vec![0; 100])));
+    bench.ask(write(2));
+    let started = bench.driver.started();
+    let written = started.iter().rev().find_map(|request| match request {
+        (_, Request::Write(write)) => write.data.clone().into_bytes().ok(),
+        _ => None,
+    });
+    let written: Vec<u8> = written.expect("a write").iter().map(|byte| byte ^ 7).collect();
+    assert_eq!((written.len(), ones(&written)), (100, 1));
+}
+
+#[test]
+fn lost_writes_are_answered_and_not_done() {
+    let bench = Bench::new(&["lose", "op=fsync,lose"], 0);
+    assert_eq!(bench.ask(write(2)), Reply::Count(Count(100)));
+    let fsync = FSync { node: Node(2), handle: Handle(1), data_only: false };
+    assert_eq!(bench.ask(fsync.into()), Reply::Done(()));
+    assert!(bench.driver.started().is_empty());
 }

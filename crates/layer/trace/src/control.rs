@@ -37,7 +37,17 @@ impl TraceControl {
     /// Lines printed before go to the sink they were printed for, also when that is slow. A sink that fails to write
     /// is given up, and its lines are counted as dropped.
     pub fn start(&self, sink: Box<dyn Write + Send>, format: Format) {
-        *lock(&self.channel) = Arc::new(Channel::new(sink, format));
+        self.start_on(Channel::new(sink, format));
+    }
+
+    /// Traces to `sink` from now on, and has each request wait until its lines are written: for programs that end with their
+    /// last request.
+    pub fn start_waiting(&self, sink: Box<dyn Write + Send>, format: Format) {
+        self.start_on(Channel { waits: true, ..Channel::new(sink, format) });
+    }
+
+    fn start_on(&self, channel: Channel) {
+        *lock(&self.channel) = Arc::new(channel);
         self.on.store(true, Ordering::Relaxed);
     }
 
@@ -63,7 +73,12 @@ impl TraceControl {
     /// Queues the line that `make` makes, unless there is no room for it.
     pub(crate) fn print(&self, make: impl FnOnce(Format) -> String) {
         let channel = self.channel();
-        if channel.put(make) {
+        if !channel.put(make) {
+            return;
+        }
+        if channel.waits {
+            channel.write();
+        } else {
             self.runtime.spawn_blocking(Box::new(move || channel.write()));
         }
     }
@@ -72,6 +87,8 @@ impl TraceControl {
 /// A sink and the lines on their way to it.
 struct Channel {
     format: Format,
+    /// Whether requests wait until their lines are written.
+    waits: bool,
     queue: Mutex<Queue>,
     dropped: AtomicU64,
     sink: Mutex<Box<dyn Write + Send>>,
@@ -87,7 +104,13 @@ struct Queue {
 
 impl Channel {
     fn new(sink: Box<dyn Write + Send>, format: Format) -> Self {
-        Channel { format, queue: Mutex::default(), dropped: AtomicU64::new(0), sink: Mutex::new(sink) }
+        Channel {
+            format,
+            waits: false,
+            queue: Mutex::default(),
+            dropped: AtomicU64::new(0),
+            sink: Mutex::new(sink),
+        }
     }
 
     /// Whether a job has to be started to write the queue.

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! 12:34:56.789012 #17 pid 4242 lookup /etc/passwd = node 5 regular 0644 2048 bytes 13us
-//! 12:34:56.789103 #18 pid 4242 read /etc/passwd handle=1 offset=0 len=4096 ...
-//! 12:34:57.002381 #18 pid 4242 read /etc/passwd handle=1 offset=0 len=4096 = ETIMEDOUT (host silent) 213278us
+//! 12:34:56.789103 #18 pid 4242 read /etc/passwd handle=1 len=4096 offset=0 ...
+//! 12:34:57.002381 #18 pid 4242 read /etc/passwd handle=1 len=4096 offset=0 = ETIMEDOUT (host silent) 213278us
 //! ```
 //!
 //! A request that is not answered at once has a line ending in `...` when it starts to wait and a second one when its
@@ -26,7 +26,7 @@ mod line;
 mod locate;
 
 pub use control::{QUEUE_LINES, TraceControl};
-pub use line::Format;
+pub use line::{Format, text};
 
 use line::{Line, Outcome};
 use locate::Located;

@@ -14,7 +14,8 @@ pub enum Format {
     Human,
     /// One JSON object a line: `time` (seconds since 1970), `id`, `pid`, `uid`, `door`, `op`, `paths`, `args` (object),
     /// `state` (`waiting`, `done`, `failed`, `dropped`), and when it has ended `us` (microseconds taken), with
-    /// `result` when done, `error` (name), `message` and perhaps `reason` when failed.
+    /// `result` when done, `error` (name), `message` and perhaps `reason` when failed, and `cancelled` when dropped
+    /// because the program gave up.
     Json,
 }
 
@@ -41,39 +42,11 @@ pub(crate) enum Outcome<'a> {
 impl Line {
     /// The line at `now`, `took` after the request came.
     pub(crate) fn print(&self, format: Format, now: Time, outcome: &Outcome<'_>, took: Duration) -> String {
+        let object = self.json(now, outcome, took);
         match format {
-            Format::Human => self.human(now, outcome, took),
-            Format::Json => Value::Object(self.json(now, outcome, took)).to_string(),
+            Format::Human => text(&object),
+            Format::Json => Value::Object(object).to_string(),
         }
-    }
-
-    fn human(&self, now: Time, outcome: &Outcome<'_>, took: Duration) -> String {
-        let mut text = format!("{} #{}", clock(now), self.id);
-        // Writing to a string cannot fail.
-        let _ = match self.pid {
-            0 => write!(text, " {}", self.op.name()),
-            pid => write!(text, " pid {pid} {}", self.op.name()),
-        };
-        for (place, path) in self.paths.iter().enumerate() {
-            text.push_str(if place == 0 { " " } else { " -> " });
-            text.push_str(path);
-        }
-        for (name, value) in &self.arguments {
-            let _ = write!(text, " {name}={value}");
-        }
-        let micros = took.as_micros();
-        let _ = match outcome {
-            Outcome::Waiting => write!(text, " ..."),
-            Outcome::Done(result) => write!(text, " = {result} {micros}us"),
-            Outcome::Dropped { cancelled: false } => write!(text, " = dropped {micros}us"),
-            Outcome::Dropped { cancelled: true } => write!(text, " = dropped, cancelled {micros}us"),
-            // The reason may quote what a server said, so it is not to be trusted on a terminal.
-            Outcome::Failed(error) => {
-                let shown = format!("{error:?}");
-                write!(text, " = {} {micros}us", printable(shown.as_bytes()))
-            }
-        };
-        text
     }
 
     fn json(&self, now: Time, outcome: &Outcome<'_>, took: Duration) -> Map<String, Value> {
@@ -108,20 +81,56 @@ impl Line {
                     put("reason", json!(&**reason));
                 }
             }
-            Outcome::Waiting | Outcome::Dropped { .. } => {}
+            Outcome::Dropped { cancelled: true } => drop(put("cancelled", json!(true))),
+            Outcome::Waiting | Outcome::Dropped { cancelled: false } => {}
         }
         object
     }
 }
 
-/// Decimal numbers become numbers; everything else is text.
-fn argument(value: &str) -> Value {
-    value.parse::<u64>().map_or_else(|_| json!(value), |number| json!(number))
+/// The line of [`Format::Human`] for an object of [`Format::Json`].
+pub fn text(object: &Map<String, Value>) -> String {
+    let number = |key: &str| object.get(key).and_then(Value::as_f64).unwrap_or_default();
+    let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut text = format!("{} #{}", clock(number("time")), number("id"));
+    // Writing to a string cannot fail.
+    let _ = match number("pid") {
+        0.0 => write!(text, " {}", word("op")),
+        pid => write!(text, " pid {pid} {}", word("op")),
+    };
+    let paths = object.get("paths").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    for (place, path) in paths.enumerate() {
+        let _ = write!(text, "{}{path}", if place == 0 { " " } else { " -> " });
+    }
+    for (name, value) in object.get("args").and_then(Value::as_object).into_iter().flatten() {
+        let _ = match value {
+            Value::String(value) => write!(text, " {name}={value}"),
+            value => write!(text, " {name}={value}"),
+        };
+    }
+    // The reason may quote what a server said, so it is not to be trusted on a terminal.
+    let reason = object.get("reason").and_then(Value::as_str).map(|reason| format!(" ({reason})"));
+    let outcome = match word("state") {
+        "waiting" => return text + " ...",
+        "done" => word("result").to_owned(),
+        "failed" => printable(format!("{}{}", word("error"), reason.unwrap_or_default()).as_bytes()),
+        _ if object.contains_key("cancelled") => "dropped, cancelled".to_owned(),
+        state => state.to_owned(),
+    };
+    let _ = write!(text, " = {outcome} {}us", number("us").trunc());
+    text
 }
 
-/// The time of day in UTC, to the microsecond.
-fn clock(time: Time) -> String {
-    let second = time.secs.rem_euclid(86_400);
+/// Decimal numbers become numbers; everything else is text, an octal mode such as 0755 too.
+fn argument(value: &str) -> Value {
+    let number = value.parse::<u64>().ok().filter(|number| number.to_string() == value);
+    number.map_or_else(|| json!(value), |number| json!(number))
+}
+
+/// The time of day in UTC, to the microsecond, of a number of seconds since 1970.
+fn clock(seconds: f64) -> String {
+    let micros = (seconds * 1e6).round() as i64;
+    let second = micros.div_euclid(1_000_000).rem_euclid(86_400);
     let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{hour:02}:{minute:02}:{:02}.{:06}", second % 60, time.nanos / 1000)
+    format!("{hour:02}:{minute:02}:{:02}.{:06}", second % 60, micros.rem_euclid(1_000_000))
 }

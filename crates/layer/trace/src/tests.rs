@@ -114,8 +114,8 @@ fn people_see_path_arguments_result_and_reason() {
     let lines: Vec<String> = sink.lines().iter().map(|line| timeless(line)).collect();
     let expected = [
         "#17 pid 4242 lookup /a b\\n = node 5 regular 0644 7 bytes",
-        "#17 pid 4242 read /a b\\n handle=1 offset=0 len=9 ...",
-        "#17 pid 4242 read /a b\\n handle=1 offset=0 len=9 = EIO (disk on\\u{1b}[2J fire)",
+        "#17 pid 4242 read /a b\\n handle=1 len=9 offset=0 ...",
+        "#17 pid 4242 read /a b\\n handle=1 len=9 offset=0 = EIO (disk on\\u{1b}[2J fire)",
         "#17 pid 4242 open /a b\\n flags=read_write|trunc = done",
         "#17 pid 4242 rename /a b\\n -> #9/c = done",
         "#17 pid 4242 mkdir #9/c/d mode=0755 = errno 4242",
