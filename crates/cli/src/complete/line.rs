@@ -33,11 +33,11 @@ impl Asked {
         })
     }
 
-    /// The line as bash has it: broken at blanks that are not quoted only.
+    /// The line as bash has it: broken at blanks that are not quoted only. What bash replaces begins after an open quote.
     fn of_line(line: &OsStr, replaced: &OsStr) -> Option<Self> {
-        let mut words = words(line.as_bytes());
+        let (mut words, open) = words(line.as_bytes(), Quote::None);
         let word = words.pop()?;
-        let replaced = self::words(replaced.as_bytes()).pop()?;
+        let replaced = self::words(replaced.as_bytes(), open).0.pop()?;
         let kept = word.strip_suffix(&*replaced).unwrap_or_default().to_vec();
         let before = words.into_iter().map(OsString::from_vec).collect();
         Some(Asked { before, word: OsString::from_vec(word), kept: OsString::from_vec(kept) })
@@ -52,10 +52,11 @@ enum Quote {
     Double,
 }
 
-/// The words of a line without their quotes; the last one is where the line ends, empty after a blank.
-fn words(line: &[u8]) -> Vec<Vec<u8>> {
+/// The words of a line that begins inside `quote`, without their quotes, and the quote that is open at its end. The last word
+/// is where the line ends, empty after a blank.
+fn words(line: &[u8], mut quote: Quote) -> (Vec<Vec<u8>>, Quote) {
     let mut words = vec![Vec::new()];
-    let (mut quote, mut in_word) = (Quote::None, false);
+    let mut in_word = false;
     let mut bytes = line.iter().copied();
     while let Some(byte) = bytes.next() {
         let taken = match (quote, byte) {
@@ -83,7 +84,7 @@ fn words(line: &[u8]) -> Vec<Vec<u8>> {
             word.extend(taken);
         }
     }
-    words
+    (words, quote)
 }
 
 fn switch(quote: &mut Quote, to: Quote) -> Option<u8> {
@@ -111,6 +112,7 @@ mod tests {
             ("outrigger ls ", "", &["outrigger", "ls"], "", ""),
             ("outrigger ls My\\ di", "My\\ di", &["outrigger", "ls"], "My di", ""),
             ("outrigger ls \"a b.img::/x y", "a b.img::/x y", &["outrigger", "ls"], "a b.img::/x y", ""),
+            ("outrigger ls a'b c::/d", "b c::/d", &["outrigger", "ls"], "ab c::/d", "a"),
             ("outrigger ls 'it\"s' \"a\\\"b\\c\" d", "d", &["outrigger", "ls", "it\"s", "a\"b\\c"], "d", ""),
         ] {
             let (b, w, k) =

@@ -66,6 +66,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("umount", &["outrigger umount /mnt"]),
     ("status", &["outrigger status", "outrigger --json status /mnt", "outrigger status --metrics"]),
     ("trace", &["outrigger trace /mnt", "outrigger --json trace /mnt"]),
+    (
+        "fault",
+        &[
+            "outrigger fault /mnt",
+            "outrigger fault /mnt 'op=fsync,path=*.db,after=3,cut'",
+            "outrigger fault /mnt --clear",
+        ],
+    ),
     ("flush", &["outrigger flush /mnt", "outrigger flush --wait /mnt"]),
     ("upgrade", &["outrigger upgrade /mnt"]),
     ("drivers", &["outrigger drivers", "outrigger drivers sftp", "outrigger --json drivers"]),
