@@ -61,6 +61,7 @@
 
 mod answer;
 mod backing;
+mod backlog;
 mod call;
 mod connection;
 mod crew;

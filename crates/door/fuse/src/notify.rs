@@ -3,65 +3,93 @@
 //!
 //! A notification can wait in the kernel for a page or a directory that is locked by a request which only our readers
 //! can finish. So a thread of its own sends them, never one that serves requests or that the driver calls from.
+use crate::backlog::Backlog;
 use crate::device::Device;
 use outrigger_core::{Node, Notice, Notify};
 use outrigger_proto_fuse::Notification;
 use std::io::IoSlice;
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most nodes in one notification.
 const PRUNED: usize = 4096;
 
-/// What the thread is told.
-enum Command {
-    Send(Notice),
-    Stop,
+/// What both ends share.
+#[derive(Default)]
+struct State {
+    backlog: Backlog,
+    stopped: bool,
 }
 
 /// The driver's end.
 #[derive(Clone)]
 pub(crate) struct Notifier {
-    commands: Sender<Command>,
+    state: Arc<Mutex<State>>,
+    /// Full while the thread has not looked.
+    wake: SyncSender<()>,
 }
 
 /// The thread's end.
 pub(crate) struct Courier {
-    commands: Receiver<Command>,
+    state: Arc<Mutex<State>>,
+    wake: Receiver<()>,
     device: Arc<Device>,
 }
 
 /// A pair of ends.
 pub(crate) fn notifier(device: Arc<Device>) -> (Notifier, Courier) {
-    let (sender, receiver) = mpsc::channel();
-    (Notifier { commands: sender }, Courier { commands: receiver, device })
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let state = Arc::<Mutex<State>>::default();
+    (Notifier { state: Arc::clone(&state), wake: sender }, Courier { state, wake: receiver, device })
 }
 
 impl Notifier {
     /// Ends the thread; later notices go nowhere.
     pub(crate) fn stop(&self) {
-        // An error means that the thread has ended already.
-        let _ = self.commands.send(Command::Stop);
+        self.change(|state| state.stopped = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        // An error means that the thread has yet to look, or has ended.
+        let _ = self.wake.try_send(());
     }
 }
 
 impl Notify for Notifier {
     fn notify(&self, notice: Notice) {
-        // An error means that the mount has ended: nobody caches anything any more.
-        let _ = self.commands.send(Command::Send(notice));
+        self.change(|state| {
+            if !state.stopped {
+                state.backlog.push(notice);
+            }
+        });
     }
 }
 
 impl Courier {
-    /// Sends until told to stop. Calls `lost` with doubted nodes that the kernel does not know.
+    /// Sends until [`Notifier::stop`], and what waits then. Calls `lost` with doubted nodes that the kernel does not know.
     pub(crate) fn run(self, lost: impl Fn(Node)) {
-        while let Ok(Command::Send(notice)) = self.commands.recv() {
-            let doubted = if let Notice::Doubt { node } = notice { Some(node) } else { None };
-            let error = self.send(notice);
-            if let (Some(node), Some(libc::ENOENT)) = (doubted, error) {
-                lost(node);
+        loop {
+            match self.next() {
+                Some(notice) => {
+                    let doubted = if let Notice::Doubt { node } = notice { Some(node) } else { None };
+                    let error = self.send(notice);
+                    if let (Some(node), Some(libc::ENOENT)) = (doubted, error) {
+                        lost(node);
+                    }
+                }
+                None if self.lock().stopped || self.wake.recv().is_err() => return,
+                None => {}
             }
         }
+    }
+
+    fn next(&self) -> Option<Notice> {
+        self.lock().backlog.pop()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives the number of the error, if there was one.
