@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# posix-suite.sh: runs pjdfstest and fsx on Outrigger mounts of a directory and of memory, fsx also on one of an SSH server, and
-# pjdfstest on the ext4 below as the measure: what that passes, the mounts must pass, but for the cases in
-# pjdfstest-exceptions.txt.
+# posix-suite.sh: runs pjdfstest, cases after xfstests (generic.py) and fsx on Outrigger mounts of a directory, of memory and of
+# disk images, fsx also on one of an SSH server, and the first two on the ext4 below as the measure: what that passes, the mounts
+# must pass, but for the cases in posix-exceptions.txt.
 #
 #   OUTRIGGER=FILE   the program (default: the debug build, which has overflow checks)
 #   FSX_OPS=N        operations of each fsx run (default 100000)
@@ -19,16 +19,16 @@ fsx_seed=${FSX_SEED:-1}
 tools=$top/testing/tools
 logs=$results/posix
 scratch=
-# How pjdfstest reports a case, as a pattern of awk.
+# How pjdfstest and generic.py report a case, as a pattern of awk.
 case_lines='/^[a-z_0-9]+(::[a-z_0-9]+)+ +(ok|FAILED|skipped)$/'
 
 cleanup() {
     [ -z "$scratch" ] || { release_mounts "$scratch"; rm -rf --one-file-system "$scratch"; }
 }
 
-# skip REASON: leaves, saying that the eight suites of this script did not run.
+# skip REASON: leaves, saying that the 14 suites of this script did not run.
 skip() {
-    record posix 0 0 8 "$1"
+    record posix 0 0 14 "$1"
     exit 0
 }
 
@@ -64,29 +64,55 @@ pjdfstest() {
     [ -n "$total" ] && [ "$total" -gt 0 ] && [ "$total" -eq "$(awk "$case_lines" "$3" | wc -l)" ]
 }
 
-# cases RESULT: how many cases of the native run ended so.
-cases() { grep -c " $1\$" "$logs/pjdfstest-native.txt" || true; }
-
-# judge_pjdfstest NAME: compares with the native run and the exceptions; prints "PASSED FAILED REMARK" and, on standard
-# error, each case that decides against the mount.
-judge_pjdfstest() {
-    awk -v name="$1" -f "$tools/judge-pjdfstest.awk" \
-        "$tools/pjdfstest-exceptions.txt" "$logs/pjdfstest-native.txt" "$logs/pjdfstest-$1.txt"
+# run_generic NAME DIR: as run_pjdfstest, with the cases of generic.py.
+run_generic() {
+    local log=$logs/generic-$1.log
+    deadline 30 mkdir -p "$2/g" || return 1
+    deadline 300 python3 "$tools/generic.py" "$2/g" >"$log" 2>&1 || return 1
+    awk "$case_lines" "$log" | sort >"$logs/generic-$1.txt"
+    grep -q '^Summary: .* total$' "$log"
 }
 
-# pjdfstest_on NAME LOCATION
-pjdfstest_on() {
-    local suite=pjdfstest-$1 passed failed remark
-    if ! mount_outrigger "$2" ""; then
+# cases SUITE RESULT: how many cases of the native run ended so.
+cases() { grep -c " $2\$" "$logs/$1-native.txt" || true; }
+
+# judge SUITE NAME: compares with the native run and the exceptions; prints "PASSED FAILED REMARK" and, on standard error, each
+# case that decides against the mount.
+judge() {
+    awk -v name="$2" -v suite="$1" -f "$tools/judge-posix.awk" \
+        "$tools/posix-exceptions.txt" "$logs/$1-native.txt" "$logs/$1-$2.txt"
+}
+
+# measure SUITE: runs it on the native file system; what that fails measures nothing.
+measure() {
+    if ! "run_$1" native "$scratch/ext4/native"; then
+        record "$1-native" 0 1 0 "did not finish: see $logs/$1-native.log"
+        return 1
+    fi
+    record "$1-native" "$(cases "$1" ok)" "$(cases "$1" FAILED)" "$(cases "$1" skipped)" "ext4"
+}
+
+# suite_on SUITE NAME LOCATION
+suite_on() {
+    local suite=$1-$2 passed failed remark
+    if ! mount_outrigger "$3" ""; then
         record "$suite" 0 1 0 "mount failed: see $logs/mount.log"
-    elif ! run_pjdfstest "$1" "$scratch/mnt"; then
+    elif ! "run_$1" "$2" "$scratch/mnt"; then
         record "$suite" 0 1 0 "did not finish: see $logs/$suite.log"
     else
-        read -r passed failed remark < <(judge_pjdfstest "$1")
+        read -r passed failed remark < <(judge "$1" "$2")
         umount_outrigger || { failed=$((failed + 1)) remark="$remark; umount failed"; }
         record "$suite" "$passed" "$failed" 0 "$remark"
     fi
     release_mounts "$scratch/mnt"
+}
+
+# image TYPE: prints the name of a new image.
+image() {
+    rm -f "$scratch/$1.img"
+    truncate -s 1G "$scratch/$1.img"
+    "mkfs.$1" -q "$scratch/$1.img" >/dev/null 2>&1
+    echo "$scratch/$1.img"
 }
 
 # run_fsx DIR LOG CONFIGURATION OPERATIONS
@@ -134,14 +160,15 @@ mkdir -p "$logs"
 programs=$("$tools/test-programs.sh")
 prepare
 
-if ! run_pjdfstest native "$scratch/ext4/native"; then
-    record pjdfstest-native 0 1 0 "did not finish: see $logs/pjdfstest-native.log"
-    exit 0
-fi
-# A failure here is one of the test environment: what ext4 fails measures nothing.
-record pjdfstest-native "$(cases ok)" "$(cases FAILED)" "$(cases skipped)" "ext4"
-pjdfstest_on local "$scratch/ext4/below"
-pjdfstest_on mem mem:
+for suite in pjdfstest generic; do
+    measure "$suite" || exit 0
+    suite_on "$suite" local "$scratch/ext4/below"
+    suite_on "$suite" mem mem:
+    suite_on "$suite" ext4 "$(image ext4)"
+done
+for type in xfs btrfs; do
+    suite_on generic "$type" "$(image "$type")"
+done
 fsx_on local "$scratch/ext4/below" ""
 fsx_on local-writeback "$scratch/ext4/below" ",writeback"
 fsx_on mem mem: ""

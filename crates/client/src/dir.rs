@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing a directory with what each name leads to.
 
-use crate::client::Client;
-use crate::inode::Inode;
+use crate::inode::{Held, Inode};
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{Lookup, OpCode, OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, Generation, Handle, Name, Node, Result};
+use std::sync::Arc;
 use std::vec;
 
 /// Roughly how many bytes of entries are asked for at once.
@@ -16,8 +16,7 @@ const BATCH: u32 = 256 << 10;
 ///
 /// A name removed while the directory is being listed may be missing. After an error without a name nothing more follows.
 pub struct Entries {
-    client: Client,
-    node: Node,
+    held: Arc<Held>,
     handle: Handle,
     cookie: u64,
     batch: vec::IntoIter<DirentPlus>,
@@ -26,20 +25,22 @@ pub struct Entries {
 }
 
 impl Entries {
-    pub(crate) fn open(client: Client, node: Node) -> Result<Self> {
+    pub(crate) fn open(held: &Arc<Held>) -> Result<Self> {
+        let Held { client, node } = &**held;
         let opens = client.has(OpCode::OpenDir) && !client.abilities().stateless_dirs;
-        let handle = if opens { client.call(OpenDir { node })?.handle } else { Handle(0) };
+        let handle = if opens { client.call(OpenDir { node: *node })?.handle } else { Handle(0) };
         let (batch, circle) = (Vec::new().into_iter(), Circle::default());
-        Ok(Entries { client, node, handle, cookie: 0, batch, ended: false, circle })
+        Ok(Entries { held: Arc::clone(held), handle, cookie: 0, batch, ended: false, circle })
     }
 
     fn fill(&mut self) -> Result<()> {
-        let (node, handle, cookie) = (self.node, self.handle, self.cookie);
-        if self.client.has(OpCode::ReadDirPlus) {
-            let piece = self.client.call(ReadDirPlus { node, handle, cookie, size: BATCH })?;
+        let (node, handle, cookie) = (self.held.node, self.handle, self.cookie);
+        if self.held.client.has(OpCode::ReadDirPlus) {
+            let piece = self.held.client.call(ReadDirPlus { node, handle, cookie, size: BATCH })?;
             return self.accept(piece.entries, piece.eof, cookie);
         }
-        let Dirents { entries, eof } = self.client.call(ReadDir { node, handle, cookie, size: BATCH })?;
+        let Dirents { entries, eof } =
+            self.held.client.call(ReadDir { node, handle, cookie, size: BATCH })?;
         self.accept(entries.into_iter().map(name_only).collect(), eof, cookie)
     }
 
@@ -65,14 +66,14 @@ impl Entries {
     /// What a name leads to; `None` when it is gone meanwhile.
     fn inode(&self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if listed.node == UNTOLD {
-            match self.client.call(Lookup { dir: self.node, name: name.clone() }) {
+            match self.held.client.call(Lookup { dir: self.held.node, name: name.clone() }) {
                 Err(error) if error.errno == Errno::ENOENT => return Ok(None),
                 found => found?,
             }
         } else {
             listed
         };
-        Ok(Some(Inode::held(self.client.clone(), entry)))
+        Ok(Some(Inode::held(self.held.client.clone(), entry)))
     }
 }
 
@@ -132,10 +133,10 @@ impl Iterator for Entries {
 impl Drop for Entries {
     fn drop(&mut self) {
         for rest in self.batch.by_ref().filter(|rest| rest.entry.node != UNTOLD) {
-            self.client.forget(rest.entry.node);
+            self.held.client.forget(rest.entry.node);
         }
         if self.handle != Handle(0) {
-            self.client.finish(ReleaseDir { node: self.node, handle: self.handle });
+            self.held.client.finish(ReleaseDir { node: self.held.node, handle: self.handle });
         }
     }
 }

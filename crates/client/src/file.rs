@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open file: positioned reads and writes, and streams over them.
 
-use crate::client::{Client, lacks};
+use crate::client::lacks;
+use crate::inode::Held;
 use bytes::{Buf, Bytes};
 use outrigger_core::ops::{
     CopyRange, FSync, Flush, GetAttr, OpCode, OpenFlags, Read, Release, Seek, SetAttr, Whence, Write,
 };
 use outrigger_core::reply::{Count, Opened};
-use outrigger_core::{
-    Attr, Backing, Errno, Error, Exchange, Handle, LockOwner, Node, Payload, Result, SetAttrs,
-};
+use outrigger_core::{Attr, Backing, Errno, Error, Exchange, Handle, LockOwner, Payload, Result, SetAttrs};
 use std::io;
+use std::sync::Arc;
 
 /// An open file. [`File::close`] reports delayed errors; dropping it closes it without asking for any.
 pub struct File {
-    client: Client,
-    node: Node,
+    held: Arc<Held>,
     handle: Handle,
     flags: OpenFlags,
     open: bool,
@@ -23,17 +22,17 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn opened(client: Client, node: Node, opened: Opened, flags: OpenFlags) -> Self {
-        File { client, node, handle: opened.handle, flags, open: true, backing: opened.backing }
+    pub(crate) fn opened(held: &Arc<Held>, opened: Opened, flags: OpenFlags) -> Self {
+        File { held: Arc::clone(held), handle: opened.handle, flags, open: true, backing: opened.backing }
     }
 
-    pub(crate) fn stateless(client: Client, node: Node, flags: OpenFlags) -> Self {
-        File { client, node, handle: Handle(0), flags, open: false, backing: Backing::NONE }
+    pub(crate) fn stateless(held: &Arc<Held>, flags: OpenFlags) -> Self {
+        File { held: Arc::clone(held), handle: Handle(0), flags, open: false, backing: Backing::NONE }
     }
 
     /// The most bytes one read or write of this tree may have.
     pub fn max_io(&self) -> usize {
-        self.client.abilities().max_io as usize
+        self.held.client.abilities().max_io as usize
     }
 
     /// Reads up to `len` bytes at `offset`; empty at the end of the file.
@@ -42,7 +41,7 @@ impl File {
     /// Whatever the tree answers.
     pub fn read_at(&self, offset: u64, len: usize) -> Result<Bytes> {
         let len = len.min(self.max_io()) as u32;
-        self.client.call(Read { node: self.node, handle: self.handle, offset, len })?.into_bytes()
+        self.held.client.call(Read { node: self.held.node, handle: self.handle, offset, len })?.into_bytes()
     }
 
     /// Writes at `offset` and tells how many bytes.
@@ -52,11 +51,11 @@ impl File {
     pub fn write_at(&self, offset: u64, data: Bytes) -> Result<usize> {
         let data = data.slice(..data.len().min(self.max_io()));
         let len = data.len();
-        self.client.call(self.to_write(offset, data)).and_then(|count| accepted(count, len))
+        self.held.client.call(self.to_write(offset, data)).and_then(|count| accepted(count, len))
     }
 
     fn to_write(&self, offset: u64, data: Bytes) -> Write {
-        let (node, handle, data) = (self.node, self.handle, Payload::Bytes(data));
+        let (node, handle, data) = (self.held.node, self.handle, Payload::Bytes(data));
         Write { node, handle, offset, data, cached: false, kill_setid: false }
     }
 
@@ -69,7 +68,7 @@ impl File {
         let Some((first, _)) = files.first() else { return Vec::new() };
         let most = first.max_io();
         let writes = files.iter().map(|(file, data)| file.to_write(0, data.slice(..data.len().min(most))));
-        let written = first.client.call_all(writes);
+        let written = first.held.client.call_all(writes);
         let rest = |((file, mut data), count): ((&File, Bytes), Result<Count>)| {
             let count = accepted(count?, data.len())?;
             data.advance(count);
@@ -96,7 +95,7 @@ impl File {
     /// # Errors
     /// `ENOSYS` or `EINVAL` when the tree does not know about holes.
     pub fn seek(&self, offset: u64, whence: Whence) -> Result<Option<u64>> {
-        match self.client.call(Seek { node: self.node, handle: self.handle, offset, whence }) {
+        match self.held.client.call(Seek { node: self.held.node, handle: self.handle, offset, whence }) {
             Ok(found) => Ok(Some(found.0)),
             Err(error) if error.errno == Errno::ENXIO => Ok(None),
             Err(error) => Err(error),
@@ -108,11 +107,11 @@ impl File {
     /// # Errors
     /// `ENOSYS`, `EOPNOTSUPP` or `EXDEV` when the tree cannot.
     pub fn copy_range(&self, offset: u64, to: &File, to_offset: u64, len: u64) -> Result<u64> {
-        let copied = self.client.call(CopyRange {
-            node: self.node,
+        let copied = self.held.client.call(CopyRange {
+            node: self.held.node,
             handle: self.handle,
             offset,
-            to_node: to.node,
+            to_node: to.held.node,
             to_handle: to.handle,
             to_offset,
             len,
@@ -141,8 +140,8 @@ impl File {
 
     fn exchange(&self, offset: u64, other: &File, host_offset: u64, len: u64, inward: bool) -> Result<u64> {
         let host = other.backing.fd().ok_or(Errno::EOPNOTSUPP)?;
-        let (node, handle) = (self.node, self.handle);
-        self.client.exchange(Exchange { node, handle, offset, host_offset, len, inward }, host)
+        let (node, handle) = (self.held.node, self.handle);
+        self.held.client.exchange(Exchange { node, handle, offset, host_offset, len, inward }, host)
     }
 
     /// Its attributes now.
@@ -150,7 +149,7 @@ impl File {
     /// # Errors
     /// Whatever the tree answers.
     pub fn attr(&self) -> Result<Attr> {
-        Ok(self.client.call(GetAttr { node: self.node, handle: Some(self.handle) })?.attr)
+        Ok(self.held.client.call(GetAttr { node: self.held.node, handle: Some(self.handle) })?.attr)
     }
 
     /// Changes attributes of the open file.
@@ -158,7 +157,7 @@ impl File {
     /// # Errors
     /// Whatever the tree answers.
     pub fn set(&self, attrs: SetAttrs) -> Result<Attr> {
-        Ok(self.client.call(SetAttr { node: self.node, handle: Some(self.handle), attrs })?.attr)
+        Ok(self.held.client.call(SetAttr { node: self.held.node, handle: Some(self.handle), attrs })?.attr)
     }
 
     /// Puts its content on stable storage; trees without such a thing accept silently.
@@ -166,10 +165,10 @@ impl File {
     /// # Errors
     /// Whatever the tree answers.
     pub fn sync(&self, data_only: bool) -> Result<()> {
-        if !self.client.has(OpCode::FSync) {
+        if !self.held.client.has(OpCode::FSync) {
             return Ok(());
         }
-        self.client.call(FSync { node: self.node, handle: self.handle, data_only })
+        self.held.client.call(FSync { node: self.held.node, handle: self.handle, data_only })
     }
 
     /// The same, where trees that cannot do it for this file (`EINVAL`, `ENOSYS`, `EOPNOTSUPP`) accept silently too.
@@ -187,9 +186,10 @@ impl File {
     pub fn sync_all<'a>(files: impl IntoIterator<Item = &'a File>) -> Vec<Result<()>> {
         let files: Vec<&File> = files.into_iter().collect();
         match files.first() {
-            Some(first) if first.client.has(OpCode::FSync) => {
-                let sync = |file: &&File| FSync { node: file.node, handle: file.handle, data_only: false };
-                first.client.call_all(files.iter().map(sync)).into_iter().map(able).collect()
+            Some(first) if first.held.client.has(OpCode::FSync) => {
+                let sync =
+                    |file: &&File| FSync { node: file.held.node, handle: file.handle, data_only: false };
+                first.held.client.call_all(files.iter().map(sync)).into_iter().map(able).collect()
             }
             _ => files.iter().map(|_| Ok(())).collect(),
         }
@@ -200,10 +200,10 @@ impl File {
     /// # Errors
     /// A write error the tree had kept for later.
     pub fn close(self) -> Result<()> {
-        if !self.client.has(OpCode::Flush) {
+        if !self.held.client.has(OpCode::Flush) {
             return Ok(());
         }
-        self.client.call(Flush { node: self.node, handle: self.handle, owner: LockOwner(0) })
+        self.held.client.call(Flush { node: self.held.node, handle: self.handle, owner: LockOwner(0) })
     }
 
     /// A stream of its content from `offset` on.
@@ -228,8 +228,8 @@ fn able(synced: Result<()>) -> Result<()> {
 impl Drop for File {
     fn drop(&mut self) {
         if self.open {
-            self.client.finish(Release {
-                node: self.node,
+            self.held.client.finish(Release {
+                node: self.held.node,
                 handle: self.handle,
                 flags: self.flags,
                 owner: LockOwner(0),

@@ -12,22 +12,30 @@ use outrigger_core::ops::{
 use outrigger_core::reply::{Attrs, Created, Entry, Names, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Name, Node, Result, SetAttrs, Target, XattrName};
 use std::fmt;
+use std::sync::Arc;
 
-/// A file the client holds a reference to. Dropping it returns the reference.
+/// A reference that the tree counts for a node; dropping it returns the reference. Open files share it: a tree may refuse what
+/// is asked of a handle whose node was forgotten.
+pub(crate) struct Held {
+    pub(crate) client: Client,
+    pub(crate) node: Node,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.client.forget(self.node);
+    }
+}
+
+/// A file the client holds a reference to, which is returned when the inode and the files opened on it are dropped.
 pub struct Inode {
-    client: Client,
+    held: Arc<Held>,
     entry: Entry,
 }
 
 impl fmt::Debug for Inode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.entry.node, self.kind())
-    }
-}
-
-impl Drop for Inode {
-    fn drop(&mut self) {
-        self.client.forget(self.entry.node);
     }
 }
 
@@ -40,17 +48,17 @@ impl Inode {
             entry_ttl: Ttl::FOREVER,
             attr_ttl: attrs.ttl,
         };
-        Inode { client, entry }
+        Inode::held(client, entry)
     }
 
     /// Takes over the reference an operation counted.
     pub(crate) fn held(client: Client, entry: Entry) -> Self {
-        Inode { client, entry }
+        Inode { held: Arc::new(Held { client, node: entry.node }), entry }
     }
 
     /// The client it belongs to.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.held.client
     }
 
     /// Its number.
@@ -60,7 +68,7 @@ impl Inode {
 
     /// Whether both are the same file of the same tree.
     pub fn is_same(&self, other: &Inode) -> bool {
-        self.node() == other.node() && self.client.tree() == other.client.tree()
+        self.node() == other.node() && self.held.client.tree() == other.held.client.tree()
     }
 
     /// Its attributes when it was found or last refreshed.
@@ -83,7 +91,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn refresh(&mut self) -> Result<&Attr> {
-        self.entry.attr = self.client.call(GetAttr { node: self.node(), handle: None })?.attr;
+        self.entry.attr = self.held.client.call(GetAttr { node: self.node(), handle: None })?.attr;
         Ok(&self.entry.attr)
     }
 
@@ -92,7 +100,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn set(&mut self, attrs: SetAttrs) -> Result<&Attr> {
-        self.entry.attr = self.client.call(SetAttr { node: self.node(), handle: None, attrs })?.attr;
+        self.entry.attr = self.held.client.call(SetAttr { node: self.node(), handle: None, attrs })?.attr;
         Ok(&self.entry.attr)
     }
 
@@ -110,8 +118,8 @@ impl Inode {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, or whatever the tree answers.
     pub fn lookup(&self, name: &Name) -> Result<Inode> {
-        let entry = self.client.call(Lookup { dir: self.node(), name: name.clone() })?;
-        Ok(Inode::held(self.client.clone(), entry))
+        let entry = self.held.client.call(Lookup { dir: self.node(), name: name.clone() })?;
+        Ok(Inode::held(self.held.client.clone(), entry))
     }
 
     /// Finds `name` in this directory, or `None` when there is no such name.
@@ -131,7 +139,7 @@ impl Inode {
     /// # Errors
     /// `ENOTDIR`, `EACCES`, or whatever opening it fails with.
     pub fn entries(&self) -> Result<Entries> {
-        Entries::open(self.client.clone(), self.node())
+        Entries::open(&self.held)
     }
 
     /// The target of this symbolic link.
@@ -139,7 +147,7 @@ impl Inode {
     /// # Errors
     /// `EINVAL` when it is none.
     pub fn readlink(&self) -> Result<Target> {
-        self.client.call(ReadLink { node: self.node() })
+        self.held.client.call(ReadLink { node: self.node() })
     }
 
     /// Opens this file.
@@ -147,11 +155,11 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn open(&self, flags: OpenFlags) -> Result<File> {
-        if self.client.abilities().stateless_files && !flags.contains(OpenFlags::TRUNC) {
-            return Ok(File::stateless(self.client.clone(), self.node(), flags));
+        if self.held.client.abilities().stateless_files && !flags.contains(OpenFlags::TRUNC) {
+            return Ok(File::stateless(&self.held, flags));
         }
-        let opened = self.client.call(Open { node: self.node(), flags })?;
-        Ok(File::opened(self.client.clone(), self.node(), opened, flags))
+        let opened = self.held.client.call(Open { node: self.node(), flags })?;
+        Ok(File::opened(&self.held, opened, flags))
     }
 
     /// Makes and opens a regular file in this directory; opens an existing one unless `EXCL` is set.
@@ -159,12 +167,12 @@ impl Inode {
     /// # Errors
     /// `EEXIST`, `ENOSPC`, `EROFS`, or whatever the tree answers.
     pub fn create(&self, name: &Name, mode: u32, flags: OpenFlags) -> Result<(Inode, File)> {
-        if !self.client.has(OpCode::Create) {
+        if !self.held.client.has(OpCode::Create) {
             return self.create_in_two_steps(name, mode, flags);
         }
         let created =
-            self.client.call(Create { dir: self.node(), name: name.clone(), mode, umask: 0, flags })?;
-        Ok(Inode::created(&self.client, created, flags))
+            self.held.client.call(Create { dir: self.node(), name: name.clone(), mode, umask: 0, flags })?;
+        Ok(Inode::created(&self.held.client, created, flags))
     }
 
     /// Makes and opens several files at once, in directories of one tree, each as [`Inode::create`] does.
@@ -173,7 +181,7 @@ impl Inode {
         flags: OpenFlags,
     ) -> Vec<Result<(Inode, File)>> {
         let files: Vec<(&Inode, Name, u32)> = files.into_iter().collect();
-        let Some(client) = files.first().map(|(dir, ..)| dir.client.clone()) else { return Vec::new() };
+        let Some(client) = files.first().map(|(dir, ..)| dir.held.client.clone()) else { return Vec::new() };
         if !client.has(OpCode::Create) {
             return files.iter().map(|(dir, name, mode)| dir.create(name, *mode, flags)).collect();
         }
@@ -185,7 +193,7 @@ impl Inode {
 
     fn created(client: &Client, created: Created, flags: OpenFlags) -> (Inode, File) {
         let inode = Inode::held(client.clone(), created.entry);
-        let file = File::opened(client.clone(), inode.node(), created.opened, flags);
+        let file = File::opened(&inode.held, created.opened, flags);
         (inode, file)
     }
 
@@ -205,8 +213,9 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mknod(&self, name: &Name, mode: u32, rdev: u32) -> Result<Inode> {
-        let entry = self.client.call(MkNod { dir: self.node(), name: name.clone(), mode, umask: 0, rdev })?;
-        Ok(Inode::held(self.client.clone(), entry))
+        let entry =
+            self.held.client.call(MkNod { dir: self.node(), name: name.clone(), mode, umask: 0, rdev })?;
+        Ok(Inode::held(self.held.client.clone(), entry))
     }
 
     /// Makes a directory in this one.
@@ -214,8 +223,8 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mkdir(&self, name: &Name, mode: u32) -> Result<Inode> {
-        let entry = self.client.call(MkDir { dir: self.node(), name: name.clone(), mode, umask: 0 })?;
-        Ok(Inode::held(self.client.clone(), entry))
+        let entry = self.held.client.call(MkDir { dir: self.node(), name: name.clone(), mode, umask: 0 })?;
+        Ok(Inode::held(self.held.client.clone(), entry))
     }
 
     /// Makes a symbolic link in this directory.
@@ -223,8 +232,8 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn symlink(&self, name: &Name, target: Target) -> Result<Inode> {
-        let entry = self.client.call(SymLink { dir: self.node(), name: name.clone(), target })?;
-        Ok(Inode::held(self.client.clone(), entry))
+        let entry = self.held.client.call(SymLink { dir: self.node(), name: name.clone(), target })?;
+        Ok(Inode::held(self.held.client.clone(), entry))
     }
 
     /// Gives `file` the name `name` in this directory.
@@ -232,8 +241,9 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn link(&self, file: &Inode, name: &Name) -> Result<Inode> {
-        let entry = self.client.call(Link { node: file.node(), dir: self.node(), name: name.clone() })?;
-        Ok(Inode::held(self.client.clone(), entry))
+        let entry =
+            self.held.client.call(Link { node: file.node(), dir: self.node(), name: name.clone() })?;
+        Ok(Inode::held(self.held.client.clone(), entry))
     }
 
     /// Removes a name that is not a directory.
@@ -241,7 +251,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn unlink(&self, name: &Name) -> Result<()> {
-        self.client.call(Unlink { dir: self.node(), name: name.clone() })
+        self.held.client.call(Unlink { dir: self.node(), name: name.clone() })
     }
 
     /// Removes an empty directory.
@@ -249,7 +259,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn rmdir(&self, name: &Name) -> Result<()> {
-        self.client.call(RmDir { dir: self.node(), name: name.clone() })
+        self.held.client.call(RmDir { dir: self.node(), name: name.clone() })
     }
 
     /// Moves `name` of this directory to `to_name` in `to_dir`.
@@ -257,7 +267,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn rename(&self, name: &Name, to_dir: &Inode, to_name: &Name, flags: RenameFlags) -> Result<()> {
-        self.client.call(Rename {
+        self.held.client.call(Rename {
             dir: self.node(),
             name: name.clone(),
             to_dir: to_dir.node(),
@@ -271,17 +281,17 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn xattrs(&self) -> Result<Names> {
-        if !self.client.has(OpCode::ListXattr) {
+        if !self.held.client.has(OpCode::ListXattr) {
             return Ok(Names::new());
         }
-        self.client.call(ListXattr { node: self.node() })
+        self.held.client.call(ListXattr { node: self.node() })
     }
 
     /// As [`Inode::xattrs`], for several files of one tree at once.
     pub fn xattrs_of(inodes: &[&Inode]) -> Vec<Result<Names>> {
         match inodes.first() {
-            Some(one) if one.client.has(OpCode::ListXattr) => {
-                one.client.call_all(inodes.iter().map(|inode| ListXattr { node: inode.node() }))
+            Some(one) if one.held.client.has(OpCode::ListXattr) => {
+                one.held.client.call_all(inodes.iter().map(|inode| ListXattr { node: inode.node() }))
             }
             _ => inodes.iter().map(|_| Ok(Names::new())).collect(),
         }
@@ -292,7 +302,7 @@ impl Inode {
     /// # Errors
     /// `ENODATA` when there is none.
     pub fn xattr(&self, name: &XattrName) -> Result<Bytes> {
-        self.client.call(GetXattr { node: self.node(), name: name.clone() })
+        self.held.client.call(GetXattr { node: self.node(), name: name.clone() })
     }
 
     /// Sets an extended attribute.
@@ -300,7 +310,7 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn set_xattr(&self, name: &XattrName, value: Bytes, flags: XattrFlags) -> Result<()> {
-        self.client.call(SetXattr { node: self.node(), name: name.clone(), value, flags })
+        self.held.client.call(SetXattr { node: self.node(), name: name.clone(), value, flags })
     }
 
     /// Removes an extended attribute.
@@ -308,6 +318,6 @@ impl Inode {
     /// # Errors
     /// `ENODATA` when there is none.
     pub fn remove_xattr(&self, name: &XattrName) -> Result<()> {
-        self.client.call(RemoveXattr { node: self.node(), name: name.clone() })
+        self.held.client.call(RemoveXattr { node: self.node(), name: name.clone() })
     }
 }

@@ -5,11 +5,11 @@ use crate::attr::ino;
 use crate::task::{Fd, Task};
 use crate::tree::{Open, Tree, c_string};
 use bytes::Bytes;
+use outrigger_core::listing::Window;
 use outrigger_core::ops::{FSyncDir, ReadDir, ReadDirPlus};
 use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, Result};
 use outrigger_succession::place::REMOVED_NAME;
-use std::collections::VecDeque;
 
 /// How much one getdents64(2) may return.
 const BUFFER: usize = 32 << 10;
@@ -20,47 +20,48 @@ const HEADER: usize = 19;
 const DIRENT: usize = 24;
 const DIRENT_PLUS: usize = 152;
 
-/// An open directory and what was read of it, but not yet asked for.
+/// An open directory and what was read of it.
 pub struct Listing {
     /// The open directory.
     pub fd: Fd,
     /// The subvolume it is in.
     subvolume: u64,
-    ahead: VecDeque<Dirent>,
+    window: Window,
     /// What is not told of.
     hidden: Option<&'static [u8]>,
-    /// The cookie of the entry before `ahead`; none when the descriptor stands elsewhere.
-    at: Option<u64>,
 }
 
 impl Listing {
     /// Of a directory in this subvolume that was just opened, without one name.
     pub fn new(fd: Fd, subvolume: u64, hidden: Option<&'static [u8]>) -> Self {
-        Listing { fd, subvolume, ahead: VecDeque::new(), hidden, at: Some(0) }
+        Listing { fd, subvolume, window: Window::opened(), hidden }
     }
 
     /// The entries behind `cookie` that cost no more than `size`, but at least one; each costs `cost` and its name.
     /// Tells whether the directory ended.
     pub fn take(&mut self, task: &Task, cookie: u64, size: u32, cost: usize) -> Result<(Vec<Dirent>, bool)> {
-        if self.at != Some(cookie) {
-            self.ahead.clear();
-            self.at = None;
+        if !self.window.go_to(cookie) {
+            self.window = Window::elsewhere();
             task.seek(self.fd, position(cookie), libc::SEEK_SET)?;
-            self.at = Some(cookie);
+            self.window.restart(cookie);
         }
         let (mut taken, mut used) = (Vec::new(), 0);
         loop {
-            if self.ahead.is_empty() && !self.read_more(task)? {
-                return Ok((taken, true));
-            }
-            while let Some(entry) = self.ahead.pop_front() {
+            while let Some(entry) = self.window.peek() {
                 used += cost + entry.name.len();
                 if !taken.is_empty() && used > size as usize {
-                    self.ahead.push_front(entry);
                     return Ok((taken, false));
                 }
-                self.at = Some(entry.cookie);
-                taken.push(entry);
+                taken.push(entry.clone());
+                self.window.advance();
+            }
+            match self.read_more(task) {
+                Ok(true) => {}
+                Ok(false) => return Ok((taken, true)),
+                Err(error) => {
+                    self.window = Window::elsewhere();
+                    return Err(error);
+                }
             }
         }
     }
@@ -68,14 +69,14 @@ impl Listing {
     /// Reads what fits into one buffer; `false` at the end.
     fn read_more(&mut self, task: &Task) -> Result<bool> {
         let (mut buffer, mut stood) = (vec![0; BUFFER], None);
-        while self.ahead.is_empty() {
+        while self.window.peek().is_none() {
             let length = task.entries(self.fd, &mut buffer)?;
             if length == 0 {
                 return Ok(false);
             }
             let stands = self.decode(Bytes::copy_from_slice(&buffer[..length]))?;
-            // Entries without a name that can be, again and again: nobody would ever be answered.
-            if self.ahead.is_empty() && stood.replace(stands) == Some(stands) {
+            // Entries without a name that can be, again and again: the caller would wait for ever.
+            if self.window.peek().is_none() && stood.replace(stands) == Some(stands) {
                 return Err(Errno::EIO.because("the directory does not end"));
             }
         }
@@ -102,7 +103,7 @@ impl Listing {
             }
             // A damaged directory may hold names that cannot be: nobody could open them.
             let Ok(name) = Name::new(name) else { continue };
-            self.ahead.push_back(Dirent {
+            self.window.push(Dirent {
                 ino: ino(self.subvolume, number(&entry[..8])?),
                 cookie: cookie(position)?,
                 kind: FileKind::of_mode(u32::from(entry[18]) << 12),

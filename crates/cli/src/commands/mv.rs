@@ -17,7 +17,7 @@ use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use outrigger_client::{Client, Follow, Inode, TreeId};
 use outrigger_core::ops::RenameFlags;
-use outrigger_core::{Errno, Error, Name};
+use outrigger_core::{Attr, Errno, Error, Name};
 use std::cell::RefCell;
 
 /// Arguments of `mv`.
@@ -368,10 +368,14 @@ impl Mover<'_> {
         let context = self.context;
         let verbose = self.settings.verbose && !context.json;
         let remover = Remover { context, ask: Ask::Never, recursive: true, dir: false, verbose };
-        // Only what was copied: another file may have taken the name meanwhile.
+        // Only what was copied: another file may have taken the name meanwhile, or a program may have written.
         match from.find(Follow::No) {
-            Ok(found) if found.is_same(&source) => {
+            Ok(found) if found.is_same(&source) && is_unchanged(source.attr(), found.attr()) => {
                 remover.remove(&from, &dir, &name, source);
+            }
+            Ok(found) if found.is_same(&source) => {
+                let name = quoted(shown(&from));
+                self.complain(format!("{name} stays, for it was changed while it was copied"));
             }
             Ok(_) => {
                 let name = quoted(shown(&from));
@@ -404,9 +408,38 @@ impl Mover<'_> {
     }
 }
 
+/// Whether a file has the content and attributes it had. Removing another link of it changes `ctime`.
+fn is_unchanged(before: &Attr, now: &Attr) -> bool {
+    let linked = before.nlink > 1;
+    now.is_dir()
+        || (before.size, before.mtime) == (now.size, now.mtime) && (linked || before.ctime == now.ctime)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::Time;
+
+    #[test]
+    fn a_changed_file_is_told_from_one_that_lost_a_link() {
+        let time = |secs| Time { secs, nanos: 5 };
+        let before =
+            Attr { mode: 0o100_644, size: 3, nlink: 1, mtime: time(1), ctime: time(1), ..Attr::default() };
+        let after = |change: fn(&mut Attr)| {
+            let mut attr = before.clone();
+            change(&mut attr);
+            attr
+        };
+        assert!(is_unchanged(&before, &after(|attr| attr.atime.secs = 9)));
+        for change in
+            [(|attr| attr.size = 4) as fn(&mut Attr), |attr| attr.mtime.secs = 2, |attr| attr.ctime.nanos = 6]
+        {
+            assert!(!is_unchanged(&before, &after(change)));
+        }
+        let linked = Attr { nlink: 2, ..before.clone() };
+        assert!(is_unchanged(&linked, &Attr { ctime: time(7), nlink: 1, ..before.clone() }));
+        assert!(!is_unchanged(&linked, &Attr { mtime: time(7), nlink: 1, ..before.clone() }));
+    }
 
     #[test]
     fn later_options_win() {

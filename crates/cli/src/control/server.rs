@@ -65,6 +65,8 @@ pub struct Server {
 const ASK_MAX: u64 = 1 << 20;
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait after accept(2) has failed.
+const BACK_OFF: Duration = Duration::from_millis(100);
 /// The most clients at once; more are turned away.
 const CLIENTS_MAX: usize = 16;
 
@@ -177,7 +179,12 @@ impl Drop for Server {
 
 fn accept(listener: &UnixListener, mount: &Arc<dyn Controlled>) {
     let clients = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming().flatten() {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Without a free descriptor the next accept(2) fails at once, too.
+            thread::sleep(BACK_OFF);
+            continue;
+        };
         if clients.load(Ordering::Relaxed) >= CLIENTS_MAX {
             continue;
         }

@@ -75,15 +75,15 @@ impl View {
             (_, Reply::Error(error)) => return Err(error),
             (Shape::Done, Reply::Done(())) => {}
             (Shape::Lookup | Shape::Entry, Reply::Entry(entry)) => {
-                out.extend_from_slice(&self.entry(&entry).encode());
+                out.extend_from_slice(&self.entry(&entry, backings).encode());
             }
-            (Shape::Attr, Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, attrs.ttl);
+            (Shape::Attr(node), Reply::Attrs(attrs)) => {
+                let (attr_valid, attr_valid_nsec) = self.attr_lifetime(node, attrs.ttl, backings);
                 let attr = self.attr(&attrs.attr);
                 out.extend_from_slice(&fuse::AttrOut { attr_valid, attr_valid_nsec, attr }.encode());
             }
-            (Shape::Statx, Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, attrs.ttl);
+            (Shape::Statx(node), Reply::Attrs(attrs)) => {
+                let (attr_valid, attr_valid_nsec) = self.attr_lifetime(node, attrs.ttl, backings);
                 let stat = self.statx(&attrs.attr);
                 let reply = fuse::StatxOut { attr_valid, attr_valid_nsec, flags: 0, stat };
                 out.extend_from_slice(&reply.encode());
@@ -95,23 +95,24 @@ impl View {
                 }
             }
             (Shape::Target, Reply::Target(target)) => out.extend_from_slice(target.as_bytes()),
-            (Shape::OpenFile(node), Reply::Opened(opened)) => {
-                out.extend_from_slice(&self.opened_file(node, &opened, backings).encode());
+            (Shape::OpenFile(node, writable), Reply::Opened(opened)) => {
+                out.extend_from_slice(&self.opened_file(node, &opened, writable, backings).encode());
             }
             (Shape::OpenDir, Reply::Opened(opened)) => {
                 let open_flags = opened.how.bits();
                 let reply = fuse::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 };
                 out.extend_from_slice(&reply.encode());
             }
-            (Shape::Create, Reply::Created(Created { entry, opened })) => {
-                out.extend_from_slice(&self.entry(&entry).encode());
-                out.extend_from_slice(&self.opened_file(entry.node, &opened, backings).encode());
+            (Shape::Create(writable), Reply::Created(Created { entry, opened })) => {
+                let opened = self.opened_file(entry.node, &opened, writable, backings);
+                out.extend_from_slice(&self.entry(&entry, backings).encode());
+                out.extend_from_slice(&opened.encode());
             }
             (Shape::Dirents(listing), Reply::Dirents(dirents)) => {
                 self.dirents(listing, &dirents.entries, out)
             }
             (Shape::DirentsPlus(listing), Reply::DirentsPlus(dirents)) => {
-                tail.forgotten = self.dirents_plus(listing, &dirents.entries, out);
+                tail.forgotten = self.dirents_plus(listing, &dirents.entries, backings, out);
             }
             (shape, reply) => tail.data = write_plain(shape, reply, out)?,
         }
@@ -127,9 +128,9 @@ impl View {
         })
     }
 
-    fn entry(&self, entry: &Entry) -> fuse::EntryOut {
+    fn entry(&self, entry: &Entry, backings: &Backings) -> fuse::EntryOut {
         let (entry_valid, entry_valid_nsec) = lifetime(self.entry_timeout, entry.entry_ttl);
-        let (attr_valid, attr_valid_nsec) = lifetime(self.attr_timeout, entry.attr_ttl);
+        let (attr_valid, attr_valid_nsec) = self.attr_lifetime(entry.node, entry.attr_ttl, backings);
         fuse::EntryOut {
             nodeid: entry.node.0,
             generation: entry.generation.0,
@@ -139,6 +140,11 @@ impl View {
             attr_valid_nsec,
             attr: self.attr(&entry.attr),
         }
+    }
+
+    /// How long the kernel may believe attributes of `node`.
+    fn attr_lifetime(&self, node: Node, driver: Ttl, backings: &Backings) -> (u64, u32) {
+        if backings.changes_unseen(node) { (0, 0) } else { lifetime(self.attr_timeout, driver) }
     }
 
     fn attr(&self, attr: &Attr) -> fuse::Attr {
@@ -193,13 +199,13 @@ impl View {
     }
 
     /// An open file, served by the kernel itself when the driver has a host file for it.
-    fn opened_file(&self, node: Node, opened: &Opened, backings: &Backings) -> fuse::OpenOut {
+    fn opened_file(&self, node: Node, opened: &Opened, writable: bool, backings: &Backings) -> fuse::OpenOut {
         let mut flags = OpenFlags::from_bits_retain(opened.how.bits()) | self.open;
         let backing_id = if flags.contains(OpenFlags::DIRECT_IO) && opened.backing.fd().is_none() {
             backings.open_direct(node);
             0
         } else {
-            match backings.open(node, opened.backing.fd()) {
+            match backings.open(node, opened.backing.fd(), writable) {
                 crate::backing::Mode::Cached => 0,
                 crate::backing::Mode::Direct => {
                     flags |= OpenFlags::DIRECT_IO;
@@ -232,7 +238,13 @@ impl View {
     }
 
     /// Gives the nodes of entries that did not fit: the kernel will ask for them again.
-    fn dirents_plus(&self, listing: Listing, entries: &[DirentPlus], out: &mut Vec<u8>) -> Vec<Node> {
+    fn dirents_plus(
+        &self,
+        listing: Listing,
+        entries: &[DirentPlus],
+        backings: &Backings,
+        out: &mut Vec<u8>,
+    ) -> Vec<Node> {
         let mut buf = DirBuf::new(out, listing.size as usize);
         let mut fits = true;
         for (dot, ino) in dots(listing) {
@@ -243,7 +255,7 @@ impl View {
         for DirentPlus { cookie, name, entry } in entries {
             let kind = FileKind::of_mode(entry.attr.mode).map_or(0, |kind| kind.dirent_type().into());
             let raw = Dirent { ino: entry.attr.ino, off: *cookie, kind, name: name.as_bytes() };
-            fits = fits && buf.push_plus(&raw, &self.entry(entry));
+            fits = fits && buf.push_plus(&raw, &self.entry(entry, backings));
             if !fits && entry.node != Node(0) {
                 forgotten.push(entry.node);
             }
@@ -373,11 +385,16 @@ fn lock_out(lock: Option<Lock>) -> fuse::FileLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use outrigger_core::{Generation, Name, OpSet};
+    use std::fs::File;
+    use std::sync::Arc;
 
     #[test]
     fn a_listed_name_of_unknown_kind_is_not_called_a_regular_file() {
         let view = View::new(&Options::default(), &Abilities::new("test", "", OpSet::all()));
+        let device = Device::from_fd(File::open("/dev/null").unwrap().into());
+        let backings = Backings::new(Arc::new(device), None);
         let entry = |mode| Entry {
             node: Node(0),
             generation: Generation(0),
@@ -389,7 +406,8 @@ mod tests {
             let name = Name::try_from("name").unwrap();
             let listed = DirentPlus { cookie: 7, name, entry: entry(mode) };
             let mut out = Vec::new();
-            view.dirents_plus(Listing { node: 1, from: DOT_DOT, size: 4096 }, &[listed], &mut out);
+            let listing = Listing { node: 1, from: DOT_DOT, size: 4096 };
+            view.dirents_plus(listing, &[listed], &backings, &mut out);
             // struct fuse_direntplus: 128 bytes of entry, inode number, offset, length of the name, type.
             assert_eq!(out[148..152], u32::from(kind).to_ne_bytes(), "mode {mode:o}");
         }

@@ -47,20 +47,30 @@ struct Shared {
     /// The backing file, if the first open had one the kernel accepted.
     id: Option<i32>,
     opens: u32,
+    /// Whether it was opened for writing.
+    writable: bool,
     /// Where it is noted for a successor.
     note: Option<u32>,
 }
 
+impl Shared {
+    /// Whether its attributes may change without a request: the kernel does not notice what is written through a mapping.
+    fn changes_unseen(self) -> bool {
+        self.id.is_some() && self.writable
+    }
+}
+
 impl Files {
-    fn insert(&mut self, node: u64, id: Option<i32>, opens: u32) {
-        let mut file = Shared { id, opens, note: None };
+    fn insert(&mut self, node: u64, id: Option<i32>, writable: bool) {
+        let mut file = Shared { id, opens: 1, writable, note: None };
         file.note = self.notes.as_mut().and_then(|notes| notes.add(node, file));
         self.open.insert(node, file);
     }
 
     /// Counts one more open; `None` when it is the first.
-    fn count_open(&mut self, node: u64) -> Option<Shared> {
+    fn count_open(&mut self, node: u64, writable: bool) -> Option<Shared> {
         let file = self.open.get_mut(&node)?;
+        file.writable |= writable;
         file.opens = file.opens.saturating_add(1);
         if let (Some(notes), Some(note)) = (&self.notes, file.note) {
             notes.change(note, *file);
@@ -113,18 +123,18 @@ impl Backings {
     }
 
     /// Decides how a file is opened and counts the open.
-    pub(crate) fn open(&self, node: Node, backing: Option<BorrowedFd<'_>>) -> Mode {
+    pub(crate) fn open(&self, node: Node, backing: Option<BorrowedFd<'_>>, writable: bool) -> Mode {
         if !self.is_enabled() {
             return Mode::Cached;
         }
         let mut files = lock(&self.files);
-        match (files.count_open(node.0).map(|file| file.id), backing) {
+        match (files.count_open(node.0, writable).map(|file| file.id), backing) {
             (Some(Some(id)), Some(_)) => Mode::Passthrough(id),
             (Some(Some(_)), None) => Mode::Direct,
             (Some(None), _) => Mode::Cached,
             (None, backing) => {
                 let id = backing.and_then(|fd| self.register(fd));
-                files.insert(node.0, id, 1);
+                files.insert(node.0, id, writable);
                 id.map_or(Mode::Cached, Mode::Passthrough)
             }
         }
@@ -134,10 +144,15 @@ impl Backings {
     pub(crate) fn open_direct(&self, node: Node) {
         if self.is_enabled() {
             let mut files = lock(&self.files);
-            if files.count_open(node.0).is_none() {
-                files.insert(node.0, None, 1);
+            if files.count_open(node.0, false).is_none() {
+                files.insert(node.0, None, false);
             }
         }
+    }
+
+    /// Whether the kernel may not believe attributes of `node` for any time.
+    pub(crate) fn changes_unseen(&self, node: Node) -> bool {
+        self.is_enabled() && lock(&self.files).open.get(&node.0).is_some_and(|file| file.changes_unseen())
     }
 
     /// Counts a close; the last one forgets the backing file. `again` says that the kernel sends the request once more:
@@ -200,7 +215,9 @@ impl Notes {
             match notes.node(slot).load(Ordering::Acquire) {
                 0 => notes.free.push(slot),
                 node => {
-                    open.insert(node, Shared { id: (id > 0).then_some(id), opens, note: Some(slot) });
+                    // Not noted: any may have been opened for writing.
+                    let (id, writable) = ((id > 0).then_some(id), true);
+                    open.insert(node, Shared { id, opens, writable, note: Some(slot) });
                 }
             }
         }
@@ -265,13 +282,13 @@ mod tests {
         let keep = HeapKeep::default();
         let mut before = files(Notes::empty(keep.region(REGION, WORDS).unwrap()));
         for (node, id) in [(3, Some(1)), (1 << 40, None), (5, Some(2)), (6, Some(4))] {
-            before.insert(node, id, 1);
+            before.insert(node, id, true);
         }
-        before.count_open(5);
+        before.count_open(5, false);
         assert_eq!(before.count_close(3), Some(1), "nobody has it open");
         assert_eq!(before.count_close(5), None, "still open");
-        before.insert(7, Some(1), 1);
-        assert_eq!(before.count_open(6).unwrap().opens, 2);
+        before.insert(7, Some(1), true);
+        assert_eq!(before.count_open(6, true).unwrap().opens, 2);
         let known = before.open.clone();
         drop(before);
 
@@ -292,7 +309,7 @@ mod tests {
         let keep = HeapKeep::default();
         let region = keep.region(REGION, 7).unwrap();
         let mut table = files(Notes::empty(Arc::clone(&region)));
-        table.insert(3, Some(1), 1);
+        table.insert(3, Some(1), true);
         table.count_close(3);
         // A slot whose owner died between the two stores: noted before it is filled.
         region.word(2).store(9 << 32 | 1, Ordering::Relaxed);
@@ -300,7 +317,7 @@ mod tests {
         assert!(open.is_empty());
         let mut table = Files { open, notes: Some(notes) };
         for node in 1..=5 {
-            table.insert(node, None, 1);
+            table.insert(node, None, true);
         }
         assert_eq!(table.open.len(), 5, "a full region limits only what a successor knows");
         assert_eq!(Notes::reopen(Arc::clone(&region)).1.len(), 3);

@@ -52,20 +52,20 @@ pub(crate) enum Shape {
     Lookup,
     /// A new entry.
     Entry,
-    /// Attributes.
-    Attr,
-    /// Attributes as statx has them.
-    Statx,
+    /// Attributes of a node.
+    Attr(Node),
+    /// Attributes of a node as statx has them.
+    Statx(Node),
     /// Success, unless the attributes are those of a file that nobody may execute.
     Executable,
     /// The target of a symbolic link.
     Target,
-    /// An open file.
-    OpenFile(Node),
+    /// An open file, and whether for writing.
+    OpenFile(Node, bool),
     /// An open directory.
     OpenDir,
-    /// A new open file.
-    Create,
+    /// A new open file, and whether for writing.
+    Create(bool),
     /// At most this much content.
     Data(u32),
     /// A byte count of 32 bits.
@@ -170,7 +170,8 @@ impl Rules {
             // Nothing is kept for an open file that closing could write or release; the kernel asks no more.
             Operation::Flush(_) if self.stateless_files => Step::Fail(Errno::ENOSYS),
             Operation::Open(args) => {
-                ask(ops::Open { node, flags: self.open_flags(args.flags) }, Shape::OpenFile(node))
+                let flags = self.open_flags(args.flags);
+                ask(ops::Open { node, flags }, Shape::OpenFile(node, flags.writes()))
             }
             Operation::Opendir(_) => ask(ops::OpenDir { node }, Shape::OpenDir),
             Operation::Read(args) => ask(
@@ -250,12 +251,15 @@ impl Rules {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
                 ask(
                     ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags },
-                    Shape::Create,
+                    Shape::Create(flags.writes()),
                 )
             }
             Operation::Tmpfile { args, .. } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
-                ask(ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags }, Shape::Create)
+                ask(
+                    ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags },
+                    Shape::Create(flags.writes()),
+                )
             }
             _ => return Ok(None),
         }))
@@ -344,10 +348,10 @@ fn attributes(node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<O
     let owned = |name: &[u8]| XattrName::new(own(name));
     Ok(Some(match operation {
         Operation::Getattr(args) => {
-            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Attr)
+            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Attr(node))
         }
         Operation::Statx(args) => {
-            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Statx)
+            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Statx(node))
         }
         Operation::Setattr(args) => setattr(node, args),
         Operation::Readlink => ask(ops::ReadLink { node }, Shape::Target),
@@ -406,7 +410,7 @@ fn setattr(node: Node, args: &fuse::SetattrIn) -> Step {
         lock_owner: valid.contains(SetattrValid::LOCKOWNER).then_some(LockOwner(args.lock_owner)),
     };
     let handle = valid.contains(SetattrValid::FH).then_some(Handle(args.fh));
-    ask(ops::SetAttr { node, handle, attrs }, Shape::Attr)
+    ask(ops::SetAttr { node, handle, attrs }, Shape::Attr(node))
 }
 
 /// Ranges of open files: space, holes, copies, locks, readiness.

@@ -4,10 +4,10 @@
 use crate::attr::failed;
 use crate::tree::Tree;
 use bytes::BytesMut;
+use outrigger_core::listing::Window;
 use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus, Dirents, DirentsPlus};
 use outrigger_core::{Errno, FileKind, Name, Node, Result};
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
-use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -23,27 +23,18 @@ const DIRENT_PLUS: usize = 152;
 #[derive(Debug)]
 pub(crate) struct OpenDir {
     fd: OwnedFd,
-    listing: Mutex<Listing>,
-}
-
-/// Where the host's descriptor stands.
-#[derive(Debug)]
-struct Listing {
-    /// Read from the host, not yet asked for.
-    ahead: VecDeque<Dirent>,
-    /// The cookie of the entry before them; none when the descriptor stands elsewhere.
-    at: Option<u64>,
+    window: Mutex<Window>,
 }
 
 impl OpenDir {
     /// A directory opened for listing and not read yet.
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        OpenDir { fd, listing: Mutex::new(Listing { ahead: VecDeque::new(), at: Some(0) }) }
+        OpenDir { fd, window: Mutex::new(Window::opened()) }
     }
 
     /// A directory that a former process opened and read some of.
     pub(crate) fn adopt(fd: OwnedFd) -> Self {
-        OpenDir { fd, listing: Mutex::new(Listing { ahead: VecDeque::new(), at: None }) }
+        OpenDir { fd, window: Mutex::new(Window::elsewhere()) }
     }
 
     /// The descriptor.
@@ -85,61 +76,64 @@ impl OpenDir {
         cost: usize,
         mut take: impl FnMut(Dirent) -> Result<()>,
     ) -> Result<bool> {
-        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        if listing.at != Some(cookie) {
-            listing.ahead.clear();
-            listing.at = None;
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        if !window.go_to(cookie) {
+            *window = Window::elsewhere();
             seek(&self.fd, SeekFrom::Start(position(cookie))).map_err(failed)?;
-            listing.at = Some(cookie);
+            window.restart(cookie);
         }
         let mut used = 0;
         loop {
-            if listing.ahead.is_empty() && !listing.read_more(self.fd.as_fd())? {
-                return Ok(true);
-            }
-            while let Some(dirent) = listing.ahead.pop_front() {
+            while let Some(dirent) = window.peek() {
                 let cost = cost + dirent.name.len();
                 if used > 0 && used + cost > size as usize {
-                    listing.ahead.push_front(dirent);
                     return Ok(false);
                 }
-                let cookie = dirent.cookie;
-                if let Err(error) = take(dirent) {
-                    listing.at = None;
-                    return if used > 0 { Ok(false) } else { Err(error) };
+                match take(dirent.clone()) {
+                    Err(_) if used > 0 => return Ok(false),
+                    taken => taken?,
                 }
                 used += cost;
-                listing.at = Some(cookie);
+                window.advance();
+            }
+            match read_more(self.fd.as_fd(), &mut window) {
+                Ok(true) => {}
+                Ok(false) => return Ok(true),
+                // What was read of the buffer counts for nothing: the rest of it is gone.
+                Err(error) => {
+                    *window = Window::elsewhere();
+                    return Err(error);
+                }
             }
         }
     }
 }
 
-impl Listing {
-    /// Reads what fits into one buffer; `false` at the end.
-    fn read_more(&mut self, fd: BorrowedFd<'_>) -> Result<bool> {
-        let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
-        let mut raw = RawDir::new(fd, &mut buffer);
-        let mut names = BytesMut::with_capacity(BUFFER / 2);
-        while let Some(entry) = raw.next() {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.extend_from_slice(name);
-                self.ahead.push_back(Dirent {
-                    ino: entry.ino(),
-                    cookie: cookie(entry.next_entry_cookie())?,
-                    kind: kind(entry.file_type()),
-                    // All names of a batch share one allocation.
-                    name: Name::new(names.split().freeze())?,
-                });
-            }
-            if raw.is_buffer_empty() && !self.ahead.is_empty() {
-                return Ok(true);
-            }
+/// Reads what fits into one buffer; `false` at the end.
+fn read_more(fd: BorrowedFd<'_>, window: &mut Window) -> Result<bool> {
+    let mut buffer = [MaybeUninit::<u8>::uninit(); BUFFER];
+    let mut raw = RawDir::new(fd, &mut buffer);
+    let mut names = BytesMut::with_capacity(BUFFER / 2);
+    let mut any = false;
+    while let Some(entry) = raw.next() {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.extend_from_slice(name);
+            window.push(Dirent {
+                ino: entry.ino(),
+                cookie: cookie(entry.next_entry_cookie())?,
+                kind: kind(entry.file_type()),
+                // All names of a batch share one allocation.
+                name: Name::new(names.split().freeze())?,
+            });
+            any = true;
         }
-        Ok(!self.ahead.is_empty())
+        if raw.is_buffer_empty() && any {
+            return Ok(true);
+        }
     }
+    Ok(any)
 }
 
 /// How far a host's position may lie beyond [`COOKIE_MAX`]: ext4 ends each directory at `i64::MAX`, and no file system

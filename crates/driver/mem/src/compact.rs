@@ -116,9 +116,9 @@ impl Mem {
         let Ok(inode) = self.table.get(Node(dir)) else { return true };
         let state = inode.state.write();
         let Body::Dir(names) = &state.body else { return true };
-        for (cookie, name, inode) in names.after(last).take(NAMES_AT_ONCE) {
-            Record::Name { dir, cookie, ino: inode.ino, name: name.clone() }.put(words);
-            cursor.names = Some((dir, cookie));
+        for (number, name, inode) in names.after(last).take(NAMES_AT_ONCE) {
+            Record::Name { dir, number, ino: inode.ino, name: name.clone() }.put(words);
+            cursor.names = Some((dir, number));
         }
         log.copy(words)
     }
@@ -149,7 +149,7 @@ fn put_inode(inode: &Inode, state: &State, words: &mut Vec<u64>) {
                 Record::Content { ino, change }.put(words);
             }
         }
-        Body::Dir(names) => Record::Cookie { dir: ino, last: names.last() }.put(words),
+        Body::Dir(names) => Record::Numbers { dir: ino, last: names.last() }.put(words),
         Body::Link(target) => Record::Target { ino, target: target.clone() }.put(words),
         Body::Special => {}
     }

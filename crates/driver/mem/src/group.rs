@@ -96,13 +96,13 @@ impl Group<'_> {
     }
 
     /// A name that is new or leads elsewhere.
-    pub fn name(&mut self, dir: &Inode, cookie: u64, name: &Name, ino: u64) {
-        self.push(|| Record::Name { dir: dir.ino, cookie, ino, name: name.clone() });
+    pub fn name(&mut self, dir: &Inode, number: u64, name: &Name, ino: u64) {
+        self.push(|| Record::Name { dir: dir.ino, number, ino, name: name.clone() });
     }
 
     /// A name that is gone.
-    pub fn name_gone(&mut self, dir: &Inode, cookie: u64) {
-        self.push(|| Record::NameGone { dir: dir.ino, cookie });
+    pub fn name_gone(&mut self, dir: &Inode, number: u64) {
+        self.push(|| Record::NameGone { dir: dir.ino, number });
     }
 
     /// A change of content.

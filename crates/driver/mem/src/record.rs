@@ -44,12 +44,12 @@ pub(crate) enum Record {
     Referenced { ino: u64, yes: bool },
     /// There is no such inode, whatever records before this say about it.
     Gone(u64),
-    /// A name in the directory `dir` at `cookie`.
-    Name { dir: u64, cookie: u64, ino: u64, name: Name },
-    /// The name at `cookie` is gone.
-    NameGone { dir: u64, cookie: u64 },
-    /// Cookies up to this have been used in the directory.
-    Cookie { dir: u64, last: u64 },
+    /// A name in the directory `dir` at `number`.
+    Name { dir: u64, number: u64, ino: u64, name: Name },
+    /// The name at `number` is gone.
+    NameGone { dir: u64, number: u64 },
+    /// Numbers up to this have been used in the directory.
+    Numbers { dir: u64, last: u64 },
     /// The content changed.
     Content { ino: u64, change: Change },
     /// An extended attribute has this value.
@@ -258,16 +258,16 @@ impl Record {
                 out.push(*ino);
                 4
             }
-            Record::Name { dir, cookie, ino, name } => {
-                out.extend([*dir, *cookie, *ino]);
+            Record::Name { dir, number, ino, name } => {
+                out.extend([*dir, *number, *ino]);
                 put_bytes(name, out);
                 5
             }
-            Record::NameGone { dir, cookie } => {
-                out.extend([*dir, *cookie]);
+            Record::NameGone { dir, number } => {
+                out.extend([*dir, *number]);
                 6
             }
-            Record::Cookie { dir, last } => {
+            Record::Numbers { dir, last } => {
                 out.extend([*dir, *last]);
                 7
             }
@@ -333,12 +333,12 @@ impl Record {
             4 => Record::Gone(input.number()?),
             5 => Record::Name {
                 dir: input.number()?,
-                cookie: input.number()?,
+                number: input.number()?,
                 ino: input.number()?,
                 name: Name::new(input.bytes()?)?,
             },
-            6 => Record::NameGone { dir: input.number()?, cookie: input.number()? },
-            7 => Record::Cookie { dir: input.number()?, last: input.number()? },
+            6 => Record::NameGone { dir: input.number()?, number: input.number()? },
+            7 => Record::Numbers { dir: input.number()?, last: input.number()? },
             8 => Record::Content { ino: input.number()?, change: get_change(input)? },
             9 => {
                 let ino = input.number()?;
@@ -401,9 +401,9 @@ mod tests {
             Record::Inode(facts),
             Record::Referenced { ino, yes: true },
             Record::Gone(ino),
-            Record::Name { dir: 1, cookie: 2, ino, name },
-            Record::NameGone { dir: 1, cookie: 2 },
-            Record::Cookie { dir: 1, last: 9 },
+            Record::Name { dir: 1, number: 2, ino, name },
+            Record::NameGone { dir: 1, number: 2 },
+            Record::Numbers { dir: 1, last: 9 },
             Record::Xattr { ino, name: xattr.clone(), value: Bytes::from_static(b"123456789") },
             Record::Xattr { ino, name: xattr.clone(), value: Bytes::new() },
             Record::XattrGone { ino, name: xattr },

@@ -172,15 +172,15 @@ fn replace(
         }
         group.inode(target, state);
     }
-    if let Some(cookie) = dirs.from.names_mut()?.remove(&op.name) {
-        group.name_gone(from, cookie);
+    if let Some(number) = dirs.from.names_mut()?.remove(&op.name) {
+        group.name_gone(from, number);
     }
     let names = dirs.to().names_mut()?;
-    let cookie = match names.replace(&op.to_name, Arc::clone(source)) {
-        Some(cookie) => cookie,
+    let number = match names.replace(&op.to_name, Arc::clone(source)) {
+        Some(number) => number,
         None => names.insert(&op.to_name, Arc::clone(source))?,
     };
-    group.name(to, cookie, &op.to_name, source.ino);
+    group.name(to, number, &op.to_name, source.ino);
     if moves_in {
         dirs.from.nlink -= 1;
         dirs.to().nlink += 1;
@@ -214,11 +214,11 @@ fn exchange(
     }
     let now = mem.now();
     let (mut source_state, mut target_state) = states(source, Some(target));
-    if let Some(cookie) = dirs.from.names_mut()?.replace(&op.name, Arc::clone(target)) {
-        group.name(from, cookie, &op.name, target.ino);
+    if let Some(number) = dirs.from.names_mut()?.replace(&op.name, Arc::clone(target)) {
+        group.name(from, number, &op.name, target.ino);
     }
-    if let Some(cookie) = dirs.to().names_mut()?.replace(&op.to_name, Arc::clone(source)) {
-        group.name(to, cookie, &op.to_name, source.ino);
+    if let Some(number) = dirs.to().names_mut()?.replace(&op.to_name, Arc::clone(source)) {
+        group.name(to, number, &op.to_name, source.ino);
     }
     if from.ino != to.ino {
         let (gone, come) = (u32::from(source.is_dir()), u32::from(target.is_dir()));

@@ -30,7 +30,7 @@ struct Draft {
     xattrs: Xattrs,
     content: Content,
     names: BTreeMap<u64, (Name, u64)>,
-    last_cookie: u64,
+    last_number: u64,
     target: Option<Target>,
     locks: Locks,
 }
@@ -44,7 +44,7 @@ impl Draft {
             xattrs: Xattrs::default(),
             content: Content::default(),
             names: BTreeMap::new(),
-            last_cookie: 0,
+            last_number: 0,
             target: None,
             locks: Locks::default(),
         }
@@ -109,13 +109,13 @@ impl Replay {
             Record::Inode(facts) => self.take_facts(facts)?,
             Record::Gone(ino) => drop(self.drafts.remove(&ino)),
             Record::Referenced { ino, yes } => self.of(ino, |draft| draft.referenced = yes),
-            Record::Name { dir, cookie, ino, name } => self.of(dir, |draft| {
-                draft.last_cookie = draft.last_cookie.max(cookie);
-                draft.names.insert(cookie, (name, ino));
+            Record::Name { dir, number, ino, name } => self.of(dir, |draft| {
+                draft.last_number = draft.last_number.max(number);
+                draft.names.insert(number, (name, ino));
             }),
-            Record::NameGone { dir, cookie } => self.of(dir, |draft| drop(draft.names.remove(&cookie))),
-            Record::Cookie { dir, last } => {
-                self.of(dir, |draft| draft.last_cookie = draft.last_cookie.max(last));
+            Record::NameGone { dir, number } => self.of(dir, |draft| drop(draft.names.remove(&number))),
+            Record::Numbers { dir, last } => {
+                self.of(dir, |draft| draft.last_number = draft.last_number.max(last));
             }
             Record::Content { ino, change } => {
                 if let Some(draft) = self.drafts.get_mut(&ino)
@@ -240,7 +240,7 @@ impl Draft {
         content.size = self.facts.size;
         let body = match self.facts.kind {
             FileKind::Regular => Body::File(content),
-            FileKind::Directory => Body::Dir(Names::starting_after(self.last_cookie)),
+            FileKind::Directory => Body::Dir(Names::starting_after(self.last_number)),
             FileKind::Symlink => Body::Link(self.target.ok_or_else(senseless)?),
             _ => Body::Special,
         };
@@ -253,9 +253,9 @@ impl Mem {
         let dir = self.table.get(Node(dir))?;
         let mut state = dir.state.write();
         let State { body: Body::Dir(listing), .. } = &mut *state else { return Err(senseless()) };
-        for (cookie, (name, ino)) in names {
+        for (number, (name, ino)) in names {
             let inode = self.table.get(Node(ino)).map_err(|_| senseless())?;
-            if !listing.restore(cookie, name, inode) {
+            if !listing.restore(number, name, inode) {
                 return Err(senseless());
             }
         }

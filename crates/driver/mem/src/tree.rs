@@ -153,8 +153,8 @@ pub(crate) fn make_in(
         return Err(Errno::EMLINK.into());
     }
     let inode = make_inode(mem, cx, (dir.ino, state), seed, life, group)?;
-    let cookie = state.names_mut()?.insert(name, Arc::clone(&inode))?;
-    group.name(dir, cookie, name, inode.ino);
+    let number = state.names_mut()?.insert(name, Arc::clone(&inode))?;
+    group.name(dir, number, name, inode.ino);
     state.nlink += u32::from(is_dir);
     state.touch(mem.now());
     group.inode(dir, state);
@@ -229,13 +229,13 @@ pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
     if state.nlink >= mem.options.links {
         return Err(Errno::EMLINK.into());
     }
-    let cookie = names.names_mut()?.insert(&op.name, Arc::clone(&inode))?;
+    let number = names.names_mut()?.insert(&op.name, Arc::clone(&inode))?;
     state.nlink += 1;
     state.unnamed = false;
     state.ctime = now;
     inode.reference(mem.log());
     names.touch(now);
-    group.name(&dir, cookie, &op.name, inode.ino);
+    group.name(&dir, number, &op.name, inode.ino);
     group.inode(&inode, &state);
     group.inode(&dir, &names);
     group.commit();
@@ -269,8 +269,8 @@ fn remove_name(
     name: &Name,
     now: Time,
 ) -> Result<()> {
-    if let Some(cookie) = state.names_mut()?.remove(name) {
-        group.name_gone(dir, cookie);
+    if let Some(number) = state.names_mut()?.remove(name) {
+        group.name_gone(dir, number);
     }
     state.touch(now);
     group.inode(dir, state);
@@ -305,7 +305,7 @@ fn collect<T>(
 ) -> (Vec<T>, bool) {
     let mut room = size as usize;
     let mut taken = Vec::new();
-    for (cookie, name, inode) in names.after(cookie) {
+    for (cookie, name, inode) in names.listed(cookie) {
         let wanted = each + name.len();
         if wanted > room && !taken.is_empty() {
             return (taken, false);

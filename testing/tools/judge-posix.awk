@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Judges a run of pjdfstest on a mount by the run on the native file system.
+# Judges a run of pjdfstest or generic.py on a mount by the run on the native file system.
 #
-#   awk -v name=MOUNT -f judge-pjdfstest.awk EXCEPTIONS NATIVE MOUNT-RUN
+#   awk -v name=MOUNT -v suite=pjdfstest|generic -f judge-posix.awk EXCEPTIONS NATIVE MOUNT-RUN
 #
 # EXCEPTIONS has "MOUNT CASE REASON..." lines; the others "CASE ok|FAILED|skipped" lines. Prints "PASSED FAILED REMARK".
 
@@ -14,7 +14,7 @@ FNR == 1 { file++ }
 
 file == 1 && !/^#/ && NF {
     if (NF < 3) against("the exception " $0 " gives no reason")
-    if ($1 == name) listed[$2] = 1
+    if ($1 == name && (index($2, "generic::") == 1) == (suite == "generic")) listed[$2] = 1
     next
 }
 file == 2 { native[$1] = $2 }
