@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs;
 use std::os::unix::fs::symlink;
 use support::{PROGRAM, Place, can_mount, is_running, mounted_ext4};
 
@@ -39,6 +40,27 @@ fn umount_8_finds_everything_it_expects() {
     place.run_as(&helper, &[&dir, "-n", "-t", "fuse.outrigger.kernel"]).ok();
     assert!(!place.is_mounted() && !is_running(server), "it waits for the end");
     place.run_as(&helper, &[&dir]).refused(32);
+}
+
+/// For an absolute path the superuser's umount(8) looks for a helper only where libmount's table has a line for it.
+#[test]
+fn umount_8_is_told_of_its_helper_as_long_as_the_mount_is_there() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let noted = || {
+        let table = fs::read_to_string("/run/mount/utab").unwrap_or_default();
+        let target = format!(" TARGET={} ", place.at("m").display());
+        table.lines().filter(|line| line.contains(&target)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        place.run(&["mount", "mem:", "m"]).ok();
+        let lines = noted();
+        assert!(lines.len() == 1 && lines[0].ends_with(" OPTS=uhelper=fuse.outrigger"), "{lines:?}");
+        place.run(&["umount", "m"]).ok();
+        assert_eq!(noted(), [""; 0]);
+    }
 }
 
 #[test]

@@ -113,6 +113,11 @@ const CHANGES: &[Change] = &[
     },
     Change { words: &["write", "@/written"], proof: &["stat", "-c", "%s", "@/written"], shows: "8388608\n" },
     Change {
+        words: &["write", "-a", "@/old"],
+        proof: &["stat", "-c", "%s", "@/old"],
+        shows: "8388615\n",
+    },
+    Change {
         words: &["touch", "-d", "@1000000000", "@/old"],
         proof: &["stat", "-c", "%Y", "@/old"],
         shows: "1000000000\n",
@@ -268,6 +273,7 @@ fn must_be_honest(place: &Place, tree: &Tree, misfortune: Misfortune) {
         small.begin();
         let claimed = claims(place, change, misfortune, tree);
         small.end();
+        assert!(claimed || misfortune != Misfortune::PowerCut, "{at}: nothing was wrong yet");
         if claimed && is_promised(change, misfortune, tree) {
             assert_eq!(tree.run(place, change.proof).ok(), change.shows, "{at}");
             if change.words[0] == "cp" {

@@ -81,6 +81,7 @@ mod splice;
 mod status;
 mod translate;
 mod unmount;
+mod utab;
 
 pub use connection::Connection;
 pub use device::Device;

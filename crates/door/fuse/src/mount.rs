@@ -3,6 +3,7 @@
 use crate::device::Device;
 use crate::mountinfo::{MountEntry, Mountpoint, absolute, inspect};
 use crate::options::Options;
+use crate::utab;
 use outrigger_host::Confined;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -130,17 +131,19 @@ pub fn mount(
         source: options.fsname.clone().unwrap_or_else(|| tree.to_owned()),
         subtype: options.subtype.clone().unwrap_or_else(|| format!("outrigger.{driver}")),
     };
+    let root = rustix::process::geteuid().is_root();
     let (device, idmap) = match by_syscall(&path, is_dir, &table, options) {
-        Ok(device) => {
-            let root = rustix::process::geteuid().is_root();
-            (device, options.idmap && options.default_permissions && root)
-        }
+        Ok(device) => (device, options.idmap && options.default_permissions && root),
         Err(refused) if needs_helper(&refused) => {
             (Device::from_fd(by_helper(&path, &table, options)?), false)
         }
         Err(error) => return Err(error),
     };
-    let connection = MountEntry::at(&path).ok().flatten().map(|entry| entry.minor);
+    let entry = MountEntry::at(&path).ok().flatten();
+    if let Some(entry) = entry.as_ref().filter(|_| root) {
+        utab::note(entry);
+    }
+    let connection = entry.map(|entry| entry.minor);
     Ok((device, Mounted { mountpoint: path, connection, idmap }))
 }
 

@@ -2,6 +2,7 @@
 //! Removing a mount within a given time, whatever its server does.
 use crate::mount::{HELPER, helper};
 use crate::mountinfo::{MountEntry, absolute};
+use crate::utab;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs;
@@ -72,20 +73,29 @@ pub fn unmount(path: &Path, force: Force, deadline: Duration) -> Result<(), Unmo
     if force == Force::Abort {
         abort(&entry);
     }
-    let lazy = force != Force::No;
-    match detach_within(&path, lazy, deadline) {
+    let removed = remove(&path, &entry, force != Force::No, deadline);
+    if removed.is_ok() {
+        utab::forget(&path);
+    }
+    removed
+}
+
+/// Removes the mount `entry`, without its server when that takes too long.
+fn remove(path: &Path, entry: &MountEntry, lazy: bool, deadline: Duration) -> Result<(), UnmountError> {
+    let refused = |error| UnmountError::Refused { path: path.to_owned(), error };
+    match detach_within(path, lazy, deadline) {
         // Somebody else, or cutting it off, has removed it meanwhile.
-        Some(Err(_)) if !still_there(&path, &entry) => Ok(()),
-        Some(Err(error)) if error.raw_os_error() == Some(libc::EBUSY) => Err(UnmountError::Busy { path }),
-        Some(result) => result.map_err(|error| UnmountError::Refused { path, error }),
+        Some(Err(_)) if !still_there(path, entry) => Ok(()),
+        Some(Err(error)) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Err(UnmountError::Busy { path: path.to_owned() })
+        }
+        Some(result) => result.map_err(refused),
         // It waits for the server, which does not answer: without the server it comes to an end.
         None => {
-            abort(&entry);
-            match detach_within(&path, true, deadline) {
-                Some(Err(error)) if still_there(&path, &entry) => Err(UnmountError::Refused { path, error }),
-                None if still_there(&path, &entry) => {
-                    Err(UnmountError::Refused { path, error: io::ErrorKind::TimedOut.into() })
-                }
+            abort(entry);
+            match detach_within(path, true, deadline) {
+                Some(Err(error)) if still_there(path, entry) => Err(refused(error)),
+                None if still_there(path, entry) => Err(refused(io::ErrorKind::TimedOut.into())),
                 _ => Ok(()),
             }
         }
