@@ -10,7 +10,9 @@ use outrigger_core::ops::{
     RemoveXattr, Rename, RenameFlags, RmDir, SetAttr, SetXattr, SymLink, Unlink, XattrFlags,
 };
 use outrigger_core::reply::{Attrs, Created, Entry, Names, Ttl};
-use outrigger_core::{Attr, Errno, FileKind, Generation, Name, Node, Result, SetAttrs, Target, XattrName};
+use outrigger_core::{
+    Attr, DriverClass, Errno, FileKind, Generation, Name, Node, Result, SetAttrs, Target, XattrName,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,6 +71,15 @@ impl Inode {
     /// Whether both are the same file of the same tree.
     pub fn is_same(&self, other: &Inode) -> bool {
         self.node() == other.node() && self.held.client.tree() == other.held.client.tree()
+    }
+
+    /// Whether both may be one file that is reached in two ways, one of them through a server: as far as size and time tell.
+    pub fn may_be_same(&self, other: &Inode) -> bool {
+        let is_remote = |inode: &Inode| inode.client().abilities().class == DriverClass::Network;
+        let looks = |inode: &Inode| (inode.kind(), inode.attr().size, inode.attr().mtime.secs);
+        self.held.client.tree() != other.held.client.tree()
+            && (is_remote(self) || is_remote(other))
+            && looks(self) == looks(other)
     }
 
     /// Its attributes when it was found or last refreshed.

@@ -314,6 +314,11 @@ impl Mover<'_> {
         }
         // As rename(2) would: what is replaced goes first, and a directory only if it is empty.
         if let Some(existing) = existing {
+            if !existing.is_dir() && job.source.may_be_same(&existing) {
+                let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
+                let reason = "equal in size and time, one on a server";
+                return self.complain(format!("{from} and {to} may be the same file ({reason}): remove one"));
+            }
             let removed = if existing.is_dir() {
                 job.to_dir.rmdir(&job.to_name)
             } else {

@@ -100,7 +100,7 @@ impl Conflict<'_> {
         let special = options.deref == Deref::Never && self.source.kind() != FileKind::Regular;
         let links = (options.hard_link || options.symbolic_link) && options.force;
         if options.remove_destination || links || (!options.attributes_only && (linked || special)) {
-            return self.remove();
+            return self.remove(&existing);
         }
         if options.hard_link || options.symbolic_link || self.source.kind() != FileKind::Regular {
             // Making it will fail and say so.
@@ -108,7 +108,7 @@ impl Conflict<'_> {
         }
         match (existing.kind(), followed) {
             (_, Some(target)) => Decision::Into(target),
-            (FileKind::Symlink, None) if options.force => self.remove(),
+            (FileKind::Symlink, None) if options.force => self.remove(&existing),
             (FileKind::Symlink, None) => {
                 let kind = if self.named { "dangling symlink" } else { "symbolic link" };
                 self.shared.complain(format_args!("not writing through {kind} {}", quoted(self.to)));
@@ -118,7 +118,12 @@ impl Conflict<'_> {
         }
     }
 
-    fn remove(&self) -> Decision {
+    fn remove(&self, existing: &Inode) -> Decision {
+        if self.source.may_be_same(existing) {
+            let (from, to) = (quoted(self.from), quoted(self.to));
+            self.shared.complain(format_args!("{from} and {to} may be the same file: {to} is not removed"));
+            return Decision::Skip;
+        }
         match self.dir.unlink(self.name) {
             Ok(()) => {
                 if self.shared.options.verbose && !self.shared.options.json && !self.shared.options.moving {

@@ -61,6 +61,14 @@ impl Content<'_> {
         self.pump(done, None, holes || sparse == Sparse::Always)
     }
 
+    /// Copies everything over what the target has. Where that is the source itself, reached in another way, each byte is
+    /// written back as it was read.
+    pub(super) fn copy_over(&self) -> Result<(), Fault> {
+        let end = self.attr.size;
+        self.pump(0, Some(end), false)?;
+        self.set_size(end)
+    }
+
     /// Copies the pieces between holes; `false` when the tree does not know them after all.
     fn copy_extents(&self, inside: bool) -> Result<bool, Fault> {
         let mut at = 0;

@@ -38,6 +38,8 @@ struct Target {
     file: File,
     /// The mode it was meant to get, if it is new.
     made: Option<u32>,
+    /// It has content, which is written over: it may be the source.
+    full: bool,
 }
 
 impl FileCopy {
@@ -91,7 +93,7 @@ impl FileCopy {
             match made {
                 Ok((inode, target)) => {
                     let made = Some(file.modes(shared).0);
-                    open.push((file, content, Target { inode, file: target, made }));
+                    open.push((file, content, Target { inode, file: target, made, full: false }));
                 }
                 Err(error) => {
                     shared.cannot("cannot create regular file", &file.to, &error);
@@ -141,7 +143,7 @@ impl FileCopy {
             }
         };
         let target = self.open_target(shared)?;
-        let complete = match self.fill(shared, &source, &target.inode, &target.file) {
+        let complete = match self.fill(shared, &source, &target) {
             Ok(()) => self.sync(shared, &target.file),
             Err(Fault::Read(error)) => {
                 shared.cannot("error reading", &self.from, &error);
@@ -163,7 +165,7 @@ impl FileCopy {
 
     /// Gives the copy its attributes, or removes it when it is not complete.
     fn finish(&self, shared: &Shared, target: Target, complete: bool) -> Option<Inode> {
-        let Target { mut inode, file, made } = target;
+        let Target { mut inode, file, made, full: _ } = target;
         if !complete {
             drop(file);
             if made.is_some() {
@@ -215,10 +217,11 @@ impl FileCopy {
     }
 
     /// Copies the content.
-    fn fill(&self, shared: &Shared, source: &File, inode: &Inode, target: &File) -> Result<(), Fault> {
+    fn fill(&self, shared: &Shared, source: &File, target: &Target) -> Result<(), Fault> {
         if shared.options.attributes_only {
             return Ok(());
         }
+        let Target { inode, file: target, full, .. } = target;
         let (from, to) = (self.source.client(), inode.client());
         let content = Content {
             shared,
@@ -229,17 +232,18 @@ impl FileCopy {
             knows_holes: knows_holes(from),
             copies_inside: to.has(OpCode::CopyRange),
         };
-        content.copy()
+        if *full { content.copy_over() } else { content.copy() }
     }
 
     fn open_target(&mut self, shared: &Shared) -> Option<Target> {
         if let Some(inode) = self.existing.take() {
+            let full = self.source.may_be_same(&inode);
             let mut flags = OpenFlags::WRITE_ONLY;
-            if !shared.options.attributes_only {
+            if !shared.options.attributes_only && !full {
                 flags |= OpenFlags::TRUNC;
             }
             match inode.open(flags) {
-                Ok(file) => return Some(Target { inode, file, made: None }),
+                Ok(file) => return Some(Target { inode, file, made: None, full }),
                 Err(error) if !shared.options.force || shared.interrupted(&error) => {
                     shared.cannot("cannot create regular file", &self.to, &error);
                     return None;
@@ -259,7 +263,7 @@ impl FileCopy {
     fn create(&self, shared: &Shared) -> Result<Target, Error> {
         let (made, mode) = self.modes(shared);
         let (inode, file) = self.dir.inode.create(&self.name, mode, NEW)?;
-        Ok(Target { inode, file, made: Some(made) })
+        Ok(Target { inode, file, made: Some(made), full: false })
     }
 
     /// The mode a new file is meant to get before the umask, and the one it is made with.
