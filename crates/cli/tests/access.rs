@@ -147,3 +147,45 @@ fn a_tree_without_access_lists_is_open_to_whom_its_modes_say() {
     fs::write(place.at("m/file"), "content").unwrap();
     assert!(may_read(&place.at("m"), ("70001", "70001"), "file"), "{PROGRAM}");
 }
+
+/// What runs as one of these users, with no other groups.
+fn as_user(place: &Place, user: &str, script: &str) -> support::Said {
+    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    place.run_as("setpriv", &[&user, &group, "--clear-groups", "sh", "-ec", script])
+}
+
+#[test]
+fn a_program_that_another_user_has_changed_runs_as_who_starts_it() {
+    if !can_test() {
+        return;
+    }
+    let mut trees = vec!["mem:", "host"];
+    trees.extend((can_serve() && has("mkfs.ext4")).then_some("image"));
+    for (tree, options) in trees
+        .into_iter()
+        .flat_map(|tree| ["suid,allow_other", "suid,allow_other,writeback"].map(|o| (tree, o)))
+    {
+        let place = open_place();
+        shell(&place.at(""), "mkdir host; truncate -s 64M image; mkfs.ext4 -q image");
+        place.run(&["mount", "-o", options, tree, "m"]).ok();
+        shell(&place.at("m"), "chmod 755 .; cp /usr/bin/id id; chown 70001 id; chmod 4777 id");
+        assert_eq!(as_user(&place, "70002", "m/id -u").ok(), "70001\n", "{tree} {options}");
+        let changed = as_user(&place, "70002", "echo >>m/id; m/id -u; stat -c %a m/id").ok();
+        assert_eq!(changed, "70002\n777\n", "{tree} {options}");
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
+#[test]
+fn owners_give_access_also_where_the_group_is_not_theirs() {
+    if !can_test() {
+        return;
+    }
+    let place = open_place();
+    shell(&place.at(""), "mkdir -m 777 host; : >host/f; chown 70001:70009 host/f; chmod 2755 host/f");
+    place.run(&["mount", "-o", "allow_other", "host", "m"]).ok();
+    as_user(&place, "70001", "setfacl -m u:70002:rw m/f").ok();
+    assert_eq!(shell(&place.at("m"), "getfacl -cp f | head -n 2"), "user::rwx\nuser:70002:rw-\n");
+    assert_eq!(shell(&place.at("m"), "stat -c %a f"), "775\n", "set-gid goes as on the host");
+    place.run(&["umount", "m"]).ok();
+}

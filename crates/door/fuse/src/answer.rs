@@ -78,12 +78,14 @@ impl View {
                 out.extend_from_slice(&self.entry(&entry, backings).encode());
             }
             (Shape::Attr(node), Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) = self.attr_lifetime(node, attrs.ttl, backings);
+                let (attr_valid, attr_valid_nsec) =
+                    self.attr_lifetime(node, &attrs.attr, attrs.ttl, backings);
                 let attr = self.attr(&attrs.attr);
                 out.extend_from_slice(&fuse::AttrOut { attr_valid, attr_valid_nsec, attr }.encode());
             }
             (Shape::Statx(node), Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) = self.attr_lifetime(node, attrs.ttl, backings);
+                let (attr_valid, attr_valid_nsec) =
+                    self.attr_lifetime(node, &attrs.attr, attrs.ttl, backings);
                 let stat = self.statx(&attrs.attr);
                 let reply = fuse::StatxOut { attr_valid, attr_valid_nsec, flags: 0, stat };
                 out.extend_from_slice(&reply.encode());
@@ -130,7 +132,8 @@ impl View {
 
     fn entry(&self, entry: &Entry, backings: &Backings) -> fuse::EntryOut {
         let (entry_valid, entry_valid_nsec) = lifetime(self.entry_timeout, entry.entry_ttl);
-        let (attr_valid, attr_valid_nsec) = self.attr_lifetime(entry.node, entry.attr_ttl, backings);
+        let (attr_valid, attr_valid_nsec) =
+            self.attr_lifetime(entry.node, &entry.attr, entry.attr_ttl, backings);
         fuse::EntryOut {
             nodeid: entry.node.0,
             generation: entry.generation.0,
@@ -142,9 +145,11 @@ impl View {
         }
     }
 
-    /// How long the kernel may believe attributes of `node`.
-    fn attr_lifetime(&self, node: Node, driver: Ttl, backings: &Backings) -> (u64, u32) {
-        if backings.changes_unseen(node) { (0, 0) } else { lifetime(self.attr_timeout, driver) }
+    /// How long the kernel may believe attributes of `node`. Those of a set-user-ID program for no time: the tree takes the bits
+    /// away when another user writes, and the kernel would go on to obey them.
+    fn attr_lifetime(&self, node: Node, attr: &Attr, driver: Ttl, backings: &Backings) -> (u64, u32) {
+        let sets_id = attr.kind() == FileKind::Regular && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        if sets_id || backings.changes_unseen(node) { (0, 0) } else { lifetime(self.attr_timeout, driver) }
     }
 
     fn attr(&self, attr: &Attr) -> fuse::Attr {

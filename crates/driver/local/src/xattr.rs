@@ -90,7 +90,8 @@ pub(crate) fn keeps_acl(fd: BorrowedFd<'_>) -> bool {
 
 /// Sets an attribute.
 pub(crate) fn set(fd: BorrowedFd<'_>, name: &XattrName, value: &[u8], flags: XattrFlags) -> Result<()> {
-    let how = rustix::fs::XattrFlags::from_bits_truncate(flags.bits());
+    // The type of rustix keeps bits it does not know; setxattr(2) refuses them.
+    let how = rustix::fs::XattrFlags::from_bits_retain((flags - XattrFlags::KILL_SGID).bits());
     rustix::fs::setxattr(proc_path(fd), name.as_bytes(), value, how).map_err(failed)?;
     if flags.contains(XattrFlags::KILL_SGID) {
         let mode = stat_fd(fd)?.mode & MODE_PERMISSIONS;
