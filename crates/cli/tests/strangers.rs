@@ -99,3 +99,33 @@ fn another_user_ends_traces_and_upgrades_no_mount() {
         assert_eq!((place.is_mounted(), place.server()), (true, server), "{words:?}");
     }
 }
+
+/// What a user types where `/sys/fs/fuse/connections` is not mounted, as in a container; `$1` is the program.
+const CUT_OFF: &str = r#"
+    "$1" mount src mine --layer 'fault=op=lookup,path=slow,delay=60s'
+    cat mine/slow & reader=$!
+    until "$1" status mine | grep -q lookup; do :; done
+    "$1" umount --force mine
+    ! wait "$reader"
+    ! "$1" status mine 2>/dev/null
+"#;
+
+#[test]
+fn a_user_cuts_off_a_mount_where_connections_are_not_shown() {
+    if !can_mount() || !has("setpriv") || !has("unshare") || !has("fusermount3") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/slow", "");
+    fs::create_dir(place.at("mine")).unwrap();
+    fs::create_dir(place.at("run")).unwrap();
+    fs::copy(PROGRAM, place.at("program")).unwrap();
+    fs::write(place.at("script"), CUT_OFF).unwrap();
+    // fusermount3 serves users that have a name only.
+    let setup = "chmod 755 . src; chown nobody mine run; mknod fuse c 10 229; chmod 666 fuse
+        mount --bind fuse /dev/fuse; umount /sys/fs/fuse/connections 2>/dev/null
+        exec setpriv --reuid nobody --regid nogroup --clear-groups env HOME=$PWD/run XDG_RUNTIME_DIR=$PWD/run \
+            XDG_CACHE_HOME=$PWD/run XDG_STATE_HOME=$PWD/run timeout 30 sh -e script $PWD/program";
+    let said = place.run_as("unshare", &["-m", "sh", "-c", setup]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+}

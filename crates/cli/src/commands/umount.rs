@@ -45,7 +45,8 @@ impl Run for Umount {
         for mount in &self.mounts {
             match force {
                 Force::No => end(context, mount),
-                _ => drop(detach(context, mount, force)),
+                Force::Lazy => drop(detach(context, mount, force)),
+                Force::Abort => cut_off(context, mount),
             }
         }
         Ok(())
@@ -68,6 +69,16 @@ fn end(context: &Context, mount: &Path) {
         && let Err(what) = ending.wait(context.options().timeout.unwrap_or(END))
     {
         complain(&what);
+    }
+}
+
+/// Unmounts whatever the mount's process does, and sees to it that nothing waits for that any more.
+fn cut_off(context: &Context, mount: &Path) {
+    let ending = control::find(mount).ok().and_then(|(peer, status)| Ending::of(&peer, &status));
+    if detach(context, mount, Force::Abort)
+        && let Some(Err(what)) = ending.map(|ending| ending.cut())
+    {
+        context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
     }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting until the process of a mount has ended: only then an image it serves is whole and free again.
 
-use super::peer::is_stopped;
+use super::peer::{children, is_stopped};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// From when on somebody who looks is told what is waited for.
 const SOON: Duration = Duration::from_secs(1);
+/// How long a process may take to end whose connection was cut.
+const AFTER_CUT: Duration = Duration::from_millis(200);
 /// A request that takes longer than this hangs, as far as whoever unmounts is concerned, in seconds.
 const HANGING: f64 = 0.5;
 
@@ -166,6 +168,36 @@ impl Ending {
                 Err(format!("unmounted, but {goes_on} after {} s (--timeout=)", patience.as_secs_f64()))
             }
             Err(error) => Err(format!("unmounted, but process {pid} cannot be waited for: {error}")),
+        }
+    }
+
+    /// Makes sure that a connection that was to be cut is cut. An ordinary user cannot where `/sys/fs/fuse/connections` is not
+    /// mounted: there the processes that hold it are killed.
+    ///
+    /// # Errors
+    /// Which process is still there.
+    pub fn cut(&self) -> Result<(), String> {
+        if self.connection.shown.is_some() {
+            return Ok(());
+        }
+        if matches!(interrupt::wait_readable_for(&self.process, AFTER_CUT), Ok(Waited::Readable)) {
+            return Ok(());
+        }
+        let mut processes = vec![self.pid];
+        let mut next = 0;
+        while let Some(&pid) = processes.get(next) {
+            processes.extend(children(pid));
+            next += 1;
+        }
+        // The keeper first, which would replace the others. What has ended meanwhile is as wanted.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        for pid in &processes[1..] {
+            let _ =
+                i32::try_from(*pid).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, Signal::KILL));
+        }
+        match interrupt::wait_readable_for(&self.process, SOON) {
+            Ok(Waited::Readable) => Ok(()),
+            _ => Err(format!("unmounted, but process {} that serves it cannot be ended", self.pid)),
         }
     }
 

@@ -53,7 +53,7 @@ impl Peer {
         let is_here = |entry: &&MountEntry| entry.minor == connection && hash(&entry.mountpoint) == hashed;
         let mountpoint = mounts.iter().filter(|entry| is_ours(entry)).find(is_here);
         let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
-        let pid = worker_of(owner).unwrap_or(owner);
+        let pid = children(owner).first().copied().unwrap_or(owner);
         Some(Peer { hash: hashed.to_owned(), socket, connection, owner, pid, mountpoint })
     }
 
@@ -174,10 +174,10 @@ pub fn first_answer(from: &mut impl BufRead) -> io::Result<Answer> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// The process that serves for this keeper; nothing when it is no keeper (proc_pid_children(5)).
-fn worker_of(keeper: u32) -> Option<u32> {
-    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+/// The children that a process of one thread has started (proc_pid_children(5)).
+pub fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Whether a signal has stopped the process (proc_pid_stat(5)).
