@@ -10,6 +10,9 @@
 //! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content that no
 //! fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is remembered.
 //!
+//! What gives back a handle or references ([`OpCode::gives_back`]) is done below whatever the answer says, also without power:
+//! nobody asks again, and what is below would keep a file open for ever.
+//!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
 //! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
@@ -138,13 +141,13 @@ impl Fault {
         if plan.cut {
             self.state.switch_off();
             self.undo.undo(next, cx).await;
-            return Reply::Error(no_power());
+            return self.refuse(next, cx, request, no_power()).await;
         }
         if plan.die == Some(Moment::Before) {
             std::process::abort();
         }
         if let Some(error) = plan.refuse {
-            return Reply::Error(error);
+            return self.refuse(next, cx, request, error).await;
         }
         if let Err(error) = spoil_request(&mut request, &plan) {
             return Reply::Error(error);
@@ -163,6 +166,20 @@ impl Fault {
             Some(error) if reply.error().is_none() => Reply::Error(error),
             _ => spoil_reply(reply, &plan),
         }
+    }
+
+    /// Answers `error` instead of the operation. What gives something back is done nevertheless.
+    fn refuse<'a>(
+        &'a self,
+        next: &'a Arc<dyn Service>,
+        cx: &'a Cx,
+        request: Request,
+        error: Error,
+    ) -> Answer<'a> {
+        if !request.op().gives_back() {
+            return Answer::error(error);
+        }
+        self.pass(next, cx, request).map(move |_| Reply::Error(error))
     }
 
     /// Asks below and learns from the reply.
@@ -296,7 +313,7 @@ impl Layer for Fault {
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
         if self.state.is_off() {
-            return Answer::Ready(Reply::Error(no_power()));
+            return self.refuse(next, cx, request, no_power());
         }
         let rules = self.state.rules();
         if !rules.list.iter().any(|rule| rule.has_op(request.op())) {
