@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod cut;
+
 use super::*;
 use outrigger_core::ops::{
     FSync, Forget, Lookup, MkDir, OpenFlags, Read, Release, ReleaseDir, Rename, Write,

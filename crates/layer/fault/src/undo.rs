@@ -51,6 +51,11 @@ fn change(request: &Request) -> Option<(Node, u64, Option<u64>)> {
     }
 }
 
+/// Whether `request` changes content.
+pub(crate) fn changes(request: &Request) -> bool {
+    change(request).is_some()
+}
+
 impl Undo {
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
