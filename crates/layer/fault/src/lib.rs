@@ -231,11 +231,11 @@ impl Fault {
         let awaited = syncs.is_some() || undo::changes(&request);
         let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
         self.undo.note(next, cx, &request).await;
-        let mark = self.undo.mark();
+        let synced = syncs.map(|node| (node, self.undo.mark()));
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         let reply = through_here(next.call(cx, request).await, self.state.rules().cuts_reads());
         self.paths().learn(change, &subjects, &reply);
-        if let (Some(node), None) = (syncs, reply.error()) {
+        if let (Some((node, mark)), None) = (synced, reply.error()) {
             self.undo.synced(node, mark);
         }
         drop(below);

@@ -16,6 +16,8 @@ struct Disk {
     sim: Arc<Sim>,
     slow: &'static [u64],
     file: Mutex<Vec<u8>>,
+    /// From where on nothing can be read.
+    bad: usize,
 }
 
 impl Disk {
@@ -39,6 +41,9 @@ impl Disk {
             }
             Request::Read(Read { offset, len, .. }) => {
                 let end = file.len().min(offset as usize + len as usize);
+                if end > self.bad {
+                    return Reply::Error(Errno::EIO.into());
+                }
                 Reply::Data(Payload::from(file[offset as usize..end].to_vec()))
             }
             Request::Write(Write { offset, data, .. }) => {
@@ -80,8 +85,12 @@ struct Cutter {
 
 impl Cutter {
     fn new(rules: &str, slow: &'static [u64]) -> Self {
+        Cutter::over(rules, slow, b"old!".to_vec(), usize::MAX)
+    }
+
+    fn over(rules: &str, slow: &'static [u64], content: Vec<u8>, bad: usize) -> Self {
         let sim = Sim::new(1);
-        let disk = Arc::new(Disk { sim: sim.clone(), slow, file: Mutex::new(b"old!".to_vec()) });
+        let disk = Arc::new(Disk { sim: sim.clone(), slow, file: Mutex::new(content), bad });
         let fault = Fault::parse(rules, sim.clone()).expect("good rules");
         let control = fault.control();
         let top = Stack::new(disk.clone()).push(fault).expect("any order is good").service();
@@ -115,8 +124,17 @@ impl Cutter {
 }
 
 fn overwrite(text: &str) -> Request {
+    write_at(0, text)
+}
+
+fn write_at(offset: u64, text: &str) -> Request {
     let data = Payload::from(text.as_bytes().to_vec());
-    Write { node: FILE, handle: Handle(1), offset: 0, data, cached: false, kill_setid: false }.into()
+    Write { node: FILE, handle: Handle(1), offset, data, cached: false, kill_setid: false }.into()
+}
+
+fn truncate(size: u64) -> Request {
+    let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
+    SetAttr { node: FILE, handle: None, attrs }.into()
 }
 
 fn fsync() -> Request {
@@ -194,4 +212,50 @@ fn new_rules_put_the_power_on_when_the_cut_has_ended() {
     });
     assert_eq!(*cutter.disk.file(), b"old!");
     assert!(cutter.ask(1, GetAttr { node: FILE, handle: None }.into()).error().is_none());
+}
+
+#[test]
+fn a_power_cut_undoes_appends_up_to_the_last_fsync() {
+    let cutter = Cutter::new("op=mkdir,cut", &[]);
+    let appends = [write_at(4, "a"), fsync(), write_at(5, "b"), write_at(6, "c"), write_at(9, "d")];
+    for request in appends.into_iter().chain([truncate(2), write_at(2, "e"), write_at(3, "f")]) {
+        assert!(cutter.ask(1, request).error().is_none());
+    }
+    assert_eq!(*cutter.disk.file(), b"olef");
+    cutter.ask(1, mkdir());
+    assert_eq!(*cutter.disk.file(), b"old!a");
+}
+
+#[test]
+fn what_cannot_be_read_whole_is_not_put_back_in_part() {
+    let cutter = Cutter::over("op=mkdir,cut", &[], vec![b'A'; 300_000], 200_000);
+    for request in [overwrite("noted"), truncate(0), overwrite("new"), write_at(3, " and newer")] {
+        assert!(cutter.ask(1, request).error().is_none());
+    }
+    cutter.ask(1, mkdir());
+    assert!(cutter.disk.file().is_empty(), "the emptied file counts as synchronised");
+}
+
+#[test]
+fn a_file_larger_than_what_is_remembered_is_not_put_back_in_part() {
+    let sim = Sim::new(1);
+    let huge = Attrs { attr: Attr { size: 300 << 20, ..Attr::default() }, ttl: Ttl::NEVER };
+    let driver = Scripted::new(&sim, move |cx, request| match request {
+        Request::GetAttr(_) | Request::SetAttr(_) => Step::Now(Reply::Attrs(huge.clone())),
+        Request::Open(_) => Step::Now(Reply::Opened(Opened {
+            handle: Handle(1),
+            how: OpenHow::empty(),
+            backing: Backing::NONE,
+        })),
+        other => script(cx, other),
+    });
+    let fault = Fault::parse("op=mkdir,cut", sim.clone()).expect("a good rule");
+    let top = Stack::new(driver.clone()).push(fault).expect("any order is good").service();
+    for request in [write(2), truncate(0), mkdir()] {
+        let (top, cx) = (Arc::clone(&top), Cx::new(1, Credentials::ROOT, "test"));
+        sim.block_on(async move { top.call(&cx, request).await });
+    }
+    let started = driver.started();
+    let changes: Vec<_> = started.iter().map(|(_, request)| request).filter(|&r| undo::changes(r)).collect();
+    assert_eq!(changes, [&write(2), &truncate(0)], "nothing is put back");
 }
