@@ -198,6 +198,14 @@ macro_rules! operations {
     };
 }
 
+impl OpCode {
+    /// Whether the operation gives back a handle or references that were handed out. Whoever asks for that has nothing more
+    /// to do with them, and nobody asks again: a layer that does not pass it on leaks what is below.
+    pub const fn gives_back(self) -> bool {
+        matches!(self, OpCode::Release | OpCode::ReleaseDir | OpCode::Forget)
+    }
+}
+
 #[cold]
 fn mismatch(op: OpCode, reply: &Reply) -> Error {
     Errno::EPROTO.because(format!("{} was answered with {reply:?}", op.name()))

@@ -12,11 +12,6 @@ pub(crate) fn hands_out(op: OpCode) -> bool {
     matches!(op, Lookup | Walk | ReadDirPlus | OpenDir)
 }
 
-/// Whether `op` gives back what was handed out: whoever asks for that has nothing more to do with it, and nobody asks again.
-pub(crate) fn gives_back(op: OpCode) -> bool {
-    matches!(op, OpCode::Release | OpCode::ReleaseDir | OpCode::Forget)
-}
-
 /// What of a request its late reply needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {

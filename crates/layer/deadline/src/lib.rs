@@ -122,7 +122,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
         let op = self.asked.op;
-        let gives_back = late::gives_back(op);
+        let gives_back = op.gives_back();
         if op.class() == Class::Query && !gives_back {
             self.cx.cancel.raise();
         }

@@ -10,12 +10,22 @@
 //! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content that no
 //! fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is remembered.
 //!
+//! What a power cut guarantees: a request that changes content or synchronises, and was below when the power failed, ends there
+//! before anything is undone. So no change reaches the tree after its undoing, and an fsync that was answered with success
+//! has stored what it should. The cut itself is answered when all is undone; a driver that does not answer holds it up.
+//! All other requests under way are answered `EIO`, those that wait for their delay too, which then do not go below; only a
+//! reply that hands out a handle or references still arrives, so that they can be given back.
+//!
+//! What gives back a handle or references ([`OpCode::gives_back`]) is done below whatever the answer says, also without power:
+//! nobody asks again, and what is below would keep a file open for ever.
+//!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
 //! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
 //! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes.
 #![forbid(unsafe_code)]
 
+mod power;
 mod rule;
 mod rules;
 mod undo;
@@ -42,7 +52,7 @@ const NODES: usize = 1 << 16;
 pub struct Fault {
     state: Arc<State>,
     paths: Mutex<Paths>,
-    undo: Undo,
+    undo: Arc<Undo>,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -84,7 +94,7 @@ impl Fault {
     ) -> Result<Self, BadRule> {
         let rules = Rules::new(rules.into_iter().collect(), seed)?;
         let paths = Mutex::new(Paths::new(NODES));
-        Ok(Fault { state: Arc::new(State::new(rules)), paths, undo: Undo::default(), runtime })
+        Ok(Fault { state: Arc::new(State::new(rules)), paths, undo: Arc::default(), runtime })
     }
 
     /// A layer from text: rules, and perhaps `seed=NUMBER`, separated by `;`, as in `op=write,error=EIO,probability=0.1;seed=7`.
@@ -136,15 +146,18 @@ impl Fault {
             self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
         }
         if plan.cut {
-            self.state.switch_off();
-            self.undo.undo(next, cx).await;
-            return Reply::Error(no_power());
+            self.cut(next, cx).await;
+            return self.refuse(next, cx, request, no_power()).await;
+        }
+        // It may have failed during the delay.
+        if self.state.power.is_off() {
+            return self.refuse(next, cx, request, no_power()).await;
         }
         if plan.die == Some(Moment::Before) {
             std::process::abort();
         }
         if let Some(error) = plan.refuse {
-            return Reply::Error(error);
+            return self.refuse(next, cx, request, error).await;
         }
         if let Err(error) = spoil_request(&mut request, &plan) {
             return Reply::Error(error);
@@ -165,10 +178,37 @@ impl Fault {
         }
     }
 
+    /// The power fails. A task of its own undoes: it has to end even when the caller goes away or cancels.
+    async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx) {
+        if let Some(cut) = self.state.power.fail() {
+            let (undo, next) = (Arc::clone(&self.undo), Arc::clone(next));
+            let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
+            self.runtime.spawn(Box::pin(async move {
+                cut.alone().await;
+                undo.undo(&next, &cx).await;
+            }));
+        }
+        self.state.power.settled().await;
+    }
+
+    /// Answers `error` instead of the operation. What gives something back is done nevertheless.
+    fn refuse<'a>(
+        &'a self,
+        next: &'a Arc<dyn Service>,
+        cx: &'a Cx,
+        request: Request,
+        error: Error,
+    ) -> Answer<'a> {
+        if !request.op().gives_back() {
+            return Answer::error(error);
+        }
+        self.pass(next, cx, request).map(move |_| Reply::Error(error))
+    }
+
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
         let rules = self.state.rules();
-        if rules.cuts_power() {
+        if rules.cuts_power() && !request.op().gives_back() {
             return Answer::later(self.pass_noted(next, cx, request));
         }
         let answers_directly = rules.cuts_reads();
@@ -182,21 +222,31 @@ impl Fault {
 
     /// The same, and remembers what the request replaces until it is on stable storage.
     async fn pass_noted(&self, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
-        self.undo.note(next, cx, &request).await;
-        let synced = match &request {
+        let syncs = match &request {
             Request::FSync(FSync { node, .. }) => Some(Some(*node)),
             Request::SyncFs(SyncFs { .. }) => Some(None),
             _ => None,
         };
-        let mark = self.undo.mark();
+        // Others may wait for a request that is refused without power, as a lock does, so a cut cannot wait for them.
+        let awaited = syncs.is_some() || undo::changes(&request);
+        let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
+        self.undo.note(next, cx, &request).await;
+        let synced = syncs.map(|node| (node, self.undo.mark()));
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         let reply = through_here(next.call(cx, request).await, self.state.rules().cuts_reads());
         self.paths().learn(change, &subjects, &reply);
-        if let (Some(node), None) = (synced, reply.error()) {
+        if let (Some((node, mark)), None) = (synced, reply.error()) {
             self.undo.synced(node, mark);
         }
-        reply
+        drop(below);
+        if self.state.power.is_off() && !hands_out(&reply) { Reply::Error(no_power()) } else { reply }
     }
+}
+
+/// Whether somebody has to give back what the reply brings.
+fn hands_out(reply: &Reply) -> bool {
+    use Reply::{Created, DirentsPlus, Entries, Entry, Opened};
+    matches!(reply, Entry(_) | Entries(_) | DirentsPlus(_) | Opened(_) | Created(_))
 }
 
 fn no_power() -> Error {
@@ -295,8 +345,8 @@ impl Layer for Fault {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        if self.state.is_off() {
-            return Answer::Ready(Reply::Error(no_power()));
+        if self.state.power.is_off() {
+            return self.refuse(next, cx, request, no_power());
         }
         let rules = self.state.rules();
         if !rules.list.iter().any(|rule| rule.has_op(request.op())) {

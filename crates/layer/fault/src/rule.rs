@@ -25,7 +25,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "files whose path matches; without / the last name; * stops at /, ** does not",
         ),
         option("node", "N", "", "the file with this inode number"),
-        option("error", "NAME", "", "answers this error, such as ENOSPC, instead of doing the operation"),
+        option(
+            "error",
+            "NAME",
+            "",
+            "answers this error, such as ENOSPC, instead of doing the operation (what closes a file is done nevertheless)",
+        ),
         option("applied", "", "", "does the operation, then answers the error nevertheless"),
         option(
             "die",
@@ -72,7 +77,7 @@ pub const OPTIONS: OptionTable = OptionTable {
 /// | `op=write`, `op=read\|write`, `op=query`, `op=change`, `op=any` | which operations; `any` unless given |
 /// | `path=GLOB` | files whose path matches; a pattern without `/` matches the last name, `*` stops at `/`, `**` does not |
 /// | `node=5` | files with this node number |
-/// | `error=ENOSPC` | answer this error instead of doing the operation |
+/// | `error=ENOSPC` | answer this error instead of doing the operation; what gives a handle or references back is done nevertheless |
 /// | `applied` | do the operation, then answer the error nevertheless |
 /// | `die` | end the process that serves, by SIGABRT; with `applied` after the operation, before its reply |
 /// | `flip` | flip one bit of what is read or written; `op=read` unless given |

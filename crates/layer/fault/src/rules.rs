@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules that hold now, and how often each has acted: both outlive the process where something keeps them.
 
+use crate::power::Power;
 use crate::rule::{self, Action, BadRule, Rule};
 use outrigger_core::{HeapRegion, Keep, OpCode, Region, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The name of the region with the counts.
@@ -73,7 +74,7 @@ pub(crate) struct State {
     counts: RwLock<Arc<dyn Region>>,
     /// Where the text of the rules is kept, if anywhere: its length plus one, then its bytes.
     text: RwLock<Option<Arc<dyn Region>>>,
-    off: AtomicBool,
+    pub(crate) power: Arc<Power>,
 }
 
 fn read<T: Clone>(lock: &RwLock<T>) -> T {
@@ -90,7 +91,7 @@ impl State {
             rules: RwLock::new(Arc::new(rules)),
             counts: RwLock::new(Arc::new(HeapRegion::new(2 * RULES_MAX))),
             text: RwLock::new(None),
-            off: AtomicBool::new(false),
+            power: Arc::default(),
         }
     }
 
@@ -108,7 +109,7 @@ impl State {
         write(&self.text, Some(text));
         let rules = self.rules();
         let has_cut = |(place, rule): (usize, &Rule)| rule.action() == Action::Cut && self.acted(place) > 0;
-        self.off.store(rules.list.iter().enumerate().any(has_cut), Ordering::Relaxed);
+        self.power.switch(!rules.list.iter().enumerate().any(has_cut));
         Ok(())
     }
 
@@ -120,7 +121,7 @@ impl State {
         let counts = read(&self.counts);
         (0..2 * RULES_MAX).for_each(|index| counts.word(index).store(0, Ordering::Relaxed));
         write(&self.rules, Arc::new(rules));
-        self.off.store(false, Ordering::Relaxed);
+        self.power.switch(true);
     }
 
     fn matched(&self, place: usize) -> u64 {
@@ -147,15 +148,6 @@ impl State {
         let take = |acted: u64| (acted < limit).then_some(acted + 1);
         let taken = count(1).fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.is_ok().then(|| random.u64(..))
-    }
-
-    /// The power fails.
-    pub(crate) fn switch_off(&self) {
-        self.off.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_off(&self) -> bool {
-        self.off.load(Ordering::Relaxed)
     }
 }
 
@@ -199,7 +191,7 @@ impl FaultControl {
     }
 
     /// Obeys the rules in `text` from now on instead of those before; their counts begin at 0, and after a power cut the power
-    /// is on again. No text is no rule.
+    /// is on again, as soon as the cut has undone what it undoes. No text is no rule.
     ///
     /// # Errors
     /// [`BadRule`] names the part that cannot be understood; the rules before hold then.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod cut;
+
 use super::*;
-use outrigger_core::ops::{FSync, Lookup, Read, Rename, Write};
+use outrigger_core::ops::{
+    FSync, Forget, Lookup, MkDir, OpenFlags, Read, Release, ReleaseDir, Rename, Write,
+};
 use outrigger_core::reply::{Count, Entry, Ttl};
-use outrigger_core::{Attr, Clock, Credentials, Errno, Generation, Handle, Name, Node, Stack};
+use outrigger_core::{Attr, Clock, Credentials, Errno, Generation, Handle, LockOwner, Name, Node, Stack};
 use outrigger_sim::{Scripted, Sim, Step};
 
 fn name(text: &str) -> Name {
@@ -21,6 +25,17 @@ fn write(node: u64) -> Request {
 
 fn lookup(dir: u64, text: &str) -> Request {
     Lookup { dir: Node(dir), name: name(text) }.into()
+}
+
+fn mkdir() -> Request {
+    MkDir { dir: Node(1), name: name("cut"), mode: 0o755, umask: 0 }.into()
+}
+
+/// Each operation that gives something back.
+fn givers() -> [Request; 3] {
+    let (node, handle, flags, owner) = (Node(2), Handle(1), OpenFlags::empty(), LockOwner(0));
+    let release = Release { node, handle, flags, owner, flock_release: false };
+    [release.into(), ReleaseDir { node, handle }.into(), Forget { node, count: 1 }.into()]
 }
 
 /// Reads and writes do as asked; a name is the decimal number of its node.
@@ -275,4 +290,22 @@ fn lost_writes_are_answered_and_not_done() {
     let fsync = FSync { node: Node(2), handle: Handle(1), data_only: false };
     assert_eq!(bench.ask(fsync.into()), Reply::Done(()));
     assert!(bench.driver.started().is_empty());
+}
+
+#[test]
+fn what_gives_back_is_done_below_whatever_the_answer_says() {
+    for rule in ["error=EIO", "op=release|releasedir|forget|mkdir,cut", "op=mkdir,cut"] {
+        let bench = Bench::new(&[rule], 0);
+        bench.ask(mkdir());
+        for request in givers() {
+            assert!(bench.fails(request), "{rule}");
+        }
+        assert!(bench.fails(read(2)), "{rule}");
+        let arrived: Vec<Request> = bench.driver.started().into_iter().map(|(_, request)| request).collect();
+        assert_eq!(arrived, givers(), "{rule}");
+    }
+    let bench = Bench::new(&["op=release|forget|releasedir,cut"], 0);
+    let [release, ..] = givers();
+    assert!(bench.fails(release.clone()) && bench.fails(read(2)));
+    assert_eq!(bench.driver.started(), [(1, release)], "also what plays the cut itself");
 }
