@@ -169,6 +169,8 @@ impl Rules {
             Operation::Opendir(_) if self.stateless_dirs => Step::Fail(Errno::ENOSYS),
             // Nothing is kept for an open file that closing could write or release; the kernel asks no more.
             Operation::Flush(_) if self.stateless_files => Step::Fail(Errno::ENOSYS),
+            // The kernel asks before it has written its dirty pages, where the tree sees holes.
+            Operation::Lseek(_) if self.writeback => Step::Fail(Errno::ENOSYS),
             Operation::Open(args) => {
                 let flags = self.open_flags(args.flags);
                 ask(ops::Open { node, flags }, Shape::OpenFile(node, flags.writes()))

@@ -126,7 +126,12 @@ pub(crate) fn remove(mem: &Mem, cx: &Cx, op: &RemoveXattr) -> Result<()> {
     check_namespace(cx, &inode, &op.name, Errno::EPERM)?;
     let mut group = mem.change(Room::Less(INODE_WORDS + 3 + words_of(op.name.len())))?;
     let mut state = inode.state.write();
-    let value = state.xattrs.0.remove(&op.name).ok_or(Errno::ENODATA)?;
+    let value = match state.xattrs.0.remove(&op.name) {
+        Some(value) => value,
+        // As on tmpfs: every file has an access list, if only the one that its mode is.
+        None if acl::is_acl(&op.name) => return Ok(()),
+        None => return Err(Errno::ENODATA.into()),
+    };
     mem.space.give_back_bytes((op.name.len() + value.len()) as u64);
     state.ctime = mem.now();
     group.push(|| Record::XattrGone { ino: inode.ino, name: op.name.clone() });

@@ -6,7 +6,7 @@ use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::newborn::Birth;
 use crate::origin::Kept as UnsyncedBy;
-use crate::read_ahead::{Budget, ReadAhead, Version};
+use crate::read_ahead::{Budget, ReadAhead};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use crate::trouble::Attempt;
@@ -15,7 +15,7 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode, Times};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
 
@@ -23,6 +23,15 @@ use tokio::sync::RwLock;
 const REPEATS: u32 = 3;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
+
+/// What is known of the content of a node while it is open.
+#[derive(Default)]
+pub(crate) struct Content {
+    /// How often it was changed, here or seen to have been elsewhere: what was asked for before a change is not given out after.
+    pub(crate) version: AtomicU64,
+    /// The file is at least so long, unless it was truncated elsewhere: the end of what was written here.
+    pub(crate) end: AtomicU64,
+}
 
 /// An open file.
 pub(crate) struct OpenFile {
@@ -37,8 +46,7 @@ pub(crate) struct OpenFile {
     /// to a file that appends.
     other: Slot,
     pub(crate) ahead: ReadAhead,
-    /// Raised when the file is changed here, or seen to have been changed elsewhere.
-    version: Version,
+    content: Arc<Content>,
     /// The last change elsewhere that had been seen when the handle was asked for by which it is read.
     asked: tokio::sync::Mutex<u64>,
     /// It is read by the other handle.
@@ -76,7 +84,7 @@ impl OpenFile {
     pub(crate) fn new(
         (handle, node, flags): (Handle, Node, OpenFlags),
         (main, birth, asked): (Slot, Birth, u64),
-        version: &Version,
+        content: &Arc<Content>,
         budget: &Arc<Budget>,
     ) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
@@ -84,7 +92,7 @@ impl OpenFile {
         } else {
             Flags::READ | Flags::WRITE
         };
-        let (version, ahead) = (Arc::clone(version), ReadAhead::new(Arc::clone(budget)));
+        let (content, ahead) = (Arc::clone(content), ReadAhead::new(Arc::clone(budget)));
         OpenFile {
             handle,
             node,
@@ -93,7 +101,7 @@ impl OpenFile {
             main,
             other: Slot::new(other),
             ahead,
-            version,
+            content,
             asked: tokio::sync::Mutex::new(asked),
             reads_by_other: AtomicBool::new(false),
             order: Order::default(),
@@ -139,7 +147,7 @@ impl OpenFile {
 
     /// How often it was changed: what is read by a handle of this moment is of this version or a later one.
     pub(crate) fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.content.version.load(Ordering::Acquire)
     }
 
     /// A handle that is open at this moment.
@@ -196,6 +204,7 @@ impl Inner {
             match open(&self.link, &path, first, Attrs::NONE).await {
                 Ok(held) => {
                     if empties {
+                        self.files.is_resized(node, 0);
                         self.note_unsynced(node, &held.session);
                     }
                     Slot::open(theirs, held)
@@ -261,18 +270,40 @@ impl Inner {
     pub(crate) async fn read_file(&self, op: Read) -> Result<Payload> {
         let file = self.files.get(op.handle)?;
         let len = u64::from(op.len).min(POSITION_MAX.saturating_sub(op.offset)) as usize;
-        let version = file.version();
-        let read = |held: Arc<Held>| {
-            let ahead = &file.ahead;
-            async move { ahead.read(&held, version, op.offset, len).await }
-        };
-        match self.with_handle(&file, For::Reading, Again::Always, read).await {
+        let mut read = self.read_range(&file, op.offset, len).await;
+        if let Ok(pieces) = &read {
+            let end = op.offset + pieces.iter().map(Bytes::len).sum::<usize>() as u64;
+            let known = file.content.end.load(Ordering::Acquire).min(op.offset + len as u64);
+            if end < known && self.look_again(&file).await {
+                read = self.read_range(&file, op.offset, len).await;
+            }
+        }
+        match read {
             Ok(pieces) => Ok(Payload::Chunks(pieces)),
             Err(fault) => {
                 let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Open { path: &path, flags: Flags::READ }).await)
             }
         }
+    }
+
+    async fn read_range(&self, file: &OpenFile, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
+        let version = file.version();
+        let read = |held: Arc<Held>| async move { file.ahead.read(&held, version, offset, len).await };
+        self.with_handle(file, For::Reading, Again::Always, read).await
+    }
+
+    /// Has a file read by a new handle from now on, for the server says that it ends before what was written here: proftpd
+    /// knows the length a file had when the handle was opened. Whether there is one.
+    async fn look_again(&self, file: &OpenFile) -> bool {
+        let slot = if file.writes() { &file.other } else { &file.main };
+        let Ok(path) = self.places.path(file.node) else { return false };
+        let opened = slot.open_again(&self.link, &path).await.is_ok();
+        if opened {
+            file.reads_by_other.store(file.writes(), Ordering::Release);
+            file.content.version.fetch_add(1, Ordering::AcqRel);
+        }
+        opened
     }
 
     pub(crate) async fn write_file(&self, cx: &Cx, op: Write) -> Result<Count> {
@@ -310,7 +341,12 @@ impl Inner {
         let _answering = file.order.answering.read().await;
         let written = self.with_handle(&file, purpose, again, write).await;
         match written {
-            Ok(count) => Ok(Count(count)),
+            Ok(count) => {
+                if !appends {
+                    file.content.end.fetch_max(op.offset + u64::from(count), Ordering::AcqRel);
+                }
+                Ok(Count(count))
+            }
             Err(fault) => {
                 let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)

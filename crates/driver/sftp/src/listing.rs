@@ -239,7 +239,8 @@ impl Listing {
                     let why = format!(
                         "the server lists {names} names in one directory, and more: max_listing= permits no more than {max} bytes of memory"
                     );
-                    return Err(Errno::EOVERFLOW.because(why).into());
+                    // Not EOVERFLOW, after which ls(1) goes on reading.
+                    return Err(Errno::EFBIG.because(why).into());
                 }
                 if state.items.len() < state.wanted.saturating_add(AHEAD) {
                     return Ok(());

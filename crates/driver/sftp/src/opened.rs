@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which files are open, and what the next process is told of that.
 
-use crate::files::{OpenFile, server_flags};
+use crate::files::{Content, OpenFile, server_flags};
 use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
 use crate::newborn::Birth;
-use crate::read_ahead::{Budget, Version};
+use crate::read_ahead::Budget;
 use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
@@ -38,8 +38,7 @@ struct Table {
 struct Use {
     /// How often it is open.
     count: usize,
-    /// How often it was changed.
-    version: Version,
+    content: Arc<Content>,
 }
 
 /// What is told of an open file: writes are answered when they were made, so that closing has nothing to tell.
@@ -130,7 +129,7 @@ impl Files {
         let mut table = lock(&self.open);
         let usage = table.uses.entry(node).or_default();
         usage.count += 1;
-        let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.version, &self.budget));
+        let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.content, &self.budget));
         table.files.insert(handle, Arc::clone(&file));
         file
     }
@@ -160,7 +159,14 @@ impl Files {
     /// Notes that the content of a file is being changed, or was a moment ago: what was read before is out of date.
     pub(crate) fn changes(&self, node: Node) {
         if let Some(usage) = lock(&self.open).uses.get(&node) {
-            usage.version.fetch_add(1, Ordering::AcqRel);
+            usage.content.version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Notes that a file was made `size` bytes long.
+    pub(crate) fn is_resized(&self, node: Node, size: u64) {
+        if let Some(usage) = lock(&self.open).uses.get(&node) {
+            usage.content.end.store(size, Ordering::Release);
         }
     }
 

@@ -17,16 +17,13 @@ use bytes::{Bytes, BytesMut};
 use outrigger_proto_sftp::{Extensions, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Mutex;
 
 /// How far on a read may be, in its own lengths.
 const NEAR: u64 = 4;
 /// So many readers of a tree may each have all asked for ahead that one may have.
 const READERS: usize = 4;
-
-/// How often a file was changed, as far as is known: what was asked for before a change is not given out after it.
-pub(crate) type Version = Arc<AtomicU64>;
 
 /// How much may be asked for ahead of the readers of a tree, in bytes.
 #[derive(Default)]

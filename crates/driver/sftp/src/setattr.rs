@@ -47,11 +47,14 @@ impl Inner {
 
     async fn set_all(&self, cx: &Cx, subject: &Subject, wanted: &SetAttrs) -> Result<Attrs> {
         let mut now = None;
-        if let Some(size) = wanted.size {
-            let size = Attrs { size: Some(size), ..Attrs::NONE };
+        if let Some(bytes) = wanted.size {
+            let size = Attrs { size: Some(bytes), ..Attrs::NONE };
             let set = self.set(subject, size).await;
             now = Some(match set {
-                Ok(attrs) => attrs,
+                Ok(attrs) => {
+                    subject.node.iter().for_each(|node| self.files.is_resized(*node, bytes));
+                    attrs
+                }
                 Err(fault) => {
                     let path = subject.path.as_deref().unwrap_or_default();
                     return Err(self.why(fault, Attempt::Resize { path }).await);

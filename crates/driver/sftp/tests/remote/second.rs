@@ -172,3 +172,25 @@ async fn what_we_change_is_not_hidden_by_a_listing_asked_for_before() {
         assert_eq!(user.size(file, None).await, Ok(size), "{how}");
     }
 }
+
+/// As proftpd's: what one handle makes longer stays short for others that are open.
+#[tokio::test(start_paused = true)]
+async fn what_was_written_by_another_handle_is_read_from_a_server_that_has_not_looked() {
+    let store = Store::new();
+    store.state().forgetful = true;
+    put(&store, "/home/f", vec![b'A'; 50_000]);
+    let user = connected(&store).await;
+    let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
+    let reader = user.open(file, OpenFlags::empty()).await.expect("opened");
+    let writer = user.open(file, OpenFlags::WRITE_ONLY).await.expect("opened");
+    assert_eq!(user.read_at(file, reader, 0, 100).await.expect("read").len(), 100);
+    user.write_at(file, writer, 150_000, &[b'B'; 1000]).await.expect("written");
+    let read = user.read_at(file, reader, 100_000, 60_000).await.expect("read");
+    assert_eq!(read.len(), 51_000);
+    assert!(read[..50_000].iter().all(|&byte| byte == 0) && read[50_000..].iter().all(|&byte| byte == b'B'));
+    // Where it ends was asked for once more, and is known.
+    user.truncate(file, 120_000).await.expect("truncated");
+    let opens = store.state().counts["open"];
+    assert_eq!(user.read_at(file, reader, 100_000, 60_000).await.expect("read").len(), 20_000);
+    assert_eq!(store.state().counts["open"], opens);
+}

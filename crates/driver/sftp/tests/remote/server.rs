@@ -57,6 +57,8 @@ pub struct State {
     pub bare: bool,
     /// Fails every write.
     pub full: bool,
+    /// Says of a file that it ends where it did when the handle was opened, as proftpd does, until that handle writes.
+    pub forgetful: bool,
     /// Its processes, one for each connection; `None` when it does not show them.
     pub processes: Option<BTreeSet<u32>>,
     /// How often it was started anew.
@@ -74,7 +76,7 @@ pub struct Handles {
 }
 
 enum Open {
-    File { content: Content, append: bool, path: Vec<u8> },
+    File { content: Content, append: bool, path: Vec<u8>, length: usize },
     Dir { names: Vec<Named>, at: usize },
 }
 
@@ -197,11 +199,15 @@ fn names(name: Bytes) -> Reply {
 
 const DONE: Answer = Ok(Reply::Status(Status { code: StatusCode::Ok, message: Bytes::new() }));
 
-fn read(handles: &Handles, handle: &[u8], offset: u64, len: u32) -> Answer {
+fn read(handles: &Handles, handle: &[u8], offset: u64, len: u32, forgetful: bool) -> Answer {
     let (content, _) = handles.file(handle)?;
     let content = locked(&content);
-    let start = (offset as usize).min(content.len());
-    let end = (start + len as usize).min(content.len());
+    let length = match handles.open.get(handle) {
+        Some(Open::File { length, .. }) if forgetful => content.len().min(*length),
+        _ => content.len(),
+    };
+    let start = (offset as usize).min(length);
+    let end = (start + len as usize).min(length);
     match start == end {
         true => Err(StatusCode::Eof),
         false => Ok(Reply::Data(Bytes::copy_from_slice(&content[start..end]))),
@@ -237,7 +243,8 @@ impl State {
             "self/ns/pid" => link("pid:[4026531836]".into()),
             "sys/kernel/random/boot_id" => {
                 let content = Arc::new(Mutex::new(format!("boot {}\n", self.boots).into_bytes()));
-                Ok(handles.add(Open::File { content, append: false, path: b"boot".to_vec() }))
+                let length = locked(&content).len();
+                Ok(handles.add(Open::File { content, append: false, path: b"boot".to_vec(), length }))
             }
             number if number.parse().is_ok_and(|number| processes.contains(&number)) => {
                 self.attrs(b"/").map(Reply::Attrs)
@@ -310,7 +317,7 @@ impl State {
             Request::ReadDir { handle } => self.read_dir(handles, handle),
             Request::Read { handle, offset, len } => {
                 self.read_to = self.read_to.max(offset + u64::from(len));
-                read(handles, handle, offset, len)
+                read(handles, handle, offset, len, self.forgetful)
             }
             Request::Write { handle, offset, data } => {
                 if self.full {
@@ -421,8 +428,8 @@ impl State {
         if flags.contains(OpenFlags::TRUNC) {
             locked(&content).clear();
         }
-        let append = flags.contains(OpenFlags::APPEND);
-        Ok(handles.add(Open::File { content, append, path: path.to_vec() }))
+        let (append, length) = (flags.contains(OpenFlags::APPEND), locked(&content).len());
+        Ok(handles.add(Open::File { content, append, path: path.to_vec(), length }))
     }
 
     fn open_dir(&mut self, handles: &mut Handles, path: &[u8]) -> Answer {
