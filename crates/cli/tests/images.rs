@@ -559,3 +559,31 @@ fn a_list_that_xfs_shows_under_two_names_is_copied_under_one() {
     let names = String::from_utf8_lossy(&names[..length]).into_owned();
     assert!(names.contains("posix_acl_access") && !names.contains("SGI"), "{names}");
 }
+
+#[test]
+fn an_image_is_not_moved_or_copied_into_itself() {
+    if !can_serve() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    blank(&place, 64);
+    place.run_as("mkfs.ext4", &["-q", "image"]).ok();
+    std::os::unix::fs::symlink("image", place.at("link")).unwrap();
+    fs::create_dir(place.at("dir")).unwrap();
+    fs::hard_link(place.at("image"), place.at("dir/image")).unwrap();
+    place.file("other", "other");
+    for words in [
+        &["mv", "image", "image::/"][..],
+        &["mv", "image", "link::/"],
+        &["mv", "dir", "dir/image::/"],
+        &["mv", "-t", "image::/", "image"],
+        &["cp", "image", "image::/copy"],
+        &["cp", "-r", "dir", "dir/image::/"],
+    ] {
+        assert!(place.run(words).refused(1).contains("into itself"), "{words:?}");
+    }
+    let some = place.run(&["mv", "image", "other", "image::/"]);
+    assert!(some.code == Some(1) && some.err.contains("'image' into itself"), "{some:?}");
+    assert_eq!(place.run(&["cat", "image::/other"]).ok(), "other");
+    assert!(place.at("dir/image").exists() && place.at("image").exists());
+}

@@ -2,8 +2,9 @@
 //! What the operands of cp, mv and ln mean.
 
 use crate::context::{Context, Place};
+use crate::location::{Base, Location};
 use crate::say::{operand, quoted, usage};
-use crate::status::Failure;
+use crate::status::{Failure, Status};
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{Errno, Name};
 use std::ffi::{OsStr, OsString};
@@ -52,6 +53,25 @@ impl TargetOptions {
     pub fn destination(
         &self,
         context: &Context,
+        files: Vec<OsString>,
+    ) -> Result<(Vec<OsString>, Destination), Failure> {
+        let target = self.named(&files).first().cloned().unwrap_or_default();
+        let (mut sources, destination) = self.split(context, files)?;
+        sources.retain(|source| {
+            let fits = !source_holds(source, &target);
+            if !fits {
+                let what = if context.command == "mv" { "move" } else { "copy" };
+                let (source, target) = (operand(source), operand(&target));
+                context.complain(Status::Minor, format_args!("cannot {what} {source} into itself, {target}"));
+            }
+            fits
+        });
+        Ok((sources, destination))
+    }
+
+    fn split(
+        &self,
+        context: &Context,
         mut files: Vec<OsString>,
     ) -> Result<(Vec<OsString>, Destination), Failure> {
         let command = context.command;
@@ -90,6 +110,17 @@ impl TargetOptions {
             Err(_) => Ok((files, Destination::As(place))),
         }
     }
+}
+
+/// Whether the source is a file of this machine in which the target is, or a directory with such a file in it.
+fn source_holds(source: &OsStr, target: &OsStr) -> bool {
+    let (source, target) = (Location::parse(source), Location::parse(target));
+    let (Base::Host(file), true) = (&source.base, source.nested.is_empty()) else { return false };
+    let inside = match target.expanded() {
+        Ok(Location { base: Base::Host(outer), nested }) if !nested.is_empty() => outer.canonicalize().ok(),
+        _ => None,
+    };
+    inside.is_some_and(|outer| file.canonicalize().is_ok_and(|file| outer.starts_with(file)))
 }
 
 /// Where one source goes.
