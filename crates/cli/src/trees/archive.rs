@@ -59,7 +59,7 @@ pub fn in_tree(
     let identity = identity(
         location,
         attr.size,
-        i128::from(attr.mtime.secs) * 1_000_000_000 + i128::from(attr.mtime.nanos),
+        i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos),
     );
     open(
         context,
@@ -81,7 +81,7 @@ fn identity(location: &Location, size: u64, version: i128) -> Option<Identity> {
     let Base::Host(path) = &location.base else { return None };
     let outer = std::fs::metadata(path).ok()?;
     let (dev, ino, len, sec, nsec) =
-        (outer.dev(), outer.ino(), outer.len(), outer.mtime(), outer.mtime_nsec());
+        (outer.dev(), outer.ino(), outer.len(), outer.ctime(), outer.ctime_nsec());
     let nested: Vec<String> = location.nested.iter().map(|path| path.escape_ascii().to_string()).collect();
     let key = format!("file:{dev}:{ino}:{len}:{sec}:{nsec}::{}", nested.join("::"));
     Some(Identity { key, size, version })

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io,
     os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt},
     path::Path,
@@ -25,7 +25,8 @@ pub struct Identity {
     pub key: String,
     /// Size in bytes.
     pub size: u64,
-    /// Time of the last change, in nanoseconds since the epoch (or any other version number of the store).
+    /// Time of the last change of content or attributes (`ctime`, which no program can set back), in nanoseconds since the epoch,
+    /// or any other version number of the store.
     pub version: i128,
 }
 
@@ -52,6 +53,21 @@ pub struct FileSource {
     name: String,
     size: u64,
     identity: Option<Identity>,
+    /// What a regular file had when it was opened.
+    opened: Option<Content>,
+}
+
+/// By what a change of content is noticed.
+#[derive(Debug, PartialEq, Eq)]
+struct Content {
+    size: u64,
+    mtime: (i64, i64),
+}
+
+impl Content {
+    fn of(m: &Metadata) -> Self {
+        Content { size: m.len(), mtime: (m.mtime(), m.mtime_nsec()) }
+    }
 }
 
 impl FileSource {
@@ -79,15 +95,23 @@ impl FileSource {
         let identity = m.is_file().then(|| Identity {
             key: format!("file:{}:{}", m.dev(), m.ino()),
             size,
-            version: i128::from(m.mtime()) * 1_000_000_000 + i128::from(m.mtime_nsec()),
+            version: i128::from(m.ctime()) * 1_000_000_000 + i128::from(m.ctime_nsec()),
         });
-        Ok(FileSource { file, name, size, identity })
+        let opened = m.is_file().then(|| Content::of(&m));
+        Ok(FileSource { file, name, size, identity, opened })
     }
 }
 
 impl ReadAt for FileSource {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buf, offset)
+        let count = self.file.read_at(buf, offset)?;
+        // Looked at after the read: what was read before a change is what was there.
+        if let Some(opened) = &self.opened
+            && Content::of(&self.file.metadata()?) != *opened
+        {
+            return Err(io::Error::other("the archive was changed after it was opened"));
+        }
+        Ok(count)
     }
 }
 

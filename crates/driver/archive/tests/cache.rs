@@ -5,7 +5,7 @@ mod common;
 
 use common::{assert_same, at, digest, in_archive, make_tree, noise, open_with, read, shell};
 use outrigger_core::ops::Read;
-use outrigger_core::{BlockingDriver, Credentials, Cx, Handle, Node};
+use outrigger_core::{BlockingDriver, Credentials, Cx, Errno, Handle, Node};
 use outrigger_driver_archive::{
     Archive, ArchiveDriver, CacheConfig, FileSource, Identity, Kind, MemSource, Options, Progress, ReadAt,
     Source, Unwatched, Watch,
@@ -76,6 +76,39 @@ fn the_second_opening_reads_nothing_and_sees_the_same() {
         let mode = fs::metadata(dir.path().join("cache/outrigger/index")).expect("stat").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
     }
+}
+
+/// Reproducible builds make archives of one size and time with different content.
+#[test]
+fn an_archive_that_was_exchanged_for_one_of_the_same_size_and_time_is_read_anew() {
+    let dir = TempDir::new().expect("tempdir");
+    let made = shell(
+        dir.path(),
+        "tar",
+        "mkdir A B; echo AAAA >A/f; echo >A/z; echo BBBB >B/f; echo >B/z; tar -C A -cf a.tar f z; tar -C B -cf b.tar z f; \
+         touch -d 2021-01-01 a.tar b.tar; cp -p a.tar x.tar",
+    );
+    assert!(made);
+    let path = dir.path().join("x.tar");
+    let content = || {
+        let driver = open_with(&path, cached(dir.path())).expect("opens");
+        read(&driver, at(&driver, "f"), 0, 100).expect("read")
+    };
+    assert_eq!(content(), b"AAAA\n");
+    assert!(shell(dir.path(), "tar", "cp -p b.tar x.tar"));
+    assert_eq!(content(), b"BBBB\n");
+}
+
+#[test]
+fn an_archive_that_changes_while_it_is_open_is_an_error() {
+    let dir = TempDir::new().expect("tempdir");
+    assert!(shell(dir.path(), "tar", "echo AAAA >f; tar -cf x.tar f; echo BBBB >f; tar -cf y.tar f"));
+    let driver = open_with(&dir.path().join("x.tar"), Options::default()).expect("opens");
+    let found = at(&driver, "f");
+    assert_eq!(read(&driver, found, 0, 100).expect("read"), b"AAAA\n");
+    assert!(shell(dir.path(), "tar", "touch -d 2020-01-01 y.tar; cp -p y.tar x.tar"));
+    let read = read(&driver, found, 0, 100);
+    assert!(read.is_err_and(|error| error.errno == Errno::EIO && error.to_string().contains("was changed")));
 }
 
 #[test]
