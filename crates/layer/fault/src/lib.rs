@@ -40,7 +40,7 @@ use outrigger_core::{
     Abilities, Answer, Backing, Cx, Errno, Error, Keep, Layer, OpCode, Payload, Place, Reply, Request,
     Runtime, Service,
 };
-use rules::{Rules, State};
+use rules::{Current, Rules, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use undo::Undo;
@@ -125,14 +125,15 @@ impl Fault {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self, rules: &Rules, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
+    /// What the rules say about a request, which counts in them.
+    fn plan(&self, current: &Current, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
         let mut known = self.paths();
         let paths: Vec<Vec<u8>> = subjects.iter().map(|subject| known.climb(subject).spell(None)).collect();
         drop(known);
         let mut plan = None;
-        for (place, rule) in rules.list.iter().enumerate() {
+        for (place, rule) in current.rules.list.iter().enumerate() {
             if rule.concerns(op, subjects, &paths)
-                && let Some(chance) = self.state.acts(rules, place)
+                && let Some(chance) = current.acts(place)
             {
                 let shown = paths.first().map(|path| printable(path));
                 plan.get_or_insert_with(Plan::default).add(rule, shown.as_deref(), chance);
@@ -207,11 +208,11 @@ impl Fault {
 
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        let rules = self.state.rules();
-        if rules.cuts_power() && !request.op().gives_back() {
+        let (cuts_power, answers_directly) =
+            self.state.with_rules(|now| (now.rules.cuts_power(), now.rules.cuts_reads()));
+        if cuts_power && !request.op().gives_back() {
             return Answer::later(self.pass_noted(next, cx, request));
         }
-        let answers_directly = rules.cuts_reads();
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
             let reply = through_here(reply, answers_directly);
@@ -233,7 +234,8 @@ impl Fault {
         self.undo.note(next, cx, &request).await;
         let synced = syncs.map(|node| (node, self.undo.mark()));
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
-        let reply = through_here(next.call(cx, request).await, self.state.rules().cuts_reads());
+        let reply = next.call(cx, request).await;
+        let reply = through_here(reply, self.state.with_rules(|now| now.rules.cuts_reads()));
         self.paths().learn(change, &subjects, &reply);
         if let (Some((node, mark)), None) = (synced, reply.error()) {
             self.undo.synced(node, mark);
@@ -348,12 +350,12 @@ impl Layer for Fault {
         if self.state.power.is_off() {
             return self.refuse(next, cx, request, no_power());
         }
-        let rules = self.state.rules();
-        if !rules.list.iter().any(|rule| rule.has_op(request.op())) {
-            return self.pass(next, cx, request);
-        }
-        let subjects = subjects(&mut request);
-        match self.plan(&rules, request.op(), &subjects) {
+        let op = request.op();
+        let plan = self.state.with_rules(|now| {
+            let concerned = now.rules.list.iter().any(|rule| rule.has_op(op));
+            concerned.then(|| self.plan(now, op, &subjects(&mut request))).flatten()
+        });
+        match plan {
             None => self.pass(next, cx, request),
             Some(plan) => Answer::later(self.carry_out(plan, next, cx, request)),
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod cut;
+mod replaced;
 
 use super::*;
 use outrigger_core::ops::{
@@ -167,8 +168,8 @@ fn delays_add_up_and_come_first() {
 fn several_rules_and_a_seed_come_as_one_text() {
     let sim = Sim::new(0);
     let fault = Fault::parse("op=read,error=EIO; op=write,short=3 ;seed=9", sim.clone()).expect("good rules");
-    let rules = fault.state.rules();
-    assert_eq!((rules.list.len(), rules.seed), (2, 9));
+    let read = fault.state.with_rules(|now| (now.rules.list.len(), now.rules.seed));
+    assert_eq!(read, (2, 9));
     assert!(Fault::parse("", sim.clone()).is_ok_and(|fault| fault.control().rules().is_empty()));
     for bad in ["op=read,error=EIO;", "seed=x", "op=read"] {
         assert!(Fault::parse(bad, sim.clone()).is_err(), "{bad}");
