@@ -16,15 +16,19 @@
 //! All other requests under way are answered `EIO`, those that wait for their delay too, which then do not go below; only a
 //! reply that hands out a handle or references still arrives, so that they can be given back.
 //!
-//! What gives back a handle or references ([`OpCode::gives_back`]) is done below whatever the answer says, also without power:
-//! nobody asks again, and what is below would keep a file open for ever.
+//! What gives back a handle or references ([`OpCode::gives_back`](outrigger_core::OpCode::gives_back)) is done below whatever
+//! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever.
 //!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
 //! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
-//! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes.
+//! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes. Such a
+//! rule does not match reads of files that were open before it was there, or that a former process of the mount opened. Where
+//! a driver gives all openings of a file one handle, none of them is cut while one is open from before; of a former process
+//! that is not known. A mapping of a file for direct I/O has a page cache nevertheless: what is read through it ends early.
 #![forbid(unsafe_code)]
 
+mod direct;
 mod power;
 mod rule;
 mod rules;
@@ -33,12 +37,12 @@ mod undo;
 pub use rule::{Action, BadRule, OPTIONS, Pattern, Rule, duration, operations};
 pub use rules::{Acted, FaultControl};
 
+use direct::Direct;
 use outrigger_core::ops::{FSync, SyncFs};
-use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
-use outrigger_core::reply::{Count, Created, OpenHow};
+use outrigger_core::paths::{Change, Paths, printable, subjects};
+use outrigger_core::reply::Count;
 use outrigger_core::{
-    Abilities, Answer, Backing, Cx, Errno, Error, Keep, Layer, OpCode, Payload, Place, Reply, Request,
-    Runtime, Service,
+    Abilities, Answer, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
 };
 use rules::{Current, Rules, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +56,7 @@ const NODES: usize = 1 << 16;
 pub struct Fault {
     state: Arc<State>,
     paths: Mutex<Paths>,
+    direct: Direct,
     undo: Arc<Undo>,
     runtime: Arc<dyn Runtime>,
 }
@@ -94,7 +99,8 @@ impl Fault {
     ) -> Result<Self, BadRule> {
         let rules = Rules::new(rules.into_iter().collect(), seed)?;
         let paths = Mutex::new(Paths::new(NODES));
-        Ok(Fault { state: Arc::new(State::new(rules)), paths, undo: Arc::default(), runtime })
+        let (state, direct) = (Arc::new(State::new(rules)), Direct::default());
+        Ok(Fault { state, paths, direct, undo: Arc::default(), runtime })
     }
 
     /// A layer from text: rules, and perhaps `seed=NUMBER`, separated by `;`, as in `op=write,error=EIO,probability=0.1;seed=7`.
@@ -126,13 +132,20 @@ impl Fault {
     }
 
     /// What the rules say about a request, which counts in them.
-    fn plan(&self, current: &Current, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
+    fn plan(&self, current: &Current, request: &mut Request) -> Option<Plan> {
+        let op = request.op();
+        if !current.rules.list.iter().any(|rule| rule.has_op(op)) {
+            return None;
+        }
+        let (may_cut, subjects) = (self.direct.may_cut(request), subjects(request));
         let mut known = self.paths();
         let paths: Vec<Vec<u8>> = subjects.iter().map(|subject| known.climb(subject).spell(None)).collect();
         drop(known);
         let mut plan = None;
         for (place, rule) in current.rules.list.iter().enumerate() {
-            if rule.concerns(op, subjects, &paths)
+            let possible = may_cut || !matches!(rule.action(), Action::Short(_));
+            if possible
+                && rule.concerns(op, &subjects, &paths)
                 && let Some(chance) = current.acts(place)
             {
                 let shown = paths.first().map(|path| printable(path));
@@ -213,9 +226,11 @@ impl Fault {
         if cuts_power && !request.op().gives_back() {
             return Answer::later(self.pass_noted(next, cx, request));
         }
+        self.direct.close(&request);
+        let opens = direct::opens(&request);
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
-            let reply = through_here(reply, answers_directly);
+            let reply = self.direct.opened(opens, reply, answers_directly);
             self.paths().learn(change, &subjects, &reply);
             reply
         })
@@ -233,9 +248,10 @@ impl Fault {
         let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
         self.undo.note(next, cx, &request).await;
         let synced = syncs.map(|node| (node, self.undo.mark()));
+        let opens = direct::opens(&request);
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         let reply = next.call(cx, request).await;
-        let reply = through_here(reply, self.state.with_rules(|now| now.rules.cuts_reads()));
+        let reply = self.direct.opened(opens, reply, self.state.with_rules(|now| now.rules.cuts_reads()));
         self.paths().learn(change, &subjects, &reply);
         if let (Some((node, mark)), None) = (synced, reply.error()) {
             self.undo.synced(node, mark);
@@ -324,18 +340,6 @@ fn as_if_done(request: &Request) -> Option<Reply> {
     }
 }
 
-/// The reply of an open, with what is read and written to be asked for here; with `direct`, as the program asks.
-fn through_here(mut reply: Reply, direct: bool) -> Reply {
-    if let Reply::Opened(opened) | Reply::Created(Created { opened, .. }) = &mut reply {
-        opened.backing = Backing::NONE;
-        if direct {
-            opened.how -= OpenHow::KEEP_CACHE;
-            opened.how |= OpenHow::DIRECT_IO;
-        }
-    }
-    reply
-}
-
 impl Layer for Fault {
     fn place(&self) -> Place {
         Place::anywhere("fault")
@@ -350,12 +354,7 @@ impl Layer for Fault {
         if self.state.power.is_off() {
             return self.refuse(next, cx, request, no_power());
         }
-        let op = request.op();
-        let plan = self.state.with_rules(|now| {
-            let concerned = now.rules.list.iter().any(|rule| rule.has_op(op));
-            concerned.then(|| self.plan(now, op, &subjects(&mut request))).flatten()
-        });
-        match plan {
+        match self.state.with_rules(|now| self.plan(now, &mut request)) {
             None => self.pass(next, cx, request),
             Some(plan) => Answer::later(self.carry_out(plan, next, cx, request)),
         }

@@ -3,7 +3,7 @@
 
 use super::*;
 use outrigger_core::ops::{GetAttr, SetAttr};
-use outrigger_core::reply::{Attrs, Opened};
+use outrigger_core::reply::Attrs;
 use outrigger_core::{Abilities, BoxFuture, Notify, OpSet, SetAttrs};
 use std::future::poll_fn;
 use std::task::Poll;
