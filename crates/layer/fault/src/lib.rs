@@ -17,7 +17,8 @@
 //! reply that hands out a handle or references still arrives, so that they can be given back.
 //!
 //! What gives back a handle or references ([`OpCode::gives_back`](outrigger_core::OpCode::gives_back)) is done below whatever
-//! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever.
+//! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever. What an
+//! operation hands out whose caller is answered an error nevertheless (`applied`) is given back in the same way.
 //!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
@@ -42,7 +43,7 @@ use outrigger_core::ops::{FSync, SyncFs};
 use outrigger_core::paths::{Change, Paths, printable, subjects};
 use outrigger_core::reply::Count;
 use outrigger_core::{
-    Abilities, Answer, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
+    Abilities, Answer, Asked, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
 };
 use rules::{Current, Rules, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -181,14 +182,26 @@ impl Fault {
         {
             return reply;
         }
+        let asked = Asked::of(&request);
         let reply = self.pass(next, cx, request).await;
         if plan.die == Some(Moment::After) {
             std::process::abort();
         }
         // An operation that failed by itself keeps its own error.
         match plan.disown {
-            Some(error) if reply.error().is_none() => Reply::Error(error),
+            Some(error) if reply.error().is_none() => {
+                self.give_back(next, cx, asked, &reply).await;
+                Reply::Error(error)
+            }
             _ => spoil_reply(reply, &plan),
+        }
+    }
+
+    /// Gives back what a reply hands out that nobody gets.
+    async fn give_back(&self, next: &Arc<dyn Service>, cx: &Cx, asked: Asked, reply: &Reply) {
+        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
+        for request in asked.returns(reply) {
+            self.pass(next, &cx, request).await;
         }
     }
 

@@ -31,7 +31,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "answers this error, such as ENOSPC, instead of doing the operation (what closes a file is done nevertheless)",
         ),
-        option("applied", "", "", "does the operation, then answers the error nevertheless"),
+        option(
+            "applied",
+            "",
+            "",
+            "does the operation, then answers the error nevertheless; what it opened is closed again",
+        ),
         option(
             "die",
             "",
@@ -83,7 +88,7 @@ pub const OPTIONS: OptionTable = OptionTable {
 /// | `path=GLOB` | files whose path matches; a pattern without `/` matches the last name, `*` stops at `/`, `**` does not |
 /// | `node=5` | files with this node number |
 /// | `error=ENOSPC` | answer this error instead of doing the operation; what gives a handle or references back is done nevertheless |
-/// | `applied` | do the operation, then answer the error nevertheless |
+/// | `applied` | do the operation, then answer the error nevertheless; handles and references it hands out are given back |
 /// | `die` | end the process that serves, by SIGABRT; with `applied` after the operation, before its reply |
 /// | `flip` | flip one bit of what is read or written; `op=read` unless given |
 /// | `lose` | answer success without doing it: `write` (unless given), `fallocate`, `flush`, `fsync`, `fsyncdir`, `syncfs` |

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod applied;
 mod cut;
 mod replaced;
 
@@ -72,6 +73,10 @@ struct Bench {
 
 impl Bench {
     fn new(rules: &[&str], seed: u64) -> Self {
+        Bench::over(rules, seed, script)
+    }
+
+    fn over(rules: &[&str], seed: u64, script: fn(&Cx, &Request) -> Step) -> Self {
         let sim = Sim::new(1);
         let driver = Scripted::new(&sim, script);
         let rules: Vec<Rule> = rules.iter().map(|text| text.parse().expect("a good rule")).collect();
