@@ -77,8 +77,8 @@ struct Plan {
     lose: bool,
     /// The end of the process, before the operation or after it.
     die: Option<Moment>,
-    /// The power fails instead.
-    cut: bool,
+    /// The power fails instead, by the rules of that generation.
+    cut: Option<u64>,
 }
 
 /// When the process ends.
@@ -150,7 +150,11 @@ impl Fault {
                 && let Some(chance) = current.acts(place)
             {
                 let shown = paths.first().map(|path| printable(path));
-                plan.get_or_insert_with(Plan::default).add(rule, shown.as_deref(), chance);
+                let plan = plan.get_or_insert_with(Plan::default);
+                plan.add(rule, shown.as_deref(), chance);
+                if rule.action() == Action::Cut {
+                    plan.cut = Some(current.number());
+                }
             }
         }
         plan
@@ -160,8 +164,9 @@ impl Fault {
         if !plan.delay.is_zero() {
             self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
         }
-        if plan.cut {
-            self.cut(next, cx).await;
+        if let Some(generation) = plan.cut
+            && self.cut(next, cx, generation).await
+        {
             return self.refuse(next, cx, request, no_power()).await;
         }
         // It may have failed during the delay.
@@ -205,9 +210,17 @@ impl Fault {
         }
     }
 
-    /// The power fails. A task of its own undoes: it has to end even when the caller goes away or cancels.
-    async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx) {
-        if let Some(cut) = self.state.power.fail() {
+    /// The power fails, unless the rules that say so were replaced during the delay: nobody could put it on again but by replacing
+    /// others. A task of its own undoes: it has to end even when the caller goes away or cancels.
+    async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx, generation: u64) -> bool {
+        let (holds, cut) = self.state.with_rules(|now| match now.number() == generation {
+            true => (true, self.state.power.fail()),
+            false => (false, None),
+        });
+        if !holds {
+            return false;
+        }
+        if let Some(cut) = cut {
             let (undo, next) = (Arc::clone(&self.undo), Arc::clone(next));
             let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
             self.runtime.spawn(Box::pin(async move {
@@ -216,6 +229,7 @@ impl Fault {
             }));
         }
         self.state.power.settled().await;
+        true
     }
 
     /// Answers `error` instead of the operation. What gives something back is done nevertheless.
@@ -298,8 +312,8 @@ impl Plan {
             Action::Lose => self.lose = true,
             Action::Die => self.die = Some(Moment::Before),
             Action::DieAfter => drop(self.die.get_or_insert(Moment::After)),
-            Action::Cut => self.cut = true,
-            Action::None => {}
+            // Which rules say so is not known here.
+            Action::Cut | Action::None => {}
         }
         self.delay = self.delay.saturating_add(rule.delay());
     }

@@ -132,6 +132,11 @@ pub(crate) struct Current {
 }
 
 impl Current {
+    /// Which generation of rules they are.
+    pub(crate) fn number(&self) -> u64 {
+        self.half.number
+    }
+
     /// Counts a match of rule number `place`; a random number when the rule acts on it.
     pub(crate) fn acts(&self, place: usize) -> Option<u64> {
         let rule = self.rules.list.get(place)?;

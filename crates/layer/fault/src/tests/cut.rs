@@ -215,6 +215,27 @@ fn new_rules_put_the_power_on_when_the_cut_has_ended() {
 }
 
 #[test]
+fn a_cut_that_waited_while_its_rule_was_replaced_does_not_come() {
+    let cutter = Cutter::new("op=mkdir,delay=500ms,cut", &[]);
+    let (mut late, control) = (cutter.request(1, mkdir()), cutter.control.clone());
+    let reply = cutter.sim.block_on(async move {
+        poll_fn(|context| {
+            assert!(late.as_mut().poll(context).is_pending());
+            control.replace("op=fsync,cut").expect("a good rule");
+            Poll::Ready(())
+        })
+        .await;
+        late.await
+    });
+    assert_eq!(reply, Reply::Done(()));
+    assert!(cutter.ask(1, overwrite("new!")).error().is_none(), "there is power");
+    assert!(
+        cutter.ask(1, fsync()).error().is_some() && *cutter.disk.file() == *b"old!",
+        "the new rule cuts it"
+    );
+}
+
+#[test]
 fn a_power_cut_undoes_appends_up_to_the_last_fsync() {
     let cutter = Cutter::new("op=mkdir,cut", &[]);
     let appends = [write_at(4, "a"), fsync(), write_at(5, "b"), write_at(6, "c"), write_at(9, "d")];
