@@ -7,8 +7,9 @@
 //! Probabilities follow from a seed and from how many requests a rule has matched, not from the clock: the same
 //! requests in the same order meet the same faults.
 //!
-//! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content that no
-//! fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is remembered.
+//! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content
+//! since its rule is there that no fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is
+//! remembered.
 //!
 //! What a power cut guarantees: a request that changes content or synchronises, and was below when the power failed, ends there
 //! before anything is undone. So no change reaches the tree after its undoing, and an fsync that was answered with success
@@ -225,7 +226,7 @@ impl Fault {
             let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
             self.runtime.spawn(Box::pin(async move {
                 cut.alone().await;
-                undo.undo(&next, &cx).await;
+                undo.undo(generation, &next, &cx).await;
             }));
         }
         self.state.power.settled().await;
@@ -248,10 +249,13 @@ impl Fault {
 
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        let (cuts_power, answers_directly) =
-            self.state.with_rules(|now| (now.rules.cuts_power(), now.rules.cuts_reads()));
-        if cuts_power && !request.op().gives_back() {
-            return Answer::later(self.pass_noted(next, cx, request));
+        let (cutter, answers_directly) = self
+            .state
+            .with_rules(|now| (now.rules.cuts_power().then(|| now.number()), now.rules.cuts_reads()));
+        if let Some(generation) = cutter
+            && !request.op().gives_back()
+        {
+            return Answer::later(self.pass_noted(generation, next, cx, request));
         }
         self.direct.close(&request);
         let opens = direct::opens(&request);
@@ -264,7 +268,13 @@ impl Fault {
     }
 
     /// The same, and remembers what the request replaces until it is on stable storage.
-    async fn pass_noted(&self, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
+    async fn pass_noted(
+        &self,
+        generation: u64,
+        next: &Arc<dyn Service>,
+        cx: &Cx,
+        mut request: Request,
+    ) -> Reply {
         let syncs = match &request {
             Request::FSync(FSync { node, .. }) => Some(Some(*node)),
             Request::SyncFs(SyncFs { .. }) => Some(None),
@@ -273,7 +283,7 @@ impl Fault {
         // Others may wait for a request that is refused without power, as a lock does, so a cut cannot wait for them.
         let awaited = syncs.is_some() || undo::changes(&request);
         let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
-        self.undo.note(next, cx, &request).await;
+        self.undo.note(generation, next, cx, &request).await;
         let synced = syncs.map(|node| (node, self.undo.mark()));
         let opens = direct::opens(&request);
         let (change, subjects) = (Change::of(&request), subjects(&mut request));

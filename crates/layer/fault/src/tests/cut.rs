@@ -236,6 +236,21 @@ fn a_cut_that_waited_while_its_rule_was_replaced_does_not_come() {
 }
 
 #[test]
+fn a_power_cut_undoes_only_what_was_written_since_its_rule_is_there() {
+    let cutter = Cutter::new("op=mkdir,cut", &[]);
+    cutter.ask(1, overwrite("new!"));
+    cutter.control.replace("").expect("no rule");
+    assert!(cutter.ask(1, fsync()).error().is_none());
+    cutter.control.replace("op=mkdir,cut").expect("a good rule");
+    cutter.ask(1, mkdir());
+    assert_eq!(*cutter.disk.file(), b"new!", "it was synchronised");
+    cutter.control.replace("op=mkdir,cut").expect("a good rule");
+    cutter.ask(1, overwrite("lost"));
+    cutter.ask(1, mkdir());
+    assert_eq!(*cutter.disk.file(), b"new!");
+}
+
+#[test]
 fn a_power_cut_undoes_appends_up_to_the_last_fsync() {
     let cutter = Cutter::new("op=mkdir,cut", &[]);
     let appends = [write_at(4, "a"), fsync(), write_at(5, "b"), write_at(6, "c"), write_at(9, "d")];
