@@ -22,6 +22,7 @@
 //! | [`cx`] | [`Cx`]: request id, credentials, cancellation, deadline, origin |
 //! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
 //! | [`driver`] | adapters from methods to messages |
+//! | [`handed_out`] | giving back what a reply brings that nobody gets |
 //! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
@@ -46,6 +47,7 @@ pub mod cx;
 pub mod driver;
 pub mod error;
 pub mod exchange;
+pub mod handed_out;
 pub mod hash;
 pub mod keep;
 pub mod layer;
@@ -73,6 +75,7 @@ pub use cx::{Cancel, Credentials, Cx, Origin};
 pub use driver::{Inline, Pool, Prompt, Serve};
 pub use error::{Errno, Error, Result};
 pub use exchange::Exchange;
+pub use handed_out::Asked;
 pub use keep::{HeapKeep, HeapRegion, Keep, Region};
 pub use layer::{Layer, Place, Stack, StackError};
 pub use name::{Name, Target, XattrName};

@@ -7,8 +7,9 @@
 //! Probabilities follow from a seed and from how many requests a rule has matched, not from the clock: the same
 //! requests in the same order meet the same faults.
 //!
-//! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content that no
-//! fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is remembered.
+//! [`FaultControl`] replaces the rules while the stack is in use. `cut` plays a power cut: changes of content
+//! since its rule is there that no fsync(2) has confirmed are undone, and everything after that fails; see `undo` for what is
+//! remembered.
 //!
 //! What a power cut guarantees: a request that changes content or synchronises, and was below when the power failed, ends there
 //! before anything is undone. So no change reaches the tree after its undoing, and an fsync that was answered with success
@@ -16,15 +17,20 @@
 //! All other requests under way are answered `EIO`, those that wait for their delay too, which then do not go below; only a
 //! reply that hands out a handle or references still arrives, so that they can be given back.
 //!
-//! What gives back a handle or references ([`OpCode::gives_back`]) is done below whatever the answer says, also without power:
-//! nobody asks again, and what is below would keep a file open for ever.
+//! What gives back a handle or references ([`OpCode::gives_back`](outrigger_core::OpCode::gives_back)) is done below whatever
+//! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever. What an
+//! operation hands out whose caller is answered an error nevertheless (`applied`) is given back in the same way.
 //!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
 //! path was last seen before the layer was there, or so long ago that it is forgotten (65,536 nodes later).
 //! `short` cuts content; it does not know which lengths the caller would accept. With a rule that cuts reads, files are
-//! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes.
+//! opened for direct I/O: a page cache would take a short read for the end of the file, and programs would get zeroes. Such a
+//! rule does not match reads of files that were open before it was there, or that a former process of the mount opened. Where
+//! a driver gives all openings of a file one handle, none of them is cut while one is open from before; of a former process
+//! that is not known. A mapping of a file for direct I/O has a page cache nevertheless: what is read through it ends early.
 #![forbid(unsafe_code)]
 
+mod direct;
 mod power;
 mod rule;
 mod rules;
@@ -33,14 +39,14 @@ mod undo;
 pub use rule::{Action, BadRule, OPTIONS, Pattern, Rule, duration, operations};
 pub use rules::{Acted, FaultControl};
 
+use direct::Direct;
 use outrigger_core::ops::{FSync, SyncFs};
-use outrigger_core::paths::{Change, Paths, Subject, printable, subjects};
-use outrigger_core::reply::{Count, Created, OpenHow};
+use outrigger_core::paths::{Change, Paths, printable, subjects};
+use outrigger_core::reply::Count;
 use outrigger_core::{
-    Abilities, Answer, Backing, Cx, Errno, Error, Keep, Layer, OpCode, Payload, Place, Reply, Request,
-    Runtime, Service,
+    Abilities, Answer, Asked, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
 };
-use rules::{Rules, State};
+use rules::{Current, Rules, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use undo::Undo;
@@ -52,6 +58,7 @@ const NODES: usize = 1 << 16;
 pub struct Fault {
     state: Arc<State>,
     paths: Mutex<Paths>,
+    direct: Direct,
     undo: Arc<Undo>,
     runtime: Arc<dyn Runtime>,
 }
@@ -71,8 +78,8 @@ struct Plan {
     lose: bool,
     /// The end of the process, before the operation or after it.
     die: Option<Moment>,
-    /// The power fails instead.
-    cut: bool,
+    /// The power fails instead, by the rules of that generation.
+    cut: Option<u64>,
 }
 
 /// When the process ends.
@@ -94,7 +101,8 @@ impl Fault {
     ) -> Result<Self, BadRule> {
         let rules = Rules::new(rules.into_iter().collect(), seed)?;
         let paths = Mutex::new(Paths::new(NODES));
-        Ok(Fault { state: Arc::new(State::new(rules)), paths, undo: Arc::default(), runtime })
+        let (state, direct) = (Arc::new(State::new(rules)), Direct::default());
+        Ok(Fault { state, paths, direct, undo: Arc::default(), runtime })
     }
 
     /// A layer from text: rules, and perhaps `seed=NUMBER`, separated by `;`, as in `op=write,error=EIO,probability=0.1;seed=7`.
@@ -125,17 +133,29 @@ impl Fault {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan(&self, rules: &Rules, op: OpCode, subjects: &[Subject]) -> Option<Plan> {
+    /// What the rules say about a request, which counts in them.
+    fn plan(&self, current: &Current, request: &mut Request) -> Option<Plan> {
+        let op = request.op();
+        if !current.rules.list.iter().any(|rule| rule.has_op(op)) {
+            return None;
+        }
+        let (may_cut, subjects) = (self.direct.may_cut(request), subjects(request));
         let mut known = self.paths();
         let paths: Vec<Vec<u8>> = subjects.iter().map(|subject| known.climb(subject).spell(None)).collect();
         drop(known);
         let mut plan = None;
-        for (place, rule) in rules.list.iter().enumerate() {
-            if rule.concerns(op, subjects, &paths)
-                && let Some(chance) = self.state.acts(rules, place)
+        for (place, rule) in current.rules.list.iter().enumerate() {
+            let possible = may_cut || !matches!(rule.action(), Action::Short(_));
+            if possible
+                && rule.concerns(op, &subjects, &paths)
+                && let Some(chance) = current.acts(place)
             {
                 let shown = paths.first().map(|path| printable(path));
-                plan.get_or_insert_with(Plan::default).add(rule, shown.as_deref(), chance);
+                let plan = plan.get_or_insert_with(Plan::default);
+                plan.add(rule, shown.as_deref(), chance);
+                if rule.action() == Action::Cut {
+                    plan.cut = Some(current.number());
+                }
             }
         }
         plan
@@ -145,8 +165,9 @@ impl Fault {
         if !plan.delay.is_zero() {
             self.runtime.sleep_until(self.runtime.monotonic().saturating_add(plan.delay)).await;
         }
-        if plan.cut {
-            self.cut(next, cx).await;
+        if let Some(generation) = plan.cut
+            && self.cut(next, cx, generation).await
+        {
             return self.refuse(next, cx, request, no_power()).await;
         }
         // It may have failed during the delay.
@@ -167,28 +188,49 @@ impl Fault {
         {
             return reply;
         }
+        let asked = Asked::of(&request);
         let reply = self.pass(next, cx, request).await;
         if plan.die == Some(Moment::After) {
             std::process::abort();
         }
         // An operation that failed by itself keeps its own error.
         match plan.disown {
-            Some(error) if reply.error().is_none() => Reply::Error(error),
+            Some(error) if reply.error().is_none() => {
+                self.give_back(next, cx, asked, &reply).await;
+                Reply::Error(error)
+            }
             _ => spoil_reply(reply, &plan),
         }
     }
 
-    /// The power fails. A task of its own undoes: it has to end even when the caller goes away or cancels.
-    async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx) {
-        if let Some(cut) = self.state.power.fail() {
+    /// Gives back what a reply hands out that nobody gets.
+    async fn give_back(&self, next: &Arc<dyn Service>, cx: &Cx, asked: Asked, reply: &Reply) {
+        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
+        for request in asked.returns(reply) {
+            self.pass(next, &cx, request).await;
+        }
+    }
+
+    /// The power fails, unless the rules that say so were replaced during the delay: nobody could put it on again but by replacing
+    /// others. A task of its own undoes: it has to end even when the caller goes away or cancels.
+    async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx, generation: u64) -> bool {
+        let (holds, cut) = self.state.with_rules(|now| match now.number() == generation {
+            true => (true, self.state.power.fail()),
+            false => (false, None),
+        });
+        if !holds {
+            return false;
+        }
+        if let Some(cut) = cut {
             let (undo, next) = (Arc::clone(&self.undo), Arc::clone(next));
             let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
             self.runtime.spawn(Box::pin(async move {
                 cut.alone().await;
-                undo.undo(&next, &cx).await;
+                undo.undo(generation, &next, &cx).await;
             }));
         }
         self.state.power.settled().await;
+        true
     }
 
     /// Answers `error` instead of the operation. What gives something back is done nevertheless.
@@ -207,21 +249,32 @@ impl Fault {
 
     /// Asks below and learns from the reply.
     fn pass<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        let rules = self.state.rules();
-        if rules.cuts_power() && !request.op().gives_back() {
-            return Answer::later(self.pass_noted(next, cx, request));
+        let (cutter, answers_directly) = self
+            .state
+            .with_rules(|now| (now.rules.cuts_power().then(|| now.number()), now.rules.cuts_reads()));
+        if let Some(generation) = cutter
+            && !request.op().gives_back()
+        {
+            return Answer::later(self.pass_noted(generation, next, cx, request));
         }
-        let answers_directly = rules.cuts_reads();
+        self.direct.close(&request);
+        let opens = direct::opens(&request);
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
-            let reply = through_here(reply, answers_directly);
+            let reply = self.direct.opened(opens, reply, answers_directly);
             self.paths().learn(change, &subjects, &reply);
             reply
         })
     }
 
     /// The same, and remembers what the request replaces until it is on stable storage.
-    async fn pass_noted(&self, next: &Arc<dyn Service>, cx: &Cx, mut request: Request) -> Reply {
+    async fn pass_noted(
+        &self,
+        generation: u64,
+        next: &Arc<dyn Service>,
+        cx: &Cx,
+        mut request: Request,
+    ) -> Reply {
         let syncs = match &request {
             Request::FSync(FSync { node, .. }) => Some(Some(*node)),
             Request::SyncFs(SyncFs { .. }) => Some(None),
@@ -230,10 +283,12 @@ impl Fault {
         // Others may wait for a request that is refused without power, as a lock does, so a cut cannot wait for them.
         let awaited = syncs.is_some() || undo::changes(&request);
         let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
-        self.undo.note(next, cx, &request).await;
+        self.undo.note(generation, next, cx, &request).await;
         let synced = syncs.map(|node| (node, self.undo.mark()));
+        let opens = direct::opens(&request);
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
-        let reply = through_here(next.call(cx, request).await, self.state.rules().cuts_reads());
+        let reply = next.call(cx, request).await;
+        let reply = self.direct.opened(opens, reply, self.state.with_rules(|now| now.rules.cuts_reads()));
         self.paths().learn(change, &subjects, &reply);
         if let (Some((node, mark)), None) = (synced, reply.error()) {
             self.undo.synced(node, mark);
@@ -267,8 +322,8 @@ impl Plan {
             Action::Lose => self.lose = true,
             Action::Die => self.die = Some(Moment::Before),
             Action::DieAfter => drop(self.die.get_or_insert(Moment::After)),
-            Action::Cut => self.cut = true,
-            Action::None => {}
+            // Which rules say so is not known here.
+            Action::Cut | Action::None => {}
         }
         self.delay = self.delay.saturating_add(rule.delay());
     }
@@ -322,18 +377,6 @@ fn as_if_done(request: &Request) -> Option<Reply> {
     }
 }
 
-/// The reply of an open, with what is read and written to be asked for here; with `direct`, as the program asks.
-fn through_here(mut reply: Reply, direct: bool) -> Reply {
-    if let Reply::Opened(opened) | Reply::Created(Created { opened, .. }) = &mut reply {
-        opened.backing = Backing::NONE;
-        if direct {
-            opened.how -= OpenHow::KEEP_CACHE;
-            opened.how |= OpenHow::DIRECT_IO;
-        }
-    }
-    reply
-}
-
 impl Layer for Fault {
     fn place(&self) -> Place {
         Place::anywhere("fault")
@@ -348,12 +391,7 @@ impl Layer for Fault {
         if self.state.power.is_off() {
             return self.refuse(next, cx, request, no_power());
         }
-        let rules = self.state.rules();
-        if !rules.list.iter().any(|rule| rule.has_op(request.op())) {
-            return self.pass(next, cx, request);
-        }
-        let subjects = subjects(&mut request);
-        match self.plan(&rules, request.op(), &subjects) {
+        match self.state.with_rules(|now| self.plan(now, &mut request)) {
             None => self.pass(next, cx, request),
             Some(plan) => Answer::later(self.carry_out(plan, next, cx, request)),
         }

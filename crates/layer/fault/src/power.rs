@@ -58,7 +58,8 @@ impl Power {
     }
 
     pub(crate) fn switch(&self, on: bool) {
-        self.change(|supply| supply.off = !on);
+        // Nobody waits for that, so nobody is woken.
+        self.lock().off = !on;
     }
 
     /// Lets a request through, unless there is no power. A cut waits for it, if it is `awaited`, until the result is dropped.

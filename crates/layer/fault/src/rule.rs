@@ -31,7 +31,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "answers this error, such as ENOSPC, instead of doing the operation (what closes a file is done nevertheless)",
         ),
-        option("applied", "", "", "does the operation, then answers the error nevertheless"),
+        option(
+            "applied",
+            "",
+            "",
+            "does the operation, then answers the error nevertheless; what it opened is closed again",
+        ),
         option(
             "die",
             "",
@@ -56,7 +61,12 @@ pub const OPTIONS: OptionTable = OptionTable {
             "",
             "cuts the power: undoes what was written since the rule is there and not synchronised, and answers EIO from then on",
         ),
-        option("short", "BYTES", "", "lets reads, writes and copies do at most so many bytes"),
+        option(
+            "short",
+            "BYTES",
+            "",
+            "lets reads, writes and copies do at most so many bytes; of reads only those of files opened since the rule is there",
+        ),
         option("delay", "TIME", "", "waits first, as in 250us, 10ms or 1.5s"),
         option("after", "N", "0", "spares the first so many matches"),
         option("every", "N", "1", "acts on every Nth match only"),
@@ -78,12 +88,12 @@ pub const OPTIONS: OptionTable = OptionTable {
 /// | `path=GLOB` | files whose path matches; a pattern without `/` matches the last name, `*` stops at `/`, `**` does not |
 /// | `node=5` | files with this node number |
 /// | `error=ENOSPC` | answer this error instead of doing the operation; what gives a handle or references back is done nevertheless |
-/// | `applied` | do the operation, then answer the error nevertheless |
+/// | `applied` | do the operation, then answer the error nevertheless; handles and references it hands out are given back |
 /// | `die` | end the process that serves, by SIGABRT; with `applied` after the operation, before its reply |
 /// | `flip` | flip one bit of what is read or written; `op=read` unless given |
 /// | `lose` | answer success without doing it: `write` (unless given), `fallocate`, `flush`, `fsync`, `fsyncdir`, `syncfs` |
 /// | `cut` | undo what was written and not synchronised, and answer `EIO` to all requests from then on |
-/// | `short=100` | let reads, writes and copies do at most so many bytes |
+/// | `short=100` | let reads, writes and copies do at most so many bytes; reads of files that are open already, through a page cache, do not match |
 /// | `delay=250ms` | wait first (`us`, `ms`, `s`) |
 /// | `after=3` | spare the first so many matches |
 /// | `every=2` | act on every second match only |

@@ -8,16 +8,18 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The name of the region with the counts.
-const COUNTS: &str = "fault";
-/// The name of the region with the text of the rules.
-const TEXT: &str = "fault-rules";
+/// The name of the region with the rules and their counts.
+const REGION: &str = "fault-generations";
 /// The most rules.
 const RULES_MAX: usize = 1024;
 /// The longest text of rules that is kept, in words of 8 bytes.
 const TEXT_WORDS: usize = 8192;
+/// The words of what is kept of one generation of rules: the length of their text plus one, the text, and two counts for each.
+const HALF: usize = 1 + TEXT_WORDS + 2 * RULES_MAX;
+/// The words of the region: the number of the generation that holds, whose last bit says in which half it is, and both halves.
+const WORDS: usize = 1 + 2 * HALF;
 
 /// Rules, and what their probabilities follow from.
 #[derive(Debug, Clone, Default)]
@@ -68,106 +70,164 @@ impl fmt::Display for Rules {
     }
 }
 
-/// What the layer and its controls share.
-pub(crate) struct State {
-    rules: RwLock<Arc<Rules>>,
-    counts: RwLock<Arc<dyn Region>>,
-    /// Where the text of the rules is kept, if anywhere: its length plus one, then its bytes.
-    text: RwLock<Option<Arc<dyn Region>>>,
-    pub(crate) power: Arc<Power>,
+/// Where one generation of rules is kept with its counts.
+#[derive(Clone)]
+struct Half {
+    region: Arc<dyn Region>,
+    number: u64,
 }
 
-fn read<T: Clone>(lock: &RwLock<T>) -> T {
-    lock.read().unwrap_or_else(PoisonError::into_inner).clone()
+impl Half {
+    /// The one in `region` that holds.
+    fn of(region: Arc<dyn Region>) -> Self {
+        let number = region.word(0).load(Ordering::Acquire);
+        Half { region, number }
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        let start = if self.number.is_multiple_of(2) { 1 } else { 1 + HALF };
+        self.region.word(start + index)
+    }
+
+    fn matched(&self, place: usize) -> &AtomicU64 {
+        self.word(1 + TEXT_WORDS + 2 * place)
+    }
+
+    fn acted(&self, place: usize) -> &AtomicU64 {
+        self.word(1 + TEXT_WORDS + 2 * place + 1)
+    }
+
+    /// The text of the rules; none when they are those that the process was started with.
+    fn text(&self) -> Option<String> {
+        let len = self.word(0).load(Ordering::Relaxed).checked_sub(1)? as usize;
+        let words = len.div_ceil(8).min(TEXT_WORDS);
+        let bytes = (1..=words).flat_map(|index| self.word(index).load(Ordering::Relaxed).to_le_bytes());
+        Some(String::from_utf8_lossy(&bytes.take(len).collect::<Vec<u8>>()).into_owned())
+    }
+
+    /// Puts `rules` into the other half, with counts of 0. It holds from the last store on: a process that dies before leaves
+    /// these rules and their counts as they are.
+    fn followed_by(&self, rules: &Rules) -> Half {
+        let next = Half { region: Arc::clone(&self.region), number: self.number.wrapping_add(1) };
+        let text = rules.to_string();
+        next.word(0).store(text.len() as u64 + 1, Ordering::Relaxed);
+        for (index, bytes) in text.as_bytes().chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            next.word(1 + index).store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        for place in 0..rules.list.len() {
+            next.matched(place).store(0, Ordering::Relaxed);
+            next.acted(place).store(0, Ordering::Relaxed);
+        }
+        self.region.word(0).store(next.number, Ordering::Release);
+        next
+    }
 }
 
-fn write<T>(lock: &RwLock<T>, value: T) {
-    *lock.write().unwrap_or_else(PoisonError::into_inner) = value;
+/// The rules that hold at a time, and their counts.
+pub(crate) struct Current {
+    pub(crate) rules: Rules,
+    half: Half,
 }
 
-impl State {
-    pub(crate) fn new(rules: Rules) -> Self {
-        State {
-            rules: RwLock::new(Arc::new(rules)),
-            counts: RwLock::new(Arc::new(HeapRegion::new(2 * RULES_MAX))),
-            text: RwLock::new(None),
-            power: Arc::default(),
-        }
-    }
-
-    pub(crate) fn rules(&self) -> Arc<Rules> {
-        read(&self.rules)
-    }
-
-    /// Goes on with the rules and counts in `keep`, if there are any.
-    pub(crate) fn keep_in(&self, keep: &dyn Keep) -> Result<()> {
-        let text = keep.region(TEXT, 1 + TEXT_WORDS)?;
-        write(&self.counts, keep.region(COUNTS, 2 * RULES_MAX)?);
-        if let Some(rules) = load(&*text).and_then(|text| text.parse().ok()) {
-            write(&self.rules, Arc::new(rules));
-        }
-        write(&self.text, Some(text));
-        let rules = self.rules();
-        let has_cut = |(place, rule): (usize, &Rule)| rule.action() == Action::Cut && self.acted(place) > 0;
-        self.power.switch(!rules.list.iter().enumerate().any(has_cut));
-        Ok(())
-    }
-
-    /// Obeys `rules` from now on, whose counts begin at 0. The power is on again.
-    fn replace(&self, rules: Rules) {
-        if let Some(text) = read(&self.text) {
-            store(&*text, &rules.to_string());
-        }
-        let counts = read(&self.counts);
-        (0..2 * RULES_MAX).for_each(|index| counts.word(index).store(0, Ordering::Relaxed));
-        write(&self.rules, Arc::new(rules));
-        self.power.switch(true);
-    }
-
-    fn matched(&self, place: usize) -> u64 {
-        read(&self.counts).word(2 * place).load(Ordering::Relaxed)
-    }
-
-    fn acted(&self, place: usize) -> u64 {
-        read(&self.counts).word(2 * place + 1).load(Ordering::Relaxed)
+impl Current {
+    /// Which generation of rules they are.
+    pub(crate) fn number(&self) -> u64 {
+        self.half.number
     }
 
     /// Counts a match of rule number `place`; a random number when the rule acts on it.
-    pub(crate) fn acts(&self, rules: &Rules, place: usize) -> Option<u64> {
-        let counts = read(&self.counts);
-        let count = |offset| -> &AtomicU64 { counts.word(2 * place + offset) };
-        let rule = rules.list.get(place)?;
-        let before = count(0).fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn acts(&self, place: usize) -> Option<u64> {
+        let rule = self.rules.list.get(place)?;
+        let before = self.half.matched(place).fetch_add(1, Ordering::Relaxed);
         let in_turn = before.checked_sub(rule.after()).is_some_and(|n| (n + 1).is_multiple_of(rule.every()));
-        let seed = rules.seed ^ (place as u64).rotate_left(48) ^ before.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let seed =
+            self.rules.seed ^ (place as u64).rotate_left(48) ^ before.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut random = fastrand::Rng::with_seed(seed);
         if !in_turn || rule.probability() < 1.0 && random.f64() >= rule.probability() {
             return None;
         }
         let limit = rule.times();
         let take = |acted: u64| (acted < limit).then_some(acted + 1);
-        let taken = count(1).fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let taken = self.half.acted(place).fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         taken.is_ok().then(|| random.u64(..))
     }
-}
 
-/// The text kept in a region; none when no text was ever kept.
-fn load(region: &dyn Region) -> Option<String> {
-    let len = region.word(0).load(Ordering::Acquire).checked_sub(1)? as usize;
-    let words = len.div_ceil(8).min(TEXT_WORDS);
-    let bytes = (1..=words).flat_map(|index| region.word(index).load(Ordering::Relaxed).to_le_bytes());
-    String::from_utf8(bytes.take(len).collect()).ok()
-}
-
-/// Keeps a text. A process that dies in the middle leaves none.
-fn store(region: &dyn Region, text: &str) {
-    region.word(0).store(0, Ordering::Release);
-    for (index, bytes) in text.as_bytes().chunks(8).enumerate() {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        region.word(1 + index).store(u64::from_le_bytes(word), Ordering::Relaxed);
+    /// The rules, and how often each has acted.
+    fn acted(&self) -> Vec<Acted> {
+        let acted = |(place, rule): (usize, &Rule)| Acted {
+            rule: rule.to_string(),
+            matched: self.half.matched(place).load(Ordering::Relaxed),
+            acted: self.half.acted(place).load(Ordering::Relaxed),
+        };
+        self.rules.list.iter().enumerate().map(acted).collect()
     }
-    region.word(0).store(text.len() as u64 + 1, Ordering::Release);
+
+    /// Whether one of the rules has cut the power.
+    fn has_cut(&self) -> bool {
+        let acted = |place| self.half.acted(place).load(Ordering::Relaxed) > 0;
+        let mut rules = self.rules.list.iter().enumerate();
+        rules.any(|(place, rule)| rule.action() == Action::Cut && acted(place))
+    }
+}
+
+/// What the layer and its controls share.
+pub(crate) struct State {
+    current: RwLock<Current>,
+    /// One replacement at a time: each fills the half that does not hold.
+    replacing: Mutex<()>,
+    pub(crate) power: Arc<Power>,
+}
+
+impl State {
+    pub(crate) fn new(rules: Rules) -> Self {
+        let half = Half::of(Arc::new(HeapRegion::new(WORDS)));
+        State {
+            current: RwLock::new(Current { rules, half }),
+            replacing: Mutex::default(),
+            power: Arc::default(),
+        }
+    }
+
+    /// Does something with the rules that hold. They are not replaced before it ends, so what it counts is counted for them;
+    /// it must not ask for them again.
+    pub(crate) fn with_rules<T>(&self, f: impl FnOnce(&Current) -> T) -> T {
+        f(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn hold(&self, current: Current) {
+        let on = !current.has_cut();
+        let mut holds = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        *holds = current;
+        // A cut by the new rules, which may act as soon as the lock is gone, is not to be taken back.
+        self.power.switch(on);
+    }
+
+    /// Goes on with the rules and counts in `keep`, if there are any.
+    pub(crate) fn keep_in(&self, keep: &dyn Keep) -> Result<()> {
+        let half = Half::of(keep.region(REGION, WORDS)?);
+        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = self.with_rules(|current| current.rules.clone());
+        let current = match half.text().map(|text| text.parse()) {
+            None => Current { rules: own, half },
+            Some(Ok(rules)) => Current { rules, half },
+            Some(Err(error)) => {
+                tracing::warn!(%error, "rules of a former process cannot be understood, so those of the start hold");
+                Current { half: half.followed_by(&own), rules: own }
+            }
+        };
+        self.hold(current);
+        Ok(())
+    }
+
+    /// Obeys `rules` from now on, whose counts begin at 0. The power is on again.
+    fn replace(&self, rules: Rules) {
+        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Meanwhile requests go on by the rules before and count in their half.
+        let half = self.with_rules(|current| current.half.clone()).followed_by(&rules);
+        self.hold(Current { rules, half });
+    }
 }
 
 /// Changes the rules while the stack is in use.
@@ -202,12 +262,6 @@ impl FaultControl {
 
     /// The rules that hold, and how often each has acted.
     pub fn rules(&self) -> Vec<Acted> {
-        let (state, rules) = (&self.0, self.0.rules());
-        let acted = |(place, rule): (usize, &Rule)| Acted {
-            rule: rule.to_string(),
-            matched: state.matched(place),
-            acted: state.acted(place),
-        };
-        rules.list.iter().enumerate().map(acted).collect()
+        self.0.with_rules(Current::acted)
     }
 }

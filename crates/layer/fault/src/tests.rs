@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod applied;
 mod cut;
+mod replaced;
 
 use super::*;
 use outrigger_core::ops::{
-    FSync, Forget, Lookup, MkDir, OpenFlags, Read, Release, ReleaseDir, Rename, Write,
+    FSync, Forget, Lookup, MkDir, Open, OpenFlags, Read, Release, ReleaseDir, Rename, Write,
 };
-use outrigger_core::reply::{Count, Entry, Ttl};
-use outrigger_core::{Attr, Clock, Credentials, Errno, Generation, Handle, LockOwner, Name, Node, Stack};
+use outrigger_core::reply::{Count, Entry, OpenHow, Opened, Ttl};
+use outrigger_core::{
+    Attr, Backing, Clock, Credentials, Errno, Generation, Handle, LockOwner, Name, Node, Stack,
+};
 use outrigger_sim::{Scripted, Sim, Step};
 
 fn name(text: &str) -> Name {
@@ -27,6 +31,10 @@ fn lookup(dir: u64, text: &str) -> Request {
     Lookup { dir: Node(dir), name: name(text) }.into()
 }
 
+fn open(node: u64) -> Request {
+    Open { node: Node(node), flags: OpenFlags::empty() }.into()
+}
+
 fn mkdir() -> Request {
     MkDir { dir: Node(1), name: name("cut"), mode: 0o755, umask: 0 }.into()
 }
@@ -43,6 +51,9 @@ fn script(_: &Cx, request: &Request) -> Step {
     Step::Now(match request {
         Request::Read(read) => Reply::Data(Payload::from(vec![0; read.len as usize])),
         Request::Write(write) => Reply::Count(Count(write.data.len() as u64)),
+        Request::Open(_) => {
+            Reply::Opened(Opened { handle: Handle(1), how: OpenHow::KEEP_CACHE, backing: Backing::NONE })
+        }
         Request::Lookup(lookup) => {
             let digits: String = lookup.name.to_string().chars().filter(char::is_ascii_digit).collect();
             let (node, generation) = (Node(digits.parse().unwrap_or(0)), Generation(0));
@@ -57,16 +68,22 @@ struct Bench {
     sim: Arc<Sim>,
     driver: Arc<Scripted>,
     top: Arc<dyn Service>,
+    control: FaultControl,
 }
 
 impl Bench {
     fn new(rules: &[&str], seed: u64) -> Self {
+        Bench::over(rules, seed, script)
+    }
+
+    fn over(rules: &[&str], seed: u64, script: fn(&Cx, &Request) -> Step) -> Self {
         let sim = Sim::new(1);
         let driver = Scripted::new(&sim, script);
         let rules: Vec<Rule> = rules.iter().map(|text| text.parse().expect("a good rule")).collect();
         let fault = Fault::new(rules, seed, sim.clone()).expect("few rules");
+        let control = fault.control();
         let top = Stack::new(driver.clone()).push(fault).expect("any order is good").service();
-        Bench { sim, driver, top }
+        Bench { sim, driver, top, control }
     }
 
     fn ask(&self, request: Request) -> Reply {
@@ -152,8 +169,39 @@ fn a_rename_matches_by_either_name_and_moves_what_later_requests_match() {
 #[test]
 fn short_reads_and_writes_are_cut() {
     let bench = Bench::new(&["short=30", "op=write,short=10"], 0);
+    bench.ask(open(2));
     assert_eq!(bench.ask(read(2)), Reply::Data(Payload::from(vec![0; 30])));
     assert_eq!(bench.ask(write(2)), Reply::Count(Count(10)));
+}
+
+#[test]
+fn reads_are_cut_only_of_files_that_were_opened_past_the_page_cache() {
+    const CUT: &str = "op=read,short=30,times=2";
+    let bench = Bench::new(&[], 0);
+    let opens = |node| match bench.ask(open(node)) {
+        Reply::Opened(opened) => opened.how,
+        other => panic!("{other:?}"),
+    };
+    let read_by = |node| match bench.ask(read(node)) {
+        Reply::Data(data) => data.len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((opens(2), read_by(2)), (OpenHow::KEEP_CACHE, 100));
+    bench.control.replace(CUT).expect("a good rule");
+    assert_eq!(read_by(2), 100, "a page cache would take less for the end of the file");
+    assert_eq!(bench.control.rules()[0].matched, 0, "it is no match, so none of the two times");
+    assert_eq!((opens(3), read_by(3)), (OpenHow::DIRECT_IO, 30));
+    assert_eq!((opens(2), read_by(2)), (OpenHow::DIRECT_IO, 100), "both openings have one handle");
+    let closes = |node| {
+        let (node, handle, flags, owner) = (Node(node), Handle(1), OpenFlags::empty(), LockOwner(0));
+        bench.ask(Release { node, handle, flags, owner, flock_release: false }.into());
+    };
+    [2, 2, 3].into_iter().for_each(closes);
+    assert_eq!((opens(2), read_by(2)), (OpenHow::DIRECT_IO, 30), "nobody has it open from before");
+    bench.control.replace("").expect("no rule");
+    assert_eq!(opens(3), OpenHow::KEEP_CACHE);
+    bench.control.replace(CUT).expect("a good rule");
+    assert_eq!(read_by(3), 100, "the handle is another opening's now");
 }
 
 #[test]
@@ -167,8 +215,8 @@ fn delays_add_up_and_come_first() {
 fn several_rules_and_a_seed_come_as_one_text() {
     let sim = Sim::new(0);
     let fault = Fault::parse("op=read,error=EIO; op=write,short=3 ;seed=9", sim.clone()).expect("good rules");
-    let rules = fault.state.rules();
-    assert_eq!((rules.list.len(), rules.seed), (2, 9));
+    let read = fault.state.with_rules(|now| (now.rules.list.len(), now.rules.seed));
+    assert_eq!(read, (2, 9));
     assert!(Fault::parse("", sim.clone()).is_ok_and(|fault| fault.control().rules().is_empty()));
     for bad in ["op=read,error=EIO;", "seed=x", "op=read"] {
         assert!(Fault::parse(bad, sim.clone()).is_err(), "{bad}");

@@ -28,6 +28,8 @@ pub(crate) struct Undo(Mutex<Log>);
 
 #[derive(Default)]
 struct Log {
+    /// By which generation of rules the changes are remembered.
+    generation: u64,
     changes: VecDeque<Former>,
     /// What the changes take together, in bytes.
     bytes: usize,
@@ -60,6 +62,17 @@ impl Former {
 }
 
 impl Log {
+    /// Goes on for these rules, unless later ones were there already. What was changed under former ones counts as synchronised:
+    /// whoever replaced them may have synchronised it, or changed it again, and the layer did not look.
+    fn turn(&mut self, generation: u64) -> bool {
+        if generation > self.generation {
+            self.generation = generation;
+            self.changes.clear();
+            self.bytes = 0;
+        }
+        generation == self.generation
+    }
+
     /// A number for a change of `node` from `offset` on; none when undoing an earlier one undoes it.
     fn begin(&mut self, node: Node, offset: u64) -> Option<u64> {
         // Who appends to many files in turn gets an entry each time: that is only a matter of memory, and bounded.
@@ -131,10 +144,16 @@ impl Undo {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what `request` is about to replace.
-    pub(crate) async fn note(&self, next: &Arc<dyn Service>, cx: &Cx, request: &Request) {
+    /// A number for a change, when there is something to remember of it by these rules.
+    fn begin(&self, generation: u64, node: Node, offset: u64) -> Option<u64> {
+        let mut log = self.lock();
+        if log.turn(generation) { log.begin(node, offset) } else { None }
+    }
+
+    /// Remembers what `request` is about to replace, for a cut by the rules of this generation.
+    pub(crate) async fn note(&self, generation: u64, next: &Arc<dyn Service>, cx: &Cx, request: &Request) {
         let Some((node, offset, len)) = change(request) else { return };
-        let Some(number) = self.lock().begin(node, offset) else { return };
+        let Some(number) = self.begin(generation, node, offset) else { return };
         match former(next, cx, node, offset, len).await {
             Ok(was) => self.lock().fill(number, was),
             Err(error) => {
@@ -157,9 +176,15 @@ impl Undo {
         self.lock().forget(node, mark);
     }
 
-    /// Puts back what was there before the changes that are remembered. Files that are gone stay so.
-    pub(crate) async fn undo(&self, next: &Arc<dyn Service>, cx: &Cx) {
-        let changes = std::mem::take(&mut *self.lock()).changes;
+    fn take(&self, generation: u64) -> VecDeque<Former> {
+        let mut log = self.lock();
+        log.turn(generation);
+        std::mem::take(&mut *log).changes
+    }
+
+    /// Puts back what was there before the changes that are remembered by these rules. Files that are gone stay so.
+    pub(crate) async fn undo(&self, generation: u64, next: &Arc<dyn Service>, cx: &Cx) {
+        let changes = self.take(generation);
         for former in changes.into_iter().rev() {
             let Former { node, was: Some(was), .. } = former else { continue };
             if let Err(error) = put_back(next, cx, node, was).await {
@@ -244,7 +269,7 @@ mod tests {
         let (noted, data) = (Arc::clone(undo), Payload::from(vec![7; LEN as usize]));
         let write = Write { node, handle: Handle(1), offset: size, data, cached: false, kill_setid: false };
         let cx = Cx::new(1, Credentials::ROOT, "test");
-        sim.block_on(async move { noted.note(&next, &cx, &write.into()).await });
+        sim.block_on(async move { noted.note(0, &next, &cx, &write.into()).await });
         let log = undo.lock();
         (log.changes.len(), log.bytes)
     }

@@ -3,7 +3,7 @@
 
 use super::*;
 use outrigger_core::ops::{GetAttr, SetAttr};
-use outrigger_core::reply::{Attrs, Opened};
+use outrigger_core::reply::Attrs;
 use outrigger_core::{Abilities, BoxFuture, Notify, OpSet, SetAttrs};
 use std::future::poll_fn;
 use std::task::Poll;
@@ -212,6 +212,42 @@ fn new_rules_put_the_power_on_when_the_cut_has_ended() {
     });
     assert_eq!(*cutter.disk.file(), b"old!");
     assert!(cutter.ask(1, GetAttr { node: FILE, handle: None }.into()).error().is_none());
+}
+
+#[test]
+fn a_cut_that_waited_while_its_rule_was_replaced_does_not_come() {
+    let cutter = Cutter::new("op=mkdir,delay=500ms,cut", &[]);
+    let (mut late, control) = (cutter.request(1, mkdir()), cutter.control.clone());
+    let reply = cutter.sim.block_on(async move {
+        poll_fn(|context| {
+            assert!(late.as_mut().poll(context).is_pending());
+            control.replace("op=fsync,cut").expect("a good rule");
+            Poll::Ready(())
+        })
+        .await;
+        late.await
+    });
+    assert_eq!(reply, Reply::Done(()));
+    assert!(cutter.ask(1, overwrite("new!")).error().is_none(), "there is power");
+    assert!(
+        cutter.ask(1, fsync()).error().is_some() && *cutter.disk.file() == *b"old!",
+        "the new rule cuts it"
+    );
+}
+
+#[test]
+fn a_power_cut_undoes_only_what_was_written_since_its_rule_is_there() {
+    let cutter = Cutter::new("op=mkdir,cut", &[]);
+    cutter.ask(1, overwrite("new!"));
+    cutter.control.replace("").expect("no rule");
+    assert!(cutter.ask(1, fsync()).error().is_none());
+    cutter.control.replace("op=mkdir,cut").expect("a good rule");
+    cutter.ask(1, mkdir());
+    assert_eq!(*cutter.disk.file(), b"new!", "it was synchronised");
+    cutter.control.replace("op=mkdir,cut").expect("a good rule");
+    cutter.ask(1, overwrite("lost"));
+    cutter.ask(1, mkdir());
+    assert_eq!(*cutter.disk.file(), b"new!");
 }
 
 #[test]

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reply hands out that the caller has to give back: for layers that do not pass such a reply on.
+
+use crate::node::{LockOwner, Node};
+use crate::ops::{Forget, OpCode, OpenFlags, Release, ReleaseDir, Request};
+use crate::reply::{Entry, Opened, Reply};
+
+/// What of a request is needed to give back what its reply hands out.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    op: OpCode,
+    /// What it opens, when it opens something that exists.
+    node: Node,
+    flags: OpenFlags,
+}
+
+impl Asked {
+    /// To be noted before the request is passed on.
+    pub fn of(request: &Request) -> Self {
+        let (node, flags) = match request {
+            Request::Open(open) => (open.node, open.flags),
+            Request::Create(create) => (create.dir, create.flags),
+            Request::TmpFile(tmpfile) => (tmpfile.dir, tmpfile.flags),
+            Request::OpenDir(open) => (open.node, OpenFlags::empty()),
+            _ => (Node::default(), OpenFlags::empty()),
+        };
+        Asked { op: request.op(), node, flags }
+    }
+
+    /// The operation.
+    pub fn op(&self) -> OpCode {
+        self.op
+    }
+
+    /// The requests that give back what `reply` hands out, in their order. A driver that keeps no handles or references
+    /// answers them with `ENOSYS`, which is as good. Neither deadline nor cancellation of the request applies to them.
+    pub fn returns(&self, reply: &Reply) -> Vec<Request> {
+        match reply {
+            Reply::Entry(entry) => forget(entry).into_iter().collect(),
+            Reply::Entries(entries) => entries.iter().filter_map(forget).collect(),
+            Reply::DirentsPlus(list) => {
+                list.entries.iter().filter_map(|dirent| forget(&dirent.entry)).collect()
+            }
+            Reply::Opened(opened) => vec![self.release(self.node, opened)],
+            Reply::Created(created) => {
+                let release = self.release(created.entry.node, &created.opened);
+                [release].into_iter().chain(forget(&created.entry)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn release(&self, node: Node, opened: &Opened) -> Request {
+        let handle = opened.handle;
+        if self.op == OpCode::OpenDir {
+            return ReleaseDir { node, handle }.into();
+        }
+        let (flags, owner) = (self.flags, LockOwner::default());
+        Release { node, handle, flags, owner, flock_release: false }.into()
+    }
+}
+
+/// Node 0 names nothing and has no references.
+fn forget(entry: &Entry) -> Option<Request> {
+    (entry.node != Node::default()).then(|| Forget { node: entry.node, count: 1 }.into())
+}
