@@ -6,7 +6,8 @@ use crate::conn::lock;
 use crate::nodes::{Epoch, Nodes};
 use outrigger_core::ops::{FallocateMode, OpenFlags};
 use outrigger_core::{Errno, Error, Name, Request};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,8 @@ pub(crate) struct Stored {
 
 #[derive(Default)]
 struct Inner {
-    expected: HashMap<Names, Expected>,
+    /// In the order of their names, so that those below a directory are together.
+    expected: BTreeMap<Names, Expected>,
     /// Names that requests in flight take away: a program that died may have done so.
     leaving: Vec<Names>,
     /// Lost paths, and when a program was told first.
@@ -75,15 +77,14 @@ impl Stored {
     /// The program has removed `path`.
     pub(crate) fn removed(&self, path: &Names) {
         let mut inner = lock(&self.inner);
-        inner.expected.retain(|known, _| !known.starts_with(path));
+        take_below(&mut inner.expected, path);
         inner.lost.remove(path);
     }
 
     /// The program has renamed `from` to `to`.
     pub(crate) fn renamed(&self, from: &Names, to: Names, epoch: Epoch) {
         self.removed(&to);
-        let moved: Vec<_> =
-            lock(&self.inner).expected.extract_if(|known, _| known.starts_with(from)).collect();
+        let moved = take_below(&mut lock(&self.inner).expected, from);
         let mut size = 0;
         for (path, expected) in moved {
             if path.len() == from.len() {
@@ -165,6 +166,15 @@ impl Stored {
     }
 }
 
+/// Takes `path` and what is below it out of `known`, without a look at the rest: removing a tree would else cost the square of its
+/// size.
+fn take_below<N: Ord + Clone, T>(known: &mut BTreeMap<Vec<N>, T>, path: &[N]) -> Vec<(Vec<N>, T)> {
+    let from = (Bound::Included(path), Bound::Unbounded);
+    let below = known.range::<[N], _>(from).take_while(|(known, _)| known.starts_with(path));
+    let below: Vec<Vec<N>> = below.map(|(known, _)| known.clone()).collect();
+    below.into_iter().filter_map(|path| known.remove_entry(&path)).collect()
+}
+
 impl Nodes {
     /// A request begins: the names that it takes away, for [`Stored::settled`]. What it cuts off is not expected any more.
     pub(crate) fn expect_less(&self, request: &Request) -> Vec<Names> {
@@ -213,9 +223,52 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
 
     fn path(text: &str) -> Names {
         text.split('/').map(|name| Name::new(name.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    /// A name that counts what it is compared with.
+    #[derive(Clone)]
+    struct Counted(u32);
+
+    thread_local! {
+        static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other) == Ordering::Equal
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn taking_a_name_away_looks_at_few_others() {
+        let path = |names: &[u32]| names.iter().map(|&name| Counted(name)).collect();
+        let mut known: BTreeMap<Vec<Counted>, ()> =
+            (0..MOST as u32).map(|number| (path(&[number / 4, number % 4]), ())).collect();
+        known.insert(path(&[7]), ());
+        COMPARED.set(0);
+        assert_eq!(take_below(&mut known, &path(&[100, 2])).len(), 1, "a file");
+        assert_eq!(take_below(&mut known, &path(&[7])).len(), 5, "a directory with what is in it");
+        assert!(known.len() == MOST - 5 && COMPARED.get() < MOST / 8, "{} of {MOST}", COMPARED.get());
     }
 
     #[test]
