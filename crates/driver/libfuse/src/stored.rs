@@ -6,7 +6,7 @@ use crate::conn::lock;
 use crate::nodes::{Epoch, Nodes};
 use outrigger_core::ops::{FallocateMode, OpenFlags};
 use outrigger_core::{Errno, Error, Name, Request};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Names from the root.
 pub(crate) type Names = Vec<Name>;
 
-/// Files and directories that are remembered; what is beyond is not looked for.
+/// Files and directories that are remembered; what is beyond is not looked for. As many that were lost.
 const MOST: usize = 16 << 10;
 /// Paths that people are shown.
 const SHOWN: usize = 8;
@@ -43,9 +43,23 @@ struct Inner {
     expected: BTreeMap<Names, Expected>,
     /// Names that requests in flight take away: a program that died may have done so.
     leaving: Vec<Names>,
-    /// Lost paths, and when a program was told first.
-    lost: HashMap<Names, Option<Instant>>,
+    /// Paths that programs may not know to be lost.
+    lost: BTreeMap<Names, Lost>,
     losses: Losses,
+}
+
+/// What was found missing.
+struct Lost {
+    /// The program that did not have it any more.
+    epoch: Epoch,
+    /// When a program was told first.
+    told: Option<Instant>,
+}
+
+impl Lost {
+    fn is_known(&self) -> bool {
+        self.told.is_some_and(|told| told.elapsed() >= TOLD_FOR)
+    }
 }
 
 /// What a program that is started later must find.
@@ -78,7 +92,7 @@ impl Stored {
     pub(crate) fn removed(&self, path: &Names) {
         let mut inner = lock(&self.inner);
         take_below(&mut inner.expected, path);
-        inner.lost.remove(path);
+        take_below(&mut inner.lost, path);
     }
 
     /// The program has renamed `from` to `to`.
@@ -118,7 +132,7 @@ impl Stored {
         let is_there = size.is_some_and(|size| size >= expected.size);
         if expected.epoch < epoch {
             if !is_there {
-                inner.lose(path);
+                inner.lose(path, epoch);
             }
             return;
         }
@@ -146,8 +160,9 @@ impl Stored {
     /// An error when what is at `path` was lost, and programs may not know.
     pub(crate) fn check(&self, path: &Names) -> Result<(), Error> {
         let mut inner = lock(&self.inner);
-        let Some(told) = inner.lost.get_mut(path) else { return Ok(()) };
-        if told.get_or_insert_with(Instant::now).elapsed() >= TOLD_FOR {
+        let Some(lost) = inner.lost.get_mut(path) else { return Ok(()) };
+        lost.told.get_or_insert_with(Instant::now);
+        if lost.is_known() {
             inner.lost.remove(path);
             return Ok(());
         }
@@ -208,7 +223,7 @@ impl Nodes {
 }
 
 impl Inner {
-    fn lose(&mut self, path: &Names) {
+    fn lose(&mut self, path: &Names, epoch: Epoch) {
         // For logs and terminals: names may hold anything.
         let shown: String = path.iter().map(|name| format!("/{}", name.to_string().escape_debug())).collect();
         tracing::error!(path = shown, "the program had reported this stored, and lost it when it died");
@@ -216,7 +231,13 @@ impl Inner {
         if self.losses.paths.len() < SHOWN {
             self.losses.paths.push(shown);
         }
-        self.lost.insert(path.clone(), None);
+        if self.lost.len() >= MOST {
+            // Nobody may ever ask for what was lost at earlier deaths; the log and `losses` have it.
+            self.lost.retain(|_, lost| lost.epoch >= epoch && !lost.is_known());
+        }
+        if self.lost.len() < MOST {
+            self.lost.insert(path.clone(), Lost { epoch, told: None });
+        }
     }
 }
 
@@ -301,5 +322,24 @@ mod tests {
         assert!(stored.check(&path("e/a")).is_err() && stored.check(&path("cut")).is_ok());
         stored.add(path("e/a"), 0, 2);
         assert!(stored.check(&path("e/a")).is_ok(), "made anew");
+    }
+
+    #[test]
+    fn what_was_lost_at_earlier_deaths_is_forgotten_when_there_is_too_much() {
+        let stored = Stored::default();
+        let file = |death: u32, number: usize| path(&format!("d{death}/f{number}"));
+        for death in 1..=3 {
+            let files = (0..MOST - 1).map(|number| file(death, number));
+            for path in files {
+                stored.add(path.clone(), 1, death);
+                stored.seen(&path, None, death + 1);
+            }
+            assert!(lock(&stored.inner).lost.len() <= MOST, "after death {death}");
+        }
+        assert_eq!(stored.losses().count, 3 * (MOST as u64 - 1), "all of it is counted");
+        assert!((0..MOST - 1).all(|number| stored.check(&file(3, number)).is_err()), "the last are told");
+        assert!((0..MOST - 1).all(|number| stored.check(&file(1, number)).is_ok()));
+        stored.removed(&path("d3"));
+        assert!(stored.is_empty(), "what was below a directory goes with it");
     }
 }
