@@ -148,7 +148,7 @@ impl Client {
     /// see [`File::sync_if_able`](crate::File::sync_if_able) for their files.
     ///
     /// # Errors
-    /// What the tree answers, such as `ENOSPC` for a write that was delayed.
+    /// What the tree answers, such as `ENOSPC` for a write that was delayed. Then the next time asks it again.
     pub fn sync(&self) -> Result<()> {
         let kept_back = self.shared.abilities.class != DriverClass::PassThrough && self.has(OpCode::SyncFs);
         if !self.shared.changed.swap(false, Ordering::Relaxed) || !kept_back {
@@ -156,7 +156,7 @@ impl Client {
         }
         match self.call(SyncFs { node: Node::ROOT }) {
             Err(error) if lacks(&error) => Ok(()),
-            synced => synced,
+            synced => synced.inspect_err(|_| self.shared.changed.store(true, Ordering::Relaxed)),
         }
     }
 

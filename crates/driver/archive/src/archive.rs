@@ -7,10 +7,11 @@ use crate::{
     cache::{self, Slot},
     cpio,
     cursor::Cursor,
-    decode::{Expected, Sum, mismatch},
+    decode::{Expected, mismatch},
     detect::{Format, Layout, detect_at},
     entry::{Entry, Extra, Packed, Run, S_IFMT, S_IFREG, Time},
     index::{Index, Inode, Warning, Warnings},
+    pieces::Pieces,
     seek::SeekStream,
     source::{Origin, Source},
     sparse, tar,
@@ -46,8 +47,8 @@ pub struct Archive {
     options: Options,
     /// Recently read zip members, the last used at the back.
     members: Mutex<VecDeque<(u32, Arc<SeekStream>)>>,
-    /// Zip members that are not compressed and are being read in order, the last used at the back.
-    sums: Mutex<VecDeque<(u32, Sum)>>,
+    /// What was read of zip members that are not compressed.
+    pieces: Pieces,
     /// The sparse map last used.
     sparse: Mutex<Option<(u32, Arc<Vec<Run>>)>>,
 }
@@ -120,8 +121,8 @@ impl Archive {
         let stream =
             |c| SeekStream::new(WHOLE, origin.clone(), c, range, &options.limits, Arc::clone(&blocks));
         let backing = format.codec.map_or(Backing::Plain, |c| Backing::Stream(Box::new(stream(c))));
-        let (members, sums, sparse) = Default::default();
-        Archive { origin, format, index, backing, blocks, options, members, sums, sparse }
+        let (members, pieces, sparse) = Default::default();
+        Archive { origin, format, index, backing, blocks, options, members, pieces, sparse }
     }
 
     /// Gives a stream that is expensive to enter in the middle a place for its blocks.
@@ -370,40 +371,14 @@ impl Archive {
         let Some(codec) = codec else {
             let start = zip::data_start(&self.origin, at)?;
             let data = self.bytes(start.saturating_add(offset), len, watch)?;
-            self.check_stored(number, inode, packed, offset, &data)?;
+            // Such members are read anywhere without what is before, so not all of them can be compared.
+            let expected = Expected { crc: packed.crc, size: inode.size };
+            if packed.size != inode.size || !self.pieces.is_good(number, expected, offset, &data) {
+                return Err(mismatch(&self.origin, at));
+            }
             return Ok(data);
         };
         self.member(number, inode, packed, codec)?.read(offset, len, watch)
-    }
-
-    /// Compares the checksum of a member that is not compressed, if it is read in order.
-    fn check_stored(
-        &self,
-        number: u32,
-        inode: &Inode,
-        packed: &Packed,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<()> {
-        let expected = Expected { crc: packed.crc, size: inode.size };
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        let begun = sums.iter().position(|(n, sum)| *n == number && sum.at == offset);
-        let mut sum = match begun.and_then(|place| sums.remove(place)) {
-            Some((_, sum)) => sum,
-            None if offset == 0 => Sum::new(),
-            None => return Ok(()),
-        };
-        sum.add(data);
-        if packed.size != inode.size || sum.differs(expected) {
-            return Err(mismatch(&self.origin, inode.data()));
-        }
-        if sum.at < expected.size {
-            if sums.len() >= MEMBERS {
-                sums.pop_front();
-            }
-            sums.push_back((number, sum));
-        }
-        Ok(())
     }
 
     /// The stream of a zip member, kept for the next read.

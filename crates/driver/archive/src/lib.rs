@@ -29,8 +29,10 @@
 //!
 //! A damaged archive does not open: the error names the archive, the byte and the reason. With [`Options::partial`]
 //! (`-o partial`) what comes before the damage is shown. A compressed archive is read to its end while it is indexed,
-//! so its checksums have been verified once. The members of a zip are not read for that: the checksum of each is compared while
-//! it is read in order from its beginning, and its end is not given if it differs.
+//! so its checksums have been verified once. The members of a zip are not read for that. The checksum of a compressed one is
+//! compared while it is decoded from its beginning, and its end is not given if it differs. That of a stored one is compared
+//! when all of it was read, in whatever order: the read that brings the last piece fails if it differs, and from then on each
+//! read of this member. Of a member of which only parts are read nothing can be compared.
 //!
 //! # Index and cache
 //!
@@ -82,6 +84,7 @@ mod limits;
 mod node;
 mod options;
 mod pax;
+mod pieces;
 mod seek;
 mod source;
 mod sparse;

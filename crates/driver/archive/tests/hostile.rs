@@ -262,6 +262,48 @@ fn the_end_of_a_zip_member_is_given_only_if_its_checksum_and_length_are_right() 
     }
 }
 
+/// A zip of one stored member, `content` with one bit flipped.
+fn zip_with_flipped_bit(content: &[u8]) -> Vec<u8> {
+    let mut stored = content.to_vec();
+    stored[content.len() / 2] ^= 4;
+    let local = [b"PK\x03\x04".to_vec(), vec![0; 26], stored].concat();
+    let mut archive = zip(&local, &[(0, content.len() as u32, content.len() as u32)]);
+    archive[local.len() + 10] = 0;
+    archive[local.len() + 16..local.len() + 20].copy_from_slice(&crc32fast::hash(content).to_le_bytes());
+    archive
+}
+
+/// The requests of a kernel's read-ahead arrive in any order and side by side.
+#[test]
+fn a_stored_zip_member_with_a_flipped_bit_fails_in_whatever_order_it_is_read() {
+    const PIECE: u32 = 128 << 10;
+    let archive = zip_with_flipped_bit(&common::noise(16 * PIECE as usize - 1000, 3));
+    let read_piece = |driver: &_, member, piece: u32| {
+        let outcome = read(driver, member, u64::from(piece * PIECE), PIECE);
+        outcome.map(drop).map_err(|error| error.errno)
+    };
+    let eio = Err(outrigger_core::Errno::EIO);
+
+    let driver = open_bytes("swapped.zip", archive.clone(), Options::default()).expect("opens");
+    let member = at(&driver, "00000");
+    let swapped: Vec<_> = (0..16).map(|piece| read_piece(&driver, member, piece ^ 1)).collect();
+    assert!(swapped[..15].iter().all(Result::is_ok) && swapped[15] == eio, "{swapped:?}");
+    assert!((0..16).all(|piece| read_piece(&driver, member, piece) == eio), "it stays so");
+
+    let driver = open_bytes("threads.zip", archive, Options::default()).expect("opens");
+    let start = std::sync::Barrier::new(2);
+    let read_half = |half: u32| {
+        start.wait();
+        (0..8).filter(|piece| read_piece(&driver, member, 2 * piece + half) == eio).count()
+    };
+    let failed = std::thread::scope(|scope| {
+        let other = scope.spawn(|| read_half(1));
+        read_half(0) + other.join().expect("no panic")
+    });
+    assert_eq!(failed, 1, "the read that completes the member");
+    assert!((0..16).all(|piece| read_piece(&driver, member, piece) == eio), "it stays so");
+}
+
 /// `n` zeros as one gzip member of stored-free deflate, through the library's encoder.
 fn gzip_of_zeros(n: usize) -> Vec<u8> {
     gzip(&vec![0; n])

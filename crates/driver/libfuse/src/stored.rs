@@ -6,14 +6,15 @@ use crate::conn::lock;
 use crate::nodes::{Epoch, Nodes};
 use outrigger_core::ops::{FallocateMode, OpenFlags};
 use outrigger_core::{Errno, Error, Name, Request};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Names from the root.
 pub(crate) type Names = Vec<Name>;
 
-/// Files and directories that are remembered; what is beyond is not looked for.
+/// Files and directories that are remembered; what is beyond is not looked for. As many that were lost.
 const MOST: usize = 16 << 10;
 /// Paths that people are shown.
 const SHOWN: usize = 8;
@@ -38,12 +39,27 @@ pub(crate) struct Stored {
 
 #[derive(Default)]
 struct Inner {
-    expected: HashMap<Names, Expected>,
+    /// In the order of their names, so that those below a directory are together.
+    expected: BTreeMap<Names, Expected>,
     /// Names that requests in flight take away: a program that died may have done so.
     leaving: Vec<Names>,
-    /// Lost paths, and when a program was told first.
-    lost: HashMap<Names, Option<Instant>>,
+    /// Paths that programs may not know to be lost.
+    lost: BTreeMap<Names, Lost>,
     losses: Losses,
+}
+
+/// What was found missing.
+struct Lost {
+    /// The program that did not have it any more.
+    epoch: Epoch,
+    /// When a program was told first.
+    told: Option<Instant>,
+}
+
+impl Lost {
+    fn is_known(&self) -> bool {
+        self.told.is_some_and(|told| told.elapsed() >= TOLD_FOR)
+    }
 }
 
 /// What a program that is started later must find.
@@ -75,15 +91,14 @@ impl Stored {
     /// The program has removed `path`.
     pub(crate) fn removed(&self, path: &Names) {
         let mut inner = lock(&self.inner);
-        inner.expected.retain(|known, _| !known.starts_with(path));
-        inner.lost.remove(path);
+        take_below(&mut inner.expected, path);
+        take_below(&mut inner.lost, path);
     }
 
     /// The program has renamed `from` to `to`.
     pub(crate) fn renamed(&self, from: &Names, to: Names, epoch: Epoch) {
         self.removed(&to);
-        let moved: Vec<_> =
-            lock(&self.inner).expected.extract_if(|known, _| known.starts_with(from)).collect();
+        let moved = take_below(&mut lock(&self.inner).expected, from);
         let mut size = 0;
         for (path, expected) in moved {
             if path.len() == from.len() {
@@ -117,7 +132,7 @@ impl Stored {
         let is_there = size.is_some_and(|size| size >= expected.size);
         if expected.epoch < epoch {
             if !is_there {
-                inner.lose(path);
+                inner.lose(path, epoch);
             }
             return;
         }
@@ -145,8 +160,9 @@ impl Stored {
     /// An error when what is at `path` was lost, and programs may not know.
     pub(crate) fn check(&self, path: &Names) -> Result<(), Error> {
         let mut inner = lock(&self.inner);
-        let Some(told) = inner.lost.get_mut(path) else { return Ok(()) };
-        if told.get_or_insert_with(Instant::now).elapsed() >= TOLD_FOR {
+        let Some(lost) = inner.lost.get_mut(path) else { return Ok(()) };
+        lost.told.get_or_insert_with(Instant::now);
+        if lost.is_known() {
             inner.lost.remove(path);
             return Ok(());
         }
@@ -163,6 +179,15 @@ impl Stored {
     pub(crate) fn losses(&self) -> Losses {
         lock(&self.inner).losses.clone()
     }
+}
+
+/// Takes `path` and what is below it out of `known`, without a look at the rest: removing a tree would else cost the square of its
+/// size.
+fn take_below<N: Ord + Clone, T>(known: &mut BTreeMap<Vec<N>, T>, path: &[N]) -> Vec<(Vec<N>, T)> {
+    let from = (Bound::Included(path), Bound::Unbounded);
+    let below = known.range::<[N], _>(from).take_while(|(known, _)| known.starts_with(path));
+    let below: Vec<Vec<N>> = below.map(|(known, _)| known.clone()).collect();
+    below.into_iter().filter_map(|path| known.remove_entry(&path)).collect()
 }
 
 impl Nodes {
@@ -198,7 +223,7 @@ impl Nodes {
 }
 
 impl Inner {
-    fn lose(&mut self, path: &Names) {
+    fn lose(&mut self, path: &Names, epoch: Epoch) {
         // For logs and terminals: names may hold anything.
         let shown: String = path.iter().map(|name| format!("/{}", name.to_string().escape_debug())).collect();
         tracing::error!(path = shown, "the program had reported this stored, and lost it when it died");
@@ -206,16 +231,65 @@ impl Inner {
         if self.losses.paths.len() < SHOWN {
             self.losses.paths.push(shown);
         }
-        self.lost.insert(path.clone(), None);
+        if self.lost.len() >= MOST {
+            // Nobody may ever ask for what was lost at earlier deaths; the log and `losses` have it.
+            self.lost.retain(|_, lost| lost.epoch >= epoch && !lost.is_known());
+        }
+        if self.lost.len() < MOST {
+            self.lost.insert(path.clone(), Lost { epoch, told: None });
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
 
     fn path(text: &str) -> Names {
         text.split('/').map(|name| Name::new(name.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    /// A name that counts what it is compared with.
+    #[derive(Clone)]
+    struct Counted(u32);
+
+    thread_local! {
+        static COMPARED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARED.set(COMPARED.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other) == Ordering::Equal
+        }
+    }
+
+    impl Eq for Counted {}
+
+    #[test]
+    fn taking_a_name_away_looks_at_few_others() {
+        let path = |names: &[u32]| names.iter().map(|&name| Counted(name)).collect();
+        let mut known: BTreeMap<Vec<Counted>, ()> =
+            (0..MOST as u32).map(|number| (path(&[number / 4, number % 4]), ())).collect();
+        known.insert(path(&[7]), ());
+        COMPARED.set(0);
+        assert_eq!(take_below(&mut known, &path(&[100, 2])).len(), 1, "a file");
+        assert_eq!(take_below(&mut known, &path(&[7])).len(), 5, "a directory with what is in it");
+        assert!(known.len() == MOST - 5 && COMPARED.get() < MOST / 8, "{} of {MOST}", COMPARED.get());
     }
 
     #[test]
@@ -248,5 +322,24 @@ mod tests {
         assert!(stored.check(&path("e/a")).is_err() && stored.check(&path("cut")).is_ok());
         stored.add(path("e/a"), 0, 2);
         assert!(stored.check(&path("e/a")).is_ok(), "made anew");
+    }
+
+    #[test]
+    fn what_was_lost_at_earlier_deaths_is_forgotten_when_there_is_too_much() {
+        let stored = Stored::default();
+        let file = |death: u32, number: usize| path(&format!("d{death}/f{number}"));
+        for death in 1..=3 {
+            let files = (0..MOST - 1).map(|number| file(death, number));
+            for path in files {
+                stored.add(path.clone(), 1, death);
+                stored.seen(&path, None, death + 1);
+            }
+            assert!(lock(&stored.inner).lost.len() <= MOST, "after death {death}");
+        }
+        assert_eq!(stored.losses().count, 3 * (MOST as u64 - 1), "all of it is counted");
+        assert!((0..MOST - 1).all(|number| stored.check(&file(3, number)).is_err()), "the last are told");
+        assert!((0..MOST - 1).all(|number| stored.check(&file(1, number)).is_ok()));
+        stored.removed(&path("d3"));
+        assert!(stored.is_empty(), "what was below a directory goes with it");
     }
 }

@@ -15,25 +15,25 @@ pub(crate) struct Expected {
 }
 
 /// Content that is looked at in order from its beginning.
-pub(crate) struct Sum {
+struct Sum {
     hasher: Hasher,
     /// How much of it there was.
-    pub at: u64,
+    at: u64,
 }
 
 impl Sum {
     /// One at the beginning.
-    pub fn new() -> Self {
+    fn new() -> Self {
         Sum { hasher: Hasher::new(), at: 0 }
     }
 
-    pub fn add(&mut self, data: &[u8]) {
+    fn add(&mut self, data: &[u8]) {
         self.hasher.update(data);
         self.at += data.len() as u64;
     }
 
     /// Whether this is all that is expected, and something else.
-    pub fn differs(&self, expected: Expected) -> bool {
+    fn differs(&self, expected: Expected) -> bool {
         self.at == expected.size && self.hasher.clone().finalize() != expected.crc
     }
 }

@@ -11,7 +11,7 @@ mod input;
 mod xz;
 mod zstd;
 
-pub(crate) use checked::{Expected, Sum, mismatch};
+pub(crate) use checked::{Expected, mismatch};
 pub(crate) use input::Input;
 pub(crate) use xz::XzTable;
 pub(crate) use zstd::{pack, unpack};
