@@ -239,7 +239,7 @@ pub fn mountable(
     if text.is_empty() {
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
-    let location = Location::parse(text).expanded()?;
+    let location = Location::of(text)?;
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
         return Tree::of_program(context, Arc::new(program::nowhere(context, command, &options)?));
     }
