@@ -44,7 +44,7 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
     let place = Place::new();
     place.file("src/t", "text");
     place.tar("a.tar.gz", "src");
-    let cases: [(&[&str], i32, &str); 20] = [
+    let cases: [(&[&str], i32, &str); 24] = [
         (&["nothing", "m"], 1, "No such file"),
         (&["src", "nowhere"], 1, "cannot mount on 'nowhere': No such file or directory"),
         (&["src", "src/t"], 1, "cannot mount on 'src/t': it is not a directory"),
@@ -53,6 +53,10 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
         (&["-o", "command=false", "host:dir", "m"], 1, "cannot open host: "),
         (&["-o", "command=false", "host:", "m"], 1, "cannot open host: "),
         (&["host:dir", "m", "-o", "command=false"], 1, "--allow-programs mount"),
+        (&["-C", "host:dir", "m"], 2, "-o compression=yes"),
+        (&["src", "m", "--read-only"], 2, "-o ro"),
+        (&["host:dir", "m", "-o", "Reconect"], 1, "no option Reconect (did you mean reconnect?)"),
+        (&["a.tar.gz:/t", "m"], 1, "'a.tar.gz::/t' is a place in it"),
         (&["mem:/x", "m"], 1, "mem: takes no path"),
         (&["null://x", "m"], 1, "null: takes no path"),
         (&["a.tar.gz::/nothing", "m"], 1, "cannot open 'a.tar.gz::/nothing'"),
