@@ -167,7 +167,8 @@ mod tests {
         ] {
             assert_eq!(similar(key, names.into_iter()), meant, "{key}");
         }
-        let many = OptionTable { owner: "tree", options: &[TABLE.options[0]; FEW + 1] };
+        const MANY: &[OptionInfo] = &[option("size", "BYTES", "1g", "how large it may become"); FEW + 1];
+        let many = OptionTable { owner: "tree", options: MANY };
         let said = |key| many.unknown(key).reason.map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(
             said("sise"),

@@ -168,6 +168,17 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
         Some(ContextValue::String(argument)) if error.kind() == ErrorKind::UnknownArgument => Some(argument),
         _ => None,
     };
+    if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+        && word.contains([':', '/', '.'])
+    {
+        // So does mount(8) for the type fuse.outrigger.
+        output::warn(format_args!(
+            "outrigger: '{word}' is no command: it stands behind one, as in `outrigger mount {word} DIR`; the type for mount(8) \
+             and fstab(5) is outrigger, without \"fuse.\""
+        ));
+        return exits.usage();
+    }
     match unknown.and_then(|argument| Some((argument, instead(&command, argument)?))) {
         Some((argument, instead)) => {
             output::warn(format_args!("outrigger {command}: no option {argument} here: {instead}"));

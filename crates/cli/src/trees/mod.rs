@@ -8,7 +8,7 @@ mod layers;
 mod program;
 mod remote;
 
-pub use archive::kind as archive_kind;
+pub use archive::{kind as archive_kind, unserved};
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions, LAYERS, LayerInfo, Sides};
 pub use image::{Images, inspect};
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
