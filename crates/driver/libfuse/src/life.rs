@@ -78,8 +78,7 @@ impl Life {
                 conn.close("it could not be agreed on a protocol");
                 processes.kill();
                 let said = processes.said();
-                let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
-                return Err(error.errno.because(told(&why, &said)));
+                return Err(error.errno.because(told(&error.why(), &said)));
             }
         };
         let pages = if agreed.flags.contains(InitFlags::MAX_PAGES) {
