@@ -77,7 +77,7 @@ mod tests {
             |node: Node| (node != Node(9)).then(|| if node == Node::ROOT { "/".into() } else { "/d".into() });
         let lost = |node, dir: Option<Node>| Lost {
             node,
-            unmade: dir.map(|dir| Lookup { dir, name: Name::new(b"new").unwrap() }),
+            unmade: dir.map(|dir| Lookup { dir, name: Name::new("new").unwrap() }),
             error: Errno::EACCES.into(),
         };
         for (node, dir, expected) in [
