@@ -297,14 +297,17 @@ fn nothing_that_was_written_is_lost_by_unmounting() {
 fn what_an_unmount_could_not_write_is_named_by_path() {
     let Some(far) = Far::new() else { return };
     let place = &far.place;
-    // root may write everywhere: the directory goes instead.
     far.mount(&["-o", "write=behind,cache=always"]);
     fs::create_dir(place.at("m/d")).unwrap();
     fs::write(place.at("m/d/first"), "").unwrap();
     place.run(&["flush", "--wait", "m"]).ok();
     fs::read_dir(place.at("m/d")).unwrap().for_each(drop);
-    fs::remove_dir_all(place.at("far/d")).unwrap();
+    // Whoever closes a file would be told of a failure that has come by then.
+    far.sshd.signal_sessions(Signal::STOP);
     fs::write(place.at("m/d/new"), "content").unwrap();
+    // root may write everywhere, but not where there is no directory.
+    fs::remove_dir_all(place.at("far/d")).unwrap();
+    far.sshd.signal_sessions(Signal::CONT);
     let said = place.run(&["umount", "m"]).refused(1);
     assert!(said.contains("these files are not complete: /d/new (No such file or directory"), "{said}");
 }
