@@ -44,7 +44,7 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
     let place = Place::new();
     place.file("src/t", "text");
     place.tar("a.tar.gz", "src");
-    std::fs::write(place.at("b.7z"), b"7z\xbc\xaf\x27\x1c").unwrap();
+    fs::write(place.at("b.7z"), b"7z\xbc\xaf\x27\x1c").unwrap();
     let cases: [(&[&str], i32, &str); 26] = [
         (&["nothing", "m"], 1, "No such file"),
         (&["src", "nowhere"], 1, "cannot mount on 'nowhere': No such file or directory"),
@@ -152,6 +152,7 @@ fn a_dead_mount_is_named_and_removed() {
     assert!(
         all.err.contains(&format!("'{}': its server (process {server}) has died", place.at("m").display()))
     );
+    assert!(!all.out.contains("no mounts"), "{all:?}");
     place.run(&["umount", "m"]).ok();
     assert!(!place.is_mounted());
     assert!(place.run(&["status", "m"]).refused(1).contains("not a mount of yours"));
