@@ -18,7 +18,7 @@ kernel = $(target)/kernel/outrigger-kernel
 libexec = $(DESTDIR)$(PREFIX)/libexec/outrigger
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen crash damaged fuzz crosscheck install uninstall release deps bench-deps clean
+.PHONY: help demo test kernel kernel-stats bench matrix table4 table5 soak recovery frozen crash damaged fuzz crosscheck install uninstall release rust demo-deps deps bench-deps clean
 .DEFAULT_GOAL := help
 
 help:
@@ -36,11 +36,15 @@ help:
 	@echo 'make fuzz       each fuzz target for SECONDS=$(SECONDS) (needs a nightly toolchain)'
 	@echo 'make install    program, mount helper, man pages and completions, below DESTDIR= and PREFIX=$(PREFIX)'
 	@echo 'make uninstall  takes these away again'
-	@echo 'make deps       Debian packages the tests and the demo need; make bench-deps: those of the benchmarks'
+	@echo 'make deps       Debian packages the tests and the kernel need; make bench-deps: those of the benchmarks'
 	@echo 'make clean      remove what was built'
 
-demo: deps kernel release
+demo: rust demo-deps
+	@$(MAKE) kernel release
 	@testing/tools/demo.sh
+
+rust:
+	@command -v cargo >/dev/null || { echo 'install Rust 1.95 or newer first: https://rustup.rs' >&2; exit 1; }
 
 # Without the right to install packages the tests that need them are skipped, and said to be.
 test:
@@ -50,7 +54,7 @@ test:
 bench: bench-deps release
 	cargo run --release --quiet --package outrigger-bench
 
-kernel:
+kernel: rust
 	@kernel/build.sh
 
 kernel-stats:
@@ -77,6 +81,9 @@ crosscheck: deps kernel
 
 fuzz:
 	@testing/tools/fuzz.sh $(SECONDS)
+
+demo-deps:
+	@testing/tools/deps.sh demo
 
 deps:
 	@testing/tools/deps.sh test
@@ -110,6 +117,9 @@ install: $(program)
 	done
 	install -D -m 644 -t $(share)/doc/outrigger README.md ARCHITECTURE.md CHANGELOG.md LICENSE*
 	install -D -m 644 -t $(share)/doc/outrigger/docs docs/*.md
+	install -D -m 644 -t $(share)/doc/outrigger/docs/design docs/design/*.md
+	install -D -m 644 -t $(share)/doc/outrigger/kernel kernel/README.md kernel/LICENSE-GPL-2.0
+	install -D -m 644 -t $(share)/doc/outrigger/contrib/systemd contrib/systemd/*.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system contrib/systemd/*.service
 	install -D -m 644 $(target)/generated/completions/outrigger.bash $(share)/bash-completion/completions/outrigger
 	install -D -m 644 $(target)/generated/completions/_outrigger $(share)/zsh/site-functions/_outrigger

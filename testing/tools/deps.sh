@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# deps.sh test|bench: installs the Debian packages that are missing for the tests or for the benchmarks, and fetches the
-# source that the tests build.
+# deps.sh demo|test|bench: installs the Debian packages that are missing for the demo, the tests or the benchmarks, and fetches
+# the source that the tests build.
 # Installs nothing when nothing is missing; asks no question; without the right to install, says what to install.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -22,6 +22,11 @@ test_packages=(
     jfsutils=mkfs.jfs exfatprogs=mkfs.exfat udftools=mkudffs hfsutils=hformat util-linux-extra=mkfs.cramfs
     genisoimage=genisoimage xorriso=xorriso erofs-utils=mkfs.erofs genromfs=genromfs makefs=makefs mtd-utils=mkfs.jffs2
     fdisk=sfdisk gdisk=sgdisk qemu-utils=qemu-img git=git sqlite3=sqlite3 systemd=systemd-analyze
+)
+# What building takes and demo.sh shows; kernel/build.sh downloads the kernel's source by itself.
+demo_packages=(
+    fuse3=fusermount3 e2fsprogs=mkfs.ext4 xz-utils=xz openssh-sftp-server=/usr/lib/openssh/sftp-server
+    gcc=gcc libc6-dev=/usr/include/stdio.h make=make binutils=ld flex=flex bison=bison bc=bc
 )
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
@@ -102,9 +107,10 @@ cleanup() { [ -z "$scratch" ] || rm -rf "$scratch"; }
 
 packages=()
 case ${1:-} in
+demo) mapfile -t packages < <(missing "${demo_packages[@]}") ;;
 test) mapfile -t packages < <(missing "${test_packages[@]}") ;;
 bench) mapfile -t packages < <(missing "${bench_packages[@]}") ;;
-*) die "usage: deps.sh test|bench" ;;
+*) die "usage: deps.sh demo|test|bench" ;;
 esac
 install_packages "${packages[@]}"
 case $1 in

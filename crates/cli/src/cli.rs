@@ -13,6 +13,9 @@ pub struct Cli {
     /// Print help.
     #[arg(long, global = true, action = clap::ArgAction::Help)]
     help: Option<bool>,
+    /// The same; for some commands it is another option.
+    #[arg(short = 'h', hide = true, action = clap::ArgAction::Help)]
+    h: Option<bool>,
     /// Print one JSON object per line.
     #[arg(long, global = true, help_heading = "Trees")]
     pub json: bool,
@@ -43,16 +46,19 @@ pub struct TreeOptions {
 }
 
 impl TreeOptions {
-    /// Refuses options that name programs, unless the user allows them.
+    /// Refuses options that name programs or weaken what ssh checks, unless the user allows them.
     ///
     /// # Errors
-    /// A sentence about the first such option in `lists`, with what allows it.
-    pub fn allow(&self, command: &str, lists: &[String]) -> Result<(), Failure> {
-        let key = |item: &'_ str| item.split_once('=').map_or(item.len(), |(key, _)| key.len());
-        let items = lists.iter().flat_map(|list| list.split(','));
-        match items.map(|item| &item[..key(item)]).find(|key| outrigger_driver_sftp::names_program(key)) {
-            Some(key) if !self.allow_programs => Err(Failure::serious(format!(
-                "option {key}= can start programs: outrigger --allow-programs {command} ... allows it"
+    /// A sentence about the first such option in `lists`, with what allows it, which is `also` besides.
+    pub fn allow(&self, command: &str, lists: &[String], also: &str) -> Result<(), Failure> {
+        let mut options = lists
+            .iter()
+            .flat_map(|list| list.split(','))
+            .map(|item| item.split_once('=').unwrap_or((item, "")));
+        match options.find(|(key, value)| outrigger_driver_sftp::is_dangerous(key, value)) {
+            Some((key, _)) if !self.allow_programs => Err(Failure::serious(format!(
+                "option {key} can start programs or weaken ssh's checks: {also}put --allow-programs in front of the command \
+                 (outrigger --allow-programs {command} ...)"
             ))),
             _ => Ok(()),
         }

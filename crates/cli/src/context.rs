@@ -152,7 +152,7 @@ impl Context {
     /// Says which of the LOCATIONs of the command it changes, before any is opened. Images that only others are in are opened for
     /// reading, and stay as they are.
     pub fn only_writes(&self, changed: &[OsString]) {
-        let file = |text: &OsString| match Location::parse(text).expanded().ok()?.base {
+        let file = |text: &OsString| match Location::of(text).ok()?.base {
             Base::Host(path) => Some(path),
             _ => None,
         };
@@ -185,7 +185,7 @@ impl Context {
         if text.is_empty() {
             return Err(Failure::serious("an empty LOCATION names nothing"));
         }
-        let (name, path) = Location::parse(text).expanded()?.split();
+        let (name, path) = Location::of(text)?.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
         let options = DriverOptions::parse(&self.options.opt).for_sides(self.sides.borrow().clone());
         let opened = self.tree(name, &options)?;

@@ -3,7 +3,7 @@
 //! than a short listing.
 
 use clap::builder::Resettable;
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 /// The arguments of one of several commands.
 #[derive(Debug)]
@@ -26,10 +26,12 @@ impl<A: Args> Args for Deferred<A> {
     }
 }
 
-/// Adds arguments; what the command does stays as it was described.
+/// Adds arguments; what the command does stays as it was described. `-h` is help where it is nothing else.
 fn described(command: Command, add: fn(Command) -> Command) -> Command {
     let (short, long) = (command.get_about().cloned(), command.get_long_about().cloned());
-    add(command).about(Resettable::from(short)).long_about(Resettable::from(long))
+    let command = add(command).about(Resettable::from(short)).long_about(Resettable::from(long));
+    let taken = command.get_arguments().any(|argument| argument.get_short() == Some('h'));
+    if taken { command } else { command.arg(Arg::new("h").short('h').action(ArgAction::Help).hide(true)) }
 }
 
 impl<A: FromArgMatches> FromArgMatches for Deferred<A> {
@@ -45,10 +47,22 @@ impl<A: FromArgMatches> FromArgMatches for Deferred<A> {
 #[cfg(test)]
 mod tests {
     use crate::cli::Cli;
-    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn every_command_can_be_defined() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn short_help_is_help_unless_it_is_something_else() {
+        for command in Cli::command().get_subcommands().map(|command| command.get_name().to_owned()) {
+            let kind = Cli::try_parse_from(["outrigger", &*command, "-h"]).err().map(|error| error.kind());
+            let other = ["ls", "tree", "du", "df", "chown", "touch"].contains(&&*command);
+            assert_eq!(kind == Some(ErrorKind::DisplayHelp), !other, "{command}: {kind:?}");
+        }
+        let kind = Cli::try_parse_from(["outrigger", "-h"]).err().map(|error| error.kind());
+        assert_eq!(kind, Some(ErrorKind::DisplayHelp));
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
+//! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
 //!
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
@@ -19,7 +20,8 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// A parsed LOCATION.
@@ -118,13 +120,42 @@ pub enum TreeName {
 }
 
 impl Location {
+    /// What the user means by `text`, with its pattern expanded.
+    ///
+    /// # Errors
+    /// When several files match a pattern, and for `FILE:PATH`, where one colon is missing.
+    pub fn of(text: &OsStr) -> Result<Self, Failure> {
+        let location = Location::parse(text);
+        if let Base::Remote { host, port: None, .. } = &location.base
+            && !text.as_bytes().starts_with(b"sftp://")
+            && let Some(path) =
+                text.as_bytes().strip_prefix(host.as_bytes()).and_then(|rest| rest.strip_prefix(b":"))
+            && is_file(Path::new(host))
+        {
+            let (text, path) = (text.display(), OsStr::from_bytes(path).display());
+            return Err(Failure::serious(format!(
+                "cannot open '{text}': '{host}' is a file here, and '{host}::{path}' is a place in it; a host of this name is \
+                 sftp://{host}/"
+            )));
+        }
+        location.expanded()
+    }
+
+    /// A place on another host.
+    pub fn remote(host: &str, port: Option<u16>, path: &[u8]) -> Self {
+        Location {
+            base: Base::Remote { host: host.to_owned(), port, path: path.to_vec() },
+            nested: Vec::new(),
+        }
+    }
+
     /// With the pattern in a host path replaced by the one file that matches it, when there is no file of that name.
     ///
     /// A shell leaves `*.deb::/usr` alone, because nothing of that name exists; what was meant is clear all the same.
     ///
     /// # Errors
     /// When several files match.
-    pub fn expanded(mut self) -> Result<Self, Failure> {
+    fn expanded(mut self) -> Result<Self, Failure> {
         if let Base::Host(path) = &mut self.base
             && !self.nested.is_empty()
             && let Some(pattern) = path.to_str().filter(|text| text.contains(['*', '?', '[']))
@@ -213,6 +244,11 @@ fn separators(text: &[u8]) -> Vec<usize> {
 /// Where the path in the innermost tree of a LOCATION begins; 0 where there is no tree in a file.
 pub fn end_of_trees(text: &[u8]) -> usize {
     separators(text).last().map_or(0, |at| at + SEPARATOR.len())
+}
+
+/// Whether a file of this machine may have a tree in it.
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
 }
 
 /// A part between separators as it is meant.

@@ -66,6 +66,7 @@ use clap::Parser;
 use mount_helper::Wanted;
 use outrigger_guard::proxy;
 use std::env;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -94,6 +95,11 @@ fn main() -> ExitCode {
 fn help(name: &str, wanted: Result<Wanted, String>) -> ExitCode {
     match wanted {
         Ok(Wanted::Nothing) => ExitCode::SUCCESS,
+        Ok(Wanted::Say(text)) => {
+            // What cannot be printed has nowhere else to go.
+            let _ = writeln!(io::stdout(), "{text}");
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Run(arguments)) => match commands::run(cli::Cli::parse_from(arguments)) {
             ExitCode::SUCCESS => ExitCode::SUCCESS,
             _ => ExitCode::from(mount_helper::FAILED),

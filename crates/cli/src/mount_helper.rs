@@ -22,6 +22,26 @@ pub enum Wanted {
     Run(Vec<OsString>),
     /// Only pretend (`-f`).
     Nothing,
+    /// Print this.
+    Say(String),
+}
+
+/// What `--help` of mount(8)'s helper prints.
+const HELP: &str = "Usage: mount.outrigger LOCATION DIR [-r] [-o OPTIONS]
+What mount(8) runs for `mount -t outrigger` and for lines of the type outrigger in fstab(5).
+See mount.outrigger(8), `outrigger mount --help` and, for the options of each kind of tree, `outrigger drivers NAME`.";
+
+/// The same of umount(8)'s.
+const UMOUNT_HELP: &str = "Usage: umount.fuse.outrigger DIR [-lf]
+What umount(8) runs for a mount of outrigger. See `outrigger umount --help`.";
+
+/// What a helper is asked to print instead of doing anything.
+fn said(argument: &OsStr, help: &str) -> Option<Wanted> {
+    match argument.to_str()? {
+        "-h" | "--help" => Some(Wanted::Say(help.to_owned())),
+        "-V" | "--version" => Some(Wanted::Say(format!("outrigger {}", env!("CARGO_PKG_VERSION")))),
+        _ => None,
+    }
 }
 
 /// Whether the program was started as the helper of mount(8).
@@ -43,6 +63,9 @@ pub fn translate_umount(mut arguments: impl Iterator<Item = OsString>) -> Result
     let mut command: Vec<OsString> = ["outrigger", "umount"].map(OsString::from).into();
     let mut places = Vec::new();
     while let Some(argument) = arguments.next() {
+        if let Some(said) = said(&argument, UMOUNT_HELP) {
+            return Ok(said);
+        }
         match argument.to_str() {
             Some("-N" | "-t") => drop(arguments.next()),
             // umount(8) gives short options one by one or together.
@@ -78,6 +101,9 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
     let mut places = Vec::new();
     let mut options = Vec::new();
     while let Some(argument) = arguments.next() {
+        if let Some(said) = said(&argument, HELP) {
+            return Ok(said);
+        }
         match argument.to_str() {
             Some("-o") => options.push(arguments.next().ok_or("-o needs options behind it")?),
             Some("-t") => options.extend(arguments.next().as_deref().and_then(subtype)),
@@ -146,6 +172,10 @@ mod tests {
             assert_eq!(translate(words(given)), Ok(Wanted::Run(words(expected).collect())), "{given}");
         }
         assert_eq!(translate(words("/a /mnt -f")), Ok(Wanted::Nothing));
+        for given in ["--help", "-h", "/a /mnt -V"] {
+            assert!(matches!(translate(words(given)), Ok(Wanted::Say(_))), "{given}");
+            assert!(matches!(translate_umount(words(given)), Ok(Wanted::Say(_))), "{given}");
+        }
     }
 
     #[test]

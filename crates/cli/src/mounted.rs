@@ -175,7 +175,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     mounted.write_out();
     // It is killed when this process ends.
     let ended = mounted.tree.program.iter().try_for_each(|program| program.close());
-    let ended = ended.map_err(|error| Failure::new(error.to_string()));
+    let ended = ended.map_err(|error| Failure::new(error.why()));
     ended.and_then(|()| context.images.unmount()).inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
@@ -438,12 +438,7 @@ impl Mounted {
     /// The files of which something was lost and no program was told, and why.
     fn lost(&self) -> Vec<(String, String)> {
         let lost = self.tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
-        lost.map(|(node, error)| (self.name(node), error.to_string())).collect()
-    }
-
-    /// A path, or a number where that is not known.
-    fn name(&self, node: Node) -> String {
-        self.path(node).unwrap_or_else(|| format!("#{}", node.0))
+        lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
     }
 
     fn request(&self, request: InFlight) -> RequestStatus {

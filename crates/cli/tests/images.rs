@@ -182,6 +182,9 @@ fn options_concern_the_side_of_a_copy_that_knows_them() {
     }
     let complaint = place.run(&["cp", "--opt", "io=none", "moved", "image::/"]).refused(1);
     assert!(complaint.contains("option io cannot be \"none\""), "{complaint}");
+    // The reason, and nothing the kernel says at every start.
+    let complaint = place.run(&["ls", "--opt", "bogus=1", "image::/"]).refused(2);
+    assert!(complaint.ends_with("cannot mount it: ext4: Unknown parameter 'bogus'\n"), "{complaint}");
     assert!(!place.at("other").exists());
 }
 

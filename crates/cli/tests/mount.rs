@@ -44,7 +44,8 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
     let place = Place::new();
     place.file("src/t", "text");
     place.tar("a.tar.gz", "src");
-    let cases: [(&[&str], i32, &str); 20] = [
+    fs::write(place.at("b.7z"), b"7z\xbc\xaf\x27\x1c").unwrap();
+    let cases: [(&[&str], i32, &str); 26] = [
         (&["nothing", "m"], 1, "No such file"),
         (&["src", "nowhere"], 1, "cannot mount on 'nowhere': No such file or directory"),
         (&["src", "src/t"], 1, "cannot mount on 'src/t': it is not a directory"),
@@ -53,6 +54,12 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
         (&["-o", "command=false", "host:dir", "m"], 1, "cannot open host: "),
         (&["-o", "command=false", "host:", "m"], 1, "cannot open host: "),
         (&["host:dir", "m", "-o", "command=false"], 1, "--allow-programs mount"),
+        (&["-C", "host:dir", "m"], 2, "-o compression=yes"),
+        (&["src", "m", "--read-only"], 2, "-o ro"),
+        (&["b.7z", "m"], 1, "but a 7-Zip archive, which is not served"),
+        (&["mem:", "m", "-o", "uid=nobody"], 1, "`id -u NAME`"),
+        (&["host:dir", "m", "-o", "Reconect"], 1, "no option Reconect (did you mean reconnect?)"),
+        (&["a.tar.gz:/t", "m"], 1, "'a.tar.gz::/t' is a place in it"),
         (&["mem:/x", "m"], 1, "mem: takes no path"),
         (&["null://x", "m"], 1, "null: takes no path"),
         (&["a.tar.gz::/nothing", "m"], 1, "cannot open 'a.tar.gz::/nothing'"),
@@ -145,6 +152,7 @@ fn a_dead_mount_is_named_and_removed() {
     assert!(
         all.err.contains(&format!("'{}': its server (process {server}) has died", place.at("m").display()))
     );
+    assert!(!all.out.contains("no mounts"), "{all:?}");
     place.run(&["umount", "m"]).ok();
     assert!(!place.is_mounted());
     assert!(place.run(&["status", "m"]).refused(1).contains("not a mount of yours"));

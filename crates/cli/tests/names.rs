@@ -143,6 +143,7 @@ fn a_name_that_does_not_exist_starts_no_program_and_says_what_does() {
         "ProxyCommand=sh x",
         "proxycommand=sh x",
         "HostName=x",
+        "StrictHostKeyChecking=accept-new",
     ] {
         for words in [
             format!("ls '--opt={option}' host:"),
@@ -150,12 +151,23 @@ fn a_name_that_does_not_exist_starts_no_program_and_says_what_does() {
             format!("mount host: m -o '{option}'"),
         ] {
             let refused = run(&place, &words, false);
-            assert!(refused.err.contains("--allow-programs"), "{words}: {refused:?}");
+            assert!(
+                refused.err.contains("put --allow-programs in front of the command"),
+                "{words}: {refused:?}"
+            );
+            let also = refused.err.contains("put -o in front of the LOCATION");
+            assert_eq!(also, words.starts_with("mount"), "{words}: {refused:?}");
             unharmed(&place, &words, &refused);
         }
     }
     let behind = run(&place, "ls --allow-programs 'fuse:sh x::/'", false);
-    assert!(behind.code != Some(0) && behind.err.contains("unexpected argument"), "{behind:?}");
+    assert!(behind.code != Some(0) && behind.err.contains("outrigger --allow-programs ls ..."), "{behind:?}");
+    fs::write(place.at("w/disk.img"), "").unwrap();
+    for words in ["ls disk.img:/p2", "cp disk.img:p2 .", "mount disk.img: m"] {
+        let one_colon = run(&place, words, false);
+        assert!(one_colon.err.contains("'disk.img::"), "{words}: {one_colon:?}");
+        unharmed(&place, words, &one_colon);
+    }
     fs::remove_file(place.at("w/fuse:sh x")).unwrap();
     run(&place, "--allow-programs ls 'fuse:sh x::/'", false);
     assert!(place.at("PROGRAM").exists(), "in front of the command it is allowed");

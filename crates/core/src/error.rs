@@ -163,6 +163,13 @@ impl fmt::Debug for Error {
     }
 }
 
+impl Error {
+    /// The reason alone, for a message that names what failed anyway; what the number means where there is none.
+    pub fn why(&self) -> String {
+        self.reason.as_deref().map_or_else(|| self.errno.to_string(), str::to_owned)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {

@@ -60,9 +60,21 @@ impl OptionTable {
         if self.has(key) { Ok(()) } else { Err(self.unknown(key)) }
     }
 
-    /// `EINVAL`: there is no option `key`; the reason names those there are.
+    /// `EINVAL`: there is no option `key`; the reason names those there are, or the most similar one where they are many.
     pub fn unknown(&self, key: &str) -> Error {
-        Errno::EINVAL.because(format!("{} has no option {key}; it has {}", self.owner, self.known()))
+        self.unknown_beside(key, std::iter::empty())
+    }
+
+    /// The same where the owner takes `others` besides.
+    pub fn unknown_beside<'a>(&self, key: &str, others: impl Iterator<Item = &'a str>) -> Error {
+        let owner = self.owner;
+        if self.options.len() <= FEW {
+            return Errno::EINVAL.because(format!("{owner} has no option {key}; it has {}", self.known()));
+        }
+        let names = self.options.iter().map(|option| option.name).chain(others);
+        let similar = similar(key, names).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
+        let list = format!("`outrigger drivers {owner}` lists them");
+        Errno::EINVAL.because(format!("{owner} has no option {key}{similar}; {list}"))
     }
 
     /// The options as a user writes them, in a list for messages.
@@ -80,6 +92,39 @@ impl OptionTable {
         };
         Errno::EINVAL.because(format!("{}: option {key} cannot be \"{value}\"{takes}", self.owner))
     }
+}
+
+/// As many options fit in a message.
+const FEW: usize = 8;
+/// So many letters may be wrong in what is taken for a slip.
+const SLIPS: usize = 2;
+
+/// The name most like `key`, if one is so like it that it was probably meant.
+pub fn similar<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Any two short words are alike.
+    let most = SLIPS.min(key.len() / 3);
+    // Whoever wrote the key may have written megabytes.
+    let alike = names.filter(|name| name.len().abs_diff(key.len()) <= most);
+    alike
+        .map(|name| (distance(key.as_bytes(), name.as_bytes()), name))
+        .filter(|(distance, _)| *distance <= most)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// How many letters have to be put in, left out or replaced to make one word the other, whatever their case (Levenshtein).
+fn distance(one: &[u8], other: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (above, byte) in one.iter().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (at, wanted) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(!byte.eq_ignore_ascii_case(wanted));
+            diagonal = row[at + 1];
+            row[at + 1] = replaced.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
 }
 
 #[cfg(test)]
@@ -106,5 +151,29 @@ mod tests {
         assert_eq!(reason(TABLE.unfit("size", "much")).as_deref(), Some(expected));
         let expected = "tree: option quick cannot be \"1\": it takes none";
         assert_eq!(reason(TABLE.unfit("quick", "1")).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn the_option_that_was_meant_is_named() {
+        let names = ["reconnect", "port", "read_ahead", "no_readahead"];
+        for (key, meant) in [
+            ("Reconect", Some("reconnect")),
+            ("raed_ahead", Some("read_ahead")),
+            ("Port", Some("port")),
+            ("prt", Some("port")),
+            ("x", None),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(similar(key, names.into_iter()), meant, "{key}");
+        }
+        const MANY: &[OptionInfo] = &[option("size", "BYTES", "1g", "how large it may become"); FEW + 1];
+        let many = OptionTable { owner: "tree", options: MANY };
+        let said = |key| many.unknown(key).reason.map(|reason| reason.to_string()).unwrap_or_default();
+        assert_eq!(
+            said("sise"),
+            "tree has no option sise (did you mean size?); `outrigger drivers tree` lists them"
+        );
+        assert_eq!(said("colour"), "tree has no option colour; `outrigger drivers tree` lists them");
     }
 }

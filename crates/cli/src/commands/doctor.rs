@@ -7,7 +7,7 @@ use crate::control::{self, Health};
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::MountEntry;
-use outrigger_driver_kernel::{Kernel, Options};
+use outrigger_driver_kernel::{HOW_TO_GET_IT, Kernel, Options};
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -175,8 +175,8 @@ fn cache() -> Finding {
 fn images() -> Finding {
     const CHECK: &str = "disk images";
     let Some(program) = outrigger_driver_kernel::program() else {
-        let advice = "the program outrigger-kernel is missing: make deps kernel, then make install";
-        return Finding::new(CHECK, State::Limited, "cannot be opened", Some(advice));
+        let advice = format!("the program outrigger-kernel is missing: {HOW_TO_GET_IT}");
+        return Finding::new(CHECK, State::Limited, "cannot be opened", Some(&advice));
     };
     let served = Kernel::in_memory(&Options::default()).and_then(|kernel| {
         let isolation = kernel.isolation().unwrap_or_else(|| "not isolated".into());
@@ -188,8 +188,8 @@ fn images() -> Finding {
         }
         Err(error) => {
             let advice =
-                "build outrigger-kernel from the same source as this program: make kernel, then make install";
-            Finding::new(CHECK, State::Broken, format!("'{}': {error}", program.display()), Some(advice))
+                format!("outrigger-kernel belongs to the same source as this program: {HOW_TO_GET_IT}");
+            Finding::new(CHECK, State::Broken, format!("'{}': {error}", program.display()), Some(&advice))
         }
     }
 }

@@ -88,7 +88,10 @@ fn text(image: &OsStr, found: &Inspection) -> String {
 /// Of a file that is no disk image.
 fn no_disk(image: &OsStr) -> String {
     let Some(kind) = trees::archive_kind(image.as_ref()) else {
-        return "  no file system and no partition table that is known\n".to_owned();
+        return match trees::unserved(image.as_ref()) {
+            Some((kind, instead)) => format!("  not a disk but {kind}, which is not served: {instead}\n"),
+            None => "  no file system and no partition table that is known\n".to_owned(),
+        };
     };
     let name = for_message(&[image.as_bytes(), b"::/"].concat());
     format!("  not a disk but an archive ({kind}): `outrigger ls {name}` lists it\n")

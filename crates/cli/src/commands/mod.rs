@@ -41,6 +41,7 @@ use crate::interrupt;
 use crate::output;
 use crate::status::{Exits, Failure, Status};
 use clap::Subcommand;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use outrigger_core::{Cancel, Error};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -136,7 +137,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
         output::speak_json(C::NAME);
     }
     let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
-    let allowed = context.options().allow(C::NAME, &context.options().opt);
+    let allowed = context.options().allow(C::NAME, &context.options().opt, "");
     if let Err(failure) = allowed.and_then(|()| command.run(&context)) {
         context.complain(failure.status, &failure);
     }
@@ -158,9 +159,57 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    output::warn(error.render().to_string().trim_end());
-    words.find_map(|word| exits(word.to_str()?)).unwrap_or(Exits::Own).usage()
+    let command = words.find_map(|word| {
+        let name = word.to_str()?;
+        Some((name.to_owned(), exits(name)?))
+    });
+    let (command, exits) = command.unwrap_or((String::new(), Exits::Own));
+    let unknown = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) if error.kind() == ErrorKind::UnknownArgument => Some(argument),
+        _ => None,
+    };
+    if let (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::InvalidSubcommand))
+        && word.contains([':', '/', '.'])
+    {
+        // So does mount(8) for the type fuse.outrigger.
+        output::warn(format_args!(
+            "outrigger: '{word}' is no command: it stands behind one, as in `outrigger mount {word} DIR`; the type for mount(8) \
+             and fstab(5) is outrigger, without \"fuse.\""
+        ));
+        return exits.usage();
+    }
+    match unknown.and_then(|argument| Some((argument, instead(&command, argument)?))) {
+        Some((argument, instead)) => {
+            output::warn(format_args!("outrigger {command}: no option {argument} here: {instead}"));
+        }
+        None => output::warn(error.render().to_string().trim_end()),
+    }
+    exits.usage()
 }
+
+/// What to write instead of an option that `command` has not, and people look for there.
+fn instead(command: &str, argument: &str) -> Option<String> {
+    if argument == "--allow-programs" && !command.is_empty() {
+        return Some(format!(
+            "it stands in front of the command, as in `outrigger --allow-programs {command} ...`"
+        ));
+    }
+    let known = MOUNT_INSTEAD.iter().find(|(other, _)| command == mount::Mount::NAME && *other == argument);
+    known.map(|(_, instead)| (*instead).to_owned())
+}
+
+/// Options of sshfs(1) and mount(8), and how they are written here.
+const MOUNT_INSTEAD: &[(&str, &str)] = &[
+    ("-C", "-o compression=yes"),
+    ("-F", "-o F=FILE in front of the LOCATION"),
+    ("-d", "OUTRIGGER_LOG=debug in the environment, with --foreground, or `outrigger trace DIR`"),
+    ("-r", "-o ro"),
+    ("--read-only", "-o ro"),
+    ("-s", "nothing needs it"),
+    ("-t", "what LOCATION is follows from its content; -o type=TYPE says which file system a disk image has"),
+    ("-w", "nothing needs it; -o ro is what mounts for reading only"),
+];
 
 /// Ends a command whose reader has gone: as for any other program, that is no failure of ours.
 pub fn output_failed(error: std::io::Error) -> Failure {

@@ -133,7 +133,7 @@ impl Run for Mount {
     const NAME: &'static str = "mount";
 
     fn run(self, context: &Context) -> Result<(), Failure> {
-        context.options().allow(Self::NAME, &self.options.late)?;
+        context.options().allow(Self::NAME, &self.options.late, "put -o in front of the LOCATION, or ")?;
         let serving = is_serving()?;
         let traces = context.options().layer.iter().any(|layer| layer.split('=').next() == Some("trace"));
         if traces && !self.foreground && !serving && !takes_over() {

@@ -36,7 +36,12 @@ impl Run for Status {
             return out.write_all(text.as_bytes()).map_err(output_failed);
         }
         let found = self.collect(context)?;
-        if found.is_empty() && self.mounts.is_empty() && !context.json {
+        // A mount without a server has been complained about.
+        if found.is_empty()
+            && self.mounts.is_empty()
+            && !context.json
+            && context.status() == Severity::Success
+        {
             return writeln!(out, "no mounts").map_err(output_failed);
         }
         for status in found {

@@ -16,7 +16,7 @@ pub use ending::{Ending, wait_for_predecessors};
 pub use peer::{Peer, find, first_answer, peers, statuses};
 pub use place::{Health, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
-pub use written::{wait_written, what_was_lost};
+pub use written::{lost_name, wait_written, what_was_lost};
 
 use outrigger_layer_cache::DiskUsage;
 use outrigger_layer_fault::Acted;

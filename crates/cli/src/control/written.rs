@@ -3,6 +3,9 @@
 
 use super::{Answer, Ask, Peer, Unwritten};
 use indicatif::HumanBytes;
+use outrigger_core::Node;
+use outrigger_core::ops::Lookup;
+use outrigger_layer_cache::Lost;
 use std::io::{self, IsTerminal, Write};
 
 /// How long the mount waits before it says how far it is, in milliseconds.
@@ -54,9 +57,39 @@ pub fn what_was_lost(lost: &[(String, String)]) -> Result<(), String> {
     Err(format!("not everything could be written; these files are not complete: {}", each.join(", ")))
 }
 
+/// The path of a file of which something was lost, or a number where `path` does not know it.
+pub fn lost_name(lost: &Lost, path: impl Fn(Node) -> Option<String>) -> String {
+    let unmade = lost.unmade.as_ref().and_then(|Lookup { dir, name }| {
+        let dir = path(*dir)?;
+        Some(format!("{}/{name}", dir.trim_end_matches('/')))
+    });
+    unmade.or_else(|| path(lost.node)).unwrap_or_else(|| format!("#{}", lost.node.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::{Errno, Name};
+
+    #[test]
+    fn a_file_that_could_not_be_made_is_named_by_its_directory() {
+        let path =
+            |node: Node| (node != Node(9)).then(|| if node == Node::ROOT { "/".into() } else { "/d".into() });
+        let lost = |node, dir: Option<Node>| Lost {
+            node,
+            unmade: dir.map(|dir| Lookup { dir, name: Name::new("new").unwrap() }),
+            error: Errno::EACCES.into(),
+        };
+        for (node, dir, expected) in [
+            (Node(9), Some(Node(5)), "/d/new"),
+            (Node(9), Some(Node::ROOT), "/new"),
+            (Node(5), None, "/d"),
+            (Node(9), None, "#9"),
+            (Node(9), Some(Node(9)), "#9"),
+        ] {
+            assert_eq!(lost_name(&lost(node, dir), path), expected);
+        }
+    }
 
     #[test]
     fn what_is_left_and_what_was_lost_are_named() {

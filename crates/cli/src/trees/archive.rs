@@ -32,9 +32,44 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
         Failure::serious(format!("cannot open '{}': {why}", path.display()))
     })?;
-    open(context, Arc::new(source), options, |_| {
-        "nor a disk image with a file system or partitions that are known".to_owned()
+    open(context, Arc::new(source), options, |source| match beginning(source) {
+        Some((kind, instead)) => format!("but {kind}, which is not served: {instead}"),
+        None => "nor a disk image with a file system or partitions that are known".to_owned(),
     })
+}
+
+/// What a file of the host is, if it is an archive or compressed file that is known and not served, and what unpacks it.
+pub fn unserved(path: &Path) -> Option<(&'static str, &'static str)> {
+    beginning(&FileSource::open(path).ok()?)
+}
+
+fn beginning(source: &dyn Source) -> Option<(&'static str, &'static str)> {
+    let mut bytes = [0; 13];
+    let size = source.size().min(bytes.len() as u64) as usize;
+    Bytes(source).read(&mut bytes[..size], 0).ok()?;
+    known_unserved(&bytes)
+}
+
+/// How archives and compressed files begin that are not served, what they are called, and what unpacks them.
+const UNSERVED: &[(&[u8], &str, &str)] = &[
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "`7z x` unpacks it"),
+    (b"Rar!\x1a\x07", "a RAR archive", "`unrar x` or `bsdtar x` unpacks it"),
+    (b"MSCF\0\0\0\0", "a cabinet", "`cabextract` or `bsdtar x` unpacks it"),
+    (b"xar!\0", "a xar archive", "`bsdtar x` unpacks it"),
+    (b"\x04\x22\x4d\x18", "a file compressed by lz4", "`lz4 -d` decompresses it"),
+    (b"LZIP", "a file compressed by lzip", "`lzip -d` decompresses it"),
+    (b"\x89LZO\0\r\n\x1a\n", "a file compressed by lzop", "`lzop -d` decompresses it"),
+    (b"\x1f\x9d", "a file compressed by compress (.Z)", "`gzip -d` decompresses it"),
+];
+
+fn known_unserved(bytes: &[u8; 13]) -> Option<(&'static str, &'static str)> {
+    // This one has no magic number: usual parameters, and a size that is not known or below 16 TiB.
+    let is_lzma = bytes.starts_with(b"\x5d\0\0")
+        && (bytes[5..] == [0xff; 8] || bytes[11..] == [0; 2] && bytes[5..] != [0; 8]);
+    if is_lzma {
+        return Some(("a file compressed by lzma", "`xz -d` decompresses it"));
+    }
+    UNSERVED.iter().find(|(magic, ..)| bytes.starts_with(magic)).map(|&(_, kind, instead)| (kind, instead))
 }
 
 /// What kind of archive a file of the host is, if it is one.
@@ -177,5 +212,28 @@ impl Source for TreeSource {
     }
     fn identity(&self) -> Option<Identity> {
         self.identity.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_served_is_recognised_by_how_it_begins() {
+        let known = |bytes: &[u8]| {
+            let mut head = [0; 13];
+            head[..bytes.len()].copy_from_slice(bytes);
+            known_unserved(&head).map(|(kind, _)| kind)
+        };
+        for (magic, kind, _) in UNSERVED {
+            assert_eq!(known(magic), Some(*kind));
+        }
+        let lzma = Some("a file compressed by lzma");
+        assert_eq!(known(b"\x5d\0\0\x80\0\xff\xff\xff\xff\xff\xff\xff\xff"), lzma);
+        assert_eq!(known(b"\x5d\0\0\x80\0\x05\0\0\0\0\0\0\0"), lzma);
+        for other in [&b""[..], b"PK\x03\x04", b"\x5d\0\0\0", b"]\0\0abcdefghij", b"Rar"] {
+            assert_eq!(known(other), None, "{other:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ mod layers;
 mod program;
 mod remote;
 
-pub use archive::kind as archive_kind;
+pub use archive::{kind as archive_kind, unserved};
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions, LAYERS, LayerInfo, Sides};
 pub use image::{Images, inspect};
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
@@ -239,7 +239,7 @@ pub fn mountable(
     if text.is_empty() {
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
-    let location = Location::parse(text).expanded()?;
+    let location = Location::of(text)?;
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
         return Tree::of_program(context, Arc::new(program::nowhere(context, command, &options)?));
     }

@@ -4,6 +4,7 @@
 use super::DriverOptions;
 use super::drivers::SSHFS;
 use crate::context::Context;
+use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::{Errno, Error, Keep, Runtime};
@@ -119,9 +120,19 @@ pub(super) fn at(
     let sftp = settings(context, port, options)?;
     let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
     let connect = Sftp::connect(host, path, sftp, runtime, keep.cloned());
+    let shown = || Location::remote(host, port, path);
     context.runtime.handle().block_on(connect).map_err(|error| {
-        let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
-        Failure::serious(format!("cannot open {host}: {why}"))
+        Failure::serious(match (&error.reason, error.errno) {
+            // Why there is no connection is said in ssh's words, and what the server says comes with the path.
+            (Some(why), _) => format!("cannot open {host}: {why}"),
+            (None, Errno::ENOTDIR) => {
+                let shown = shown();
+                format!(
+                    "cannot open '{shown}': {error} (if it is an archive, '{shown}::/' is the tree in it)"
+                )
+            }
+            (None, _) => format!("cannot open '{}': {error}", shown()),
+        })
     })
 }
 

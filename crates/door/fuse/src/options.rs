@@ -288,7 +288,8 @@ impl Options {
             "noexec" => self.exec = false,
             "noatime" => self.noatime = true,
             // When a file was last read, the tree says: the kernel's own rules for that have no effect here.
-            "atime" | "relatime" | "norelatime" | "strictatime" | "nostrictatime" => self.noatime = false,
+            "atime" | "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "lazytime"
+            | "nolazytime" => self.noatime = false,
             "nodiratime" => self.nodiratime = true,
             "diratime" => self.nodiratime = false,
             "sync" => self.sync = true,
@@ -328,8 +329,8 @@ impl Options {
             "negative_timeout" => self.negative_timeout = Some(seconds(name, value)?),
             "timeout" => self.timeout = Some(seconds(name, value)?),
             "request_timeout" => self.request_timeout = Some(number(name, value)?),
-            "uid" => self.uid = Some(number(name, value)?),
-            "gid" => self.gid = Some(number(name, value)?),
+            "uid" => self.uid = Some(id(value).ok_or_else(|| unusable(name, value, USER))?),
+            "gid" => self.gid = Some(id(value).ok_or_else(|| unusable(name, value, GROUP))?),
             "umask" => self.umask = Some(octal(name, value)?),
             _ => return Ok(name.starts_with("x-") || name == "comment"),
         }
@@ -363,6 +364,15 @@ fn unusable(name: &str, value: &str, expected: &'static str) -> OptionsError {
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, OptionsError> {
     value.parse().map_err(|_| unusable(name, value, "a whole number in range"))
+}
+
+/// What is expected of `uid=` and `gid=`.
+const USER: &str = "the number of a user (`id -u NAME` prints it; at most 4294967294)";
+const GROUP: &str = "the number of a group (`getent group NAME` prints it; at most 4294967294)";
+
+/// The number of a user or group; the highest one means nobody to the kernel.
+fn id(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|&id| id != u32::MAX)
 }
 
 fn octal(name: &str, value: &str) -> Result<u32, OptionsError> {

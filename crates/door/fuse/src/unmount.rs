@@ -42,7 +42,9 @@ pub enum UnmountError {
         fstype: String,
     },
     /// Programs use the mount.
-    #[error("{path}: in use (see fuser -vm {path}); unmount lazily or by force")]
+    #[error(
+        "{path}: in use (see fuser -vm {path}); `outrigger umount --lazy {path}`, or --force, unmounts it all the same"
+    )]
     Busy {
         /// The path.
         path: PathBuf,

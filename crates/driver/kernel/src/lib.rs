@@ -85,7 +85,7 @@ pub use outrigger_proto_disk::Medium;
 pub use outrigger_proto_disk::partition::{Partition, Scheme, Table};
 pub use outrigger_proto_disk::volume::Volume;
 pub use partitions::Partitions;
-pub use worker::program;
+pub use worker::{HOW_TO_GET_IT, program};
 
 use bytes::Bytes;
 use connection::Connection;

@@ -21,6 +21,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// The name of the program.
 const PROGRAM: &str = "outrigger-kernel";
+/// What to do where the program is missing.
+pub const HOW_TO_GET_IT: &str = "`make deps kernel install` in the source tree builds and installs it; OUTRIGGER_KERNEL= says where it is otherwise";
 /// The signal that nobody sends himself.
 const KILLED: i32 = 9;
 /// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
@@ -33,8 +35,14 @@ pub(crate) const CONTROL: u64 = 128 << 10;
 const ISOLATED: &str = "outrigger-kernel: isolated: ";
 
 /// What the kernel code says whatever the image is.
-const NOISE: [&str; 5] = [
+const NOISE: &[&str] = &[
     ISOLATED,
+    "VFS: Disk quotas dquot_",
+    "VFS: Dquot-cache hash table entries",
+    "SGI XFS with ",
+    "Btrfs loaded",
+    "NILFS version",
+    "JFS: nTxBlock",
     "Linux version",
     "Kernel command line:",
     "random: crng init done",
@@ -81,9 +89,7 @@ pub(crate) fn program_or_why() -> Result<PathBuf> {
         Some(program) if program.is_file() => Ok(program),
         Some(given) => Err(Errno::ENOENT
             .because(format!("{NEEDED}, and OUTRIGGER_KERNEL={} is no such file", given.display()))),
-        None => Err(Errno::ENOENT.because(format!(
-            "{NEEDED}: `make kernel` builds it, `make install` installs it, OUTRIGGER_KERNEL= says where it is"
-        ))),
+        None => Err(Errno::ENOENT.because(format!("{NEEDED}: {HOW_TO_GET_IT}"))),
     }
 }
 

@@ -243,7 +243,9 @@ impl Conn {
             Ok(0) => return self.close("the program has ended or closed its connection"),
             Ok(length) => length,
             Err(Failure::INTR) => return,
-            Err(error) => return self.close(&format!("the connection to the program broke: {error}")),
+            Err(error) => {
+                return self.close(&format!("the connection to the program broke: {}", system(error)));
+            }
         };
         match inbox.add(length) {
             Ok(Arrived::Reply { unique, reply }) => self.deliver(unique, reply),

@@ -78,7 +78,7 @@ impl Life {
                 conn.close("it could not be agreed on a protocol");
                 processes.kill();
                 let said = processes.said();
-                return Err(error.errno.because(told(&error.to_string(), &said)));
+                return Err(error.errno.because(told(&error.why(), &said)));
             }
         };
         let pages = if agreed.flags.contains(InitFlags::MAX_PAGES) {

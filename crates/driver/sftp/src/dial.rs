@@ -235,6 +235,8 @@ impl Child {
         let cause = CAUSES.iter().find(|(words, _)| said.contains(words));
         let errno = cause.map_or(otherwise.errno, |(_, errno)| *errno);
         errno.because(match (said.is_empty(), status) {
+            // ssh begins some of its messages with its name.
+            (false, _) if said.starts_with(&format!("{command}: ")) => said,
             (false, _) => format!("{command}: {said}"),
             (true, Some(status)) => format!("{why} ({command} ended with {status})"),
             (true, None) => why.to_string(),
@@ -253,10 +255,15 @@ const CAUSES: &[(&str, Errno)] = &[
     ("Permission denied", Errno::EACCES),
 ];
 
-/// The lines ssh said as one, without what a terminal would obey.
+/// The lines ssh said as one, without what a terminal would obey, and without the frame around a warning.
 fn readable(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let frame = |c: char| c == '@' || c.is_whitespace();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| if line.starts_with('@') { line.trim_matches(frame) } else { line.trim() })
+        .filter(|line| !line.is_empty())
+        .collect();
     lines.join("; ").chars().filter(|c| !c.is_control()).collect()
 }
 
@@ -310,6 +317,12 @@ mod tests {
         assert_eq!(
             readable(b"\r\n** banner\x1b[2J **\r\nPermission denied.\n\n"),
             "** banner[2J **; Permission denied."
+        );
+        assert_eq!(
+            readable(
+                b"@@@@@@@@@@@\r\n@  WARNING: IT HAS CHANGED!  @\r\n@@@@@@@@@@@\r\nIt is possible @ you.\r\n"
+            ),
+            "WARNING: IT HAS CHANGED!; It is possible @ you."
         );
     }
 }

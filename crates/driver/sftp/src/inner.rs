@@ -313,6 +313,7 @@ fn about(path: &str, host: &str, error: Error) -> Error {
     };
     match &error.reason {
         Some(reason) => error.errno.because(format!("{what}: {reason}")),
-        None => error.errno.because(what),
+        // The number says it all.
+        None => error,
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What [`Options::set`] takes; besides, options of ssh_config(5), which begin with a capital letter, go to ssh.
+/// What [`Options::set`] takes; besides, options of ssh_config(5) go to ssh.
 pub const OPTIONS: OptionTable = OptionTable {
     owner: "sftp",
     options: &[
@@ -99,7 +99,7 @@ pub struct Options {
     pub command: Option<Vec<OsString>>,
     /// The ssh to run, with options (`ssh_command=WORDS`).
     pub ssh_command: Vec<OsString>,
-    /// Options passed on to ssh, by their names in ssh_config(5): every option that begins with a capital letter.
+    /// Options passed on to ssh, by their names in ssh_config(5).
     pub ssh: Vec<(String, String)>,
     /// The configuration file of ssh (`F=FILE`).
     pub config: Option<String>,
@@ -296,12 +296,33 @@ const HARMLESS: &[&str] = &[
     "User",
 ];
 
-/// Whether the option `key` can have a program started, here or at the server, or have ssh(1) talk to another host than the one
-/// that was named: those of ssh_config(5) that are not known to do neither are among them.
+/// Values of options of ssh_config(5) that forbid something, or ask for what happens anyway; other values of these may open what
+/// was closed.
+const NARROWING: &[(&str, &str)] = &[
+    ("CheckHostIP", "yes"),
+    ("ForwardAgent", "no"),
+    ("ForwardX11", "no"),
+    ("GSSAPIAuthentication", "no"),
+    ("HostbasedAuthentication", "no"),
+    ("KbdInteractiveAuthentication", "no"),
+    ("PasswordAuthentication", "no"),
+    ("PermitLocalCommand", "no"),
+    ("PubkeyAuthentication", "no"),
+    ("PubkeyAuthentication", "yes"),
+    ("StrictHostKeyChecking", "yes"),
+    ("VerifyHostKeyDNS", "no"),
+];
+
+/// Whether the option `key` with this value can have a program started, here or at the server, have ssh(1) talk to another host
+/// than the one that was named, or weaken what it checks: those of ssh_config(5) that are not known to do none of this are among
+/// them.
 #[must_use]
-pub fn names_program(key: &str) -> bool {
+pub fn is_dangerous(key: &str, value: &str) -> bool {
+    let narrows = |(name, only): &(&str, &str)| name.eq_ignore_ascii_case(key) && *only == value;
     matches!(key, "command" | "ssh_command" | "F" | "sftp_server")
-        || is_of_ssh(key) && !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(key))
+        || is_of_ssh(key)
+            && !HARMLESS.iter().any(|harmless| harmless.eq_ignore_ascii_case(key))
+            && !NARROWING.iter().any(narrows)
 }
 
 /// Reads a number of bytes.
@@ -319,13 +340,12 @@ fn is_no_trouble(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Whether ssh_config(5) may have an option of this name. In small letters, as many lines of fstab have them, those are taken
-/// that sshfs(1) passes on.
+/// Whether ssh_config(5) has an option of this name. In small letters, as many lines of fstab have them, those are taken that
+/// sshfs(1) passes on.
 fn is_of_ssh(key: &str) -> bool {
-    let capital = key.starts_with(|first: char| first.is_ascii_uppercase())
-        && key.len() > 1
-        && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    capital || KEYWORDS.split_whitespace().any(|keyword| keyword.eq_ignore_ascii_case(key))
+    let is_one_of = |list: &str| list.split_whitespace().any(|keyword| keyword.eq_ignore_ascii_case(key));
+    let capital = key.starts_with(|first: char| first.is_ascii_uppercase()) && key.len() > 1;
+    is_one_of(KEYWORDS) || capital && is_one_of(CAPITAL)
 }
 
 /// Options of ssh_config(5) that sshfs(1) passes on, without those that are options of this driver in small letters.
@@ -335,15 +355,26 @@ const KEYWORDS: &str = "AddressFamily BatchMode BindAddress CertificateFile Chec
     NumberOfPasswordPrompts PasswordAuthentication PreferredAuthentications ProxyCommand ProxyJump PubkeyAuthentication \
     ServerAliveCountMax ServerAliveInterval StrictHostKeyChecking TCPKeepAlive User UserKnownHostsFile";
 
+/// The others of OpenSSH 10, the names some of them had before, and those that Debian and Fedora add (GSSAPI...).
+const CAPITAL: &str = "AddKeysToAgent BindInterface CASignatureAlgorithms CanonicalDomains CanonicalizeFallbackLocal \
+    CanonicalizeHostname CanonicalizeMaxDots CanonicalizePermittedCNAMEs ChallengeResponseAuthentication ChannelTimeout Cipher \
+    ClearAllForwardings Compression CompressionLevel DSAAuthentication DynamicForward EnableEscapeCommandline EnableSSHKeysign \
+    EscapeChar ExitOnForwardFailure FingerprintHash ForkAfterAuthentication ForwardAgent ForwardX11 ForwardX11Timeout \
+    ForwardX11Trusted GSSAPIClientIdentity GSSAPIDelegateCredentials GSSAPIKexAlgorithms GSSAPIKeyExchange \
+    GSSAPIRenewalForcesRekey GSSAPIServerIdentity GSSAPITrustDns GatewayPorts HashKnownHosts Host HostbasedAcceptedAlgorithms \
+    HostbasedAuthentication HostbasedKeyTypes IPQoS IgnoreUnknown Include KbdInteractiveDevices KnownHostsCommand \
+    LocalCommand LocalForward LogVerbose Match NoHostAuthenticationForLocalhost ObscureKeystrokeTiming PKCS11Provider \
+    PermitLocalCommand PermitRemoteOpen Port Protocol ProxyUseFdpass PubkeyAcceptedAlgorithms PubkeyAcceptedKeyTypes \
+    RSAAuthentication RSAMinSize RefuseConnection RekeyLimit RemoteCommand RemoteForward RequestTTY RequiredRSASize \
+    RevokedHostKeys RhostsRSAAuthentication SecurityKeyProvider SendEnv SessionType SetEnv SmartcardDevice StdinNull \
+    StreamLocalBindMask StreamLocalBindUnlink SyslogFacility Tag Tunnel TunnelDevice UpdateHostKeys UseKeychain \
+    UsePrivilegedPort UseRoaming VerifyHostKeyDNS VersionAddendum VisualHostKey WarnWeakCrypto XAuthLocation";
+
 /// Why an option is refused that there is not.
 fn unknown(key: &str) -> Error {
     match INSTEAD.iter().find(|(other, _)| *other == key) {
         Some((_, instead)) => Errno::EINVAL.because(format!("there is no option {key} here: {instead}")),
-        None => {
-            let table = OPTIONS.unknown(key).reason.unwrap_or_default();
-            Errno::EINVAL
-                .because(format!("{table}, and those of ssh_config(5), which begin with a capital letter"))
-        }
+        None => OPTIONS.unknown_beside(key, KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace())),
     }
 }
 
@@ -469,6 +500,9 @@ mod tests {
             ("colour", "red"),
             ("no_check_root", "maybe"),
             ("identityfil", "key"),
+            ("Reconect", ""),
+            ("IdentityFil", "key"),
+            ("forwardagent", "no"),
             ("ssh_protocol", "1"),
             ("reconnect", "no"),
             // Of caches, which are another part.
@@ -496,6 +530,36 @@ mod tests {
                 (error.errno, error.reason.as_deref().map(|why| why.ends_with(instead))),
                 (Errno::EINVAL, Some(true))
             );
+        }
+    }
+
+    #[test]
+    fn a_mistyped_option_is_unknown_and_dangerous_are_those_that_are_known_and_open_something() {
+        let said = |key: &str| {
+            Options::default().set(key, "").expect_err(key).reason.unwrap_or_default().to_string()
+        };
+        let expected =
+            "sftp has no option Reconect (did you mean reconnect?); `outrigger drivers sftp` lists them";
+        assert_eq!(said("Reconect"), expected);
+        assert!(said("IdentityFil").contains("did you mean IdentityFile?"));
+        for (key, value, dangerous) in [
+            ("Reconect", "", false),
+            ("command", "sh", true),
+            ("ProxyCommand", "sh", true),
+            ("proxyjump", "other", true),
+            ("HOSTNAME", "other", true),
+            ("UserKnownHostsFile", "/dev/null", true),
+            ("StrictHostKeyChecking", "yes", false),
+            ("stricthostkeychecking", "yes", false),
+            ("StrictHostKeyChecking", "no", true),
+            // Without a terminal, ssh refuses a host it does not know otherwise.
+            ("StrictHostKeyChecking", "accept-new", true),
+            ("ForwardAgent", "no", false),
+            ("ForwardAgent", "yes", true),
+            ("PasswordAuthentication", "no", false),
+            ("Port", "22", false),
+        ] {
+            assert_eq!(is_dangerous(key, value), dangerous, "{key}={value}");
         }
     }
 }

@@ -30,12 +30,23 @@ use std::sync::{Arc, Mutex};
 /// Of so many files it is noted that writes failed and nobody was told.
 const LOST: usize = 1000;
 
+/// A file of which something was lost.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// The file.
+    pub node: Node,
+    /// The directory and the name, if the file itself could not be made: the tree below does not know it.
+    pub unmade: Option<Lookup>,
+    /// Why.
+    pub error: Error,
+}
+
 /// All writes that were answered and have not been made yet.
 pub(crate) struct Behind {
     /// Files with such writes.
     files: Mutex<HashMap<Node, Arc<File>>>,
     /// Files of which such writes failed and nobody was told.
-    lost: Mutex<HashMap<Node, Error>>,
+    lost: Mutex<HashMap<Node, Lost>>,
     bytes: Mutex<usize>,
     bytes_max: usize,
     /// The number of the last one that was answered.
@@ -87,17 +98,18 @@ impl Behind {
     }
 
     /// The files of which some failed, and why, as far as nobody was told.
-    pub(crate) fn lost(&self) -> Vec<(Node, Error)> {
-        lock(&self.lost).iter().map(|(&node, error)| (node, error.clone())).collect()
+    pub(crate) fn lost(&self) -> Vec<Lost> {
+        lock(&self.lost).values().cloned().collect()
     }
 
-    fn lose(&self, node: Node, error: &Error) {
+    fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
-            lost.insert(node, error.clone());
+            // What fails later does so because of the first.
+            lost.entry(node).or_insert_with(|| Lost { node, unmade: unmade.cloned(), error: error.clone() });
         }
     }
 
@@ -232,7 +244,7 @@ impl Drop for UnderWay {
         let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
-            self.inner.behind.lose(self.node, error);
+            self.inner.behind.lose(self.node, self.makes.as_deref(), error);
             // What was believed to be written is not there.
             table.replace_content(self.node);
         }
@@ -382,7 +394,7 @@ impl Inner {
         for (node, errno) in log.lost() {
             let file = lock(&self.table).file(node, self.now());
             lock(&file.delayed).failed(errno.into());
-            self.behind.lose(node, &errno.into());
+            self.behind.lose(node, None, &errno.into());
         }
         for (node, piece) in log.left() {
             let open = self.open_file(node, piece.manner.handle);

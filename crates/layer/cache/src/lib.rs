@@ -84,6 +84,7 @@ mod underway;
 mod unneeded;
 mod unopened;
 
+pub use behind::Lost;
 pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Belief, Different, OPTIONS, Options, Policy, Writes};
 
@@ -92,8 +93,8 @@ use log::Log;
 use notices::Ear;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Class, Cx, Error, Keep, Layer, Node, Notice, Notify, OpCode, OpSet, Place, Reply,
-    Request, Result, Runtime, Service,
+    Abilities, Answer, Class, Cx, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request, Result,
+    Runtime, Service,
 };
 use record::lock;
 use std::future::poll_fn;
@@ -205,7 +206,7 @@ impl Control {
     }
 
     /// The files of which writes failed that had been answered, and why, as far as no program was told.
-    pub fn lost(&self) -> Vec<(Node, Error)> {
+    pub fn lost(&self) -> Vec<Lost> {
         self.0.behind.lost()
     }
 

@@ -8,7 +8,7 @@ use outrigger_core::reply::Created;
 use outrigger_core::{
     Errno, Handle, HeapKeep, LockOwner, Name, Node, Notice, Notify, OpCode, Result, Service, SetAttrs,
 };
-use outrigger_layer_cache::{Cache, Options};
+use outrigger_layer_cache::{Cache, Lost, Options};
 use outrigger_sim::{Sim, explore};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -134,7 +134,11 @@ fn a_file_that_could_not_be_made_is_told_of_and_its_name_leads_nowhere() {
     release(&client, node, handle);
     let (node, handle) = create(&client, dir, "lost");
     release(&client, node, handle);
-    let [(_, error)] = &client.control.lost()[..] else { panic!("of the other one nobody was told") };
+    let lost = client.control.lost();
+    let [Lost { unmade: Some(unmade), error, .. }] = &lost[..] else {
+        panic!("of the other one nobody was told")
+    };
+    assert_eq!((unmade.dir, &unmade.name), (dir, &name("lost")));
     assert!(error.to_string().contains("'lost' could not be made"), "{error}");
 }
 

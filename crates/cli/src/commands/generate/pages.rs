@@ -39,6 +39,10 @@ What is the name of an existing file is that file, whatever else it could be; of
 .B ::
 the longest beginning that exists is the file of the host.
 So a name that a pattern of the shell produced is never taken for a host or a program.
+.IB HOST : PATH
+is refused where HOST is a file here: a colon is missing.
+.BI sftp:// HOST / PATH
+is always a host.
 .PP
 A name that does not exist yet and looks like a kind of tree is written with
 .B ./

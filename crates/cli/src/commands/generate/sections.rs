@@ -4,7 +4,7 @@
 use super::pages::escaped;
 use crate::commands::exits;
 use crate::status::Exits;
-use clap::Command;
+use clap::{Arg, Command};
 use std::fmt::Write;
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "cp",
         &[
             "outrigger cp -a backup.tar.zst::/home/me ./restored",
-            "outrigger cp -a ./tree disk.img::/srv",
+            "outrigger cp -a ./tree disk.img::/srv/",
             "outrigger cp -a tree.tar.xz::/ sftp://me@host:2222/srv",
         ],
     ),
@@ -55,6 +55,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "outrigger mount backup.tar.zst /mnt",
             "outrigger mount host:project ~/project",
             "outrigger mount disk.img /mnt -o ro",
+            "outrigger mount disk.img ~/mnt -o \"uid=$(id -u),gid=$(id -g)\"",
             "outrigger mount mem: /mnt -o size=2G",
             "outrigger mount /srv/data /mnt --layer 'fault=op=write,path=*.db,error=ENOSPC,after=100'",
         ],
@@ -197,6 +198,10 @@ const FILES: &[(&str, &str)] = &[
     ("~/.cache/outrigger/index", "Indexes of archives."),
     ("~/.local/state/outrigger", "Reports of crashes, the latest few."),
     ("/etc/fstab", "Mounts of the type outrigger; see mount.outrigger(8)."),
+    (
+        "outrigger-mount@.service, outrigger-guard@.service",
+        "Templates for systemd(1); their first lines say how they are used: systemctl cat outrigger\\-mount@.service.",
+    ),
     ("~/.ssh/config", "Read by ssh(1), which reaches other hosts."),
 ];
 
@@ -212,23 +217,77 @@ pub fn complete(dir: &Path, cli: &Command) -> io::Result<()> {
         fs::write(path, page + &sections(command.get_name()))?;
     }
     let path = file("outrigger");
-    fs::write(&path, fs::read_to_string(&path)? + &environment("") + &files() + &see_also("outrigger"))
+    let page = with_synopsis(&fs::read_to_string(&path)?, cli);
+    fs::write(&path, page + &environment("") + &files() + &see_also("outrigger"))
+}
+
+/// Operands of commands that check their number by themselves, or need a word in front of them.
+const OPERANDS: &[(&str, &str)] = &[
+    ("chmod", "MODE LOCATION..."),
+    ("chown", "[OWNER][:GROUP] LOCATION..."),
+    ("cp", "SOURCE... DEST"),
+    ("diff", "LOCATION LOCATION"),
+    ("find", "[LOCATION]... [EXPRESSION]"),
+    ("guard", "-- COMMAND [ARGUMENT]..."),
+    ("ln", "TARGET... [LINK]"),
+    ("mkdir", "LOCATION..."),
+    ("mv", "SOURCE... DEST"),
+    ("readlink", "LOCATION..."),
+    ("rm", "LOCATION..."),
+    ("rmdir", "LOCATION..."),
+    ("stat", "LOCATION..."),
+    ("touch", "LOCATION..."),
+    ("truncate", "LOCATION..."),
+];
+
+/// The options of every command, with their values.
+const GLOBAL: &str = "[--json] [--allow-programs] [--opt KEY[=VALUE],...]... [--layer NAME[=SPEC]]... [--timeout SECONDS] \
+    COMMAND [ARGUMENT]...";
+
+/// Text of which words in capital letters are variable, and the others bold, in roff.
+fn formatted(text: &str) -> String {
+    let mut out = String::new();
+    let is_word = |c: char| c.is_ascii_alphabetic() || c == '-';
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| is_word(c) != is_word(first)).unwrap_or(rest.len());
+        let (part, tail) = rest.split_at(end);
+        // Writing to a string cannot fail.
+        let _ = match part {
+            _ if !is_word(first) => write!(out, "{part}"),
+            _ if part.starts_with(|c: char| c.is_ascii_uppercase()) => write!(out, "\\fI{part}\\fR"),
+            _ => write!(out, "\\fB{}\\fR", escaped(part)),
+        };
+        rest = tail;
+    }
+    out
+}
+
+/// What stands behind the options of a command, in brackets where it may be missing.
+fn operands(command: &Command) -> String {
+    if let Some((_, operands)) = OPERANDS.iter().find(|(name, _)| *name == command.get_name()) {
+        return format!(" {operands}");
+    }
+    let shown = |operand: &Arg| {
+        let names: Vec<&str> =
+            operand.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
+        let (names, many) =
+            (names.join(" "), operand.get_num_args().is_some_and(|range| range.max_values() > 1));
+        let more = if many { "..." } else { "" };
+        if operand.is_required_set() { format!(" {names}{more}") } else { format!(" [{names}]{more}") }
+    };
+    command.get_positionals().map(shown).collect()
 }
 
 /// The page with its synopsis as a user reads it: the options are listed below.
 fn with_synopsis(page: &str, command: &Command) -> String {
-    let operands: String = command
-        .get_positionals()
-        .map(|operand| {
-            let names: Vec<&str> =
-                operand.get_value_names().unwrap_or_default().iter().map(|name| name.as_str()).collect();
-            let more =
-                if operand.get_num_args().is_some_and(|range| range.max_values() > 1) { "..." } else { "" };
-            format!(" \\fI{}\\fR{more}", escaped(&names.join(" ")))
-        })
-        .collect();
-    let name = command.get_name();
-    let synopsis = format!(".SH SYNOPSIS\n\\fBoutrigger {name}\\fR [\\fIOPTION\\fR]...{operands}");
+    let usage = match command.get_name() {
+        "outrigger" => GLOBAL.to_owned(),
+        _ => format!("[OPTION]...{}", operands(command)),
+    };
+    let name = command.get_name().trim_start_matches("outrigger");
+    let name = if name.is_empty() { "outrigger".to_owned() } else { format!("outrigger {name}") };
+    let synopsis = format!(".SH SYNOPSIS\n\\fB{name}\\fR {}", formatted(&usage));
     let mut out = String::new();
     let mut lines = page.lines();
     while let Some(line) = lines.next() {
@@ -329,13 +388,27 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         complete(dir.path(), &cli).unwrap();
+        for (name, expected) in [
+            ("cp", "\\fBoutrigger cp\\fR [\\fIOPTION\\fR]... \\fISOURCE\\fR... \\fIDEST\\fR\n"),
+            (
+                "guard",
+                "\\fBoutrigger guard\\fR [\\fIOPTION\\fR]... \\fB\\-\\-\\fR \\fICOMMAND\\fR [\\fIARGUMENT\\fR]...\n",
+            ),
+            ("ls", "\\fBoutrigger ls\\fR [\\fIOPTION\\fR]... [\\fILOCATION\\fR]...\n"),
+            ("fault", "\\fBoutrigger fault\\fR [\\fIOPTION\\fR]... \\fIDIR\\fR [\\fIRULES\\fR]...\n"),
+            ("status", "\\fBoutrigger status\\fR [\\fIOPTION\\fR]... [\\fIDIR\\fR]...\n"),
+            ("umount", "\\fBoutrigger umount\\fR [\\fIOPTION\\fR]... \\fIDIR\\fR...\n"),
+        ] {
+            let page = fs::read_to_string(dir.path().join(format!("outrigger-{name}.1"))).unwrap();
+            assert!(page.contains(expected), "{page}");
+        }
         let page = fs::read_to_string(dir.path().join("outrigger-cp.1")).unwrap();
-        assert!(page.contains("\\fBoutrigger cp\\fR [\\fIOPTION\\fR]... \\fILOCATION\\fR...\n"), "{page}");
         assert!(page.contains(".SH EXIT STATUS\n.TP\n.B 0\n"), "{page}");
         for section in [".SH OPTIONS", ".SH ENVIRONMENT", ".SH EXAMPLES", ".SH SEE ALSO"] {
             assert!(page.contains(section), "{section}");
         }
         let page = fs::read_to_string(dir.path().join("outrigger.1")).unwrap();
         assert!(page.contains(".SH FILES"), "{page}");
+        assert!(page.contains("[\\fB\\-\\-timeout\\fR \\fISECONDS\\fR] \\fICOMMAND\\fR"), "{page}");
     }
 }
