@@ -19,9 +19,9 @@
 
 mod late;
 
-use late::{Asked, Late};
+use late::Late;
 use outrigger_core::{
-    Answer, BoxFuture, Class, Cx, Errno, Layer, OpCode, Place, Reply, Request, Runtime, Service,
+    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, OpCode, Place, Reply, Request, Runtime, Service,
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -113,7 +113,7 @@ impl Running {
 
     fn timed_out(&self) -> Reply {
         let driver = self.next.abilities().driver;
-        let reason = format!("the driver {driver} did not answer {} in time", self.asked.op.name());
+        let reason = format!("the driver {driver} did not answer {} in time", self.asked.op().name());
         Reply::Error(Errno::ETIMEDOUT.because(reason))
     }
 }
@@ -121,7 +121,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
-        let op = self.asked.op;
+        let op = self.asked.op();
         let gives_back = op.gives_back();
         if op.class() == Class::Query && !gives_back {
             self.cx.cancel.raise();
