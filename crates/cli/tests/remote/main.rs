@@ -3,6 +3,7 @@
 
 mod counts;
 mod links;
+mod messages;
 mod owners;
 mod programs;
 mod removed;
@@ -16,7 +17,6 @@ use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -201,36 +201,6 @@ fn writes_that_are_on_their_way_when_the_connection_is_killed_are_done_once_and_
 }
 
 #[test]
-fn what_is_no_directory_at_a_host_is_refused_with_the_reason() {
-    let Some(far) = Far::new() else { return };
-    far.place.file("far/a.tar.gz", "");
-    for (name, why) in [("nothing", "No such file or directory"), ("a.tar.gz", "Not a directory")] {
-        let location = far.location(&format!("/{name}"));
-        let said = far.place.run(&["mount", &location, "m", "-o", &far.option()]).refused(1);
-        assert!(said.contains(&format!("cannot open '{location}': {why}")), "{said}");
-        assert_eq!(said.contains(&format!("'{location}::/'")), why == "Not a directory", "{said}");
-    }
-}
-
-#[test]
-fn a_host_that_cannot_be_reached_is_an_error_that_says_why() {
-    let Some(mut far) = Far::new() else { return };
-    let (place, option) = (&far.place, far.option());
-    far.sshd.stop();
-    let location = far.location("");
-    let mount = &["mount", &location, "m", "-o", &option];
-    for (command, code) in [(&["ls", &location, "--opt", &option][..], 2), (mount, 1)] {
-        let refused = place.run(command).refused(code);
-        assert!(refused.contains("Connection refused") && !refused.contains("ssh: ssh:"), "{refused}");
-    }
-    // It takes calls, and never says a word.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("sftp://127.0.0.1:{}/", silent.local_addr().unwrap().port());
-    let refused = place.run(&["ls", &url, "--opt", "F=/dev/null,connect_timeout=1"]).refused(2);
-    assert!(refused.contains("timed out") || refused.contains("no connection within 1 s"), "{refused}");
-}
-
-#[test]
 fn a_frozen_host_costs_the_deadline_and_is_called_again() {
     let Some(far) = Far::new() else { return };
     far.place.file("far/file", "far\n");
@@ -291,25 +261,6 @@ fn nothing_that_was_written_is_lost_by_unmounting() {
     far.sshd.signal_sessions(Signal::CONT);
     place.run(&["umount", "m"]).ok();
     assert!(fs::read(place.at("far/file")).unwrap() == content);
-}
-
-#[test]
-fn what_an_unmount_could_not_write_is_named_by_path() {
-    let Some(far) = Far::new() else { return };
-    let place = &far.place;
-    far.mount(&["-o", "write=behind,cache=always"]);
-    fs::create_dir(place.at("m/d")).unwrap();
-    fs::write(place.at("m/d/first"), "").unwrap();
-    place.run(&["flush", "--wait", "m"]).ok();
-    fs::read_dir(place.at("m/d")).unwrap().for_each(drop);
-    // Whoever closes a file would be told of a failure that has come by then.
-    far.sshd.signal_sessions(Signal::STOP);
-    fs::write(place.at("m/d/new"), "content").unwrap();
-    // root may write everywhere, but not where there is no directory.
-    fs::remove_dir_all(place.at("far/d")).unwrap();
-    far.sshd.signal_sessions(Signal::CONT);
-    let said = place.run(&["umount", "m"]).refused(1);
-    assert!(said.contains("these files are not complete: /d/new (No such file or directory"), "{said}");
 }
 
 /// Whoever was told that a file was made and written finds it, also when the server of the mount dies before the host has
