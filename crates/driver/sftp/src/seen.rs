@@ -14,7 +14,7 @@ use std::sync::Mutex;
 /// How many files are remembered.
 const FILES_MAX: usize = 1 << 16;
 /// A file changed this recently may be changed again and look the same, in seconds: times have whole ones, and the server's clock
-/// may be behind ours.
+/// may be behind ours. Where it is ahead, a file is as old as the first sight of it as it looks now.
 const YOUNG: i64 = 5;
 
 /// See the [module](self).
@@ -36,6 +36,9 @@ struct File {
     version: (Option<u64>, Option<u32>),
     /// When it was seen to have changed.
     changed: u64,
+    /// The first and the last time of day it was taken for another, with this version. What is changed after the first may look
+    /// the same for a second; so if the last is later than that, nothing looks the same that was changed since.
+    taken: (i64, i64),
 }
 
 impl Seen {
@@ -46,12 +49,16 @@ impl Seen {
         let version = (attrs.size, mtime);
         let settled = mtime.is_some_and(|mtime| now.secs - i64::from(mtime) > YOUNG);
         let mut state = lock(&self.0);
-        if settled
+        let mut first = now.secs;
+        if mtime.is_some()
             && let Some(file) = state.files.get_mut(&node)
             && file.version == version
         {
-            file.readable = readable;
-            return false;
+            if settled || file.taken.1 - file.taken.0 > YOUNG {
+                file.readable = readable;
+                return false;
+            }
+            first = file.taken.0;
         }
         state.last += 1;
         let changed = state.last;
@@ -59,7 +66,7 @@ impl Seen {
             state.files.clear();
             state.others = changed;
         }
-        state.files.insert(node, File { readable, version, changed });
+        state.files.insert(node, File { readable, version, changed, taken: (first, now.secs) });
         true
     }
 
@@ -108,6 +115,20 @@ mod tests {
             "it may have been changed twice in one second"
         );
         assert!(!saw(attrs(11, 198), 204));
+    }
+
+    #[test]
+    fn a_server_whose_clock_is_ahead_does_not_make_files_change_for_ever() {
+        let (seen, node) = (Seen::default(), Node(7));
+        let saw = |attrs, now| seen.saw(node, &attrs, true, Time::new(now, 0));
+        let young = [200, 201, 203, 205].map(|now| saw(attrs(10, 3800), now));
+        assert_eq!(young, [true; 4], "an hour ahead, and perhaps changed twice in one second");
+        assert!(saw(attrs(10, 3800), 206), "once more, for it was young the last time");
+        let since = seen.last();
+        assert!(!saw(attrs(10, 3800), 207) && !saw(attrs(10, 3800), 300) && !seen.changed_after(node, since));
+        assert!(saw(attrs(10, 3900), 301) && saw(attrs(10, 3900), 302), "changed again");
+        let timeless = Attrs { size: Some(1), ..Attrs::NONE };
+        assert!((0..20).all(|now| saw(timeless, now)), "without times nothing is known");
     }
 
     #[test]
