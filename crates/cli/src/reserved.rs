@@ -7,7 +7,8 @@
 //! up as soon as somebody opens the file, and taken again when nobody else has it open.
 
 use crate::trees::OpenedImage;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use outrigger_core::{Errno, Result};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
@@ -18,31 +19,62 @@ const RETRY: Duration = Duration::from_secs(1);
 /// (`SIGIO`).
 pub fn reserve(image: OpenedImage, is_mounted: impl Fn() -> bool + Send + 'static) -> Sender<()> {
     let (wanted, opened) = mpsc::channel();
-    let keep = move || {
-        while is_mounted() {
-            let reserved = image.reserve();
-            if let Err(error) = &reserved {
-                tracing::debug!(%error, "the image is not reserved");
-            }
-            let waited = match reserved {
-                Ok(()) => opened.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Err(_) => opened.recv_timeout(RETRY),
-            };
-            match waited {
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return,
-                Ok(()) => {}
-            }
-            // Once the mount has ended, the file is closed with the image in order, and the lease ends with that.
-            if is_mounted() {
-                image.release();
-                if opened.recv_timeout(RETRY) == Err(RecvTimeoutError::Disconnected) {
-                    return;
-                }
-            }
-        }
-    };
+    let keep = move || keep(|| image.reserve(), || image.release(), is_mounted, &opened);
     // Without the thread umount(8) waits by its helper, where that is installed.
     let _ = thread::Builder::new().name("image-lease".into()).spawn(keep);
     wanted
+}
+
+fn keep(
+    reserve: impl Fn() -> Result<()>,
+    release: impl Fn(),
+    is_mounted: impl Fn() -> bool,
+    opened: &Receiver<()>,
+) {
+    while is_mounted() {
+        let waited = match reserve() {
+            Ok(()) => opened.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            // Somebody else has it open.
+            Err(error) if error.errno == Errno::EAGAIN => opened.recv_timeout(RETRY),
+            Err(error) => {
+                // A block device, a file system without leases, or a file of another user: that does not change.
+                tracing::debug!(%error, "the image cannot be reserved");
+                return;
+            }
+        };
+        match waited {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return,
+            Ok(()) => {}
+        }
+        // Once the mount has ended, the file is closed with the image in order, and the lease ends with that.
+        if is_mounted() {
+            release();
+            if opened.recv_timeout(RETRY) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn what_can_never_be_reserved_is_tried_once() {
+        for (errno, expected) in [(Errno::EINVAL, 1), (Errno::EACCES, 1), (Errno::EAGAIN, 2)] {
+            let tries = Cell::new(0);
+            // Somebody opens the file each time, so that nothing waits.
+            let (wanted, opened) = mpsc::channel();
+            (0..4).for_each(|_| wanted.send(()).unwrap());
+            let reserve = || {
+                tries.set(tries.get() + 1);
+                Err(errno.into())
+            };
+            keep(reserve, || {}, || tries.get() < 2, &opened);
+            assert_eq!(tries.get(), expected, "{errno:?}");
+        }
+    }
 }

@@ -78,7 +78,9 @@ const OWNER: &str = "control-owner";
 
 /// What the names of files end with in which sentences are left: see [`Server::leave`].
 pub const WORDS: &str = "end";
-/// How long such a file is kept for somebody to read it.
+/// What the names of sockets end with that do not listen yet.
+const UNFINISHED: &str = "new";
+/// How long a sentence is kept for somebody to read it.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Server {
@@ -114,23 +116,30 @@ impl Server {
     }
 }
 
-/// Removes sentences that nobody has read for long.
+/// Removes sentences that nobody has read for long, and what processes that were killed have not finished.
 fn forget_words(directory: &Path) {
     let is_old = |path: &Path| {
         let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
         modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > KEPT))
     };
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in files.filter(|path| path.extension().is_some_and(|end| end == WORDS) && is_old(path)) {
+    let is_ours = |path: &Path| path.extension().is_some_and(|end| end == WORDS || end == UNFINISHED);
+    for path in files.filter(|path| is_ours(path) && is_old(path)) {
         // Another mount may have removed it.
         let _ = fs::remove_file(path);
     }
 }
 
+/// A socket that listens at `path`. It gets this name only then: one that does not listen yet refuses whoever connects, and so
+/// looks like one that a dead mount has left, which `status` removes.
 fn bind(path: &Path) -> io::Result<UnixListener> {
+    let unfinished = path.with_extension(UNFINISHED);
     // A former process of this number may have left its socket.
-    let _ = fs::remove_file(path);
-    UnixListener::bind(path)
+    let _ = fs::remove_file(&unfinished);
+    let listener = UnixListener::bind(&unfinished)?;
+    // Which replaces what a former process may have left.
+    fs::rename(&unfinished, path)?;
+    Ok(listener)
 }
 
 /// The socket of the process before, or a new one for all processes to come. It has the name `named` gives it for
@@ -185,19 +194,35 @@ fn accept(listener: &UnixListener, mount: &Arc<dyn Controlled>) {
             thread::sleep(BACK_OFF);
             continue;
         };
-        if clients.load(Ordering::Relaxed) >= CLIENTS_MAX {
-            continue;
-        }
-        clients.fetch_add(1, Ordering::Relaxed);
-        let (mount, done) = (Arc::clone(mount), Arc::clone(&clients));
+        let Some(place) = ClientPlace::take(&clients) else { continue };
+        let mount = Arc::clone(mount);
         let serve = move || {
+            let _place = place;
             // A client that hangs up early is its own affair.
             let _ = serve(&*mount, stream);
-            done.fetch_sub(1, Ordering::Relaxed);
         };
-        if thread::Builder::new().name("control".into()).spawn(serve).is_err() {
-            clients.fetch_sub(1, Ordering::Relaxed);
+        // Without a thread the client is turned away.
+        let _ = thread::Builder::new().name("control".into()).spawn(serve);
+    }
+}
+
+/// One of the places of clients, until it is dropped: also when serving the client panics.
+struct ClientPlace(Arc<AtomicUsize>);
+
+impl ClientPlace {
+    /// None when all are taken. Only one thread takes places.
+    fn take(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        if taken.load(Ordering::Relaxed) >= CLIENTS_MAX {
+            return None;
         }
+        taken.fetch_add(1, Ordering::Relaxed);
+        Some(ClientPlace(Arc::clone(taken)))
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -258,4 +283,45 @@ pub fn answer(mut out: impl Write, answer: &Answer) -> io::Result<()> {
     let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
     out.write_all(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+    use std::mem::MaybeUninit;
+
+    #[test]
+    fn a_client_that_makes_the_server_panic_gives_its_place_back() {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let others: Vec<_> = (1..CLIENTS_MAX).filter_map(|_| ClientPlace::take(&taken)).collect();
+        let last = ClientPlace::take(&taken).unwrap();
+        assert!(others.len() == CLIENTS_MAX - 1 && ClientPlace::take(&taken).is_none());
+        let served = thread::spawn(move || {
+            let _place = last;
+            std::panic::resume_unwind(Box::new("as serve() might"));
+        });
+        assert!(served.join().is_err() && ClientPlace::take(&taken).is_some());
+    }
+
+    #[test]
+    fn a_socket_listens_before_it_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0-1-2.sock");
+        fs::write(&path, "left by a former process").unwrap();
+        let events = inotify::init(CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&events, dir.path(), WatchFlags::CREATE | WatchFlags::MOVED_TO).unwrap();
+        let _listener = bind(&path).unwrap();
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&events, &mut buffer);
+        let mut came = Vec::new();
+        while let Ok(event) = reader.next() {
+            if event.file_name().is_some_and(|name| name.to_bytes() == b"0-1-2.sock") {
+                came.push(event.events());
+            }
+        }
+        assert_eq!(came, [ReadFlags::MOVED_TO], "made under another name, where nobody asks");
+        assert!(UnixStream::connect(&path).is_ok());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
 }

@@ -114,9 +114,9 @@ impl TargetOptions {
 
 /// Whether the source is a file of this machine in which the target is, or a directory with such a file in it.
 fn source_holds(source: &OsStr, target: &OsStr) -> bool {
-    let (source, target) = (Location::parse(source), Location::parse(target));
+    let source = Location::parse(source);
     let (Base::Host(file), true) = (&source.base, source.nested.is_empty()) else { return false };
-    let inside = match target.expanded() {
+    let inside = match Location::of(target) {
         Ok(Location { base: Base::Host(outer), nested }) if !nested.is_empty() => outer.canonicalize().ok(),
         _ => None,
     };

@@ -12,7 +12,7 @@ use outrigger_layer_simulate::Simulate;
 use outrigger_layer_trace::{Format, Trace};
 use outrigger_runtime::Threads;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,15 @@ pub struct Layered {
     pub caches: Vec<Control>,
     /// What changes the rules of the layer `fault`, if it is among them.
     pub fault: Option<FaultControl>,
+}
+
+/// Whom a tree is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// A command, which ends with its last request.
+    Command,
+    /// A mount, whose requests are those of other programs.
+    Mount,
 }
 
 /// A cache that a tree has anyway.
@@ -74,11 +83,12 @@ pub(super) fn name(spec: &str) -> &str {
 pub fn stack(
     service: Arc<dyn Service>,
     specs: &[String],
+    user: User,
     runtime: &Arc<Threads>,
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
-    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), fault: None, runtime, keep };
+    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), fault: None, user, runtime, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
@@ -99,6 +109,7 @@ struct Pile<'a> {
     stack: Stack,
     caches: Vec<Control>,
     fault: Option<FaultControl>,
+    user: User,
     runtime: &'a Arc<Threads>,
     keep: Option<&'a Arc<dyn Keep>>,
 }
@@ -126,7 +137,7 @@ impl Pile<'_> {
                 let fault = self.fault(argument, spec)?;
                 self.stack.push(fault)
             }
-            "trace" => self.stack.push(tracer(argument, self.runtime)?),
+            "trace" => self.stack.push(tracer(argument, self.user, self.runtime, Box::new(io::stderr()))?),
             _ => {
                 let known: Vec<String> = LAYERS.iter().map(LayerInfo::spelt).collect();
                 let known = known.join(", ");
@@ -186,15 +197,24 @@ fn cache_options(list: &str) -> Result<CacheOptions, Failure> {
     Ok(options)
 }
 
-/// A layer that prints messages on standard error.
-fn tracer(format: &str, runtime: &Arc<Threads>) -> Result<Trace, Failure> {
+/// A layer that prints messages on `out`.
+fn tracer(
+    format: &str,
+    user: User,
+    runtime: &Arc<Threads>,
+    out: Box<dyn Write + Send>,
+) -> Result<Trace, Failure> {
     let format = match format {
         "" => Format::Human,
         "json" => Format::Json,
         _ => return Err(Failure::serious(format!("--layer trace={format}: only json is known"))),
     };
     let (trace, control) = Trace::new(runtime.clone());
-    control.start_waiting(Box::new(io::stderr()), format);
+    match user {
+        // Whoever stops the terminal, or does not read the pipe, must not stop those who use the mount.
+        User::Mount => control.start(out, format),
+        User::Command => control.start_waiting(out, format),
+    }
     Ok(trace)
 }
 
@@ -207,8 +227,11 @@ fn seconds(argument: &str) -> Result<Duration, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_client::{Client, Settings};
     use outrigger_core::Inline;
     use outrigger_driver_null::Null;
+    use std::sync::mpsc::{self, Receiver};
+    use std::thread;
 
     #[test]
     fn the_cache_of_remote_trees_stands_on_the_driver_and_what_completes_it() {
@@ -222,9 +245,44 @@ mod tests {
             let specs: Vec<String> = specs.iter().map(|&spec| spec.to_owned()).collect();
             let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
             let cached = Cached { options: CacheOptions::default(), disk: None };
-            let layered = stack(driver, &specs, &runtime, None, Some(cached));
+            let layered = stack(driver, &specs, User::Mount, &runtime, None, Some(cached));
             let Ok(layered) = layered else { panic!("{specs:?} is refused") };
             assert_eq!((layered.names, layered.caches.len()), (expected.to_vec(), 1));
         }
+    }
+
+    /// A terminal that was stopped: nothing can be written until the other end is dropped.
+    struct Stopped(Receiver<()>);
+
+    impl Write for Stopped {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // The other end sends nothing.
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_terminal_that_was_stopped_does_not_stop_a_mount_that_prints_on_it() {
+        let runtime = Arc::new(Threads::new());
+        let (go_on, stopped) = mpsc::channel();
+        let Ok(trace) = tracer("", User::Mount, &runtime, Box::new(Stopped(stopped))) else {
+            panic!("refused")
+        };
+        let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
+        let service = Stack::new(driver).push(trace).unwrap().service();
+        let (answered, answers) = mpsc::channel();
+        let client = Client::new(service, runtime, Settings::default());
+        thread::spawn(move || {
+            (0..3).for_each(|_| drop(client.root()));
+            answered.send(())
+        });
+        let answer = answers.recv_timeout(Duration::from_secs(30));
+        drop(go_on);
+        assert_eq!(answer, Ok(()), "its requests wait for the terminal");
     }
 }

@@ -18,7 +18,7 @@ pub use remote::Opened;
 use crate::context::{Context, absolute};
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
-use layers::{Cached, Layered};
+use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
@@ -66,7 +66,14 @@ impl Tree {
     /// # Errors
     /// A sentence naming the layer that cannot be there.
     pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
-        let layered = layers::stack(program.clone(), &context.options().layer, &context.runtime, None, None)?;
+        let layered = layers::stack(
+            program.clone(),
+            &context.options().layer,
+            User::Mount,
+            &context.runtime,
+            None,
+            None,
+        )?;
         Ok(Tree::new(layered, Some(program), None))
     }
 }
@@ -107,7 +114,8 @@ pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Resu
         }
         _ => (driver(context, name, options, None)?, None),
     };
-    let layered = layers::stack(service, &context.options().layer, &context.runtime, None, None)?;
+    let layered =
+        layers::stack(service, &context.options().layer, User::Command, &context.runtime, None, None)?;
     let client = Client::new(layered.service, context.runtime.clone(), context.settings());
     Ok(Opened { client, sftp })
 }
@@ -249,8 +257,14 @@ pub fn mountable(
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty())
         && let Some(opened) = image::on_host(context, path, &options)?
     {
-        let layered =
-            layers::stack(opened.service(), &context.options().layer, &context.runtime, keep, None)?;
+        let layered = layers::stack(
+            opened.service(),
+            &context.options().layer,
+            User::Mount,
+            &context.runtime,
+            keep,
+            None,
+        )?;
         return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
     let one_user = matches!(location.base, Base::Remote { .. });
@@ -271,7 +285,8 @@ pub fn mountable(
         _ => below(context, location, &options, keep)?,
     };
     let cache = cache.map(|options| Cached { options, disk });
-    let layered = layers::stack(service, &context.options().layer, &context.runtime, keep, cache)?;
+    let layered =
+        layers::stack(service, &context.options().layer, User::Mount, &context.runtime, keep, cache)?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
 

@@ -128,7 +128,7 @@ mod tests {
         assert!(!saw(attrs(10, 3800), 207) && !saw(attrs(10, 3800), 300) && !seen.changed_after(node, since));
         assert!(saw(attrs(10, 3900), 301) && saw(attrs(10, 3900), 302), "changed again");
         let timeless = Attrs { size: Some(1), ..Attrs::NONE };
-        assert!((0..20).all(|now| saw(timeless.clone(), now)), "without times nothing is known");
+        assert!((0..20).all(|now| saw(timeless, now)), "without times nothing is known");
     }
 
     #[test]

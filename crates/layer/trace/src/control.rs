@@ -40,8 +40,9 @@ impl TraceControl {
         self.start_on(Channel::new(sink, format));
     }
 
-    /// Traces to `sink` from now on, and has each request wait until its lines are written: for programs that end with their
-    /// last request.
+    /// Traces to `sink` from now on, and has a request wait while its lines are written, if no other request writes at the time: for
+    /// programs that end with their last request. Whoever serves other programs must not wait for a terminal that somebody
+    /// has stopped.
     pub fn start_waiting(&self, sink: Box<dyn Write + Send>, format: Format) {
         self.start_on(Channel { waits: true, ..Channel::new(sink, format) });
     }

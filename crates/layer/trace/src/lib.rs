@@ -15,7 +15,7 @@
 //!
 //! [`TraceControl`] switches tracing on and off and replaces the place the lines go to, at any time. While off, a
 //! request costs one atomic load. While on, requests never wait for the place the lines go to: lines queue up to
-//! [`QUEUE_LINES`], beyond which they are dropped and counted.
+//! [`QUEUE_LINES`], beyond which they are dropped and counted. [`TraceControl::start_waiting`] is for commands, which wait.
 //!
 //! Limits: the bytes of files and values are not printed, only their lengths.
 #![forbid(unsafe_code)]
