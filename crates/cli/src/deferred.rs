@@ -2,7 +2,7 @@
 //! Arguments that are defined only for the command the user asked for: defining those of every command takes longer
 //! than a short listing.
 
-use clap::builder::Resettable;
+use clap::builder::{Resettable, StyledStr};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 /// The arguments of one of several commands.
@@ -26,10 +26,18 @@ impl<A: Args> Args for Deferred<A> {
     }
 }
 
-/// Adds arguments; what the command does stays as it was described. `-h` is help where it is nothing else.
+/// Adds arguments; what the command does stays as it was described, followed by what the arguments say behind their first
+/// paragraph. `-h` is help where it is nothing else.
 fn described(command: Command, add: fn(Command) -> Command) -> Command {
     let (short, long) = (command.get_about().cloned(), command.get_long_about().cloned());
-    let command = add(command).about(Resettable::from(short)).long_about(Resettable::from(long));
+    let command = add(command);
+    let more = command.get_long_about().map(ToString::to_string);
+    let more = more.as_deref().and_then(|text| text.split_once("\n\n")).map(|(_, more)| more);
+    let long = match (more, long.as_ref().or(short.as_ref())) {
+        (Some(more), Some(what)) => Some(StyledStr::from(format!("{what}\n\n{more}"))),
+        _ => long,
+    };
+    let command = command.about(Resettable::from(short)).long_about(Resettable::from(long));
     let taken = command.get_arguments().any(|argument| argument.get_short() == Some('h'));
     if taken { command } else { command.arg(Arg::new("h").short('h').action(ArgAction::Help).hide(true)) }
 }
@@ -53,6 +61,15 @@ mod tests {
     #[test]
     fn every_command_can_be_defined() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_the_arguments_of_a_command_say_is_in_its_help() {
+        for (command, words) in [("fault", "Without RULES prints the rules"), ("umount", "it returns when")] {
+            let shown = Cli::try_parse_from(["outrigger", command, "--help"]).unwrap_err();
+            let help = shown.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(help.contains(words) && !help.contains("Arguments of"), "{help}");
+        }
     }
 
     #[test]

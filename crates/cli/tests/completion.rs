@@ -106,6 +106,7 @@ fn completion_asks_nobody_and_prints_no_control_characters() {
     place.file("fine", "");
     place.file("fi\u{1b}]0;title\u{7}", "");
     place.file("fi\nve", "");
+    place.file("fi\u{9b}31m", "");
     let complete = |line: &str, replaced: &str| {
         let program = env!("CARGO_BIN_EXE_outrigger");
         place.run_as("env", &["OUTRIGGER_COMPLETE=bash", program, "--", line, replaced])

@@ -444,3 +444,27 @@ fn a_file_that_is_its_own_copy_by_way_of_a_server_stays() {
         assert!(fs::read(place.at("old")).unwrap() == old, "{words:?}: {said:?}");
     }
 }
+
+#[test]
+fn a_directory_is_not_moved_into_itself_by_way_of_a_server() {
+    if !has("/usr/lib/openssh/sftp-server") {
+        return;
+    }
+    let place = Place::new();
+    place.file("d/sub/file", "content");
+    let server = ["--allow-programs", "--opt", "command=/usr/lib/openssh/sftp-server"];
+    let there = |host: &str| format!("{host}:{}", place.at("").display());
+    for (from, to) in [
+        ("d".to_owned(), format!("{}d/new", there("host"))),
+        (format!("{}d", there("host")), "d/new".to_owned()),
+        (format!("{}d", there("host")), format!("{}d/sub/new", there("other"))),
+        (format!("{}d", there("host")), format!("{}d/sub", there("other"))),
+    ] {
+        let words = [&server[..], &["mv", &from, &to]].concat();
+        assert!(place.run(&words).refused(1).contains("subdirectory of itself"), "{words:?}");
+        assert_eq!(place.run_as("find", &["d", "-type", "f"]).ok(), "d/sub/file\n", "{words:?}");
+    }
+    let elsewhere = format!("{}moved", there("host"));
+    place.run(&[&server[..], &["mv", "d", &elsewhere]].concat()).ok();
+    assert_eq!(place.run_as("find", &["moved", "d", "-type", "f"]).out, "moved/sub/file\n");
+}

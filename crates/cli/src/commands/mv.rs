@@ -16,8 +16,8 @@ use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use clap::Args;
 use outrigger_client::{Client, Follow, Inode, TreeId};
-use outrigger_core::ops::RenameFlags;
-use outrigger_core::{Attr, Errno, Error, Name};
+use outrigger_core::ops::{OpenFlags, RenameFlags};
+use outrigger_core::{Attr, DriverClass, Errno, Error, Name};
 use std::cell::RefCell;
 
 /// Arguments of `mv`.
@@ -331,6 +331,14 @@ impl Mover<'_> {
                 return self.complain(message);
             }
         }
+        match is_inside_source(&job) {
+            Ok(false) => {}
+            Ok(true) => {
+                let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
+                return self.complain(format!("cannot move {from} to a subdirectory of itself, {to}"));
+            }
+            Err(error) => return self.cannot_move(job.from, job.to, &error),
+        }
         let mut copier = Copier::new(self.context, self.carrying(), Progress::new(self.settings.progress));
         copier.expect(vec![job.from.clone()]);
         let copied = copier.copy(job.from, job.to);
@@ -411,6 +419,34 @@ impl Mover<'_> {
             moving: true,
         }
     }
+}
+
+/// Whether the place for a directory is below that directory, reached by another name of a server, or by that of this machine:
+/// tries whether a name that is made there appears in it.
+///
+/// # Errors
+/// Those of making and removing the name.
+fn is_inside_source(job: &Move<'_>) -> Result<bool, Error> {
+    let is_remote = |inode: &Inode| inode.client().abilities().class == DriverClass::Network;
+    if !job.source.is_dir() || !(is_remote(&job.source) || is_remote(&job.to_dir)) {
+        return Ok(false);
+    }
+    let probe = crate::temporary::name_beside(&job.to_name)?;
+    let (made, file) = job.to_dir.create(&probe, 0o600, OpenFlags::WRITE_ONLY | OpenFlags::EXCL)?;
+    drop((made, file));
+    // The source is one of the directories above the place: the rest of the path is the same below both.
+    let above = job.to.path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+    let mut above: Vec<&[u8]> = above.collect();
+    above.pop();
+    let found = (0..=above.len()).any(|start| {
+        let mut path = job.from.clone();
+        for name in above[start..].iter().copied().chain([&*probe]) {
+            path = path.child(name);
+        }
+        path.find(Follow::No).is_ok()
+    });
+    job.to_dir.unlink(&probe)?;
+    Ok(found)
 }
 
 /// Whether a file has the content and attributes it had. Removing another link of it changes `ctime`.

@@ -12,6 +12,7 @@ mod line;
 mod values;
 
 use crate::cli::Cli;
+use crate::output::shown_on_terminal;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use std::env;
@@ -68,7 +69,10 @@ fn candidates(asked: &line::Asked) -> Vec<CompletionCandidate> {
     if !asked.word.as_bytes().starts_with(b"-") {
         found.retain(|candidate| !is_option(candidate));
     }
-    found.retain(|candidate| !candidate.get_value().as_bytes().iter().any(u8::is_ascii_control));
+    found.retain(|candidate| {
+        let value = candidate.get_value().as_bytes();
+        shown_on_terminal(value, false) == value
+    });
     found
 }
 
