@@ -4,6 +4,7 @@
 mod support;
 
 use std::env;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use support::Place;
 
@@ -95,8 +96,9 @@ fn fish_completes_places_in_archives() {
         let path = format!("PATH={}:{}", programs(), env::var("PATH").unwrap());
         let said = place.run_as("env", &[&path, "fish", "--no-config", "-c", &script]).ok();
         let last = expected.replace(r"\ b", " b");
-        let last = last.trim_end().rsplit_once(['/', ' ']).map_or(&*last, |(_, last)| last);
-        assert!(said.contains(last) && !said.trim().is_empty(), "{line:?}: {said}");
+        let last = last.trim_end();
+        let word = last.trim_end_matches('/').rfind(['/', ' ']).map_or(last, |at| &last[at + 1..]);
+        assert!(word.len() > 1 && said.contains(word), "{line:?} does not become {word:?}: {said}");
     }
 }
 
@@ -115,5 +117,16 @@ fn completion_asks_nobody_and_prints_no_control_characters() {
     let program = "outrigger --allow-programs ls fuse:touch\\ started::/";
     assert_eq!(complete(program, "/").out, "words\n");
     assert!(!place.at("started").exists(), "a program was started");
-    assert_eq!(complete("outrigger ls outrigger-test.invalid:", "").out, "words\n");
+    let ssh = place.file("bin/ssh", "#!/bin/sh\necho \"$@\" >>asked\n");
+    std::fs::set_permissions(ssh, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("PATH={}:/usr/bin:/bin", place.at("bin").display());
+    let ask = |line: &str, replaced: &str| {
+        let program = env!("CARGO_BIN_EXE_outrigger");
+        place.run_as("env", &[&path, "OUTRIGGER_COMPLETE=bash", program, "--", line, replaced])
+    };
+    assert_eq!(ask("outrigger ls --", "--").code, Some(0));
+    assert!(!place.at("asked").exists(), "ssh was started for an option");
+    assert_eq!(ask("outrigger ls outrigger-test.invalid:", "").out, "words\n");
+    let asked = std::fs::read_to_string(place.at("asked")).unwrap();
+    assert!(asked.lines().all(|line| line.contains("BatchMode=yes")), "it asks for nothing: {asked}");
 }

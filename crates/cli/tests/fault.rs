@@ -115,12 +115,15 @@ fn layer_trace_prints_what_passes_where_it_stands() {
     let said = place.run(&["--layer", "trace", "ls", "src"]);
     assert_eq!((said.code, &*said.out), (Some(0), "f\n"));
     assert!(said.err.contains(" readdirplus ") || said.err.contains(" readdir "), "{}", said.err);
-    let said = place.run(&["--layer", "trace=json", "--layer", "fault=op=opendir,error=EIO", "ls", "src"]);
-    assert!(
-        !said.err.contains("opendir") || said.err.contains("EIO"),
-        "what is refused above does not pass: {}",
-        said.err
-    );
+    let (trace, fault) = (["--layer", "trace=json"], ["--layer", "fault=op=opendir,error=EIO"]);
+    for (layers, passes) in [([trace, fault], false), ([fault, trace], true)] {
+        let said = place.run(&[&layers.concat()[..], &["ls", "src"]].concat());
+        let lines = said.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let traced: Vec<Value> = lines.filter(|line| line["op"].is_string()).collect();
+        assert!(!traced.is_empty(), "{}", said.err);
+        let seen = traced.iter().any(|line| line["op"] == "opendir");
+        assert_eq!(seen, passes, "what is refused above does not pass: {}", said.err);
+    }
     let refused = place.run(&["mount", "--layer", "trace", "src", "m"]);
     assert!(refused.code == Some(1) && refused.err.contains("--foreground"), "{}", refused.err);
 }

@@ -226,19 +226,20 @@ fn made(place: &Place, kind: &Kind) {
 }
 
 /// Runs the change, with `big` as its input, killing the process at work meanwhile if that is the misfortune. Gives whether it
-/// claims success.
-fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &Tree) -> bool {
+/// claims success, and whether a process was killed.
+fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &Tree) -> (bool, bool) {
     let words = tree.words(place, change.words);
     let mut command = place.command("timeout", &["--kill-after=5", "60", PROGRAM]);
     command.args(&words).stdin(File::open(place.at("big")).unwrap());
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id();
+    let mut killed = false;
     if misfortune == Misfortune::WorkerKilled {
         // It may have ended already.
-        while Path::new(&format!("/proc/{pid}/exe")).exists() {
+        while !killed && Path::new(&format!("/proc/{pid}/exe")).exists() {
             if let Some(worker) = descendant(pid, tree.worker) {
-                let _ = Command::new("kill").args(["-s", "KILL", &worker.to_string()]).output();
-                break;
+                let kill = Command::new("kill").args(["-s", "KILL", &worker.to_string()]).output();
+                killed = kill.is_ok_and(|done| done.status.success());
             }
         }
     }
@@ -250,7 +251,7 @@ fn claims(place: &Place, change: &Change, misfortune: Misfortune, tree: &Tree) -
         output.status
     );
     assert_eq!(output.status.success(), said.is_empty(), "{words:?}: {} {said}", output.status);
-    output.status.success()
+    (output.status.success(), killed)
 }
 
 /// Whether success means that what was changed survives this: a server stores files only when it is asked to.
@@ -263,11 +264,13 @@ fn is_promised(change: &Change, misfortune: Misfortune, tree: &Tree) -> bool {
 fn must_be_honest(place: &Place, tree: &Tree, misfortune: Misfortune) {
     let small = Small::mount(place, misfortune);
     let more = if tree.unix { UNIX_CHANGES } else { &[] };
+    let mut kills = 0;
     for change in CHANGES.iter().chain(more) {
         let at = format!("{:?} on {} with {misfortune:?}", change.words, tree.name);
         tree.reset(place);
         small.begin();
-        let claimed = claims(place, change, misfortune, tree);
+        let (claimed, killed) = claims(place, change, misfortune, tree);
+        kills += usize::from(killed);
         small.end();
         assert!(claimed || misfortune != Misfortune::PowerCut, "{at}: nothing was wrong yet");
         if claimed && is_promised(change, misfortune, tree) {
@@ -286,6 +289,7 @@ fn must_be_honest(place: &Place, tree: &Tree, misfortune: Misfortune) {
             place.run_as(tree.check[0], &[&tree.check[1..], &["small/image"]].concat()).ok();
         }
     }
+    assert!(kills > 0 || misfortune != Misfortune::WorkerKilled, "nothing was killed on {}", tree.name);
 }
 
 fn prepared() -> Place {

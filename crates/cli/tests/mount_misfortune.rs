@@ -185,8 +185,10 @@ fn befall(case: &Case, misfortune: Misfortune, guard: &str) {
         let kept = case.read_back(&place, "kept");
         assert!(kept.is_none_or(|kept| kept == piece(99)), "{what}: what was synced is lost");
     }
-    if written.is_ok() {
-        let read = case.read_back(&place, "file").unwrap_or_default();
+    if written.is_ok()
+        && let Some(read) = case.read_back(&place, "file")
+    {
+        assert_eq!(read.len(), BYTES, "{what}");
         assert!(read.chunks(PIECE).enumerate().all(|(at, data)| data == piece(at)), "{what}");
     }
     place.unmount("small");

@@ -343,7 +343,7 @@ impl Inner {
         match written {
             Ok(count) => {
                 if !appends {
-                    file.content.end.fetch_max(op.offset + u64::from(count), Ordering::AcqRel);
+                    file.content.end.fetch_max(op.offset + count, Ordering::AcqRel);
                 }
                 Ok(Count(count))
             }
