@@ -237,7 +237,7 @@ impl Options {
         match key {
             "command" => self.command = Some(words(key, value)?),
             "ssh_command" => self.ssh_command = words(key, value)?,
-            "F" => self.config = Some(value.into()),
+            "F" => self.config = Some(lasting(value).into()),
             "port" => self.port = Some(value.parse().map_err(|_| unfit(key, value, "a port number"))?),
             "compression" | "C" => self.compression = Some(switch(key, value)?),
             "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
@@ -269,11 +269,25 @@ impl Options {
             }
             "no_check_root" => _ = switch(key, value)?,
             _ if is_no_trouble(key, value)? => {}
-            _ if is_of_ssh(key) => self.ssh.push((key.into(), value.into())),
+            _ if is_of_ssh(key) => {
+                let is_file = FILES.iter().any(|file| file.eq_ignore_ascii_case(key));
+                self.ssh.push((key.into(), if is_file { lasting(value) } else { value.into() }));
+            }
             _ => return Err(unknown(key)),
         }
         Ok(())
     }
+}
+
+/// Options of ssh_config(5) whose value is one file.
+const FILES: &[&str] = &["CertificateFile", "IdentityFile"];
+
+/// A file as ssh(1) finds it also when a connection is made again, in another directory.
+fn lasting(file: &str) -> String {
+    if file.eq_ignore_ascii_case("none") || file.starts_with(['/', '~', '%', '$']) {
+        return file.into();
+    }
+    std::path::absolute(file).map_or_else(|_| file.into(), |path| path.display().to_string())
 }
 
 /// Options of ssh_config(5) that start no program and lead to no other host.
@@ -452,7 +466,7 @@ mod tests {
             ("IdentityFile", "~/.ssh/key"),
             ("no_check_root", ""),
             ("StrictHostKeyChecking", "no"),
-            ("identityfile", "other"),
+            ("identityfile", "/other"),
             ("transform_symlinks", ""),
             ("disable_hardlink", ""),
             ("timeout", "2.5"),
@@ -461,7 +475,7 @@ mod tests {
             assert_eq!(options.set(key, value), Ok(()), "{key}={value}");
         }
         let ssh =
-            [("IdentityFile", "~/.ssh/key"), ("StrictHostKeyChecking", "no"), ("identityfile", "other")];
+            [("IdentityFile", "~/.ssh/key"), ("StrictHostKeyChecking", "no"), ("identityfile", "/other")];
         let expected = Options {
             command: Some(["sftp-server", "-e", "-l x"].map(OsString::from).to_vec()),
             ssh: ssh.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
@@ -479,6 +493,20 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn files_of_ssh_are_found_from_every_directory() {
+        let here = std::env::current_dir().unwrap();
+        for (file, lasts) in [
+            (".ssh/key", here.join(".ssh/key").display().to_string()),
+            ("~/.ssh/key", "~/.ssh/key".into()),
+            ("/key", "/key".into()),
+            ("none", "none".into()),
+            ("%d/key", "%d/key".into()),
+        ] {
+            assert_eq!(lasting(file), lasts);
+        }
     }
 
     #[test]
