@@ -30,17 +30,17 @@ pub struct Cli {
 /// Options for the trees a command opens.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TreeOptions {
-    /// Let a LOCATION `fuse:COMMAND`, and options that name programs or tell ssh whom to talk to (command=, ssh_command=, F=,
-    /// ProxyCommand=, ...), do so. Stands in front of the command, where no pattern of the shell puts a file name.
+    /// Permit LOCATIONs (`fuse:COMMAND`) and options that run programs or tell ssh whom to talk to (command=, ssh_command=, F=,
+    /// ProxyCommand=, ...). Must stand in front of the command, where no pattern of the shell puts a file name.
     #[arg(long, help_heading = "Trees")]
     pub allow_programs: bool,
     /// Options for the drivers, as in `--opt key=value,key`.
     #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
     pub opt: Vec<String>,
-    /// Put a layer on every tree, the one nearest to the driver first, as in `--layer readonly`.
+    /// Put a layer on each tree; can be repeated, the first is the one nearest to the driver, as in `--layer readonly`.
     #[arg(long = "layer", global = true, value_name = "NAME[=SPEC]", help_heading = "Trees")]
     pub layer: Vec<String>,
-    /// Give up on an operation after this many seconds.
+    /// Give up on a single operation after this many seconds.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Trees")]
     pub timeout: Option<Duration>,
 }

@@ -30,7 +30,7 @@ pub struct Chmod {
 #[derive(Debug, Clone)]
 pub struct ChmodTable;
 
-const MINUS: &str = "As the mode -PERMISSIONS";
+const MINUS: &str = "A MODE may begin with -";
 
 impl Table for ChmodTable {
     const OPERAND: &'static str = "MODE LOCATION";

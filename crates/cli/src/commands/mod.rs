@@ -121,9 +121,9 @@ commands! {
     #[doc = "Unmount, even if the server is dead or hung"] umount::Umount;
     #[doc = "Show what mounts are and do"] status::Status;
     #[doc = "Show the messages of a mount as they pass"] trace::Trace;
-    #[doc = "Show or change the rules by which a mount makes requests fail"] fault::Fault;
+    #[doc = "Show or set the fault injection rules of a mount"] fault::Fault;
     #[doc = "Make a mount drop what it has cached"] flush::Flush;
-    #[doc = "Switch a live mount to the installed version"] upgrade::Upgrade;
+    #[doc = "Replace the running server of a mount by the installed version, without unmounting"] upgrade::Upgrade;
     #[doc = "List the kinds of trees"] drivers::Drivers;
     #[doc = "Check what this system supports"] doctor::Doctor;
     #[doc = "Write man pages or shell completions"] generate::Generate;

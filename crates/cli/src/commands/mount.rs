@@ -34,8 +34,8 @@ pub const OPTIONS: &[&OptionTable] = &[
             "guard",
             "auto|proxy|none",
             "auto",
-            "what becomes of the mount when the process that serves it dies: another one goes on, by way of a proxy \
-             where the kernel is older than Linux 6.9; it goes on by way of a proxy in any case; it ends",
+            "what happens when the server process dies. auto: another one takes over (through a proxy process before \
+             Linux 6.9); proxy: takes over, always through a proxy; none: the mount ends",
         )],
     },
 ];
@@ -62,7 +62,7 @@ pub struct Mount {
     /// Serve from a single process: its death ends the mount. The same as `-o guard=none`.
     #[arg(long)]
     pub no_guard: bool,
-    /// Replace the process that serves when a request takes longer than this.
+    /// Replace the server process when a request takes longer than this.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub restart_on_hang: Option<Duration>,
 }

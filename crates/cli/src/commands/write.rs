@@ -31,7 +31,7 @@ pub struct Write {
     /// Add to the end of the file instead of replacing it.
     #[arg(short, long)]
     append: bool,
-    /// Write into the existing file instead of replacing it as a whole.
+    /// Overwrite the existing file in place, which keeps its hard links; otherwise a new file is renamed over it.
     #[arg(long, conflicts_with = "append")]
     in_place: bool,
     /// Do not wait until everything is on stable storage.

@@ -255,7 +255,8 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     }
     Err(Failure::new(failure.unwrap_or_else(|| match here {
         Some(entry) if is_ours(&entry) => format!(
-            "'{shown}': the server of the mount there has died or is another user's; `outrigger umount {shown}` ends it"
+            "'{shown}': the mount there is another user's (who can ask for its status), or its server has died (then \
+             `outrigger umount {shown}` removes it)"
         ),
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
     })))

@@ -166,7 +166,7 @@ pub const LAYERS: &[LayerInfo] = &[
     LayerInfo {
         name: "simulate",
         argument: "",
-        does: "supplies what a driver lacks from what it has",
+        does: "emulates operations that a driver lacks by others that it has",
         options: &[],
     },
     LayerInfo {

@@ -19,7 +19,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "max_index_ratio",
             "N",
             "64",
-            "the most bytes of index for each byte of the archive, after 64 MiB",
+            "the largest ratio of index to archive, for an index of more than 64 MiB",
         ),
         option("decoder_memory", "BYTES", "256m", "the most memory of one decompressor"),
         option("block_cache", "BYTES", "32m", "memory for content that was decompressed"),

@@ -41,7 +41,7 @@ impl Held {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let who = crate::host::locked_by(&held.0).map(|who| format!(" ({who})")).unwrap_or_default();
                 let why = format!(
-                    "another process uses this image{who}; several may only read it (--opt ro, mount: -o ro)"
+                    "another process uses this image{who}; it can be read meanwhile where all use it read-only (--opt ro, mount: -o ro)"
                 );
                 return Err(Errno::EBUSY.because(why));
             }

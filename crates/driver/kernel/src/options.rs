@@ -29,7 +29,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("logdev", "FILE", "", "the external log of XFS"),
         option("rtdev", "FILE", "", "the real-time device of XFS"),
         option("patience", "SECONDS", "120", "how long mounting and unmounting the image may each take"),
-        option("guard", "", "", "the tree survives the death of the kernel code; mounts do anyway"),
+        option("guard", "", "", "commands go on when outrigger-kernel dies; mounts always do"),
     ],
 };
 

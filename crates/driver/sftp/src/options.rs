@@ -38,7 +38,12 @@ pub const OPTIONS: OptionTable = OptionTable {
         ),
         option("uidfile", "FILE", "", "with idmap=file, NAME:NUMBER lines or a passwd(5) of the server"),
         option("gidfile", "FILE", "", "the same for groups"),
-        option("nomap", "error|ignore", "error", "what becomes of owners the files do not have"),
+        option(
+            "nomap",
+            "error|ignore",
+            "error",
+            "what to do with users and groups that are missing in uidfile= and gidfile=",
+        ),
         option("follow_symlinks", "", "", "symbolic links are followed at the server"),
         option(
             "transform_symlinks",
@@ -55,12 +60,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         ),
         option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
-        option(
-            "ahead",
-            "SECONDS",
-            "5",
-            "how long directories listed ahead of a walk are believed; 0 lists none",
-        ),
+        option("ahead", "SECONDS", "5", "lifetime of prefetched directory listings; 0 prefetches none"),
         option("sync_readdir", "", "", "the same as ahead=0"),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
         option("read_ahead", "BYTES", "4m", "the most content asked for ahead of a reader"),

@@ -74,7 +74,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("once", "", "", "the same as times=1"),
         option("always", "", "", "the opposite of times="),
         option("probability", "0..1", "1", "acts on this share of the matches"),
-        option("seed", "N", "0", "as a rule of its own: what the probabilities follow from"),
+        option("seed", "N", "0", "the seed of all probabilities; a rule of its own"),
     ],
 };
 
