@@ -6,6 +6,7 @@ use crate::decode;
 use crate::handles::{Open, lasting};
 use crate::message::{Fault, Message};
 use crate::ops::tolerate;
+use crate::shared::Shared;
 use crate::turn::Turn;
 use crate::writes::Kept;
 use outrigger_core::ops::{
@@ -44,8 +45,8 @@ impl Turn<'_> {
 
     /// A new handle of ours.
     pub(crate) fn opened(&self, node: Node, flags: OpenFlags, fh: u64) -> std::sync::Arc<Open> {
-        self.shared.nodes.opened(node);
-        self.shared.handles.add(node, flags, self.caller, (self.life.epoch, fh))
+        let version = self.shared.nodes.opened(node);
+        self.shared.handles.add((node, version), flags, self.caller, (self.life.epoch, fh))
     }
 
     pub(crate) async fn empty(&mut self, node: Node, theirs: u64) -> Result<(), Fault> {
@@ -88,8 +89,7 @@ impl Turn<'_> {
             Some(offset) => offset,
             None => {
                 let (node, fh) = self.their_handle(&open).await?;
-                let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-                self.attrs(op.node, node, args).await?.attr.size
+                self.attrs(op.node, node, Some((&open, fh))).await?.attr.size
             }
         };
         self.trial.append_at = Some(offset);
@@ -111,6 +111,8 @@ impl Turn<'_> {
         let mut flags = WriteFlags::empty();
         flags.set(WriteFlags::CACHE, op.cached);
         flags.set(WriteFlags::KILL_SUIDGID, op.kill_setid);
+        let end = offset.saturating_add(data.len() as u64);
+        self.shared.nodes.identity(open.node, |file| file.may_resize(u64::MAX, end));
         let (size, written) = self.shared.nodes.ends(open.node);
         let ended = *self.trial.size_before.get_or_insert(size.max(written));
         let mut done = 0;
@@ -131,7 +133,7 @@ impl Turn<'_> {
                 Ok(body) => fuse::WriteOut::decode(&body)?.0.size as usize,
                 Err(fault) if fault.errno() == Some(Errno::EIO) && self.again() => {
                     let kept = if done > 0 { offset.saturating_add(done as u64) } else { ended.max(written) };
-                    if self.cut_back(open.node, kept, offset.saturating_add(data.len() as u64)).await? {
+                    if self.cut_back(open.node, kept, end).await? {
                         continue;
                     }
                     return Err(fault);
@@ -161,10 +163,11 @@ impl Turn<'_> {
     /// cut to where it ended before, `kept`; false for any other.
     async fn cut_back(&mut self, node: Node, kept: u64, end: u64) -> Result<bool, Fault> {
         let theirs = self.theirs(node).await?;
-        let size = self.attrs(node, theirs, fuse::GetattrIn::default()).await?.attr.size;
+        let size = self.attrs(node, theirs, None).await?.attr.size;
         if size <= kept || size > end {
             return Ok(false);
         }
+        self.shared.nodes.identity(node, |file| file.may_resize(kept, kept));
         let valid = fuse::SetattrValid::SIZE.bits();
         let args = fuse::SetattrIn { valid, size: kept, ..fuse::SetattrIn::default() };
         self.ask(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;
@@ -185,7 +188,7 @@ impl Turn<'_> {
         if self.life.has(InitFlags::HANDLE_KILLPRIV_V2) || !self.shared.nodes.has_set_id(node) {
             return Ok(());
         }
-        let mode = self.attrs(node, theirs, fuse::GetattrIn::default()).await?.attr.mode;
+        let mode = self.attrs(node, theirs, None).await?.attr.mode;
         let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
         if mode & 0o170_000 != FileKind::Regular.bits() || mode & (0o4000 | group) == 0 {
             return Ok(());
@@ -232,7 +235,7 @@ impl Turn<'_> {
             self.shared.writes.committed(open.node, open.handle, count);
         }
         if flushed.is_ok() {
-            self.shared.nodes.saved(open.node);
+            self.saved(open);
         }
         flushed
     }
@@ -260,8 +263,17 @@ impl Turn<'_> {
             self.flush_handle(&open, LockOwner(0)).await?;
         }
         self.shared.writes.committed(open.node, open.handle, count);
-        self.shared.nodes.saved(open.node);
+        self.saved(&open);
         self.failure(&open)
+    }
+
+    /// The program has passed on what it acknowledged for `open`.
+    fn saved(&self, open: &Open) {
+        let Shared { nodes, writes, .. } = self.shared;
+        // What has lost its path to another file is not stored there.
+        if open.version == nodes.version(open.node) {
+            nodes.saved(open.node, writes.count(open.node) == 0);
+        }
     }
 
     pub(crate) async fn release_file(&mut self, op: &Release) -> Result<(), Fault> {
@@ -296,8 +308,7 @@ impl Turn<'_> {
         let (node, fh) = self.their_handle(&open).await?;
         let shifts = op.mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
         if shifts {
-            let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-            let size = self.attrs(op.node, node, args).await?.attr.size;
+            let size = self.attrs(op.node, node, Some((&open, fh))).await?.attr.size;
             let before = *self.trial.size_before.get_or_insert(size);
             if self.again() && size != before {
                 return Ok(());
@@ -321,8 +332,7 @@ impl Turn<'_> {
         let args = fuse::LseekIn { fh, offset: op.offset, whence: whence.cast_unsigned() };
         match self.ask(Message::new(Opcode::Lseek, node).with(&args.encode())).await {
             Err(fault) if fault.errno() == Some(Errno::ENOSYS) => {
-                let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-                let size = self.attrs(op.node, node, args).await?.attr.size;
+                let size = self.attrs(op.node, node, Some((&open, fh))).await?.attr.size;
                 // A file without holes: all is data, and its end counts as a hole (lseek(2)).
                 match op.whence {
                     _ if op.offset >= size => Err(Errno::ENXIO.into()),

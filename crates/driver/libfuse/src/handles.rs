@@ -22,6 +22,8 @@ pub(crate) struct Handles {
 /// An open file or directory.
 pub(crate) struct Open {
     pub(crate) node: Node,
+    /// Which of the files that have had the path of the node.
+    pub(crate) version: u32,
     pub(crate) handle: Handle,
     /// What it was opened with, less what only the first opening does.
     pub(crate) flags: OpenFlags,
@@ -53,7 +55,7 @@ impl Handles {
     /// A handle for a file that the program has opened as `theirs`.
     pub(crate) fn add(
         &self,
-        node: Node,
+        (node, version): (Node, u32),
         flags: OpenFlags,
         caller: Caller,
         theirs: (Epoch, u64),
@@ -61,6 +63,7 @@ impl Handles {
         let handle = Handle(self.next.fetch_add(1, Relaxed) + 1);
         let open = Arc::new(Open {
             node,
+            version,
             handle,
             flags: lasting(flags),
             appends: flags.contains(OpenFlags::APPEND),

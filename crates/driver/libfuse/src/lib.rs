@@ -44,6 +44,7 @@ mod gate;
 mod handles;
 mod hidden;
 mod history;
+mod identity;
 mod inbox;
 pub mod launch;
 mod life;

@@ -11,6 +11,7 @@ use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
 use outrigger_proto_fuse::{BatchForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -48,6 +49,8 @@ pub(crate) struct Life {
     /// The most bytes of one read. Writes are cut to what was agreed.
     pub(crate) max_io: u32,
     pub(crate) mounted: Mounted,
+    /// It was asked for the inode number of the root.
+    pub(crate) knows_root: AtomicBool,
     processes: Processes,
     /// How it ended, once that is known.
     end: OnceLock<End>,
@@ -89,7 +92,8 @@ impl Life {
         let max_read =
             option(&mounted, "max_read").and_then(|value| value.parse().ok()).filter(|&max| max > 0);
         let max_io = pages.min(max_read.unwrap_or(u32::MAX)).clamp(PAGE, room.max(PAGE));
-        Ok(Life { epoch, conn, agreed, max_io, mounted, processes, end: OnceLock::new() })
+        let (knows_root, end) = (AtomicBool::new(false), OnceLock::new());
+        Ok(Life { epoch, conn, agreed, max_io, mounted, knows_root, processes, end })
     }
 
     /// Ends the program. Blocks until it has ended, but not for ever.

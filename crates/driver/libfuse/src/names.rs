@@ -8,6 +8,7 @@ use crate::decode;
 use crate::files::opened;
 use crate::handles::lasting;
 use crate::hidden::{Hidden, is_hidden_name};
+use crate::identity::Identity;
 use crate::message::{Fault, Message};
 use crate::turn::{Turn, forget};
 use bytes::Bytes;
@@ -116,6 +117,7 @@ impl Turn<'_> {
             Err(_) => return Ok(()),
         };
         let Some(path) = nodes.path_of(dir, name) else { return Ok(()) };
+        entry.iter().for_each(|out| nodes.expect_nothing_of_others(&path, out));
         nodes.stored.seen(&path, entry.map(|out| out.attr.size), self.life.epoch);
         nodes.stored.check(&path).map_err(|error| {
             if let Some(out) = entry {
@@ -235,6 +237,9 @@ impl Turn<'_> {
         let message = Message::new(Opcode::Link, theirs).with(&args.encode()).name(&op.name);
         let aside = self.hidden_name(op.node);
         let entry = self.make(op.dir, &op.name, message, kind).await?;
+        for node in [op.node, entry.node] {
+            self.shared.nodes.identity(node, Identity::link);
+        }
         if aside.is_some() {
             // It has a name now: the one that nobody sees is not needed any more.
             self.trial.hidden = aside;

@@ -8,6 +8,7 @@
 use crate::conn::lock;
 use crate::decode;
 use crate::hidden::is_hidden_name;
+use crate::identity::{Identity, Occasion, Told};
 use crate::message::Fault;
 use crate::stored::{Names, Stored};
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
@@ -36,10 +37,16 @@ pub(crate) struct Nodes {
 pub(crate) type Place = (Node, Name);
 /// How many absent names are remembered: those the kernel has asked for just before it makes something.
 const ABSENT: usize = 1024;
+/// So many files are looked at to find out what inode numbers mean.
+const WITNESSES: usize = 4;
 
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
+    /// The inode number of the root, as the running program tells it.
+    root: Option<u64>,
+    /// Files that did not change have had other inode numbers.
+    renumbered: bool,
     /// From the program's numbers, of this epoch only.
     ours: HashMap<u64, Node>,
     theirs: HashMap<Node, Theirs>,
@@ -70,6 +77,7 @@ struct Theirs {
     size: u64,
     /// Where the acknowledged writes end.
     written: u64,
+    identity: Identity,
 }
 
 /// Set-user-ID and set-group-ID.
@@ -97,7 +105,77 @@ impl Nodes {
     pub(crate) fn next_epoch(&self, epoch: Epoch) {
         let mut known = lock(&self.known);
         known.epoch = epoch;
+        known.root = None;
         known.ours.clear();
+    }
+
+    /// The program that serves from now on is not the same one started again.
+    pub(crate) fn next_program(&self) {
+        lock(&self.known).renumbered = false;
+    }
+
+    /// The program tells this inode number of the root.
+    pub(crate) fn root_is(&self, ino: u64, epoch: Epoch) {
+        let mut known = lock(&self.known);
+        if known.epoch == epoch {
+            known.root = Some(ino);
+        }
+    }
+
+    /// Notes something of what `node` is known by.
+    pub(crate) fn identity(&self, node: Node, change: impl FnOnce(&mut Identity)) {
+        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+            change(&mut theirs.identity);
+        }
+    }
+
+    /// The program tells these attributes of `node`.
+    pub(crate) fn observe(&self, node: Node, attr: &Attr, occasion: Occasion, epoch: Epoch) {
+        let mut known = lock(&self.known);
+        // The answer of a program that has died may come late.
+        if known.theirs.get(&node).is_some_and(|theirs| theirs.epoch == epoch) {
+            known.observe(node, attr, occasion);
+        }
+    }
+
+    /// Some files whose inode numbers tell whether the running program counts as the one before did, if that matters.
+    pub(crate) fn witnesses(&self) -> Vec<Node> {
+        let mut guard = lock(&self.known);
+        let Known { epoch, root: Some(_), renumbered: false, theirs, .. } = &mut *guard else {
+            return Vec::new();
+        };
+        let is_file = |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.epoch != *epoch;
+        if !theirs.values().any(|theirs| is_file(theirs) && theirs.opened > 0) {
+            return Vec::new();
+        }
+        let files = theirs.iter_mut().filter(|(_, theirs)| is_file(theirs) && !theirs.hidden);
+        let witnesses = files.filter_map(|(&node, theirs)| theirs.identity.take_witness().then_some(node));
+        witnesses.take(WITNESSES).collect()
+    }
+
+    /// Whether inode numbers are known to mean nothing.
+    pub(crate) fn renumbered(&self) -> bool {
+        lock(&self.known).renumbered
+    }
+
+    /// What the program shows at `path` is not what it had reported stored there, but a file of others: nothing is
+    /// expected of that.
+    pub(crate) fn expect_nothing_of_others(&self, path: &Names, entry: &EntryOut) {
+        let node = path.iter().try_fold(Node::ROOT, |dir, name| self.table.get(dir, name));
+        let (Some(node), Ok((attr, _))) = (node, decode::attr(&entry.attr)) else { return };
+        let known = lock(&self.known);
+        let told = Told::new(&attr, entry.nodeid, known.root);
+        let is_replaced =
+            |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.identity.is_replaced(&told);
+        if !known.renumbered && known.theirs.get(&node).is_some_and(is_replaced) {
+            drop(known);
+            self.stored.removed(path);
+        }
+    }
+
+    /// Which of the files that have had the path of `node` it leads to now.
+    pub(crate) fn version(&self, node: Node) -> u32 {
+        lock(&self.known).theirs.get(&node).map_or(0, |theirs| theirs.identity.version())
     }
 
     /// Which program serves the tree.
@@ -157,6 +235,7 @@ impl Nodes {
     /// `ESTALE` when `dir` is not known, `ENFILE` when there are too many files; the program's reference is not
     /// counted then.
     pub(crate) fn found(&self, dir: Node, name: &Name, entry: &EntryOut, kind: FileKind) -> Result<Node> {
+        let (attr, _) = decode::attr(&entry.attr)?;
         let mut known = lock(&self.known);
         let same = known.ours.get(&entry.nodeid).copied();
         let same = same.filter(|node| known.theirs.get(node).is_some_and(|theirs| theirs.kind == kind));
@@ -172,7 +251,7 @@ impl Nodes {
             }
             (None, None) => self.table.found(dir, name, None)?,
         };
-        known.note(node, entry, kind);
+        known.note(node, entry, &attr, kind);
         Ok(node)
     }
 
@@ -193,6 +272,7 @@ impl Nodes {
     /// # Errors
     /// `ESTALE` when it is a file of another kind now.
     pub(crate) fn found_again(&self, node: Node, entry: &EntryOut, kind: FileKind) -> Result<()> {
+        let (attr, _) = decode::attr(&entry.attr)?;
         let mut known = lock(&self.known);
         let Some(theirs) = known.theirs.get(&node) else {
             return Err(Errno::ESTALE.because("the file was forgotten"));
@@ -200,7 +280,7 @@ impl Nodes {
         if theirs.kind != kind {
             return Err(Errno::ESTALE.because("another kind of file has the name now"));
         }
-        known.note(node, entry, kind);
+        known.note(node, entry, &attr, kind);
         Ok(())
     }
 
@@ -238,6 +318,8 @@ impl Nodes {
     pub(crate) fn written(&self, node: Node, end: u64) {
         if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
             theirs.written = theirs.written.max(end);
+            // Another write may have been flushed since this one was sent.
+            theirs.identity.may_resize(u64::MAX, end);
         }
     }
 
@@ -307,8 +389,11 @@ impl Nodes {
         }
     }
 
-    /// The program has reported what was written to `node` stored.
-    pub(crate) fn saved(&self, node: Node) {
+    /// The program has reported what was written to `node` stored; `everything` when no write is left that it has not.
+    pub(crate) fn saved(&self, node: Node, everything: bool) {
+        if everything {
+            self.identity(node, Identity::settle);
+        }
         let (_, written) = self.ends(node);
         let path = self.table.path(node).unwrap_or_default();
         if written > 0 && path.last().is_some_and(|name| !is_hidden_name(name)) {
@@ -350,11 +435,12 @@ impl Nodes {
         }
     }
 
-    /// A handle of `node` was opened.
-    pub(crate) fn opened(&self, node: Node) {
-        if let Some(theirs) = lock(&self.known).theirs.get_mut(&node) {
+    /// A handle of `node` was opened: which [version](Nodes::version) it has.
+    pub(crate) fn opened(&self, node: Node) -> u32 {
+        lock(&self.known).theirs.get_mut(&node).map_or(0, |theirs| {
             theirs.opened += 1;
-        }
+            theirs.identity.version()
+        })
     }
 
     /// A handle was closed: whether it was the last of a hidden file, which is now to be removed.
@@ -453,8 +539,20 @@ impl Known {
         self.theirs.get(&node).is_none_or(|theirs| theirs.epoch != self.epoch && theirs.kind == kind)
     }
 
-    fn note(&mut self, node: Node, entry: &EntryOut, kind: FileKind) {
-        let epoch = self.epoch;
+    /// Only regular files are compared: a handle of another kind writes nothing.
+    fn observe(&mut self, node: Node, attr: &Attr, occasion: Occasion) {
+        let (root, renumbered) = (self.root, &mut self.renumbered);
+        let Some(theirs) = self.theirs.get_mut(&node) else { return };
+        // Nobody else replaces a file whose name nobody sees.
+        if theirs.kind == FileKind::Regular && !theirs.hidden {
+            let told = Told::new(attr, theirs.id, root);
+            theirs.identity.observe(told, theirs.written, occasion, renumbered);
+        }
+    }
+
+    fn note(&mut self, node: Node, entry: &EntryOut, attr: &Attr, kind: FileKind) {
+        let (epoch, root) = (self.epoch, self.root);
+        let before = self.theirs.get(&node).map_or(epoch, |theirs| theirs.epoch);
         let theirs = self.theirs.entry(node).or_insert_with(|| Theirs {
             epoch,
             id: entry.nodeid,
@@ -467,6 +565,7 @@ impl Known {
             set_id: false,
             size: entry.attr.size,
             written: 0,
+            identity: Identity::new(Told::new(attr, entry.nodeid, root)),
         });
         if theirs.epoch != epoch || theirs.id != entry.nodeid {
             theirs.epoch = epoch;
@@ -476,6 +575,7 @@ impl Known {
         theirs.references += 1;
         theirs.set_id = entry.attr.mode & SET_ID != 0;
         self.ours.insert(entry.nodeid, node);
+        self.observe(node, attr, if before == epoch { Occasion::SameLife } else { Occasion::NextLife });
     }
 }
 

@@ -3,13 +3,15 @@
 
 use crate::conn::lock;
 use crate::decode;
+use crate::handles::Open;
+use crate::identity::Occasion;
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
 use outrigger_core::ops::{
     GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk, XattrFlags,
 };
 use outrigger_core::reply::{Attrs, Entry, Events, FsStat, IoctlDone};
-use outrigger_core::{Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
+use outrigger_core::{Attr, Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, SetattrValid};
 
@@ -21,6 +23,9 @@ const XATTR_ROOM: u32 = 64 << 10;
 impl Turn<'_> {
     /// Does the request once.
     pub(crate) async fn attempt(&mut self, request: &Request) -> Result<Reply, Fault> {
+        if !matches!(request, Request::Forget(_)) {
+            self.know_root().await?;
+        }
         Ok(match request {
             Request::GetAttr(op) => Reply::Attrs(self.getattr(op).await?),
             Request::Lookup(op) => Reply::Entry(self.find(op.dir, &op.name).await?),
@@ -98,26 +103,40 @@ impl Turn<'_> {
     }
 
     async fn getattr(&mut self, op: &GetAttr) -> Result<Attrs, Fault> {
-        let mut args = fuse::GetattrIn::default();
-        let node = match op.handle {
+        match op.handle {
             Some(handle) if handle.0 != 0 => {
                 let open = self.open(handle)?;
                 let (node, fh) = self.their_handle(&open).await?;
-                args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-                node
+                self.attrs(op.node, node, Some((&open, fh))).await
             }
-            _ => self.theirs(op.node).await?,
-        };
-        self.attrs(op.node, node, args).await
+            _ => self.attrs(op.node, self.theirs(op.node).await?, None).await,
+        }
     }
 
-    pub(crate) async fn attrs(&self, node: Node, theirs: u64, args: fuse::GetattrIn) -> Result<Attrs, Fault> {
+    /// The attributes of `node`, of the path or of an open file with the program's handle of it.
+    pub(crate) async fn attrs(
+        &self,
+        node: Node,
+        theirs: u64,
+        of: Option<(&Open, u64)>,
+    ) -> Result<Attrs, Fault> {
+        let by_handle = |(_, fh)| fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
+        let args = of.map_or_else(fuse::GetattrIn::default, by_handle);
         let body = self.ask(Message::new(Opcode::Getattr, theirs).with(&args.encode())).await?;
         let (attr, kind, ttl) = decode::attr_out(&body)?;
         if self.shared.nodes.kind(node).is_some_and(|known| known != kind) {
             return Err(decode::wrong("another kind of file than before").into());
         }
+        self.observe(node, &attr, of.map(|(open, _)| open), Occasion::SameLife);
         Ok(Attrs { attr: self.shared.nodes.show(node, attr), ttl })
+    }
+
+    /// Notes attributes of `node`, unless they are those of an open file that has lost its path to another.
+    pub(crate) fn observe(&self, node: Node, attr: &Attr, open: Option<&Open>, occasion: Occasion) {
+        let nodes = &self.shared.nodes;
+        if open.is_none_or(|open| open.version == nodes.version(node)) {
+            nodes.observe(node, attr, occasion, self.life.epoch);
+        }
     }
 
     async fn setattr(&mut self, op: &SetAttr) -> Result<Attrs, Fault> {
@@ -129,10 +148,11 @@ impl Turn<'_> {
         if let (Some(mode), Some(kind)) = (op.attrs.mode, self.shared.nodes.kind(op.node)) {
             args.mode = mode | kind.bits();
         }
+        let mut open = None;
         let node = match op.handle {
             Some(handle) if handle.0 != 0 => {
-                let open = self.open(handle)?;
-                let (node, fh) = self.their_handle(&open).await?;
+                let open = open.insert(self.open(handle)?);
+                let (node, fh) = self.their_handle(open).await?;
                 args.valid |= SetattrValid::FH.bits();
                 args.fh = fh;
                 node
@@ -147,6 +167,7 @@ impl Turn<'_> {
             self.was_cut(op.node, size);
         }
         let (attr, _, ttl) = decode::attr_out(&body)?;
+        self.observe(op.node, &attr, open.as_deref(), Occasion::OwnChange);
         Ok(Attrs { attr: self.shared.nodes.show(op.node, attr), ttl })
     }
 
@@ -293,7 +314,7 @@ impl Turn<'_> {
     }
 
     /// Why acknowledged writes of an open file are lost, once.
-    pub(crate) fn failure(&self, open: &crate::handles::Open) -> Result<(), Fault> {
+    pub(crate) fn failure(&self, open: &Open) -> Result<(), Fault> {
         lock(&open.failed).take().map_or(Ok(()), |error| Err(error.into()))
     }
 }

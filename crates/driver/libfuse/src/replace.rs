@@ -45,6 +45,7 @@ impl Shared {
     fn take_over(&self) -> Result<()> {
         // The new one may know more than the old one.
         self.missing.store(0, Relaxed);
+        self.nodes.next_program();
         let life = self.begin(self.nodes.epoch() + 1)?;
         let epoch = life.epoch;
         self.lives.started(Ok(Arc::new(life)));

@@ -103,6 +103,7 @@ impl Shared {
     pub(crate) async fn perform(self: Arc<Self>, cx: Cx, mut request: Request) -> Reply {
         self.chronicle.asked(&mut request, cx.origin.pid);
         let leaving = self.nodes.expect_less(&request);
+        self.nodes.expect_changes(&request);
         let reply = self.see_through(cx, &request).await;
         self.nodes.stored.settled(&leaving);
         reply
@@ -277,7 +278,11 @@ impl Shared {
         let cancel = Cancel::default();
         let mut trial = Trial::default();
         let turn = Turn { shared: self, life, caller: Caller::default(), cancel: &cancel, trial: &mut trial };
-        for (node, writes) in self.writes.all() {
+        let (written, locking) = (self.writes.all(), self.handles.locking());
+        if !(written.is_empty() && locking.is_empty()) {
+            turn.know_root().await?;
+        }
+        for (node, writes) in written {
             let open = turn.repeat(node, &writes).await;
             if let Err(Fault::Failed(error)) = open {
                 let why = format!("writes were lost when the program was started again: {error}");
@@ -292,7 +297,7 @@ impl Shared {
                 open?;
             }
         }
-        for open in self.handles.locking() {
+        for open in locking {
             if let Err(Fault::Lost(lost)) = turn.their_handle(&open).await {
                 return Err(lost.into());
             }

@@ -8,11 +8,13 @@ use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
 use crate::hidden::{Hidden, new_name};
+use crate::identity::Occasion;
 use crate::life::Life;
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::names::Likeness;
 use crate::nodes::checked;
 use crate::shared::Shared;
+use crate::stored::Names;
 use bytes::Bytes;
 use outrigger_core::{Cancel, Errno, Error, FileKind, Handle, Name, Node};
 use outrigger_proto_fuse as fuse;
@@ -147,6 +149,32 @@ impl Turn<'_> {
         self.shared.missing.load(Relaxed) & 1 << opcode as u32 != 0
     }
 
+    /// Asks each program once for the inode number of the root, and whether numbers are the same as before.
+    pub(crate) async fn know_root(&self) -> Result<(), Fault> {
+        if self.life.knows_root.load(Relaxed) {
+            return Ok(());
+        }
+        let get = Message::new(Opcode::Getattr, decode::ROOT).with(&fuse::GetattrIn::default().encode());
+        match self.ask_as(Caller::default(), get).await.and_then(|body| decode::attr_out(&body)) {
+            Ok((attr, _, _)) => self.shared.nodes.root_is(attr.ino, self.life.epoch),
+            // Whoever waits for this request has had enough: the next one asks again.
+            Err(fault) if fault.errno() == Some(Errno::EINTR) => return Ok(()),
+            // A root without attributes has no number either.
+            Err(Fault::Failed(_)) => {}
+            Err(lost) => return Err(lost),
+        }
+        for node in self.shared.nodes.witnesses() {
+            if let Err(Fault::Lost(lost)) = self.theirs(node).await {
+                return Err(lost.into());
+            }
+            if self.shared.nodes.renumbered() {
+                break;
+            }
+        }
+        self.life.knows_root.store(true, Relaxed);
+        Ok(())
+    }
+
     /// The program's number of `node`, which is looked up again by path when the program is new.
     pub(crate) async fn theirs(&self, node: Node) -> Result<u64, Fault> {
         let nodes = &self.shared.nodes;
@@ -190,6 +218,9 @@ impl Turn<'_> {
             return Err(Errno::ESTALE.because("the file is gone since the program was started again").into());
         }
         let (entry, kind) = found?;
+        if let Ok(path) = nodes.path(node) {
+            nodes.expect_nothing_of_others(&path, &entry);
+        }
         if let Err(error) = nodes.found_again(node, &entry, kind) {
             self.life.conn.tell(forget(entry.nodeid, 1));
             return Err(error.into());
@@ -228,12 +259,15 @@ impl Turn<'_> {
     }
 
     /// The size of what is at `path`, if there is something; nothing when the program cannot tell.
-    async fn size_at(&self, path: &[Name]) -> Result<Option<Option<u64>>, Fault> {
+    async fn size_at(&self, path: &Names) -> Result<Option<Option<u64>>, Fault> {
         let (mut at, mut size) = (decode::ROOT, None);
         let mut passed = Vec::new();
         for name in path {
             match self.lookup(at, name).await {
                 Ok((entry, _)) => {
+                    if passed.len() + 1 == path.len() {
+                        self.shared.nodes.expect_nothing_of_others(path, &entry);
+                    }
                     (at, size) = (entry.nodeid, Some(Some(entry.attr.size)));
                     passed.push((at, 1));
                 }
@@ -302,8 +336,13 @@ impl Turn<'_> {
         if epoch == self.life.epoch {
             return Ok((node, handle));
         }
+        self.check_version(open)?;
         let directory = self.shared.nodes.kind(open.node).is_none_or(|kind| kind == FileKind::Directory);
         let handle = self.open_again(open, node, directory).await?;
+        if !directory && let Err(fault) = self.check_opened(open, node, handle).await {
+            self.release(node, handle, open, directory);
+            return Err(fault);
+        }
         {
             let mut theirs = lock(&open.theirs);
             if theirs.0 == self.life.epoch {
@@ -318,6 +357,27 @@ impl Turn<'_> {
         lock(&open.listing).restart();
         self.lock_again(open, node, handle).await?;
         Ok((node, handle))
+    }
+
+    /// `ESTALE` when the path of an open file leads to another one by now.
+    fn check_version(&self, open: &Open) -> Result<(), Fault> {
+        if open.version == self.shared.nodes.version(open.node) {
+            return Ok(());
+        }
+        Err(Errno::ESTALE.because("the file was replaced by another program").into())
+    }
+
+    /// The same for what was just opened: the path may have been found again long before.
+    async fn check_opened(&self, open: &Open, node: u64, fh: u64) -> Result<(), Fault> {
+        let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
+        let told = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
+        match told.and_then(|body| decode::attr_out(&body)) {
+            Ok((attr, _, _)) => self.observe(open.node, &attr, Some(open), Occasion::NextLife),
+            // What the path told before has to do.
+            Err(Fault::Failed(_)) => {}
+            Err(lost) => return Err(lost),
+        }
+        self.check_version(open)
     }
 
     async fn open_again(&self, open: &Open, node: u64, directory: bool) -> Result<u64, Fault> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program that is killed at every request: what the door sees and the tree are as if it had lived.
 mod relay;
+mod replaced;
 mod replay;
 
 use outrigger_conformance::{Direct, Flags, Subject, block_on};

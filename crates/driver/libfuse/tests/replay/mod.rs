@@ -22,7 +22,7 @@ const RENAME2: u32 = 45;
 const POINTS: [Point; 3] = [Point::BeforeSending, Point::Unanswered, Point::AnswerDropped];
 
 /// The program of `passthrough.c`, compiled once; nothing where that is not possible.
-fn passthrough() -> Option<Case> {
+pub fn passthrough() -> Option<Case> {
     static PROGRAM: OnceLock<Result<String, String>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replay/passthrough.c");
