@@ -6,10 +6,11 @@
 //! file that differed from the one before, and what was read ahead under an earlier sight is dropped.
 
 use crate::inner::lock;
+use crate::known::Known;
 use outrigger_core::{Node, Time};
-use outrigger_proto_sftp::Attrs;
+use outrigger_proto_sftp::{Attrs, Times};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// How many files are remembered.
 const FILES_MAX: usize = 1 << 16;
@@ -36,6 +37,8 @@ struct File {
     version: (Option<u64>, Option<u32>),
     /// When it was seen to have changed.
     changed: u64,
+    /// What was known of it when it was closed, unless it was seen since.
+    closed: Option<Arc<Known>>,
 }
 
 impl Seen {
@@ -50,7 +53,7 @@ impl Seen {
             && let Some(file) = state.files.get_mut(&node)
             && file.version == version
         {
-            file.readable = readable;
+            (file.readable, file.closed) = (readable, None);
             return false;
         }
         state.last += 1;
@@ -59,7 +62,7 @@ impl Seen {
             state.files.clear();
             state.others = changed;
         }
-        state.files.insert(node, File { readable, version, changed });
+        state.files.insert(node, File { readable, version, changed, closed: None });
         true
     }
 
@@ -79,6 +82,22 @@ impl Seen {
         lock(&self.0).files.get(&node).is_some_and(|file| file.readable)
     }
 
+    /// What is known of a file that is being opened.
+    pub(crate) fn known(&self, node: Node) -> Arc<Known> {
+        let state = lock(&self.0);
+        let Some(file) = state.files.get(&node) else { return Arc::default() };
+        let (size, mtime) = file.version;
+        let times = mtime.map(|mtime| Times { atime: mtime, mtime });
+        file.closed.clone().unwrap_or_else(|| Known::of(&Attrs { size, times, ..Attrs::NONE }))
+    }
+
+    /// What is known of a file that nobody has open any more.
+    pub(crate) fn closed(&self, node: Node, known: Arc<Known>) {
+        if let Some(file) = lock(&self.0).files.get_mut(&node) {
+            file.closed = Some(known);
+        }
+    }
+
     /// Nobody refers to it any more.
     pub(crate) fn forget(&self, node: Node) {
         lock(&self.0).files.remove(&node);
@@ -88,7 +107,6 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_proto_sftp::Times;
 
     fn attrs(size: u64, mtime: u32) -> Attrs {
         Attrs { size: Some(size), times: Some(Times { atime: 0, mtime }), ..Attrs::NONE }
