@@ -4,6 +4,7 @@
 use crate::fault::Fault;
 use crate::files::{After, For, OpenFile, write_range};
 use crate::inner::Inner;
+use crate::known::Change;
 use crate::link::Again;
 use crate::slots::Held;
 use crate::trouble::Attempt;
@@ -51,14 +52,16 @@ impl Inner {
 
     /// Has the server copy from one file to another one.
     async fn copy_there(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
-        self.with_handle(to, For::Writing, Again::WhenGone, |target| async move {
-            let source = from.slot(For::Reading).get(&self.link, || self.places.path(from.node)).await?;
+        let change = Change::Write { offset: op.to_offset, len: op.len.min(COPY_MAX) };
+        let change = self.begin_by(to, For::Writing, change).await?;
+        let copied = self.with_handle(to, For::Writing, Again::WhenGone, |target| async move {
+            let source = self.handle_for(from, For::Reading).await?;
             let len = op.len.min(COPY_MAX);
             let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
             self.note_unsynced(to.node, &target.session);
             Ok(copied)
-        })
-        .await
+        });
+        copied.await.inspect(|&count| change.done(count))
     }
 
     /// Reads what is to be copied, and writes it.
@@ -83,7 +86,9 @@ impl Inner {
                 Ok(written)
             }
         };
-        self.with_handle(to, For::Writing, Again::WhenGone, write).await
+        let change = Change::Write { offset: op.to_offset, len: content.len() as u64 };
+        let change = self.begin_by(to, For::Writing, change).await?;
+        self.with_handle(to, For::Writing, Again::WhenGone, write).await.inspect(|&count| change.done(count))
     }
 }
 

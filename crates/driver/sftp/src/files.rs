@@ -3,8 +3,10 @@
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
+use crate::known::{Change, Known};
 use crate::link::Again;
 use crate::newborn::Birth;
+use crate::opened::Removed;
 use crate::origin::Kept as UnsyncedBy;
 use crate::read_ahead::{Budget, ReadAhead};
 use crate::session::Session;
@@ -14,13 +16,13 @@ use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
-use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode, Times};
+use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
 
 /// How often a request on an open file is made again when connections are lost.
-const REPEATS: u32 = 3;
+pub(crate) const REPEATS: u32 = 3;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
@@ -52,19 +54,23 @@ pub(crate) struct OpenFile {
     /// It is read by the other handle.
     reads_by_other: AtomicBool,
     /// Writes and settings of attributes by this handle.
-    order: Order,
+    pub(crate) order: Order,
     /// Its times when they were last seen.
     seen: Mutex<Option<Times>>,
+    /// There is another file now where it was when its connection was lost.
+    dead: AtomicBool,
+    /// What it was compared with last.
+    compared: Mutex<Option<Arc<Known>>>,
 }
 
 /// What keeps writes, and attributes that are set between them, in their order: places in these are taken in the order in
 /// which requests come, and a server keeps that of what it is sent about one file.
 #[derive(Default)]
-struct Order {
+pub(crate) struct Order {
     /// Writes have a share until they are on their way, what is set has all of it.
-    sending: RwLock<()>,
+    pub(crate) sending: RwLock<()>,
     /// Writes have a share until they have been answered.
-    answering: RwLock<()>,
+    pub(crate) answering: RwLock<()>,
 }
 
 /// Set in the owner of a handle that is not what the file was opened for.
@@ -106,6 +112,8 @@ impl OpenFile {
             reads_by_other: AtomicBool::new(false),
             order: Order::default(),
             seen: Mutex::default(),
+            dead: AtomicBool::new(false),
+            compared: Mutex::default(),
         }
     }
 
@@ -129,8 +137,8 @@ impl OpenFile {
     }
 
     /// Notes that a handle of the server is one of this file.
-    fn owns(&self, slot: &Slot, held: &Held) {
-        let other = if std::ptr::eq(slot, &self.other) { OTHER } else { 0 };
+    pub(crate) fn owns(&self, slot: &Slot, held: &Held) {
+        let other = if self.is_main(slot) { 0 } else { OTHER };
         held.note_owner(self.handle.0 << 1 | other);
     }
 
@@ -143,6 +151,36 @@ impl OpenFile {
             For::Appending => has.contains(Flags::APPEND),
         };
         if fits { &self.main } else { &self.other }
+    }
+
+    pub(crate) fn main(&self) -> &Slot {
+        &self.main
+    }
+
+    pub(crate) fn is_main(&self, slot: &Slot) -> bool {
+        std::ptr::eq(slot, &self.main)
+    }
+
+    pub(crate) fn slots(&self) -> [&Slot; 2] {
+        [&self.main, &self.other]
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// Nothing is done by it any more.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    /// Whether it was compared with this last.
+    pub(crate) fn has_compared(&self, known: &Arc<Known>) -> bool {
+        lock(&self.compared).as_ref().is_some_and(|last| Arc::ptr_eq(last, known))
+    }
+
+    pub(crate) fn compared(&self, known: &Arc<Known>) {
+        *lock(&self.compared) = Some(Arc::clone(known));
     }
 
     /// How often it was changed: what is read by a handle of this moment is of this version or a later one.
@@ -193,7 +231,7 @@ impl Inner {
         }
         let path = self.places.path(node)?;
         let (theirs, empties) = (server_flags(flags), flags.contains(OpenFlags::TRUNC));
-        let asked = self.seen.last();
+        let (asked, known) = (self.seen.last(), self.known_before(node));
         let slot = if theirs == Flags::READ && !empties && self.seen.is_readable(node) {
             let session = self.link.session().await?;
             let request = Request::Open { path: &path, flags: theirs, attrs: Attrs::NONE };
@@ -201,9 +239,11 @@ impl Inner {
             Slot::opening(theirs, session, pending)
         } else {
             let first = if empties { theirs | Flags::WRITE | Flags::TRUNC } else { theirs };
+            let emptied = empties.then(|| known.begin(Change::Size(0), self.link.runtime().coarse_wall()));
             match open(&self.link, &path, first, Attrs::NONE).await {
                 Ok(held) => {
-                    if empties {
+                    if let Some(emptied) = emptied {
+                        emptied.done(0);
                         self.files.is_resized(node, 0);
                         self.note_unsynced(node, &held.session);
                     }
@@ -212,7 +252,7 @@ impl Inner {
                 Err(fault) => return Err(self.why(fault, Attempt::Open { path: &path, flags: first }).await),
             }
         };
-        self.files.add(cx, node, flags, (slot, asked))
+        self.files.add(cx, node, flags, (slot, asked, known))
     }
 
     /// Does `work` with a handle of the server that is fit for `purpose`, and again with another one when the connection is
@@ -233,9 +273,7 @@ impl Inner {
         }
         let mut repeats = 0;
         loop {
-            let slot = file.slot(purpose);
-            let held = slot.get(&self.link, || self.places.path(file.node)).await?;
-            file.owns(slot, &held);
+            let held = self.handle_for(file, purpose).await?;
             again.prepare(&held.session).await;
             let fault = match work(Arc::clone(&held)).await {
                 Ok(done) => return Ok(done),
@@ -249,10 +287,11 @@ impl Inner {
     }
 
     /// Sees to it that a file is read that is at its path now: where another was seen there since its handle was asked for,
-    /// it is opened again. What the server does not open any more is read as it was.
+    /// it is opened again. What the server does not open any more is read as it was. After a lost connection it is not this
+    /// that decides: what is there must be the file that was open.
     async fn renew(&self, file: &OpenFile) {
         let mut asked = file.asked.lock().await;
-        if !self.seen.changed_after(file.node, *asked) {
+        if !self.seen.changed_after(file.node, *asked) || file.main.is_lost().await {
             return;
         }
         let now = self.seen.last();
@@ -260,7 +299,11 @@ impl Inner {
         let slot = if file.writes() { &file.other } else { &file.main };
         let Ok(path) = self.places.path(file.node) else { return };
         match slot.open_again(&self.link, &path).await {
-            Ok(()) => file.reads_by_other.store(file.writes(), Ordering::Release),
+            Ok(()) => {
+                file.reads_by_other.store(file.writes(), Ordering::Release);
+                let known = self.known_before(file.node);
+                self.files.is_known_by(file, slot, &known);
+            }
             Err(Fault::Refused(_)) => {}
             Err(_) => return,
         }
@@ -298,8 +341,10 @@ impl Inner {
     async fn look_again(&self, file: &OpenFile) -> bool {
         let slot = if file.writes() { &file.other } else { &file.main };
         let Ok(path) = self.places.path(file.node) else { return false };
+        let known = self.known_before(file.node);
         let opened = slot.open_again(&self.link, &path).await.is_ok();
         if opened {
+            self.files.is_known_by(file, slot, &known);
             file.reads_by_other.store(file.writes(), Ordering::Release);
             file.content.version.fetch_add(1, Ordering::AcqRel);
         }
@@ -339,7 +384,15 @@ impl Inner {
         };
         let again = if appends { Again::Never } else { Again::WhenGone };
         let _answering = file.order.answering.read().await;
-        let written = self.with_handle(&file, purpose, again, write).await;
+        let change = match appends {
+            true => Change::Append { len },
+            false => Change::Write { offset: op.offset, len },
+        };
+        let written: Result<u64, Fault> = async {
+            let change = self.begin_by(&file, purpose, change).await?;
+            self.with_handle(&file, purpose, again, write).await.inspect(|&count| change.done(count))
+        }
+        .await;
         match written {
             Ok(count) => {
                 if !appends {
@@ -351,53 +404,6 @@ impl Inner {
                 let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
-        }
-    }
-
-    /// Sets attributes of an open file, after all that was written by this handle before, and looks at the result. `None` where
-    /// that has to be done by its path: the file cannot be opened any more, the server cannot do it, or the connection was
-    /// lost and it may be repeated.
-    pub(crate) async fn set_by_handle(
-        &self,
-        file: &OpenFile,
-        attrs: Attrs,
-    ) -> Option<(Session, Result<Attrs, Fault>)> {
-        self.until_made(file).await.ok()?;
-        let sending = file.order.sending.write().await;
-        let held = match file.main.present() {
-            Some(held) => held,
-            None => file.main.get(&self.link, || self.places.path(file.node)).await.ok()?,
-        };
-        file.owns(&file.main, &held);
-        Again::WhenGone.prepare(&held.session).await;
-        let (set, look) =
-            (Request::FSetStat { handle: &held.handle, attrs }, Request::FStat { handle: &held.handle });
-        // Where nothing is being written, nothing has to be waited for.
-        let calm = file.order.answering.try_write().is_ok();
-        let (set, look) = match calm {
-            true => (held.session.begin(&set).await, held.session.begin(&look).await),
-            false => (held.session.begin_behind(&set).await, held.session.begin_behind(&look).await),
-        };
-        drop(sending);
-        let done = async {
-            set.done().await?;
-            look.attrs().await
-        };
-        let done: Result<Attrs, Fault> = done.await;
-        done.iter().for_each(|attrs| file.saw(attrs));
-        let by_path = match &done {
-            Ok(_) => false,
-            // Some servers set attributes by path only.
-            Err(fault) if fault.code() == Some(StatusCode::OpUnsupported) => true,
-            Err(fault) => self.link.may_repeat(Again::WhenGone, &held.session, fault).await,
-        };
-        match by_path {
-            true => {
-                // What was written before may have to be repeated as well.
-                drop(file.order.answering.write().await);
-                None
-            }
-            false => Some((held.session.clone(), done)),
         }
     }
 
@@ -450,10 +456,11 @@ impl Inner {
 
     /// Closes a file. What was hidden goes with its last handle.
     pub(crate) fn close_file(&self, handle: Handle) -> Result<()> {
-        let Some((file, was_hidden)) = self.files.remove(handle) else {
+        let Some(Removed { file, known, was_hidden }) = self.files.remove(handle) else {
             return Err(Errno::EBADF.because("the file is not open"));
         };
         let node = file.node;
+        known.into_iter().for_each(|known| self.seen.closed(node, known));
         drop(file);
         if let Some(note) = was_hidden {
             self.remove_hidden(node, note);

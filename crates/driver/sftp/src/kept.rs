@@ -14,9 +14,13 @@
 //! | [`HIDDEN`] | files renamed aside, or about to be: node, directory, both names |
 //! | [`RECENT`] | nodes that are remembered though nobody refers to them, a ring |
 //!
+//! What open files must look like is in a region of its own, which builds that do not know of it leave alone: for each place of
+//! an open file the least size plus one (0: nothing is known), the greatest one, and the time of change.
+//!
 //! Each note is begun and ended by one store, of its first word, so a kill leaves it there or not.
 
 use crate::inner::lock;
+use crate::known::Facts;
 use crate::origin::Kept as UnsyncedBy;
 use crate::places::KEPT_MAX;
 use bytes::Bytes;
@@ -44,6 +48,11 @@ const FILES: usize = 4096;
 /// How many files can be open.
 const FILES_MAX: usize = 1 << 14;
 const FILE: usize = 4;
+/// Words of what an open file must look like.
+const FACTS: usize = 3;
+/// With its time of change: that is known, and it may be a later one.
+const TIMED: u64 = 1 << 32;
+const LATER: u64 = 1 << 33;
 /// The file is still to be made.
 const UNMADE: u64 = 1 << 63;
 const HANDLES: usize = FILES + FILES_MAX * FILE;
@@ -76,6 +85,8 @@ const OF_HIDDEN: Kind = Kind { used: 4, at: HIDDEN, words: HIDDEN_ONE, max: HIDD
 pub(crate) struct Kept {
     pub(crate) keep: Arc<dyn Keep>,
     region: Arc<dyn Region>,
+    /// What open files must look like; nowhere when there is no room for it.
+    facts: Option<Arc<dyn Region>>,
     files: Mutex<FilesOpen>,
     handles: Mutex<HandlesOpen>,
     hidden: Mutex<Vec<usize>>,
@@ -111,6 +122,7 @@ pub(crate) struct WasOpen {
     pub(crate) flags: OpenFlags,
     /// The permissions it is to have, if it is still to be made.
     pub(crate) mode: Option<u32>,
+    pub(crate) facts: Facts,
 }
 
 /// A file that was renamed aside, or was about to be.
@@ -131,9 +143,11 @@ impl Kept {
     pub(crate) fn open(keep: Arc<dyn Keep>) -> Result<(Self, NodeTable)> {
         let region = keep.region("sftp", WORDS)?;
         let nodes = NodeTable::attach(keep.region("sftp-nodes", NODES)?)?;
+        let facts = keep.region("sftp-facts", FILES_MAX * FACTS).ok();
         let kept = Kept {
             keep,
             region,
+            facts: facts.filter(|facts| facts.words() == FILES_MAX * FACTS),
             files: Mutex::default(),
             handles: Mutex::default(),
             hidden: Mutex::default(),
@@ -283,6 +297,7 @@ impl Kept {
             || Errno::ENFILE.because(format!("{FILES_MAX} files are open, which is all that can be noted"));
         let at = self.place(&OF_FILES, &mut files.free).ok_or_else(full)?;
         files.used.insert(handle, at);
+        self.put_facts(at, &Facts::default());
         self.put(at + 1, node.0);
         self.put(at + 2, flags.bits().into());
         self.put(at + 3, unmade.map_or(0, |mode| UNMADE | u64::from(mode)));
@@ -294,6 +309,39 @@ impl Kept {
     pub(crate) fn file_is_made(&self, handle: Handle) {
         if let Some(&at) = lock(&self.files).used.get(&handle) {
             self.put(at + 3, 0);
+        }
+    }
+
+    /// What an open file must look like.
+    pub(crate) fn note_facts(&self, handle: Handle, facts: &Facts) {
+        if let Some(&at) = lock(&self.files).used.get(&handle) {
+            self.put_facts(at, facts);
+        }
+    }
+
+    fn put_facts(&self, at: usize, facts: &Facts) {
+        let Some(region) = &self.facts else { return };
+        let word = |index| region.word((at - FILES) / FILE * FACTS + index);
+        let time = |later: bool| {
+            facts.mtime.map_or(0, |mtime| TIMED | u64::from(mtime)) | if later { LATER } else { 0 }
+        };
+        // Whoever finds it half done must not expect too much.
+        word(2).store(time(true), Release);
+        let (low, high) = facts.size.map_or((0, 0), |(low, high)| (low.saturating_add(1), high));
+        word(1).fetch_max(high, AcqRel);
+        word(0).store(low, Release);
+        word(1).store(high, Release);
+        word(2).store(time(facts.later), Release);
+    }
+
+    fn facts(&self, at: usize) -> Facts {
+        let Some(region) = &self.facts else { return Facts::default() };
+        let [low, high, time] =
+            [0, 1, 2].map(|index| region.word((at - FILES) / FILE * FACTS + index).load(Acquire));
+        Facts {
+            size: low.checked_sub(1).map(|low| (low, high)),
+            mtime: (time & TIMED != 0).then_some(time as u32),
+            later: time & LATER != 0,
         }
     }
 
@@ -318,6 +366,7 @@ impl Kept {
                 node,
                 flags: OpenFlags::from_bits_truncate(flags as u32),
                 mode: (unmade & UNMADE != 0).then_some(unmade as u32),
+                facts: self.facts(at),
             });
         }
         open

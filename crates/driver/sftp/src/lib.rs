@@ -21,6 +21,7 @@
 //! | attributes by a handle that writes | one answer; they go out behind what is being written, without waiting for it |
 //! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
 //! | close | none |
+//! | using an open file again after a lost connection | two more answers: opening it, and looking at it |
 //!
 //! # Identity
 //!
@@ -43,6 +44,12 @@
 //!
 //! The next request makes a new one, and files are opened again by their paths as they are needed. What was on its way is done
 //! again if that does no harm; otherwise it fails with `EIO`, and a reason that says so.
+//!
+//! A name may lead to another file by then, and the protocol has no inode numbers. So an open file is used by a new handle only
+//! if that shows what is known of the file: its last size and time of change, or what changes of this client since then make of
+//! them, whether these were answered or are in doubt (see `known`). Otherwise, and for writing also where nothing is known, all
+//! that is done by the open file is `ESTALE` for good; who opens it anew gets what is there. Another file of the same size with
+//! a later time is taken for ours if this client has changed ours since it last looked.
 //!
 //! | on its way | done again |
 //! |---|---|
@@ -91,6 +98,7 @@ mod hidden;
 mod idmap;
 mod inner;
 mod kept;
+mod known;
 mod line;
 mod link;
 mod listing;
@@ -103,6 +111,7 @@ mod options;
 mod origin;
 mod places;
 mod read_ahead;
+mod reopen;
 mod seen;
 mod session;
 mod setattr;

@@ -5,6 +5,7 @@ use crate::attr::{attr, kind};
 use crate::fault::Fault;
 use crate::files::server_flags;
 use crate::inner::{Inner, lock};
+use crate::known::moment;
 use crate::link::Again;
 use crate::newborn::permissions;
 use crate::slots::{Held, Slot};
@@ -22,8 +23,11 @@ impl Inner {
         if self.is_hidden_name(op.dir, &op.name) {
             return Err(Errno::ENOENT.into());
         }
+        let asked = moment();
         let attrs = self.look(&path).await?;
-        self.entry(op.dir, &op.name, &attrs)
+        let entry = self.entry(op.dir, &op.name, &attrs)?;
+        self.saw_by_path(entry.node, &attrs, asked);
+        Ok(entry)
     }
 
     /// All steps are asked for at once; those behind what is no directory do not count.
@@ -34,6 +38,7 @@ impl Inner {
             path = crate::places::join(path, name)?;
             paths.push(path.clone());
         }
+        let asked = moment();
         let found = self.link.run(Again::Always, |session| {
             let paths = &paths;
             async move {
@@ -65,6 +70,7 @@ impl Inner {
                 Err(_) => break,
                 Ok(entry) => entry,
             };
+            self.saw_by_path(entry.node, &attrs, asked);
             dir = entry.node;
             entries.push(entry);
             if kind(&attrs) != FileKind::Directory {
@@ -156,7 +162,8 @@ impl Inner {
                 self.usual.learn(op.dir, op.mode, &attrs);
                 let attrs = self.complete_mode(&path, attrs, op.mode).await;
                 let entry = self.entry(op.dir, &op.name, &attrs)?;
-                let opened = self.files.add(cx, entry.node, op.flags, (Slot::open(theirs, held), asked))?;
+                let slot = (Slot::open(theirs, held), asked, self.seen.known(entry.node));
+                let opened = self.files.add(cx, entry.node, op.flags, slot)?;
                 self.files.get(opened.handle)?.saw(&attrs);
                 return Ok(Created { entry, opened });
             }

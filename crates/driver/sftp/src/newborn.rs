@@ -11,6 +11,7 @@ use crate::attr::kind;
 use crate::fault::Fault;
 use crate::files::{OpenFile, server_flags};
 use crate::inner::{Inner, lock};
+use crate::known::moment;
 use crate::look::Look;
 use crate::session::{Pending, Session};
 use crate::slots::{Held, open};
@@ -241,6 +242,7 @@ impl Inner {
     fn is_made(&self, file: &OpenFile, held: Held, attrs: &Attrs) {
         file.is_made(held);
         file.saw(attrs);
+        file.slots().iter().for_each(|slot| slot.known().is(attrs, moment()));
         self.files.is_made(file.handle);
         self.changed(file.node);
     }

@@ -4,13 +4,15 @@
 use crate::files::{Content, OpenFile, server_flags};
 use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
+use crate::known::{Change, Known, UnderWay};
 use crate::newborn::Birth;
 use crate::read_ahead::Budget;
 use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Cx, Errno, Handle, Node, Result};
+use outrigger_core::{Cx, Errno, Handle, Node, Result, Time};
+use outrigger_proto_sftp::Attrs;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,6 +41,15 @@ struct Use {
     /// How often it is open.
     count: usize,
     content: Arc<Content>,
+    /// What is known of the file that has its name now.
+    known: Arc<Known>,
+}
+
+/// An open file that was closed.
+pub(crate) struct Removed {
+    pub(crate) file: Arc<OpenFile>,
+    pub(crate) known: Option<Arc<Known>>,
+    pub(crate) was_hidden: Option<Option<usize>>,
 }
 
 /// What is told of an open file: writes are answered when they were made, so that closing has nothing to tell.
@@ -50,9 +61,11 @@ impl Files {
     /// None but those of former processes; of each at most so many bytes are read ahead of its reader.
     pub(crate) fn new(read_ahead: usize, kept: Option<Arc<Kept>>) -> Self {
         let files = Files { budget: Budget::new(read_ahead), kept, ..Files::default() };
-        for WasOpen { handle, node, flags, mode } in files.kept.iter().flat_map(|kept| kept.files()) {
+        for WasOpen { handle, node, flags, mode, facts } in files.kept.iter().flat_map(|kept| kept.files()) {
             let birth = mode.map_or_else(Birth::made, |mode| Birth::unmade(mode, true));
-            files.insert(handle, node, flags, (Slot::new(server_flags(flags)), birth, 0));
+            let known = files.known(node).filter(|known| known.facts() == facts);
+            let known = known.unwrap_or_else(|| Known::new(facts));
+            files.insert((handle, node, flags), (Slot::new(server_flags(flags)), birth, 0), known);
         }
         files
     }
@@ -68,7 +81,7 @@ impl Files {
     }
 
     /// A handle for a file opened with these flags, whose handle at the server is or will be in `slot`, asked for after the
-    /// change elsewhere with the number `asked` was seen.
+    /// change elsewhere with the number `asked` was seen, when `known` was what is known of it unless it is open already.
     ///
     /// # Errors
     /// `ENFILE` when as many are open as can be noted.
@@ -77,10 +90,11 @@ impl Files {
         cx: &Cx,
         node: Node,
         flags: OpenFlags,
-        (slot, asked): (Slot, u64),
+        (slot, asked, known): (Slot, u64, Arc<Known>),
     ) -> Result<Opened> {
         let handle = self.note(cx, node, flags, None)?;
-        let file = self.insert(handle, node, flags, (slot, Birth::made(), asked));
+        let known = self.known(node).unwrap_or(known);
+        let file = self.insert((handle, node, flags), (slot, Birth::made(), asked), known);
         file.owns_its_handle();
         Ok(opened(handle))
     }
@@ -92,7 +106,8 @@ impl Files {
     pub(crate) fn add_unmade(&self, cx: &Cx, node: Node, flags: OpenFlags, mode: u32) -> Result<Opened> {
         let flags = flags - OpenFlags::BEHIND;
         let handle = self.note(cx, node, flags, Some(mode))?;
-        self.insert(handle, node, flags, (Slot::new(server_flags(flags)), Birth::unmade(mode, false), 0));
+        let unmade = (Slot::new(server_flags(flags)), Birth::unmade(mode, false), 0);
+        self.insert((handle, node, flags), unmade, Arc::default());
         Ok(opened(handle))
     }
 
@@ -121,17 +136,57 @@ impl Files {
 
     fn insert(
         &self,
-        handle: Handle,
-        node: Node,
-        flags: OpenFlags,
+        (handle, node, flags): (Handle, Node, OpenFlags),
         slot: (Slot, Birth, u64),
+        known: Arc<Known>,
     ) -> Arc<OpenFile> {
         let mut table = lock(&self.open);
         let usage = table.uses.entry(node).or_default();
         usage.count += 1;
+        usage.known = known;
         let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.content, &self.budget));
+        file.slots().iter().for_each(|slot| drop(slot.set_known(&usage.known)));
+        self.kept.iter().for_each(|kept| usage.known.keep_with(kept, handle));
         table.files.insert(handle, Arc::clone(&file));
         file
+    }
+
+    /// What is known of the file that has the name of a node now, while that is open.
+    pub(crate) fn known(&self, node: Node) -> Option<Arc<Known>> {
+        lock(&self.open).uses.get(&node).map(|usage| Arc::clone(&usage.known))
+    }
+
+    /// What is known of what a slot of an open file leads to is this.
+    pub(crate) fn is_known_by(&self, file: &OpenFile, slot: &Slot, known: &Arc<Known>) {
+        let before = slot.set_known(known);
+        // What an open file has beside what it was opened for is opened anew by the next process.
+        if let Some(kept) = self.kept.as_ref().filter(|_| file.is_main(slot)) {
+            before.leave(file.handle);
+            known.keep_with(kept, file.handle);
+        }
+    }
+
+    /// A file of this node was seen by its path, at this time of day, by who asked at the moment `asked`.
+    pub(crate) fn saw(&self, node: Node, attrs: &Attrs, asked: u64, now: Time) {
+        let mut table = lock(&self.open);
+        if let Some(usage) = table.uses.get_mut(&node)
+            && usage.known.saw(attrs, asked, now)
+        {
+            usage.known = Known::of(attrs);
+        }
+    }
+
+    /// What has the name of a node is not the file that was `known` under it.
+    pub(crate) fn is_another(&self, node: Node, known: &Arc<Known>, attrs: &Attrs) {
+        let mut table = lock(&self.open);
+        if let Some(usage) = table.uses.get_mut(&node).filter(|usage| Arc::ptr_eq(&usage.known, known)) {
+            usage.known = Known::of(attrs);
+        }
+    }
+
+    /// What has the name of an open node is about to be changed.
+    pub(crate) fn begin(&self, node: Node, change: Change, now: Time) -> Option<UnderWay> {
+        Some(self.known(node)?.begin(change, now))
     }
 
     /// # Errors
@@ -141,19 +196,22 @@ impl Files {
         file.ok_or_else(|| Errno::EBADF.because("the file is not open"))
     }
 
-    /// Takes a file out; tells whether it was hidden and nobody has it open any more, and where that is noted.
-    pub(crate) fn remove(&self, handle: Handle) -> Option<(Arc<OpenFile>, Option<Option<usize>>)> {
+    /// Takes a file out; tells what is known of it if nobody has it open any more, and whether it was hidden and where that is
+    /// noted.
+    pub(crate) fn remove(&self, handle: Handle) -> Option<Removed> {
         let mut table = lock(&self.open);
         let file = table.files.remove(&handle)?;
         let usage = table.uses.get_mut(&file.node)?;
         usage.count -= 1;
         let last = usage.count == 0;
+        let known = last.then(|| Arc::clone(&usage.known));
         if last {
             table.uses.remove(&file.node);
         }
         let was_hidden = if last { table.hidden.remove(&file.node) } else { None };
+        file.slots().iter().for_each(|slot| slot.known().leave(handle));
         self.kept.iter().for_each(|kept| kept.erase_file(handle));
-        Some((file, was_hidden))
+        Some(Removed { file, known, was_hidden })
     }
 
     /// Notes that the content of a file is being changed, or was a moment ago: what was read before is out of date.
@@ -195,5 +253,43 @@ impl Files {
 
     pub(crate) fn hidden(&self) -> Vec<Node> {
         lock(&self.open).hidden.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::known::Facts;
+    use outrigger_core::{Credentials, HeapKeep, Keep};
+    use outrigger_proto_sftp::{OpenFlags as Flags, Times};
+
+    #[test]
+    fn the_next_process_knows_what_open_files_must_look_like() {
+        let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+        let files = || {
+            let (kept, _) = Kept::open(Arc::clone(&keep)).expect("memory");
+            Files::new(0, Some(Arc::new(kept)))
+        };
+        let attrs = Attrs { size: Some(100), times: Some(Times { atime: 0, mtime: 50 }), ..Attrs::NONE };
+        let (before, now) = (files(), Time::new(10_000, 0));
+        let cx = Cx { slot: 0, ..Cx::new(1, Credentials { uid: 0, gid: 0 }, "test") };
+        let open = |node| {
+            let slot = (Slot::new(Flags::WRITE), 0, Known::of(&attrs));
+            before.add(&cx, node, OpenFlags::WRITE_ONLY, slot).expect("opened").handle
+        };
+        let opened = [open(Node(7)), open(Node(7)), open(Node(8))];
+        // It dies while it writes.
+        std::mem::forget(before.begin(Node(7), Change::Write { offset: 100, len: 50 }, now));
+        let after = files();
+        let known = |handle| after.get(handle).expect("open").main().known();
+        let [one, same, other] = opened.map(known);
+        assert_eq!(one.facts(), Facts { size: Some((100, 150)), mtime: Some(50), later: true });
+        assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
+        assert_eq!(other.facts(), Facts { size: Some((100, 100)), mtime: Some(50), later: false });
+        // What is written by one of them is known of both, also to the process after that one.
+        one.begin(Change::Size(0), now).done(0);
+        let last = files();
+        let facts = last.get(opened[1]).expect("open").main().known().facts();
+        assert_eq!(facts, Facts { size: Some((0, 0)), mtime: Some(50), later: true });
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::Sftp;
 use crate::inner::lock;
+use crate::known::moment;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
     OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs,
@@ -102,8 +103,9 @@ impl Driver for Sftp {
             return Ok(Attrs { attr, ttl: Ttl::SECOND });
         }
         // By its path: a handle leads to the file that it was opened for, also when others have put another one in its place.
+        let asked = moment();
         let look = match self.0.places.path(op.node) {
-            Ok(path) => self.0.look(&path).await,
+            Ok(path) => self.0.look(&path).await.inspect(|attrs| self.0.saw_by_path(op.node, attrs, asked)),
             Err(error) => Err(error.into()),
         };
         let gone = look.as_ref().is_err_and(|fault| !fault.is_lost_connection());

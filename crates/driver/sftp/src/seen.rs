@@ -6,10 +6,11 @@
 //! file that differed from the one before, and what was read ahead under an earlier sight is dropped.
 
 use crate::inner::lock;
+use crate::known::Known;
 use outrigger_core::{Node, Time};
-use outrigger_proto_sftp::Attrs;
+use outrigger_proto_sftp::{Attrs, Times};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// How many files are remembered.
 const FILES_MAX: usize = 1 << 16;
@@ -39,6 +40,8 @@ struct File {
     /// The first and the last time of day it was taken for another, with this version. What is changed after the first may look
     /// the same for a second; so if the last is later than that, nothing looks the same that was changed since.
     taken: (i64, i64),
+    /// What was known of it when it was closed, unless it was seen since.
+    closed: Option<Arc<Known>>,
 }
 
 impl Seen {
@@ -55,7 +58,7 @@ impl Seen {
             && file.version == version
         {
             if settled || file.taken.1 - file.taken.0 > YOUNG {
-                file.readable = readable;
+                (file.readable, file.closed) = (readable, None);
                 return false;
             }
             first = file.taken.0;
@@ -66,7 +69,8 @@ impl Seen {
             state.files.clear();
             state.others = changed;
         }
-        state.files.insert(node, File { readable, version, changed, taken: (first, now.secs) });
+        let file = File { readable, version, changed, taken: (first, now.secs), closed: None };
+        state.files.insert(node, file);
         true
     }
 
@@ -86,6 +90,22 @@ impl Seen {
         lock(&self.0).files.get(&node).is_some_and(|file| file.readable)
     }
 
+    /// What is known of a file that is being opened.
+    pub(crate) fn known(&self, node: Node) -> Arc<Known> {
+        let state = lock(&self.0);
+        let Some(file) = state.files.get(&node) else { return Arc::default() };
+        let (size, mtime) = file.version;
+        let times = mtime.map(|mtime| Times { atime: mtime, mtime });
+        file.closed.clone().unwrap_or_else(|| Known::of(&Attrs { size, times, ..Attrs::NONE }))
+    }
+
+    /// What is known of a file that nobody has open any more.
+    pub(crate) fn closed(&self, node: Node, known: Arc<Known>) {
+        if let Some(file) = lock(&self.0).files.get_mut(&node) {
+            file.closed = Some(known);
+        }
+    }
+
     /// Nobody refers to it any more.
     pub(crate) fn forget(&self, node: Node) {
         lock(&self.0).files.remove(&node);
@@ -95,7 +115,6 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_proto_sftp::Times;
 
     fn attrs(size: u64, mtime: u32) -> Attrs {
         Attrs { size: Some(size), times: Some(Times { atime: 0, mtime }), ..Attrs::NONE }

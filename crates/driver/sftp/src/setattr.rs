@@ -6,15 +6,16 @@
 
 use crate::attr::{kind, seconds};
 use crate::fault::Fault;
-use crate::files::{OpenFile, without_setid};
+use crate::files::{For, OpenFile, REPEATS, without_setid};
 use crate::inner::Inner;
+use crate::known::Change;
 use crate::link::Again;
 use crate::session::Session;
 use crate::trouble::Attempt;
 use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
 use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
-use outrigger_proto_sftp::{Attrs, Owner, Request, Times};
+use outrigger_proto_sftp::{Attrs, Owner, Request, StatusCode, Times};
 use std::sync::Arc;
 
 /// What attributes are set on.
@@ -49,8 +50,7 @@ impl Inner {
         let mut now = None;
         if let Some(bytes) = wanted.size {
             let size = Attrs { size: Some(bytes), ..Attrs::NONE };
-            let set = self.set(subject, size).await;
-            now = Some(match set {
+            now = Some(match self.set_noted(subject, size, Change::Size(bytes)).await {
                 Ok(attrs) => {
                     subject.node.iter().for_each(|node| self.files.is_resized(*node, bytes));
                     attrs
@@ -129,7 +129,27 @@ impl Inner {
         if times.is_none() && permissions.is_none() {
             return Ok(now);
         }
-        self.set(subject, Attrs { permissions, times, ..Attrs::NONE }).await.map(Some)
+        let attrs = Attrs { permissions, times, ..Attrs::NONE };
+        let set = match times {
+            Some(times) => self.set_noted(subject, attrs, Change::Time(times.mtime)).await,
+            None => self.set(subject, attrs).await,
+        };
+        set.map(Some)
+    }
+
+    /// Sets attributes by which a file is known again.
+    async fn set_noted(&self, subject: &Subject, attrs: Attrs, change: Change) -> Result<Attrs, Fault> {
+        let change = match &subject.open {
+            Some(open) => match self.begin_by(open, For::Anything, change).await {
+                Err(fault) if open.is_dead() => return Err(fault),
+                begun => begun.ok(),
+            },
+            None => subject
+                .node
+                .and_then(|node| self.files.begin(node, change, self.link.runtime().coarse_wall())),
+        };
+        let set = self.set(subject, attrs).await;
+        set.inspect(|_| change.into_iter().for_each(|change| change.done(0)))
     }
 
     async fn known_or_asked(&self, subject: &Subject, now: Option<Attrs>) -> Result<Attrs, Fault> {
@@ -155,7 +175,7 @@ impl Inner {
         let note =
             |session: &Session| subject.node.iter().for_each(|&node| self.note_unsynced(node, session));
         if let Some(open) = &subject.open
-            && let Some((session, done)) = self.set_by_handle(open, attrs).await
+            && let Some((session, done)) = self.set_by_handle(open, attrs).await?
         {
             note(&session);
             return done;
@@ -177,6 +197,62 @@ impl Inner {
                 }
             })
             .await
+    }
+
+    /// Sets attributes of an open file, after all that was written by this handle before, and looks at the result. `None` where
+    /// that has to be done by its path: the file cannot be opened any more, or the server cannot do it.
+    ///
+    /// # Errors
+    /// `ESTALE` where there is another file at its path.
+    async fn set_by_handle(
+        &self,
+        file: &OpenFile,
+        attrs: Attrs,
+    ) -> Result<Option<(Session, Result<Attrs, Fault>)>, Fault> {
+        if self.until_made(file).await.is_err() {
+            return Ok(None);
+        }
+        let mut repeats = 0;
+        loop {
+            let sending = file.order.sending.write().await;
+            let held = match self.handle_for(file, For::Anything).await {
+                Ok(held) => held,
+                Err(fault) if file.is_dead() => return Err(fault),
+                Err(_) => return Ok(None),
+            };
+            Again::WhenGone.prepare(&held.session).await;
+            let (set, look) =
+                (Request::FSetStat { handle: &held.handle, attrs }, Request::FStat { handle: &held.handle });
+            // Where nothing is being written, nothing has to be waited for.
+            let calm = file.order.answering.try_write().is_ok();
+            let (set, look) = match calm {
+                true => (held.session.begin(&set).await, held.session.begin(&look).await),
+                false => (held.session.begin_behind(&set).await, held.session.begin_behind(&look).await),
+            };
+            drop(sending);
+            let done = async {
+                set.done().await?;
+                look.attrs().await
+            };
+            let done: Result<Attrs, Fault> = done.await;
+            done.iter().for_each(|attrs| file.saw(attrs));
+            repeats += 1;
+            match &done {
+                // Some servers set attributes by path only.
+                Err(fault) if fault.code() == Some(StatusCode::OpUnsupported) => {}
+                Err(fault)
+                    if repeats <= REPEATS
+                        && self.link.may_repeat(Again::WhenGone, &held.session, fault).await =>
+                {
+                    // What was written before may have to be repeated as well.
+                    drop(file.order.answering.write().await);
+                    continue;
+                }
+                _ => return Ok(Some((held.session.clone(), done))),
+            }
+            drop(file.order.answering.write().await);
+            return Ok(None);
+        }
     }
 
     /// Gives a new file the permissions it was to have, where the server's umask took some away.

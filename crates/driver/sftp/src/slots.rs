@@ -3,12 +3,14 @@
 //! last user is done.
 
 use crate::fault::Fault;
+use crate::inner::lock;
+use crate::known::Known;
 use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as PlainMutex};
 use tokio::sync::Mutex;
 
 /// A handle of the server.
@@ -42,6 +44,8 @@ impl Drop for Held {
 pub(crate) struct Slot {
     flags: OpenFlags,
     state: Mutex<State>,
+    /// What is known of the file it leads to.
+    known: PlainMutex<Arc<Known>>,
 }
 
 enum State {
@@ -54,31 +58,43 @@ enum State {
 impl Slot {
     /// A handle that will be opened with these flags.
     pub(crate) fn new(flags: OpenFlags) -> Self {
-        Slot { flags, state: Mutex::new(State::Closed) }
+        Slot::of(flags, State::Closed)
     }
 
     /// One that is open.
     pub(crate) fn open(flags: OpenFlags, held: Held) -> Self {
-        Slot { flags, state: Mutex::new(State::Open(Arc::new(held))) }
+        Slot::of(flags, State::Open(Arc::new(held)))
     }
 
     /// One that is being opened.
     pub(crate) fn opening(flags: OpenFlags, session: Session, pending: Pending) -> Self {
-        Slot { flags, state: Mutex::new(State::Opening(session, pending)) }
+        Slot::of(flags, State::Opening(session, pending))
+    }
+
+    fn of(flags: OpenFlags, state: State) -> Self {
+        Slot { flags, state: Mutex::new(state), known: PlainMutex::default() }
+    }
+
+    pub(crate) fn known(&self) -> Arc<Known> {
+        Arc::clone(&lock(&self.known))
+    }
+
+    /// It leads to the file of which this is known; what was known before.
+    pub(crate) fn set_known(&self, known: &Arc<Known>) -> Arc<Known> {
+        std::mem::replace(&mut *lock(&self.known), Arc::clone(known))
     }
 
     pub(crate) fn flags(&self) -> OpenFlags {
         self.flags
     }
 
-    /// The handle; opened if it is not. `path` tells where the file is.
+    /// The handle; if it is not open, what `open` opens.
     ///
     /// # Errors
     /// Why it cannot be opened.
     pub(crate) async fn get(
         &self,
-        link: &Link,
-        path: impl Fn() -> outrigger_core::Result<Vec<u8>>,
+        open: impl Future<Output = Result<Held, Fault>>,
     ) -> Result<Arc<Held>, Fault> {
         let mut state = self.state.lock().await;
         match std::mem::replace(&mut *state, State::Closed) {
@@ -97,7 +113,7 @@ impl Slot {
             },
             State::Open(_) | State::Closed => {}
         }
-        let held = Arc::new(open(link, &path()?, self.flags, Attrs::NONE).await?);
+        let held = Arc::new(open.await?);
         *state = State::Open(Arc::clone(&held));
         Ok(held)
     }
@@ -111,6 +127,15 @@ impl Slot {
         let held = open(link, path, self.flags, Attrs::NONE).await?;
         *state = State::Open(Arc::new(held));
         Ok(())
+    }
+
+    /// Whether there is no handle, as after a lost connection, and none is being opened.
+    pub(crate) async fn is_lost(&self) -> bool {
+        match &*self.state.lock().await {
+            State::Open(held) => !held.session.is_open(),
+            State::Opening(session, _) => !session.is_open(),
+            State::Closed => true,
+        }
     }
 
     /// Takes over a handle, unless there is one.

@@ -9,4 +9,5 @@ mod nonsense;
 mod owners;
 mod second;
 mod server;
+mod stale;
 mod user;

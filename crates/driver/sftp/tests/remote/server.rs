@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use outrigger_proto_sftp::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A file of the server.
@@ -15,11 +16,52 @@ pub enum File {
 }
 
 /// What is in a regular file, whatever names it has.
-type Content = Arc<Mutex<Vec<u8>>>;
+type Content = Arc<Mutex<Body>>;
+
+/// Bytes, and when they were changed last.
+#[derive(Debug)]
+pub struct Body {
+    bytes: Vec<u8>,
+    mtime: u32,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Body { bytes: Vec::new(), mtime: 2 }
+    }
+}
+
+impl Deref for Body {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Body {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+impl Body {
+    /// Applies what is asked for in these attributes.
+    fn set(&mut self, attrs: &Attrs) {
+        if let Some(size) = attrs.size {
+            self.resize(size as usize, 0);
+            self.mtime += 1;
+        }
+        self.mtime = attrs.times.map_or(self.mtime, |times| times.mtime);
+    }
+}
 
 impl File {
     pub fn new(content: Vec<u8>) -> Self {
-        File::Regular(Arc::new(Mutex::new(content)))
+        File::of_time(content, 2)
+    }
+
+    pub fn of_time(bytes: Vec<u8>, mtime: u32) -> Self {
+        File::Regular(Arc::new(Mutex::new(Body { bytes, mtime })))
     }
 
     fn is_dir(&self) -> bool {
@@ -27,7 +69,7 @@ impl File {
     }
 }
 
-fn locked(content: &Content) -> MutexGuard<'_, Vec<u8>> {
+fn locked(content: &Content) -> MutexGuard<'_, Body> {
     content.lock().expect("no test panics with it")
 }
 
@@ -41,8 +83,6 @@ pub struct Store {
 pub struct State {
     /// Content by path.
     pub files: BTreeMap<Vec<u8>, File>,
-    /// When files were changed by others, where that was not when all others were.
-    pub times: HashMap<Vec<u8>, u32>,
     /// What it promises.
     pub extensions: Extensions,
     /// How often each kind of request came.
@@ -102,7 +142,7 @@ impl Store {
     /// What is in a file.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         match self.state().files.get(path.as_bytes()) {
-            Some(File::Regular(content)) => Some(locked(content).clone()),
+            Some(File::Regular(content)) => Some(locked(content).bytes.clone()),
             _ => None,
         }
     }
@@ -125,7 +165,10 @@ impl Store {
 
     /// A file gets another time of change.
     pub fn touch(&self, path: &str) {
-        *self.state().times.entry(path.as_bytes().to_vec()).or_insert(2) += 1;
+        match &self.state().files[path.as_bytes()] {
+            File::Regular(content) => locked(content).mtime += 1,
+            _ => panic!("{path} is no file"),
+        }
     }
 
     /// The first packet.
@@ -216,16 +259,19 @@ fn read(handles: &Handles, handle: &[u8], offset: u64, len: u32, forgetful: bool
 
 impl State {
     fn attrs(&self, path: &[u8]) -> Result<Attrs, StatusCode> {
-        let (mode, size) = match self.files.get(path).ok_or(StatusCode::NoSuchFile)? {
-            File::Dir => (0o040_755, 4096),
-            File::Regular(content) => (0o100_644, locked(content).len()),
-            File::Link(target) => (0o120_777, target.len()),
+        let (mode, size, mtime) = match self.files.get(path).ok_or(StatusCode::NoSuchFile)? {
+            File::Dir => (0o040_755, 4096, 2),
+            File::Regular(content) => {
+                let content = locked(content);
+                (0o100_644, content.len(), content.mtime)
+            }
+            File::Link(target) => (0o120_777, target.len(), 2),
         };
         Ok(Attrs {
             size: Some(size as u64),
             owner: Some(Owner { uid: 1000, gid: 1000 }),
             permissions: Some(mode),
-            times: Some(Times { atime: 1, mtime: self.times.get(path).copied().unwrap_or(2) }),
+            times: Some(Times { atime: 1, mtime }),
         })
     }
 
@@ -242,7 +288,8 @@ impl State {
             "self" => link(handles.process.to_string()),
             "self/ns/pid" => link("pid:[4026531836]".into()),
             "sys/kernel/random/boot_id" => {
-                let content = Arc::new(Mutex::new(format!("boot {}\n", self.boots).into_bytes()));
+                let bytes = format!("boot {}\n", self.boots).into_bytes();
+                let content = Arc::new(Mutex::new(Body { bytes, mtime: 2 }));
                 let length = locked(&content).len();
                 Ok(handles.add(Open::File { content, append: false, path: b"boot".to_vec(), length }))
             }
@@ -289,11 +336,7 @@ impl State {
                 let path = if path == b"." { &b"/home"[..] } else { path };
                 self.attrs(&self.followed(path)).map(Reply::Attrs)
             }
-            Request::FStat { handle } => {
-                let size = locked(&handles.file(handle)?.0).len() as u64;
-                let permissions = Some(0o100_644);
-                Ok(Reply::Attrs(Attrs { size: Some(size), permissions, ..Attrs::NONE }))
-            }
+            Request::FStat { handle } => handles.attrs(handle).map(Reply::Attrs),
             Request::RealPath { path } | Request::ExpandPath { path } => {
                 let path = if path == b"." { &b"/home"[..] } else { path };
                 self.attrs(path)?;
@@ -329,20 +372,19 @@ impl State {
                 let end = content.len().max(start + data.len());
                 content.resize(end, 0);
                 content[start..start + data.len()].copy_from_slice(data);
+                content.mtime += 1;
                 DONE
             }
             Request::SetStat { path, attrs } | Request::LSetStat { path, attrs } => {
                 let path = &self.followed(path);
-                if let (Some(size), Some(File::Regular(content))) = (attrs.size, self.files.get(path)) {
-                    locked(content).resize(size as usize, 0);
+                if let Some(File::Regular(content)) = self.files.get(path) {
+                    locked(content).set(&attrs);
                 }
                 self.attrs(path)?;
                 DONE
             }
             Request::FSetStat { handle, attrs } => {
-                if let Some(size) = attrs.size {
-                    locked(&handles.file(handle)?.0).resize(size as usize, 0);
-                }
+                locked(&handles.file(handle)?.0).set(&attrs);
                 DONE
             }
             Request::CopyData { from, offset, len, to, to_offset } => {
@@ -426,7 +468,7 @@ impl State {
             None => return Err(StatusCode::NoSuchFile),
         };
         if flags.contains(OpenFlags::TRUNC) {
-            locked(&content).clear();
+            locked(&content).set(&Attrs { size: Some(0), ..Attrs::NONE });
         }
         let (append, length) = (flags.contains(OpenFlags::APPEND), locked(&content).len());
         Ok(handles.add(Open::File { content, append, path: path.to_vec(), length }))
@@ -480,6 +522,13 @@ impl Handles {
         }
     }
 
+    fn attrs(&self, handle: &[u8]) -> Result<Attrs, StatusCode> {
+        let content = self.file(handle)?.0;
+        let content = locked(&content);
+        let (permissions, times) = (Some(0o100_644), Some(Times { atime: 1, mtime: content.mtime }));
+        Ok(Attrs { size: Some(content.len() as u64), permissions, times, ..Attrs::NONE })
+    }
+
     /// Copies between open files, as OpenSSH's server does: not between those that have one name.
     fn copy(&self, (from, offset): (&[u8], u64), (to, to_offset): (&[u8], u64), len: usize) -> Answer {
         if self.path(from) == self.path(to) {
@@ -491,6 +540,7 @@ impl Handles {
         let end = to.len().max(start + len);
         to.resize(end, 0);
         to[start..start + len].copy_from_slice(&from);
+        to.mtime += 1;
         DONE
     }
 

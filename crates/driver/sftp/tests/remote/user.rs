@@ -149,6 +149,12 @@ impl User {
         self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await.map(drop)
     }
 
+    /// Makes an open file so long.
+    pub async fn truncate_open(&self, node: Node, handle: Handle, size: u64) -> Result<()> {
+        let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
+        self.sftp.setattr(&self.cx, SetAttr { node, handle: Some(handle), attrs }).await.map(drop)
+    }
+
     pub async fn set_group(&self, node: Node, gid: u32) -> Result<Attr> {
         let attrs = SetAttrs { gid: Some(gid), ..SetAttrs::default() };
         Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
