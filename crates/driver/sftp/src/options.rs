@@ -237,7 +237,7 @@ impl Options {
         match key {
             "command" => self.command = Some(words(key, value)?),
             "ssh_command" => self.ssh_command = words(key, value)?,
-            "F" => self.config = Some(lasting(value).into()),
+            "F" => self.config = Some(lasting(value)),
             "port" => self.port = Some(value.parse().map_err(|_| unfit(key, value, "a port number"))?),
             "compression" | "C" => self.compression = Some(switch(key, value)?),
             "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
