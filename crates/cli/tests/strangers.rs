@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ fn another_user_reaches_no_socket_and_no_file_of_a_mount() {
     assert_ne!(seen.code, Some(0), "the descriptors of the server");
 }
 
-/// The sockets of a process, and of those around it, that have a name in the file system.
+/// The sockets in the directories where a process, and those around it, have made some.
 fn sockets(process: u32) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/net/unix").unwrap();
     let parent = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
@@ -77,7 +78,10 @@ fn sockets(process: u32) -> Vec<PathBuf> {
         let words: Vec<&str> = line.split_whitespace().collect();
         (words.len() > 7 && is_open(words[6])).then(|| PathBuf::from(words[7]))
     });
-    named.filter(|path| fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())).collect()
+    // The table has the names sockets were made with; they were renamed since.
+    let directories: BTreeSet<PathBuf> = named.filter_map(|path| path.parent().map(Path::to_owned)).collect();
+    let is_socket = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    directories.iter().flat_map(|directory| all(directory)).filter(is_socket).collect()
 }
 
 #[test]
