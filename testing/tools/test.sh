@@ -124,7 +124,7 @@ suite_posix() {
     local log=$results/posix-build.log
     # There the time is bounded.
     ! is_ci || export FSX_OPS=${FSX_OPS:-40000}
-    heading "posix: pjdfstest and fsx on native ext4, local and mem; fsx on sftp"
+    heading "posix: pjdfstest, generic and fsx on native ext4, local, mem and images; fsx on sftp"
     if deadline 1200 cargo build "${lock[@]}" --workspace "${which[@]}" >"$log" 2>&1; then
         deadline 2700 testing/tools/posix-suite.sh || record posix 0 1 0 "posix-suite.sh did not finish"
     else
