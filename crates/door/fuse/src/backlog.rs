@@ -4,7 +4,7 @@
 //! The kernel may take none for a while (it waits for a page that a request of ours holds), and who sends must not wait. So
 //! an invalidation that waits already is not queued again, two ranges of a file become the whole file, and content beyond
 //! [`CONTENT`] is invalidated instead of stored. What is left is one entry for each node and name the door has told the
-//! kernel of; beyond [`NAMES`] names the kernel has to check all names.
+//! kernel of; beyond [`NAMES`] names a kernel that can is told to check all names.
 
 use outrigger_core::{Name, Node, Notice};
 use std::collections::{HashSet, VecDeque};
@@ -38,6 +38,8 @@ pub(crate) struct Backlog {
     waiting: HashSet<Key>,
     content: usize,
     names: usize,
+    /// The kernel knows [`Notice::InvalidateAll`]; one that does not would go on to believe names that were not queued.
+    pub(crate) knows_epochs: bool,
 }
 
 impl Backlog {
@@ -51,7 +53,9 @@ impl Backlog {
             {
                 self.append(Notice::InvalidateNode { node, offset: 0, len: 0 });
             }
-            Notice::InvalidateEntry { .. } | Notice::Deleted { .. } if self.names >= NAMES => {
+            Notice::InvalidateEntry { .. } | Notice::Deleted { .. }
+                if self.knows_epochs && self.names >= NAMES =>
+            {
                 self.append(Notice::InvalidateAll);
             }
             notice => self.append(notice),
@@ -167,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_endless_stream_of_notices_takes_bounded_memory() {
-        let mut backlog = Backlog::default();
+        let mut backlog = Backlog { knows_epochs: true, ..Backlog::default() };
         for number in 0..2 * NAMES {
             backlog.push(entry(number));
             backlog.push(changed(2 + number as u64 % 8, number as i64 + 1, 1));
@@ -179,5 +183,10 @@ mod tests {
         assert!(backlog.queue.len() <= NAMES + HINTS + CONTENT / PIECE + 64, "{}", backlog.queue.len());
         assert!(backlog.queue.contains(&Notice::InvalidateAll), "names that were not queued are checked");
         assert!(backlog.queue.contains(&changed(2, 0, 0)), "content that was not stored is invalidated");
+    }
+
+    #[test]
+    fn a_kernel_without_epochs_is_told_of_every_name() {
+        assert_eq!(drained((0..NAMES + 5).map(entry)).len(), NAMES + 5);
     }
 }

@@ -49,6 +49,11 @@ impl Notifier {
         self.change(|state| state.stopped = true);
     }
 
+    /// The kernel knows how to check all names.
+    pub(crate) fn kernel_knows_epochs(&self) {
+        self.change(|state| state.backlog.knows_epochs = true);
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         // An error means that the thread has yet to look, or has ended.

@@ -78,6 +78,9 @@ impl Shared {
         if negotiated.has(InitFlags::PASSTHROUGH) && !self.abilities.stateless_files {
             self.backings.enable();
         }
+        if negotiated.minor() >= Notification::IncEpoch.since() {
+            self.notifier.kernel_knows_epochs();
+        }
         let rules = Rules::new(&self.abilities, &negotiated);
         let _guard = lock(&self.end);
         // The kernel sends INIT once in the life of a connection.
