@@ -11,8 +11,9 @@ use outrigger_core::{Name, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// What the number of a name and its cookie add up to.
-const SUM: u64 = COOKIE_MAX + 1;
+/// What the number of a name and its cookie add up to. Above the cookie of the oldest name there is room for those that a cache
+/// gives to names it knows to be new.
+const SUM: u64 = COOKIE_MAX / 2 + 1;
 
 /// The names in one directory.
 #[derive(Default)]
