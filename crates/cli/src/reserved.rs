@@ -34,7 +34,7 @@ fn keep(
     while is_mounted() {
         let waited = match reserve() {
             Ok(()) => opened.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            // Somebody else has it open.
+            // Another process has it open.
             Err(error) if error.errno == Errno::EAGAIN => opened.recv_timeout(RETRY),
             Err(error) => {
                 // A block device, a file system without leases, or a file of another user: that does not change.
@@ -66,7 +66,7 @@ mod tests {
     fn what_can_never_be_reserved_is_tried_once() {
         for (errno, expected) in [(Errno::EINVAL, 1), (Errno::EACCES, 1), (Errno::EAGAIN, 2)] {
             let tries = Cell::new(0);
-            // Somebody opens the file each time, so that nothing waits.
+            // Four openings of the file are queued, so that no attempt waits for one.
             let (wanted, opened) = mpsc::channel();
             (0..4).for_each(|_| wanted.send(()).unwrap());
             let reserve = || {

@@ -80,7 +80,7 @@ const OWNER: &str = "control-owner";
 pub const WORDS: &str = "end";
 /// What the names of sockets end with that do not listen yet.
 const UNFINISHED: &str = "new";
-/// How long a sentence is kept for somebody to read it.
+/// How long the final error of a mount is kept for `umount` to read.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Server {
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Removes sentences that nobody has read for long, and what processes that were killed have not finished.
+/// Removes final errors that were not read in time, and unfinished sockets of processes that were killed.
 fn forget_words(directory: &Path) {
     let is_old = |path: &Path| {
         let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -130,8 +130,8 @@ fn forget_words(directory: &Path) {
     }
 }
 
-/// A socket that listens at `path`. It gets this name only then: one that does not listen yet refuses whoever connects, and so
-/// looks like one that a dead mount has left, which `status` removes.
+/// A socket that listens at `path`. It is bound under another name and renamed when it listens: before that it refuses
+/// connections, as the socket of a dead mount does, and `status` would remove it.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let unfinished = path.with_extension(UNFINISHED);
     // A former process of this number may have left its socket.
@@ -320,7 +320,7 @@ mod tests {
                 came.push(event.events());
             }
         }
-        assert_eq!(came, [ReadFlags::MOVED_TO], "made under another name, where nobody asks");
+        assert_eq!(came, [ReadFlags::MOVED_TO], "bound under another name and renamed");
         assert!(UnixStream::connect(&path).is_ok());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
     }

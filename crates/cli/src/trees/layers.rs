@@ -211,7 +211,7 @@ fn tracer(
     };
     let (trace, control) = Trace::new(runtime.clone());
     match user {
-        // Whoever stops the terminal, or does not read the pipe, must not stop those who use the mount.
+        // A stopped terminal or a full pipe must not block the programs that use the mount.
         User::Mount => control.start(out, format),
         User::Command => control.start_waiting(out, format),
     }
