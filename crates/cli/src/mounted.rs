@@ -3,10 +3,7 @@
 
 use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
-use crate::control::{
-    self, Answer, Controlled, ErrorStatus, Health, MountStatus, OperationStatus, RequestStatus, Server,
-    Unwritten,
-};
+use crate::control::{self, Controlled, Health, Server};
 use crate::guarded;
 use crate::location::{Base, Location};
 use crate::output::warn;
@@ -16,30 +13,27 @@ use crate::status::Failure;
 use crate::trees::{self, Tree};
 use outrigger_client::{Client, Settings};
 use outrigger_core::ops::{Locate, OpCode};
-use outrigger_core::{Clock, Error, Keep, Node, Service, Stack, StackError};
+use outrigger_core::{Error, Keep, Node, Service, Stack, StackError};
 use outrigger_door_fuse::{
-    Connection, Force, InFlight, Kept, MountEntry, Negotiated, OpCount, Options, Session, UnmountError,
-    unmount,
+    Connection, Force, Kept, MountEntry, Negotiated, Options, Session, UnmountError, unmount,
 };
 use outrigger_driver_kernel::Kernel;
 use outrigger_guard::{Inherited, Seat};
-use outrigger_layer_cache::Mark;
 use outrigger_layer_deadline::Deadline;
-use outrigger_layer_fault::FaultControl;
 use outrigger_layer_journal::Journal;
-use outrigger_layer_trace::{Format, Trace, TraceControl};
+use outrigger_layer_trace::{Trace, TraceControl};
 use outrigger_runtime::Threads;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGIO, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+
+mod controlled;
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -62,7 +56,7 @@ pub struct Job {
     pub options: Options,
     /// The same as the `-o` list.
     pub list: String,
-    /// This process's place among those that serve the mount, if it is guarded.
+    /// This process's place among those that serve the mount one after the other, if there can be several.
     pub seat: Option<Arc<Seat>>,
     /// Whether it is guarded by way of a proxy even where the kernel could do without.
     pub proxy: bool,
@@ -93,7 +87,7 @@ impl Job {
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
         options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
-        options.lock_buffers |= seat.is_some();
+        options.lock_buffers |= seat.as_ref().is_some_and(|seat| seat.is_guarded());
         options.keep = keep.map(Kept);
         // Where the kernel reads and writes files by itself, the layers would not see it.
         options.passthrough &= tree.layers.is_empty();
@@ -131,8 +125,11 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     options.fsname.get_or_insert_with(|| shown(&source));
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
-        Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
-        None => None,
+        // Without a keeper no request is sent twice.
+        Some(seat) if seat.is_guarded() => {
+            Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?)
+        }
+        _ => None,
     };
     let deadline = options.timeout.map(|limit| Deadline::new(limit, context.runtime.clone()));
     let service = stack(&tree, deadline, trace, journal.clone())?;
@@ -228,7 +225,7 @@ fn connect(
 ) -> Result<Connection, Failure> {
     let mut connection = Connection::mount(mountpoint, &service.abilities(), options)
         .map_err(|error| Failure::new(error.to_string()))?;
-    let Some(seat) = seat else { return Ok(connection) };
+    let Some(seat) = seat.filter(|seat| seat.is_guarded()) else { return Ok(connection) };
     let proxied = match connection.sends_again(READY_DEADLINE) {
         Ok(true) if !proxy => return Ok(connection),
         Ok(_) => connection.through(READY_DEADLINE, |device, init| seat.interpose(device, init)),
@@ -393,19 +390,21 @@ impl Mounted {
 
     /// Notes that programs are served: from now on the mount outlives this process.
     fn serves(&self, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
-        let Some(seat) = &self.seat else {
-            return ready().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")));
-        };
-        if seat.predecessors() > 0 {
-            seat.took_over();
-            return Ok(());
+        match (&self.seat, self.session.here()) {
+            (Some(seat), _) if seat.predecessors() > 0 => {
+                seat.took_over();
+                return Ok(());
+            }
+            (Some(seat), Some(session)) => {
+                let device = session.device_fd().map_err(Error::from);
+                let negotiated = session.wait_ready(READY_DEADLINE).map_err(Error::from);
+                device
+                    .and_then(|device| seat.mounted(device, &negotiated?.to_bytes()))
+                    .map_err(|error| Failure::serious(format!("the mount cannot be guarded: {error}")))?;
+            }
+            _ => {}
         }
-        let Some(session) = self.session.here() else { return Ok(()) };
-        let device = session.device_fd().map_err(Error::from);
-        let negotiated = session.wait_ready(READY_DEADLINE).map_err(Error::from);
-        device
-            .and_then(|device| seat.mounted(device, &negotiated?.to_bytes()))
-            .map_err(|error| Failure::serious(format!("the mount cannot be guarded: {error}")))
+        ready().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")))
     }
 
     /// Ends the mount: at once when nobody uses it, else detached so that nothing new can start.
@@ -441,20 +440,6 @@ impl Mounted {
         lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
     }
 
-    fn request(&self, request: InFlight) -> RequestStatus {
-        RequestStatus {
-            id: request.id,
-            operation: request.op.to_owned(),
-            node: request.node.0,
-            path: self.path(request.node),
-            age_seconds: request.age.as_secs_f64(),
-            pid: request.pid,
-            command: fs::read_to_string(format!("/proc/{}/comm", request.pid))
-                .ok()
-                .map(|comm| comm.trim().to_owned()),
-        }
-    }
-
     /// Whether it is in the mount table no more. Its number may be there again, of another mount.
     fn is_detached(&self) -> bool {
         !self.session.is_connected()
@@ -466,129 +451,5 @@ impl Mounted {
             return None;
         }
         self.locator.call(Locate { node }).ok().map(|path| path.to_string())
-    }
-}
-
-impl Controlled for Mounted {
-    fn status(&self) -> MountStatus {
-        let status = self.session.status();
-        let operation = |count: OpCount| OperationStatus {
-            operation: count.op.to_owned(),
-            count: count.requests,
-            errors: count.errors,
-        };
-        MountStatus {
-            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
-            source: self.source.clone(),
-            driver: self.tree.service.abilities().driver.to_owned(),
-            layers: self.tree.layers.iter().map(|&layer| layer.to_owned()).collect(),
-            pid: std::process::id(),
-            detached: self.is_detached(),
-            uptime_seconds: self.runtime.monotonic().as_secs(),
-            in_flight: status.in_flight.into_iter().map(|request| self.request(request)).collect(),
-            operations: status.counts.into_iter().map(operation).collect(),
-            last_error: status.last_failure.map(|failure| ErrorStatus {
-                operation: failure.op.to_owned(),
-                errno: format!("{:?}", failure.error.errno),
-                reason: failure.error.reason.as_deref().map(str::to_owned),
-                age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
-            }),
-            guard: match &self.seat {
-                Some(seat) => Some(guarded::seat_status(seat.history())),
-                None => self.tree.image.as_ref().and_then(guarded::image_status),
-            },
-            disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
-            program: self.tree.program.as_ref().map(|program| guarded::program_status(program.history())),
-            report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
-                .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
-        }
-    }
-
-    fn flush(&self) {
-        self.tree.caches.iter().for_each(outrigger_layer_cache::Control::flush);
-        self.session.invalidate_all();
-    }
-
-    fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
-        let caches = &self.tree.caches;
-        let marks: Vec<Mark> = match marks.len() == caches.len() {
-            true => marks.into_iter().map(Mark).collect(),
-            false => caches.iter().map(outrigger_layer_cache::Control::mark).collect(),
-        };
-        let (mut files, mut bytes) = (0, 0);
-        for (cache, &mark) in caches.iter().zip(&marks) {
-            self.runtime.handle().block_on(cache.written_within(mark, patience));
-            let left = cache.unwritten(mark);
-            (files, bytes) = (files + left.0 as u64, bytes + left.1);
-        }
-        Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
-    }
-
-    fn may_upgrade(&self, version: u64) -> Result<(), String> {
-        match &self.seat {
-            None if self.tree.program.is_some() => {
-                Err("what is known of a FUSE program does not outlive its process".to_owned())
-            }
-            None => Err("it was mounted with --no-guard: nothing of it outlives its process".to_owned()),
-            Some(seat) if !seat.is_guarded() => Err("its keeper has died".to_owned()),
-            Some(_) if version != outrigger_guard::VERSION => Err(format!(
-                "it keeps its state in version {}, that program in version {version}",
-                outrigger_guard::VERSION
-            )),
-            Some(_) => Ok(()),
-        }
-    }
-
-    fn upgrade(&self, program: &Path) {
-        if let Some(seat) = &self.seat
-            && let Err(error) = seat.upgrade(program)
-        {
-            tracing::error!(%error, "the program cannot be exchanged");
-        }
-    }
-
-    fn replace(
-        &self,
-        command: Vec<OsString>,
-        directory: PathBuf,
-        argument: Option<usize>,
-    ) -> Result<(), String> {
-        let Some(program) = &self.tree.program else {
-            return Err(format!(
-                "it is no FUSE program's (`outrigger guard` makes such mounts) but of the driver {}",
-                self.tree.service.abilities().driver
-            ));
-        };
-        let launch = trees::replacement(command, directory, argument);
-        let outcome = program.replace(launch).map_err(|error| error.to_string());
-        // The new program may show other files.
-        self.flush();
-        outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(program)))
-    }
-
-    fn fault(&self) -> Option<&FaultControl> {
-        self.tree.fault.as_ref()
-    }
-
-    fn trace(&self, mut out: UnixStream) {
-        let _one_at_a_time = match self.tracer.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                // A client that hangs up early is its own affair, here and below.
-                let _ =
-                    control::answer(&out, &Answer::Failed("another `outrigger trace` is attached".into()));
-                return;
-            }
-        };
-        let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
-        let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
-        let Ok(elsewhere) = self.session.trace(out.as_fd()) else { return };
-        // Also here, for those processes may die.
-        self.trace.start(Box::new(sink), Format::Json);
-        // The client never writes: reading ends when it hangs up.
-        let _ = out.read(&mut [0]);
-        drop(elsewhere);
-        self.trace.stop();
     }
 }

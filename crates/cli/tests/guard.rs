@@ -3,6 +3,7 @@
 
 mod support;
 
+use rustix::fs::FlockOperation;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -302,7 +303,12 @@ fn without_its_keeper_a_mount_goes_on_and_says_so() {
     assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
     let text = place.run(&["status", "m"]).ok();
     assert!(text.contains("unguarded"), "{text}");
-    assert!(place.run(&["upgrade", "m"]).refused(1).contains("keeper"), "nobody could take over");
+    place.run(&["upgrade", "m"]).ok();
+    let another = status(&place, "/guard/keeper").expect("a keeper");
+    assert_ne!(another, u64::from(keeper));
+    kill_server(&place, "KILL");
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+    assert_eq!(status(&place, "/guard/keeper"), Some(another));
     place.run(&["umount", "m"]).ok();
 }
 
@@ -314,11 +320,97 @@ fn the_death_of_an_unguarded_server_ends_its_mount() {
     let place = Place::new();
     place.run(&["mount", "--no-guard", "mem:", "m"]).ok();
     let server = place.server();
-    assert!(place.run(&["upgrade", "m"]).refused(1).contains("--no-guard"));
+    assert_eq!(status(&place, "/guard/deaths"), None, "nobody counts");
     signal(server, "KILL");
     within("the server's end", || !is_running(server));
     assert!(fs::read_dir(place.at("m")).is_err());
     place.run(&["umount", "m"]).ok();
+}
+
+#[test]
+fn upgrade_gives_an_unguarded_mount_a_keeper() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["src", "mem:"] {
+        let place = Place::new();
+        fs::create_dir(place.at("src")).unwrap();
+        place.run(&["mount", "--no-guard", source, "m"]).ok();
+        let unguarded = place.server();
+        let [mut kept, removed, locked] = ["kept", "removed", "locked"].map(|name| {
+            let options = OpenOptions::new().read(true).write(true).create_new(true).clone();
+            options.open(place.at("m").join(name)).unwrap()
+        });
+        kept.write_all(b"before ").unwrap();
+        removed.write_all_at(b"without a name", 0).unwrap();
+        fs::remove_file(place.at("m/removed")).unwrap();
+        rustix::fs::flock(&locked, FlockOperation::LockExclusive).unwrap();
+        let (dir, over) = (place.at("m"), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let (dir, over) = (&dir, &over);
+            let loads = [0, 1].map(|who| scope.spawn(move || come_and_go(dir, who, over)));
+            place.run(&["upgrade", "m"]).ok();
+            assert_eq!(status(&place, "/guard/keeper"), Some(unguarded.into()), "the process became it");
+            place.run(&["upgrade", "m"]).ok();
+            kill_server(&place, "KILL");
+            over.store(true, Relaxed);
+            loads.into_iter().for_each(|load| load.join().unwrap());
+        });
+        kept.write_all(b"after").unwrap();
+        assert_eq!(fs::read_to_string(place.at("m/kept")).unwrap(), "before after", "{source}");
+        let mut read = [0; 14];
+        removed.read_exact_at(&mut read, 0).unwrap();
+        assert_eq!(&read, b"without a name", "{source}");
+        let other = File::open(place.at("m/locked")).unwrap();
+        let again = rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(again, Err(rustix::io::Errno::WOULDBLOCK), "{source}: the lock holds");
+        drop((kept, removed, locked, other));
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 2, "{source}");
+        place.run(&["umount", "m"]).ok();
+        within("the keeper's end", || !is_running(unguarded));
+    }
+}
+
+/// Makes, writes, moves, reads and removes a file of its own until it is over: each happens once.
+fn come_and_go(dir: &Path, who: usize, over: &AtomicBool) {
+    let (one, other) = (dir.join(format!("one-{who}")), dir.join(format!("other-{who}")));
+    for round in 0.. {
+        let text = format!("round {round} of {who}");
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&one)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+        fs::rename(&one, &other).unwrap();
+        assert_eq!(fs::read_to_string(&other).unwrap(), text);
+        fs::remove_file(&other).unwrap();
+        if over.load(Relaxed) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn what_takes_too_long_keeps_an_unguarded_mount_as_it_is() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/slow", "content");
+    place.run(&["mount", "--no-guard", "--layer", "fault=op=write,path=slow,delay=1000s", "src", "m"]).ok();
+    let server = place.server();
+    let mut slow = place
+        .spawn_as("dd", &["if=/dev/zero", "of=m/slow", "bs=1", "count=1", "conv=notrunc", "status=none"]);
+    within("the write", || status(&place, "/in_flight/0/id").is_some());
+    let why = place.run(&["upgrade", "m"]).refused(1);
+    assert!(why.contains("1 requests are not answered") && why.contains("slow"), "{why}");
+    place.file("m/other", "requests are served again");
+    place.run(&["fault", "m", "--clear"]).ok();
+    place.run(&["umount", "--force", "m"]).ok();
+    slow.wait().unwrap();
+    within("the server's end", || !is_running(server));
 }
 
 #[test]

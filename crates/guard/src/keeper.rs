@@ -8,12 +8,13 @@ use crate::manager::{self, Manager};
 use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED, at};
 use crate::watch::Watch;
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Error, Result};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
-use std::ffi::CString;
+use std::env::ArgsOs;
+use std::ffi::{CString, OsString};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -211,15 +212,17 @@ impl Keeper {
         }
     }
 
-    /// The status of a worker that has ended. Notes whether one that has not is stopped.
+    /// The status of a worker that has ended. Notes whether one that has not is stopped. Other children are those of a process that
+    /// served without a keeper and became this one.
     fn reap(&mut self) -> Option<i32> {
         let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
         loop {
             let mut status = 0;
             // SAFETY: `status` is a valid place for the result.
-            let changed = unsafe { libc::waitpid(self.worker, &raw mut status, flags) };
+            let changed = unsafe { libc::waitpid(-1, &raw mut status, flags) };
             match changed {
-                pid if pid != self.worker => return None,
+                ..=0 => return None,
+                pid if pid != self.worker => {}
                 _ if libc::WIFSTOPPED(status) => self.stopped = Some(monotonic()),
                 _ if libc::WIFCONTINUED(status) => self.stopped = None,
                 _ => return Some(status),
@@ -348,33 +351,54 @@ impl Keeper {
 
     /// Becomes the program the last worker named. When that is impossible, the present one goes on.
     fn execute(&self) {
-        let Ok(program) = CString::new(self.state.program()) else { return };
-        let arguments = std::env::args_os().filter_map(|one| CString::new(one.into_vec()).ok());
-        let arguments: Vec<CString> = arguments.collect();
-        let mut argv: Vec<*const libc::c_char> = arguments.iter().map(|one| one.as_ptr()).collect();
-        argv.push(ptr::null());
-        if let Err(error) = std::env::set_current_dir(&self.directory) {
-            return warn(format_args!("outrigger: cannot return to {}: {error}", self.directory.display()));
-        }
-        for number in self.state.held() {
-            stays_open(number, true);
-        }
-        // SAFETY: this process has one thread.
-        unsafe { std::env::set_var(STATE, self.state.fd().as_raw_fd().to_string()) };
-        // SAFETY: both are NUL-terminated and end with a null pointer, and live until the call returns.
-        unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
-        warn(format_args!(
-            "outrigger: cannot execute {}: {}",
-            program.to_string_lossy(),
-            io::Error::last_os_error()
-        ));
-        // SAFETY: as above.
-        unsafe { std::env::remove_var(STATE) };
-        for number in self.state.held() {
-            stays_open(number, false);
-        }
+        let program = PathBuf::from(OsString::from_vec(self.state.program()));
+        let error = become_keeper(&self.state, &program, &self.directory);
+        warn(format_args!("outrigger: {}", error.why()));
         let _ = std::env::set_current_dir("/");
     }
+}
+
+/// Executes `program` in this process with our command line, to go on as the keeper of what `state` describes; relative paths on
+/// the command line begin at `directory`. Other threads end at that instant. Returns only when that is impossible.
+pub(crate) fn become_keeper(state: &State, program: &Path, directory: &Path) -> Error {
+    let fails = |what: &str, path: &Path, error: io::Error| {
+        let Error { errno, .. } = Error::from(error);
+        errno.because(format!("cannot {what} {}: {}", path.display(), Error::from(errno)))
+    };
+    if let Err(error) = std::env::set_current_dir(directory) {
+        return fails("return to", directory, error);
+    }
+    for number in state.held() {
+        stays_open(number, true);
+    }
+    let error = execute(program, std::env::args_os(), state.fd());
+    for number in state.held() {
+        stays_open(number, false);
+    }
+    fails("execute", program, error)
+}
+
+/// execve(2) with the descriptor of the state named in the environment. Blocked signals stay blocked, which
+/// [`std::process::Command`] would let through: a keeper waits for them.
+fn execute(program: &Path, arguments: ArgsOs, state: BorrowedFd<'_>) -> io::Error {
+    let variables = std::env::vars_os().filter(|(name, _)| name != STATE);
+    let ours = (OsString::from(STATE), state.as_raw_fd().to_string().into());
+    let variables =
+        variables.chain([ours]).map(|(name, value)| [name, "=".into(), value].into_iter().collect());
+    let c_strings = |list: &mut dyn Iterator<Item = OsString>| {
+        list.filter_map(|one| CString::new(one.into_vec()).ok()).collect::<Vec<CString>>()
+    };
+    let pointers = |list: &[CString]| {
+        list.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect::<Vec<*const libc::c_char>>()
+    };
+    let Ok(program) = CString::new(program.as_os_str().as_bytes()) else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let (arguments, variables) =
+        (c_strings(&mut arguments.into_iter()), c_strings(&mut variables.into_iter()));
+    // SAFETY: the lists are of NUL-terminated strings and end with a null pointer; all live until the call returns.
+    unsafe { libc::execve(program.as_ptr(), pointers(&arguments).as_ptr(), pointers(&variables).as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
@@ -393,7 +417,7 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
         UNGUARDED.store(true, Relaxed);
     }
     unblock_signals();
-    let seat = Seat::new(state);
+    let seat = Seat::new(state, directory.to_owned());
     if seat.predecessors() > 0 {
         let prepared = seat.sweep().and_then(|()| Ok(std::env::set_current_dir(directory)?));
         if let Err(error) = prepared {

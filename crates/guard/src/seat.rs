@@ -9,15 +9,20 @@ use outrigger_core::{Errno, Error, Keep, Region, Result};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a worker has to do with its keeper. It is the [`Keep`] of everything the worker assembles.
+///
+/// A process that serves without a keeper has one, too ([`Seat::alone`]): what it knows is then lost with it, but it can become
+/// the keeper of workers that go on ([`Seat::upgrade`]).
 #[derive(Debug)]
 pub struct Seat {
     state: State,
+    /// Where relative paths on the command line begin.
+    directory: PathBuf,
     /// Held while a region is looked for and made.
     making: Mutex<()>,
 }
@@ -62,8 +67,19 @@ pub struct Death {
 }
 
 impl Seat {
-    pub(crate) fn new(state: State) -> Self {
-        Seat { state, making: Mutex::new(()) }
+    pub(crate) fn new(state: State, directory: PathBuf) -> Self {
+        Seat { state, directory, making: Mutex::new(()) }
+    }
+
+    /// The place of a process that has no keeper. Called in the directory it was started in.
+    ///
+    /// # Errors
+    /// When there is no memory, or that directory is gone.
+    pub fn alone() -> Result<Self> {
+        UNGUARDED.store(true, Relaxed);
+        let state = State::create()?;
+        state.set(at::STARTED, 1);
+        Ok(Seat::new(state, std::env::current_dir()?))
     }
 
     /// How many workers there were before this one.
@@ -127,8 +143,10 @@ impl Seat {
         // It stays open for all workers to come; nobody here owns it.
         self.state.set(at::DEVICE, device.into_raw_fd() as u64 + 1);
         self.state.set_phase(Phase::Serving);
-        keeper::leave_foreground();
-        keeper::tell_ready(&self.state);
+        if self.is_guarded() {
+            keeper::leave_foreground();
+            keeper::tell_ready(&self.state);
+        }
         Ok(())
     }
 
@@ -148,26 +166,33 @@ impl Seat {
         !UNGUARDED.load(Relaxed)
     }
 
-    /// Ends this worker so that the keeper goes on as `program`. Returns only when that is impossible.
+    /// Goes on as `program`: this worker ends and its keeper becomes it. Without a keeper this process does, and is the keeper of a
+    /// new worker; no change may be in progress then. Returns only when that is impossible.
     ///
     /// # Errors
-    /// When there is no keeper, or the path is too long.
-    pub fn upgrade(&self, program: &Path) -> Result<()> {
+    /// When the path is too long, or without a keeper what execve(2) says.
+    pub fn upgrade(&self, program: &Path) -> Error {
         if !self.is_guarded() {
-            return Err(Errno(libc::ESRCH).because("the mount's keeper has died"));
+            self.state.set(at::DIED_MONOTONIC, monotonic());
+            return keeper::become_keeper(&self.state, program, &self.directory);
         }
-        self.state.set_program(program.as_os_str().as_bytes())?;
-        keeper::leave_for_upgrade()
+        match self.state.set_program(program.as_os_str().as_bytes()) {
+            Ok(()) => keeper::leave_for_upgrade(),
+            Err(error) => error,
+        }
     }
 
-    /// What happened to the workers so far.
-    pub fn history(&self) -> History {
+    /// What happened to the workers so far; `None` in a process that never had a keeper.
+    pub fn history(&self) -> Option<History> {
         let state = &self.state;
+        if state.get(at::KEEPER) == 0 {
+            return None;
+        }
         let deaths = state.get(at::DEATHS);
         let recoveries = state.get(at::RECOVERED);
         let kept = (recoveries as usize).min(RECOVERIES);
         let ring = |index: u64| state.get(at::RING + index as usize % RECOVERIES);
-        History {
+        Some(History {
             keeper: self.is_guarded().then(|| state.get(at::KEEPER) as u32),
             proxy: Some(state.get(at::PROXY_PROCESS) as u32).filter(|&process| process != 0),
             incarnations: state.get(at::STARTED),
@@ -180,7 +205,7 @@ impl Seat {
             recovery_times: (recoveries - kept as u64..recoveries)
                 .map(|index| Duration::from_nanos(ring(index)))
                 .collect(),
-        }
+        })
     }
 
     /// The request in which the worker before this one hung.

@@ -75,7 +75,7 @@ fn worker(seat: &Seat, manager: &UnixDatagram, allocations: &AtomicU64) -> i32 {
     seat.mounted(File::open("/dev/null").expect("a descriptor").into(), b"negotiated").expect("noted");
     let mut text = [0; 4096];
     while manager.recv(&mut text).map(|length| !text[..length].starts_with(b"READY=1")).expect("a message") {}
-    let keeper = seat.history().keeper.expect("a keeper");
+    let keeper = seat.history().and_then(|history| history.keeper).expect("a keeper");
     // Once around: whatever is looked for the first time is found.
     wake(keeper, &hangup);
     let before = allocations.load(Relaxed);

@@ -63,7 +63,6 @@ fn a_directory_holds() {
 fn a_cached_directory_holds() {
     let slow =
         ("limits/a_path_of_1000_directories", "each step of each path is a request: a million of them");
-    // What is delayed does not outlive the process that serves.
     let delayed = ("cache=write=behind", ",guard=none", &[][..]);
     for (option, options, exceptions) in [("cache=20", "", &[][..]), ("cache=never", "", &[slow]), delayed] {
         let dir = tempfile::tempdir().expect("a temporary directory");

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use outrigger_core::OptionTable;
 use outrigger_core::option::option;
 use outrigger_door_fuse::Options;
-use outrigger_guard::{READY, Settings, takes_over, watch_over};
+use outrigger_guard::{READY, Seat, Settings, takes_over, watch_over};
 use outrigger_host::{Confined, allow_descriptors, named_descriptors};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -179,8 +179,12 @@ impl Mount {
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
-        if self.chosen()?.guarding == Guarding::None || !trees::survives(&self.source) {
-            let job = Job::new(context, &self, None)?;
+        let survives = trees::survives(&self.source);
+        // Whoever exchanges the program of a mount has it watched over, too.
+        let guarded = takes_over() || self.chosen()?.guarding != Guarding::None;
+        if !survives || !guarded {
+            let seat = survives.then(|| Seat::alone().map(Arc::new)).transpose()?;
+            let job = Job::new(context, &self, seat)?;
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }
         let asks = trees::asks(&self.source) && io::stderr().is_terminal();

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 /// Arguments of `upgrade`.
 ///
 /// Run it with the new program: the mounts, made by an older one, go on as that. Nothing is unmounted, open files stay
-/// open, and requests in flight are finished by the new program.
+/// open, and requests in flight are finished by the new program. A mount without a keeper (`--no-guard`) gets one: its requests in
+/// flight are finished first.
 #[derive(Debug, Args)]
 pub struct Upgrade {
     /// The mounts.

@@ -69,8 +69,13 @@ pub enum Ask {
 impl Ask {
     /// How long the answer may take.
     fn patience(&self) -> Duration {
-        // A program may take a minute to start, and the one before it another.
-        Duration::from_secs(if matches!(self, Ask::Replace { .. }) { 180 } else { 2 })
+        Duration::from_secs(match self {
+            // A program may take a minute to start, and the one before it another.
+            Ask::Replace { .. } => 180,
+            // Requests in flight are waited for.
+            Ask::Upgrade { .. } => 10,
+            _ => 2,
+        })
     }
 }
 

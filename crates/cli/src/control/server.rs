@@ -27,11 +27,12 @@ pub trait Controlled: Send + Sync {
     /// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`.
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten;
 
-    /// Whether another program, with its version of what outlives a process, may go on with it.
+    /// Makes ready for another program, with its version of what outlives a process, to go on with it: [`Controlled::upgrade`] is
+    /// next.
     ///
     /// # Errors
-    /// Why not.
-    fn may_upgrade(&self, version: u64) -> Result<(), String>;
+    /// Why that cannot be; then it goes on as before.
+    fn prepare_upgrade(&self, version: u64) -> Result<(), String>;
 
     /// Lets that program go on with it. Returns only when that fails.
     fn upgrade(&self, program: &Path);
@@ -240,11 +241,12 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         Ok(Ask::Written { patience, marks }) => {
             Answer::Unwritten(mount.written(marks, Duration::from_millis(patience.min(1000))))
         }
-        Ok(Ask::Upgrade { program, version }) => match mount.may_upgrade(version) {
+        Ok(Ask::Upgrade { program, version }) => match mount.prepare_upgrade(version) {
             Ok(()) => {
-                answer(&stream, &Answer::Done)?;
+                // Who asked may have gone; the mount is ready all the same.
+                let said = answer(&stream, &Answer::Done);
                 mount.upgrade(&program);
-                return Ok(());
+                return said;
             }
             Err(reason) => Answer::Failed(reason),
         },

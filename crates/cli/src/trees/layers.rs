@@ -167,8 +167,8 @@ impl Pile<'_> {
             // What survives is that of one.
             (Some(_), _) if !self.caches.is_empty() && options.delays() => {
                 return Err(Failure::serious(format!(
-                    "--layer {spec}: a second cache delays writes only with --no-guard: what is not written yet would die \
-                     with the process that serves"
+                    "--layer {spec}: a second cache of a mount cannot delay writes: what is not written yet would die with \
+                     the process that serves"
                 )));
             }
             (Some(keep), disk) => Cache::with_keep(options, self.runtime.clone(), disk, &**keep)?,

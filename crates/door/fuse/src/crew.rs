@@ -6,8 +6,9 @@
 //! next request before the other, whom the kernel wakes, gets to it. More are needed when all are stuck inside slow
 //! calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every few
 //! milliseconds, only while there are requests, and hires or dismisses.
-use std::sync::OnceLock;
+use crate::slot::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -42,6 +43,14 @@ pub(crate) struct Crew {
     parallel: AtomicBool,
     /// Readers that shall leave.
     dismissed: AtomicUsize,
+    /// Requests that are taken are held.
+    paused: AtomicBool,
+    /// Readers that hold a request.
+    holding: AtomicUsize,
+    /// Held while `paused` is reset.
+    gate: Mutex<()>,
+    /// Signalled then.
+    resumed: Condvar,
     dozing: AtomicBool,
     over: AtomicBool,
     monitor: OnceLock<Thread>,
@@ -58,6 +67,10 @@ impl Crew {
             client: AtomicU32::new(0),
             parallel: AtomicBool::new(false),
             dismissed: AtomicUsize::new(0),
+            paused: AtomicBool::new(false),
+            holding: AtomicUsize::new(0),
+            gate: Mutex::default(),
+            resumed: Condvar::new(),
             dozing: AtomicBool::new(false),
             over: AtomicBool::new(false),
             monitor: OnceLock::new(),
@@ -97,6 +110,41 @@ impl Crew {
         if self.dozing.load(SeqCst) && self.dozing.swap(false, SeqCst) {
             self.wake();
         }
+    }
+
+    /// Has readers hold what they take from now on, until [`Crew::resume`].
+    pub(crate) fn pause(&self) {
+        self.paused.store(true, SeqCst);
+    }
+
+    /// Lets readers go on with what they hold.
+    pub(crate) fn resume(&self) {
+        let _gate = lock(&self.gate);
+        self.paused.store(false, SeqCst);
+        self.resumed.notify_all();
+    }
+
+    /// Called between [`Crew::takes`] and doing what a request asks for: returns when it may be done.
+    pub(crate) fn hold_while_paused(&self) {
+        if self.paused.load(SeqCst) {
+            self.hold();
+        }
+    }
+
+    #[cold]
+    fn hold(&self) {
+        self.holding.fetch_add(1, SeqCst);
+        let waited = self.resumed.wait_while(lock(&self.gate), |()| self.paused.load(SeqCst));
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.holding.fetch_sub(1, SeqCst);
+    }
+
+    /// While paused: whether no reader is doing what a request asks for.
+    pub(crate) fn all_wait(&self) -> bool {
+        // In one order with `takes` and `hold_while_paused`: either this sees a reader that is not free, or that reader sees the
+        // pause.
+        self.taken.load(SeqCst);
+        self.free.load(Relaxed) + self.holding.load(SeqCst) >= self.total()
     }
 
     /// Notes for which thread a reader serves a request. A thread waits for one answer at a time, unless the request is
@@ -234,6 +282,32 @@ mod tests {
         let dismissed =
             (1..=u64::from(SINGLE)).filter(|taken| look.update(*taken, 1, false) == Advice::Dismiss).count();
         assert_eq!(dismissed, 1, "one client does not need the second");
+    }
+
+    #[test]
+    fn what_is_taken_in_a_pause_is_held_until_it_ends() {
+        let crew = Crew::new(1, 4);
+        crew.joins();
+        assert!(!crew.all_wait(), "it starts");
+        crew.waits();
+        assert!(crew.all_wait());
+        crew.takes();
+        assert!(!crew.all_wait(), "it has a request");
+        crew.hold_while_paused();
+        crew.pause();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                crew.hold_while_paused();
+                done.store(true, SeqCst);
+            });
+            while !crew.all_wait() {
+                thread::yield_now();
+            }
+            assert!(!done.load(SeqCst));
+            crew.resume();
+        });
+        assert!(done.load(SeqCst));
     }
 
     #[test]

@@ -43,6 +43,12 @@ impl Negotiated {
         self.0.flags.contains(ability)
     }
 
+    /// Whether the kernel can be made to send unanswered requests again (Linux 6.9 and newer).
+    #[must_use]
+    pub fn sends_again(&self) -> bool {
+        self.has(InitFlags::HAS_RESEND)
+    }
+
     /// Names of the abilities in force.
     #[must_use]
     pub fn abilities(&self) -> Vec<&'static str> {

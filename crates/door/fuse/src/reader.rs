@@ -161,6 +161,7 @@ impl Worker {
             // Nothing is ever retrieved from the page cache, so no answer to that can come.
             Operation::NotifyReply { .. } => {}
             operation => {
+                self.shared.crew.hold_while_paused();
                 self.shared.crew.serves(header.pid, is_read_ahead_or_write_back(operation));
                 let step = match self.shared.agreed() {
                     Some(agreed) => agreed.rules.translate(&request, own),

@@ -11,12 +11,12 @@ use crate::notify::{Notifier, notifier};
 use crate::options::{Kept, Options};
 use crate::reader;
 use crate::sender;
-use crate::slot::{Slots, lock};
+use crate::slot::{Slots, coarse_now, lock};
 use crate::status::{Counters, InFlight, Status};
 use crate::translate::Rules;
 use crate::unmount::{Force, UnmountError, unmount};
 use outrigger_core::{Abilities, Notice, Notify, Region, Runtime, Service};
-use outrigger_proto_fuse::{Dialect, InitFlags, Notification};
+use outrigger_proto_fuse::{Dialect, InitFlags, Notification, Opcode};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -122,6 +122,9 @@ pub struct Session {
 /// How long unmounting may wait for the server when a session is dropped.
 const DROP_DEADLINE: Duration = Duration::from_millis(500);
 
+/// How often a pause looks whether requests are answered.
+const PAUSE_PERIOD: Duration = Duration::from_millis(1);
+
 impl Session {
     /// Mounts the service.
     ///
@@ -168,7 +171,7 @@ impl Session {
         options: Options,
     ) -> io::Result<Self> {
         if !connection.proxied {
-            if !negotiated.has(InitFlags::HAS_RESEND) {
+            if !negotiated.sends_again() {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }
             // Before anybody reads: the kernel would send again what a reader of ours has just taken, and it would be
@@ -314,6 +317,36 @@ impl Session {
             last_failure: shared.counters.last_failure(),
             readers: shared.crew.total(),
         }
+    }
+
+    /// Holds requests that come from now on, and waits until those before are answered: at most this long. Waiting for a lock is not
+    /// waited for, for asking again changes nothing. After success another process can [`Session::resume`] from
+    /// [`Session::device_fd`]; what is held here is sent to it. [`Session::go_on`] ends that.
+    ///
+    /// # Errors
+    /// The requests that are not answered, the oldest first; then nothing is held.
+    pub fn pause(&self, timeout: Duration) -> Result<(), Vec<InFlight>> {
+        let shared = &self.shared;
+        let until = coarse_now().saturating_add(timeout);
+        shared.crew.pause();
+        loop {
+            let quiet = shared.crew.all_wait();
+            let mut left = shared.slots.in_flight();
+            left.retain(|request| request.opcode != Opcode::Setlkw as u32);
+            if quiet && left.is_empty() {
+                return Ok(());
+            }
+            if coarse_now() > until {
+                self.go_on();
+                return Err(left.into_iter().map(InFlight::from).collect());
+            }
+            thread::sleep(PAUSE_PERIOD);
+        }
+    }
+
+    /// Goes on with what was held since [`Session::pause`].
+    pub fn go_on(&self) {
+        self.shared.crew.resume();
     }
 
     /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the control socket of a mount can ask of it.
+
+use super::Mounted;
+use crate::control::{
+    self, Answer, Controlled, ErrorStatus, MountStatus, OperationStatus, RequestStatus, Unwritten,
+};
+use crate::guarded;
+use crate::trees;
+use outrigger_core::{Clock, Service};
+use outrigger_door_fuse::{InFlight, OpCount};
+use outrigger_layer_cache::Mark;
+use outrigger_layer_fault::FaultControl;
+use outrigger_layer_trace::Format;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::TryLockError;
+use std::time::{Duration, SystemTime};
+
+/// How long requests in flight may take before a mount without a keeper is handed over.
+const PAUSE_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Mounted {
+    fn request(&self, request: InFlight) -> RequestStatus {
+        RequestStatus {
+            id: request.id,
+            operation: request.op.to_owned(),
+            node: request.node.0,
+            path: self.path(request.node),
+            age_seconds: request.age.as_secs_f64(),
+            pid: request.pid,
+            command: fs::read_to_string(format!("/proc/{}/comm", request.pid))
+                .ok()
+                .map(|comm| comm.trim().to_owned()),
+        }
+    }
+
+    /// Why nothing of it can outlive its process.
+    fn why_no_seat(&self) -> String {
+        let what = match (&self.tree.program, &self.tree.image) {
+            (Some(_), _) => {
+                "what is known of a FUSE program does not outlive its process (`outrigger guard --replace` exchanges the program)"
+            }
+            (None, Some(_)) => {
+                "what is known of a disk image's kernel code belongs to the processes that run it; unmount it and \
+                                mount it again"
+            }
+            (None, None) => {
+                "what its driver knows does not outlive its process; unmount it and mount it again"
+            }
+        };
+        what.to_owned()
+    }
+}
+
+impl Controlled for Mounted {
+    fn status(&self) -> MountStatus {
+        let status = self.session.status();
+        let operation = |count: OpCount| OperationStatus {
+            operation: count.op.to_owned(),
+            count: count.requests,
+            errors: count.errors,
+        };
+        MountStatus {
+            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
+            source: self.source.clone(),
+            driver: self.tree.service.abilities().driver.to_owned(),
+            layers: self.tree.layers.iter().map(|&layer| layer.to_owned()).collect(),
+            pid: std::process::id(),
+            detached: self.is_detached(),
+            uptime_seconds: self.runtime.monotonic().as_secs(),
+            in_flight: status.in_flight.into_iter().map(|request| self.request(request)).collect(),
+            operations: status.counts.into_iter().map(operation).collect(),
+            last_error: status.last_failure.map(|failure| ErrorStatus {
+                operation: failure.op.to_owned(),
+                errno: format!("{:?}", failure.error.errno),
+                reason: failure.error.reason.as_deref().map(str::to_owned),
+                age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
+            }),
+            guard: match &self.seat {
+                Some(seat) => seat.history().map(guarded::seat_status),
+                None => self.tree.image.as_ref().and_then(guarded::image_status),
+            },
+            disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
+            program: self.tree.program.as_ref().map(|program| guarded::program_status(program.history())),
+            report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
+                .map(|(path, at)| (path, at.elapsed().unwrap_or_default().as_secs_f64())),
+        }
+    }
+
+    fn flush(&self) {
+        self.tree.caches.iter().for_each(outrigger_layer_cache::Control::flush);
+        self.session.invalidate_all();
+    }
+
+    fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten {
+        let caches = &self.tree.caches;
+        let marks: Vec<Mark> = match marks.len() == caches.len() {
+            true => marks.into_iter().map(Mark).collect(),
+            false => caches.iter().map(outrigger_layer_cache::Control::mark).collect(),
+        };
+        let (mut files, mut bytes) = (0, 0);
+        for (cache, &mark) in caches.iter().zip(&marks) {
+            self.runtime.handle().block_on(cache.written_within(mark, patience));
+            let left = cache.unwritten(mark);
+            (files, bytes) = (files + left.0 as u64, bytes + left.1);
+        }
+        Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
+    }
+
+    fn prepare_upgrade(&self, version: u64) -> Result<(), String> {
+        let Some(seat) = &self.seat else { return Err(self.why_no_seat()) };
+        if version != outrigger_guard::VERSION {
+            return Err(format!(
+                "it keeps its state in version {}, that program in version {version}",
+                outrigger_guard::VERSION
+            ));
+        }
+        let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };
+        let proxied = seat.history().is_some_and(|history| history.proxy.is_some());
+        if !proxied && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {
+            return Err("it has no keeper, which this kernel (before Linux 6.9) makes necessary".to_owned());
+        }
+        session.pause(PAUSE_DEADLINE).map_err(|left| {
+            let oldest = left.first().map_or_else(String::new, |oldest| {
+                let node = || format!("node {:#x}", oldest.node.0);
+                format!(", the oldest is {} {}", oldest.op, self.path(oldest.node).unwrap_or_else(node))
+            });
+            format!(
+                "{} requests are not answered after {PAUSE_DEADLINE:?}{oldest}; try again later",
+                left.len()
+            )
+        })
+    }
+
+    fn upgrade(&self, program: &Path) {
+        let Some(seat) = &self.seat else { return };
+        let error = seat.upgrade(program);
+        tracing::error!(%error, "the program cannot be exchanged");
+        self.session.here().inspect(|session| session.go_on());
+    }
+
+    fn replace(
+        &self,
+        command: Vec<OsString>,
+        directory: PathBuf,
+        argument: Option<usize>,
+    ) -> Result<(), String> {
+        let Some(program) = &self.tree.program else {
+            return Err(format!(
+                "it is no FUSE program's (`outrigger guard` makes such mounts) but of the driver {}",
+                self.tree.service.abilities().driver
+            ));
+        };
+        let launch = trees::replacement(command, directory, argument);
+        let outcome = program.replace(launch).map_err(|error| error.to_string());
+        // The new program may show other files.
+        self.flush();
+        outcome.map_err(|why| format!("{why}; {}", guarded::goes_on(program)))
+    }
+
+    fn fault(&self) -> Option<&FaultControl> {
+        self.tree.fault.as_ref()
+    }
+
+    fn trace(&self, mut out: UnixStream) {
+        let _one_at_a_time = match self.tracer.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                // A client that hangs up early is its own affair, here and below.
+                let _ =
+                    control::answer(&out, &Answer::Failed("another `outrigger trace` is attached".into()));
+                return;
+            }
+        };
+        let ready = out.set_read_timeout(None).and_then(|()| control::answer(&out, &Answer::Done));
+        let (Ok(sink), Ok(())) = (out.try_clone(), ready) else { return };
+        let Ok(elsewhere) = self.session.trace(out.as_fd()) else { return };
+        // Also here, for those processes may die.
+        self.trace.start(Box::new(sink), Format::Json);
+        // The client never writes: reading ends when it hangs up.
+        let _ = out.read(&mut [0]);
+        drop(elsewhere);
+        self.trace.stop();
+    }
+}
