@@ -3,7 +3,7 @@
 
 use crate::inode::Inode;
 use crate::wait::block_on;
-use outrigger_core::ops::{Forget, GetAttr, OpenFlags, StatFs, SyncFs};
+use outrigger_core::ops::{Forget, GetAttr, StatFs, SyncFs};
 use outrigger_core::reply::FsStat;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Cancel, Class, Credentials, Cx, DriverClass, Errno, Error, Exchange, Node,
@@ -232,8 +232,8 @@ impl Client {
     }
 
     fn start<'a>(&'a self, cx: &'a Cx, request: Request) -> Started<'a> {
-        let (op, class) = (request.op(), request.class());
-        if changes(&request) {
+        let (op, class) = (request.op(), request.op().class());
+        if request.changes_tree() {
             self.shared.changed.store(true, Ordering::Relaxed);
         }
         let answer = match cx.cancel.is_raised() {
@@ -301,15 +301,6 @@ impl Client {
 /// Whether an error says that a tree cannot synchronise at all (fsync(2): `EINVAL`).
 pub(crate) fn lacks(error: &Error) -> bool {
     matches!(error.errno, Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL)
-}
-
-/// Whether a request may change what the tree stores.
-fn changes(request: &Request) -> bool {
-    match request {
-        Request::Open(open) => open.flags.contains(OpenFlags::TRUNC),
-        Request::SetLock(_) => false,
-        other => other.class() == Class::Change,
-    }
 }
 
 /// Whether a time that ends at all has come to its end.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a reply hands out that the caller has to give back: for layers that do not pass such a reply on.
 
+use crate::effects::Effect;
 use crate::node::{LockOwner, Node};
 use crate::ops::{Forget, OpCode, OpenFlags, Release, ReleaseDir, Request};
 use crate::reply::{Entry, Opened, Reply};
@@ -9,21 +10,20 @@ use crate::reply::{Entry, Opened, Reply};
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     op: OpCode,
-    /// What it opens, when it opens something that exists.
-    node: Node,
-    flags: OpenFlags,
+    /// What it opens, when that is something that exists.
+    node: Option<Node>,
+    /// How it opens a file.
+    flags: Option<OpenFlags>,
 }
 
 impl Asked {
     /// To be noted before the request is passed on.
     pub fn of(request: &Request) -> Self {
-        let (node, flags) = match request {
-            Request::Open(open) => (open.node, open.flags),
-            Request::Create(create) => (create.dir, create.flags),
-            Request::TmpFile(tmpfile) => (tmpfile.dir, tmpfile.flags),
-            Request::OpenDir(open) => (open.node, OpenFlags::empty()),
-            _ => (Node::default(), OpenFlags::empty()),
-        };
+        let opens = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Opens { node, flags } => Some((node, flags)),
+            _ => None,
+        });
+        let (node, flags) = opens.unwrap_or_default();
         Asked { op: request.op(), node, flags }
     }
 
@@ -41,7 +41,7 @@ impl Asked {
             Reply::DirentsPlus(list) => {
                 list.entries.iter().filter_map(|dirent| forget(&dirent.entry)).collect()
             }
-            Reply::Opened(opened) => vec![self.release(self.node, opened)],
+            Reply::Opened(opened) => vec![self.release(self.node.unwrap_or_default(), opened)],
             Reply::Created(created) => {
                 let release = self.release(created.entry.node, &created.opened);
                 [release].into_iter().chain(forget(&created.entry)).collect()
@@ -51,12 +51,11 @@ impl Asked {
     }
 
     fn release(&self, node: Node, opened: &Opened) -> Request {
-        let handle = opened.handle;
-        if self.op == OpCode::OpenDir {
-            return ReleaseDir { node, handle }.into();
+        let (handle, owner) = (opened.handle, LockOwner::default());
+        match self.flags {
+            Some(flags) => Release { node, handle, flags, owner, flock_release: false }.into(),
+            None => ReleaseDir { node, handle }.into(),
         }
-        let (flags, owner) = (self.flags, LockOwner::default());
-        Release { node, handle, flags, owner, flock_release: false }.into()
     }
 }
 

@@ -22,6 +22,7 @@
 //! | [`cx`] | [`Cx`]: request id, credentials, cancellation, deadline, origin |
 //! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
 //! | [`driver`] | adapters from methods to messages |
+//! | [`effects`] | what an operation does, for those who do not know it |
 //! | [`handed_out`] | giving back what a reply brings that nobody gets |
 //! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
@@ -45,6 +46,7 @@ pub mod amount;
 pub mod attr;
 pub mod cx;
 pub mod driver;
+pub mod effects;
 pub mod error;
 pub mod exchange;
 pub mod handed_out;
@@ -73,6 +75,7 @@ pub use amount::amount;
 pub use attr::{Attr, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Origin};
 pub use driver::{Inline, Pool, Prompt, Serve};
+pub use effects::{Effect, Effects};
 pub use error::{Errno, Error, Result};
 pub use exchange::Exchange;
 pub use handed_out::Asked;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operation table: the only place where an operation is described.
 //!
-//! Each row gives an operation its stable number (never reused), its [`Class`], its name, its fields and its reply.
+//! Each row gives an operation its stable number (never reused), its [`Class`], its name, its fields, its reply and its effects
+//! ([`Effect`](crate::Effect)), in words of [`crate::effects`].
 //! From the table come [`Request`], one struct per operation, typed calls ([`Op`], [`crate::ask`]), the two driver
 //! traits, the adapters' dispatch, and the [`Wire`] encoding.
 //!
@@ -10,6 +11,7 @@
 
 use crate::attr::SetAttrs;
 use crate::cx::Cx;
+use crate::effects::{Effect, Effects, words};
 use crate::error::{Errno, Error, Result};
 use crate::name::{Name, Target, XattrName};
 use crate::node::{Handle, LockOwner, Node};
@@ -52,7 +54,8 @@ pub trait Op: Into<Request> {
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])* $number:literal $class:ident $op:ident $method:ident
-        { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty),* $(,)? } -> $reply:ident;)*) => {
+        { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty),* $(,)? } -> $reply:ident
+        [$($effect:ident($($argument:expr),*)),* $(,)?];)*) => {
         /// The stable number of an operation.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
@@ -70,7 +73,7 @@ macro_rules! operations {
                 match self { $(OpCode::$op => stringify!($method)),* }
             }
 
-            /// Whether the operation changes the tree.
+            /// Whether the operation can change the tree; what its arguments make of that, [`Request::class`] says.
             pub const fn class(self) -> Class {
                 match self { $(OpCode::$op => Class::$class),* }
             }
@@ -126,9 +129,12 @@ macro_rules! operations {
                 match self { $(Request::$op(_) => OpCode::$op),* }
             }
 
-            /// Whether it changes the tree.
-            pub const fn class(&self) -> Class {
-                self.op().class()
+            /// What it does if it succeeds.
+            #[allow(unused_variables, reason = "not every argument decides about an effect")]
+            pub fn effects(&self) -> Effects<'_> {
+                match self {
+                    $(Request::$op($op { $($field),* }) => Effects::of([$(words::$effect($($argument),*)),*])),*
+                }
             }
         }
 
@@ -198,11 +204,40 @@ macro_rules! operations {
     };
 }
 
-impl OpCode {
-    /// Whether the operation gives back a handle or references that were handed out. Whoever asks for that has nothing more
-    /// to do with them, and nobody asks again: a layer that does not pass it on leaks what is below.
-    pub const fn gives_back(self) -> bool {
-        matches!(self, OpCode::Release | OpCode::ReleaseDir | OpCode::Forget)
+impl Request {
+    /// Whether it changes the tree: an open that empties nothing does not.
+    pub fn class(&self) -> Class {
+        // Most requests are queries whatever their arguments are.
+        match self.op().class() {
+            Class::Change if self.effects().into_iter().any(Effect::changes) => Class::Change,
+            _ => Class::Query,
+        }
+    }
+
+    /// Whether it changes what the tree stores; locks live beside the tree.
+    pub fn changes_tree(&self) -> bool {
+        self.effects().into_iter().any(Effect::changes_tree)
+    }
+
+    /// Whether it is refused where the tree cannot be changed.
+    pub fn needs_changeable(&self) -> bool {
+        self.effects().into_iter().any(|effect| effect.changes_tree() || effect == Effect::WantsToChange)
+    }
+
+    /// Whether its reply has a handle or references, which the caller has to give back ([`Asked`](crate::Asked)).
+    pub fn hands_out(&self) -> bool {
+        self.effects().into_iter().any(Effect::hands_out)
+    }
+
+    /// Whether it gives back a handle or references that were handed out. Whoever asks for that has nothing more to do with
+    /// them, and nobody asks again: a layer that does not pass it on leaks what is below.
+    pub fn gives_back(&self) -> bool {
+        self.effects().into_iter().any(Effect::gives_back)
+    }
+
+    /// Whether waiting is what it is about.
+    pub fn waits(&self) -> bool {
+        self.effects().into_iter().any(|effect| effect == Effect::Waits)
     }
 }
 
@@ -220,7 +255,7 @@ operations! {
         dir: Node,
         /// The name to find.
         name: Name,
-    } -> Entry;
+    } -> Entry [references()];
 
     /// Finds several names one below the other, starting at `dir`, in one round trip (9P `Twalk`).
     ///
@@ -231,7 +266,7 @@ operations! {
         dir: Node,
         /// The path, component by component.
         names: Vec<Name>,
-    } -> Entries;
+    } -> Entries [references()];
 
     /// Attributes of a node (stat(2), statx(2)).
     3 Query GetAttr getattr {
@@ -239,7 +274,7 @@ operations! {
         node: Node,
         /// An open handle of it, if the caller has one.
         handle: Option<Handle>,
-    } -> Attrs;
+    } -> Attrs [];
 
     /// Changes attributes, all or none (chmod(2), chown(2), truncate(2), utimensat(2)).
     4 Change SetAttr setattr {
@@ -249,13 +284,13 @@ operations! {
         handle: Option<Handle>,
         /// What to change.
         attrs: SetAttrs,
-    } -> Attrs;
+    } -> Attrs [attributes(node), sizes(node, attrs)];
 
     /// The target of a symbolic link.
     5 Query ReadLink readlink {
         /// The symbolic link.
         node: Node,
-    } -> Target;
+    } -> Target [];
 
     /// Makes a file of any kind but directory and symbolic link (mknod(2)).
     6 Change MkNod mknod {
@@ -270,7 +305,7 @@ operations! {
         umask: u32,
         /// Device number for device nodes.
         rdev: u32,
-    } -> Entry;
+    } -> Entry [adds(dir, name), references()];
 
     /// Makes a directory.
     7 Change MkDir mkdir {
@@ -283,7 +318,7 @@ operations! {
         /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
         /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
         umask: u32,
-    } -> Entry;
+    } -> Entry [adds(dir, name), references()];
 
     /// Makes a symbolic link.
     8 Change SymLink symlink {
@@ -293,7 +328,7 @@ operations! {
         name: Name,
         /// What it points to, verbatim.
         target: Target,
-    } -> Entry;
+    } -> Entry [adds(dir, name), references()];
 
     /// Gives an existing file another name (link(2)).
     9 Change Link link {
@@ -303,7 +338,7 @@ operations! {
         dir: Node,
         /// The new name.
         name: Name,
-    } -> Entry;
+    } -> Entry [links(node, dir, name), attributes(node), references()];
 
     /// Removes a name that is not a directory; the file lives on while it has names or open handles.
     10 Change Unlink unlink {
@@ -311,7 +346,7 @@ operations! {
         dir: Node,
         /// The name to remove.
         name: Name,
-    } -> Done;
+    } -> Done [removes(dir, name)];
 
     /// Removes an empty directory.
     11 Change RmDir rmdir {
@@ -319,7 +354,7 @@ operations! {
         dir: Node,
         /// The directory's name.
         name: Name,
-    } -> Done;
+    } -> Done [removes_directory(dir, name)];
 
     /// Moves a name, replacing what has the new name unless a flag says otherwise (renameat2(2)).
     12 Change Rename rename {
@@ -333,17 +368,17 @@ operations! {
         to_name: Name,
         /// Refuse to replace, or exchange.
         flags: RenameFlags,
-    } -> Done;
+    } -> Done [moves((dir, name), (to_dir, to_name), flags)];
 
     /// Opens a file.
     ///
-    /// With `TRUNC` among the flags it is also emptied, which is why this is a change.
+    /// With `TRUNC` among the flags it is also emptied: only then it is a change.
     13 Change Open open {
         /// The file.
         node: Node,
         /// Access mode and flags.
         flags: OpenFlags,
-    } -> Opened;
+    } -> Opened [opens(node, flags), empties(node, flags), announces(flags)];
 
     /// Makes a regular file and opens it; opens an existing one unless `EXCL` is set.
     14 Change Create create {
@@ -358,7 +393,7 @@ operations! {
         umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
-    } -> Created;
+    } -> Created [adds(dir, name), opens_new(flags), references()];
 
     /// Makes and opens a regular file without a name (`O_TMPFILE`); [`Link`] may name it later.
     15 Change TmpFile tmpfile {
@@ -371,7 +406,7 @@ operations! {
         umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
-    } -> Created;
+    } -> Created [makes(dir), opens_new(flags), references()];
 
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
     16 Query Read read {
@@ -383,7 +418,7 @@ operations! {
         offset: u64,
         /// How much to read, in bytes.
         len: u32,
-    } -> Data;
+    } -> Data [];
 
     /// Writes `data` at `offset`; fewer bytes only when there is no room for the rest.
     17 Change Write write {
@@ -399,7 +434,7 @@ operations! {
         cached: bool,
         /// Clear the set-id bits (FUSE `HANDLE_KILLPRIV_V2`).
         kill_setid: bool,
-    } -> Count;
+    } -> Count [writes(node, offset, data.len() as u64)];
 
     /// A descriptor of this open file was closed: the last chance to report a delayed write error to close(2).
     18 Query Flush flush {
@@ -409,7 +444,7 @@ operations! {
         handle: Handle,
         /// Whose POSIX locks end with the close.
         owner: LockOwner,
-    } -> Done;
+    } -> Done [];
 
     /// Puts content, and unless `data_only` attributes too, on stable storage (fsync(2), fdatasync(2)).
     19 Query FSync fsync {
@@ -419,7 +454,7 @@ operations! {
         handle: Handle,
         /// Whether attributes that reading does not need may stay behind.
         data_only: bool,
-    } -> Done;
+    } -> Done [];
 
     /// Reserves, punches, zeroes, collapses or inserts a range (fallocate(2)).
     20 Change Fallocate fallocate {
@@ -433,7 +468,7 @@ operations! {
         len: u64,
         /// What to do.
         mode: FallocateMode,
-    } -> Done;
+    } -> Done [allocates(node, offset, mode)];
 
     /// Finds the next data or the next hole at or after `offset` (lseek(2) with `SEEK_DATA`, `SEEK_HOLE`).
     21 Query Seek lseek {
@@ -445,7 +480,7 @@ operations! {
         offset: u64,
         /// What to look for.
         whence: Whence,
-    } -> Offset;
+    } -> Offset [];
 
     /// Copies a range between two files of this tree without the bytes passing through (copy_file_range(2)).
     22 Change CopyRange copy_range {
@@ -463,7 +498,7 @@ operations! {
         to_offset: u64,
         /// How much to copy, in bytes.
         len: u64,
-    } -> Count;
+    } -> Count [writes(to_node, to_offset, *len)];
 
     /// The last descriptor of an open file was closed.
     23 Query Release release {
@@ -477,13 +512,13 @@ operations! {
         owner: LockOwner,
         /// Whether flock(2) locks of this handle end too.
         flock_release: bool,
-    } -> Done;
+    } -> Done [ends(handle)];
 
     /// Opens a directory for listing.
     24 Query OpenDir opendir {
         /// The directory.
         node: Node,
-    } -> Opened;
+    } -> Opened [opens_directory(node)];
 
     /// Lists a directory from `cookie` on, without `.` and `..`.
     ///
@@ -497,7 +532,7 @@ operations! {
         cookie: u64,
         /// Roughly how many bytes of entries are wanted, counting 24 and its name for each.
         size: u32,
-    } -> Dirents;
+    } -> Dirents [];
 
     /// As [`ReadDir`], with the entry of each name; counts one reference to each node answered.
     26 Query ReadDirPlus readdirplus {
@@ -509,7 +544,7 @@ operations! {
         cookie: u64,
         /// Roughly how many bytes of entries are wanted, counting 152 and its name for each.
         size: u32,
-    } -> DirentsPlus;
+    } -> DirentsPlus [references()];
 
     /// The last descriptor of an open directory was closed.
     27 Query ReleaseDir releasedir {
@@ -517,7 +552,7 @@ operations! {
         node: Node,
         /// The handle that ends.
         handle: Handle,
-    } -> Done;
+    } -> Done [ends_directory(handle)];
 
     /// Puts the names in a directory on stable storage.
     28 Query FSyncDir fsyncdir {
@@ -527,7 +562,7 @@ operations! {
         handle: Handle,
         /// Whether attributes may stay behind.
         data_only: bool,
-    } -> Done;
+    } -> Done [];
 
     /// The value of an extended attribute (getxattr(2)); `ENODATA` when there is none.
     29 Query GetXattr getxattr {
@@ -535,7 +570,7 @@ operations! {
         node: Node,
         /// The attribute.
         name: XattrName,
-    } -> Value;
+    } -> Value [];
 
     /// Sets an extended attribute (setxattr(2)).
     30 Change SetXattr setxattr {
@@ -547,13 +582,13 @@ operations! {
         value: Bytes,
         /// Whether it must or must not exist.
         flags: XattrFlags,
-    } -> Done;
+    } -> Done [attributes(node)];
 
     /// The names of all extended attributes the caller may see (listxattr(2)).
     31 Query ListXattr listxattr {
         /// The file.
         node: Node,
-    } -> Names;
+    } -> Names [];
 
     /// Removes an extended attribute; `ENODATA` when there is none.
     32 Change RemoveXattr removexattr {
@@ -561,7 +596,7 @@ operations! {
         node: Node,
         /// The attribute.
         name: XattrName,
-    } -> Done;
+    } -> Done [attributes(node)];
 
     /// Which lock, if any, stands in the way of `lock` (fcntl(2) `F_GETLK`).
     33 Query GetLock getlk {
@@ -573,7 +608,7 @@ operations! {
         owner: LockOwner,
         /// The wanted lock.
         lock: Lock,
-    } -> LockState;
+    } -> LockState [];
 
     /// Takes or releases a lock (fcntl(2) `F_SETLK`, `F_SETLKW`, flock(2)); `EAGAIN` when it is held and `wait` is not set.
     34 Change SetLock setlk {
@@ -589,13 +624,13 @@ operations! {
         wait: bool,
         /// A flock(2) lock of the whole handle instead of a POSIX lock of a range.
         flock: bool,
-    } -> Done;
+    } -> Done [locks(node), waits(wait)];
 
     /// Size and free space of the tree (statvfs(3)).
     35 Query StatFs statfs {
         /// Any node of it.
         node: Node,
-    } -> FsStat;
+    } -> FsStat [];
 
     /// A device-specific command (ioctl(2)). Only commands whose data has the length their number states are passed.
     36 Change Ioctl ioctl {
@@ -611,7 +646,7 @@ operations! {
         input: Bytes,
         /// The most data it may answer, in bytes.
         output_size: u32,
-    } -> IoctlDone;
+    } -> IoctlDone [anything(node)];
 
     /// Which I/O is possible now (poll(2)); with a key, a [`crate::Notice::Wake`] follows when that changes.
     37 Query Poll poll {
@@ -623,7 +658,7 @@ operations! {
         events: u32,
         /// What to wake when one of them happens later.
         key: Option<u64>,
-    } -> Events;
+    } -> Events [];
 
     /// Returns `count` references to a node. Never fails; the answer is ignored.
     38 Query Forget forget {
@@ -631,7 +666,7 @@ operations! {
         node: Node,
         /// How many references.
         count: u64,
-    } -> Done;
+    } -> Done [returns(node)];
 
     /// Whether the caller may access the file (access(2)); only asked where the door does not decide by itself.
     39 Query Access access {
@@ -639,19 +674,19 @@ operations! {
         node: Node,
         /// `R_OK`, `W_OK`, `X_OK` bits, or 0 for existence.
         mask: u32,
-    } -> Done;
+    } -> Done [probes(mask)];
 
     /// Puts everything on stable storage (syncfs(2)).
     40 Query SyncFs syncfs {
         /// Any node of the tree.
         node: Node,
-    } -> Done;
+    } -> Done [];
 
     /// One path of a node from the root, starting with `/`, as far as the driver knows: for people, not for programs.
     41 Query Locate locate {
         /// The node.
         node: Node,
-    } -> Target;
+    } -> Target [];
 }
 
 bitflags! {

@@ -4,6 +4,7 @@
 //! It works on the parts of messages ([`Traverse`]), not on operations, so it also names the files of operations
 //! added later. What it remembers is bounded: the nodes not mentioned for longest are forgotten first.
 
+use crate::effects::Effect;
 use crate::name::Name;
 use crate::node::Node;
 use crate::ops::{RenameFlags, Request};
@@ -191,13 +192,14 @@ pub enum Change {
 impl Change {
     /// What `request` does if it succeeds.
     pub fn of(request: &Request) -> Self {
-        match request {
-            Request::Unlink(_) | Request::RmDir(_) => Change::Remove,
-            Request::Rename(rename) => {
-                Change::Rename { exchange: rename.flags.contains(RenameFlags::EXCHANGE) }
+        let change = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Removes { .. } => Some(Change::Remove),
+            Effect::Moves { flags, .. } => {
+                Some(Change::Rename { exchange: flags.contains(RenameFlags::EXCHANGE) })
             }
-            _ => Change::None,
-        }
+            _ => None,
+        });
+        change.unwrap_or(Change::None)
     }
 }
 

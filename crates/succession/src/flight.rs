@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests, and what a server was sent for them.
 
-use crate::log::is_change;
 use crate::untold::Asker;
 use futures_channel::oneshot::Sender;
-use outrigger_core::{Credentials, Cx, Handle, Node, Payload, Reply, Request, Result};
+use outrigger_core::{Class, Credentials, Cx, Effect, Handle, Node, Payload, Reply, Request, Result};
 
 /// A request with our numbers, and who waits for the reply.
 pub struct Ask {
@@ -76,7 +75,9 @@ impl Flight {
 
     pub(crate) fn is_change(&self) -> bool {
         match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => is_change(&ask.request),
+            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => {
+                ask.request.class() == Class::Change
+            }
             Flight::Checkpoint => false,
             Flight::GivenUp => true,
         }
@@ -92,6 +93,8 @@ impl Flight {
     }
 }
 
+/// Whether a name leads to what it led to no more.
 pub(crate) fn takes_name(request: &Request) -> bool {
-    matches!(request, Request::Unlink(_) | Request::RmDir(_) | Request::Rename(_))
+    let takes = |effect| matches!(effect, Effect::Removes { .. } | Effect::Moves { .. });
+    request.effects().into_iter().any(takes)
 }

@@ -5,7 +5,7 @@ use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::wire::{Input, Malformed};
-use outrigger_core::{Class, Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
+use outrigger_core::{Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
 use std::time::{Duration, Instant};
 
 /// A checkpoint is due when the log has so many bytes,
@@ -66,14 +66,6 @@ impl Told {
     /// Whether the other reply says the same about everything but numbers.
     pub fn agrees(&self, other: &Told) -> bool {
         (self.count, self.error) == (other.count, other.error)
-    }
-}
-
-/// Whether the request may change the image.
-pub fn is_change(request: &Request) -> bool {
-    match request {
-        Request::Open(op) => op.flags.contains(OpenFlags::TRUNC),
-        other => other.class() == Class::Change,
     }
 }
 

@@ -11,7 +11,7 @@ mod saved;
 
 use crate::files::{Files, Missing, Returned};
 use crate::flight::{Ask, Flight, takes_name};
-use crate::log::{Log, is_change};
+use crate::log::Log;
 use crate::nameless::kept_name;
 use crate::place::{FIRST_CHANGE, KEEPS};
 use crate::record::{Event, Recorder};
@@ -22,7 +22,7 @@ use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir,
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
 use outrigger_core::{
-    Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
+    Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
 };
 use removal::released;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -163,7 +163,7 @@ impl State {
             || Errno::EIO.because("the image cannot be brought up to date, so nothing more is written");
         match request {
             Request::Write(_) => self.refused.clone().or_else(|| self.log.is_full().then(full)),
-            request if is_change(request) && self.log.is_full() => {
+            request if request.class() == Class::Change && self.log.is_full() => {
                 Some(self.refused.clone().unwrap_or_else(full))
             }
             _ => None,
@@ -207,7 +207,7 @@ impl State {
             && !self.alone
             && let Some(ask) = self.queue.pop_front()
         {
-            if self.checkpoint.is_some() && is_change(&ask.request) && !ask.is_done() {
+            if self.checkpoint.is_some() && ask.request.class() == Class::Change && !ask.is_done() {
                 kept.push_back(ask);
             } else if ask.strikes < SUSPICIOUS || self.flying.is_empty() {
                 self.alone = ask.strikes >= SUSPICIOUS;
@@ -241,7 +241,7 @@ impl State {
     /// Asks for the checkpoint that is wanted, if no change is in flight.
     fn go_on_with_checkpoint(&mut self) {
         let waits = self.checkpoint.as_ref().is_some_and(|checkpoint| !checkpoint.asked);
-        let is_untold = |ask: &Ask| ask.is_done() && is_change(&ask.request);
+        let is_untold = |ask: &Ask| ask.is_done() && ask.request.class() == Class::Change;
         if !waits || self.changing > 0 || !self.serves || self.alone {
             return;
         }
@@ -319,7 +319,7 @@ impl State {
 
     fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
         let id = if let Flight::Asked(ask) = &flight
-            && is_change(&ask.request)
+            && ask.request.class() == Class::Change
         {
             self.next_change += 1;
             FIRST_CHANGE + self.next_change + if self.keeps_name(&ask.request) { KEEPS } else { 0 }
@@ -465,7 +465,8 @@ impl State {
     /// Gives a reply, which is logged first if anything was changed.
     fn answer(&mut self, mut ask: Ask) {
         let Some((id, mut reply)) = ask.reply.take() else { return };
-        let is_logged = self.is_guarded() && is_change(&ask.request) && Log::takes(&ask.request, &reply);
+        let is_logged =
+            self.is_guarded() && ask.request.class() == Class::Change && Log::takes(&ask.request, &reply);
         let entry = is_logged
             .then(|| {
                 let who = (ask.cred, id - FIRST_CHANGE);

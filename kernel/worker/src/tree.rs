@@ -128,7 +128,7 @@ impl Tree {
         if let Some(error) = self.refuses(&request) {
             return Reply::Error(error);
         }
-        if changes(&request)
+        if request.needs_changeable()
             && let Err(error) = self.make_writable(task)
         {
             return Reply::Error(error);
@@ -526,14 +526,6 @@ impl Tree {
             frsize: stat.f_frsize as u32,
             namelen: stat.f_namelen as u32,
         })
-    }
-}
-
-/// Whether the request needs a tree that can be changed.
-fn changes(request: &Request) -> bool {
-    match request {
-        Request::Open(op) => op.flags.writes() || op.flags.contains(OpenFlags::TRUNC),
-        other => other.class() == Class::Change,
     }
 }
 

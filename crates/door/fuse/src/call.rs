@@ -4,7 +4,7 @@ use crate::sender::ReplySender;
 use crate::session::Shared;
 use crate::slot::Slot;
 use crate::translate::Shape;
-use outrigger_core::{Answer, BoxFuture, Class, Errno, LockOwner, Node, Owed, Reply, Request, ops};
+use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Owed, Reply, Request};
 use outrigger_proto_fuse::InHeader;
 use std::future::poll_fn;
 use std::mem;
@@ -23,7 +23,7 @@ pub(crate) fn ask(
     shape: Option<Shape>,
     sender: &mut ReplySender,
 ) -> Option<Arc<Slot>> {
-    let query = Query::of(&request, header);
+    let query = (request.class() == Class::Query).then(|| Asked::of(&request));
     let deadline = shared.options.timeout.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
     // A slot is shared only while a parked answer holds it, which gives it back by value.
     Arc::get_mut(&mut slot)?.begin(header, deadline);
@@ -61,7 +61,7 @@ fn ready_at_once(answer: Answer<'_>) -> Answer<'_> {
 ///
 /// When the program gives up, a request without effect is answered at once: the program can end although the driver
 /// goes on. A change is answered when it is done.
-fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Option<Shape>) {
+fn park(mut parked: Parked, header: InHeader, query: Option<Asked>, shape: Option<Shape>) {
     let shared = Arc::clone(&parked.shared);
     let runtime = Arc::clone(&shared.runtime);
     let owed = Owed::new(header.request_id(), {
@@ -83,7 +83,7 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
             None => {
                 owed.pay(Reply::Error(Errno::EINTR.into()));
                 let late = (&mut parked).await;
-                query.undo(&shared, &header, late);
+                undo(query, &shared, &header, &late);
             }
         }
     };
@@ -92,45 +92,11 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Query>, shape: Optio
     runtime.run_woken(&mut || task.take().into_iter().for_each(|task| runtime.spawn(task)));
 }
 
-/// A request without effect on the tree; what it obtained for a program that is gone has to be returned.
-#[derive(Debug, Clone, Copy)]
-struct Query {
-    node: Node,
-    /// How a file is opened, where that is what it asks for.
-    opens: Option<ops::OpenFlags>,
-}
-
-impl Query {
-    fn of(request: &Request, header: &InHeader) -> Option<Self> {
-        let opens = match request {
-            // Whether opening changes anything is up to its flags.
-            Request::Open(open) if !open.flags.contains(ops::OpenFlags::TRUNC) => Some(open.flags),
-            request if request.class() == Class::Query => None,
-            _ => return None,
-        };
-        Some(Query { node: Node(header.nodeid), opens })
-    }
-
-    fn undo(self, shared: &Arc<Shared>, header: &InHeader, reply: Reply) {
-        let mut sender = ReplySender::new(false);
-        match reply {
-            Reply::Entry(entry) => sender.forget(shared, header, entry.node),
-            Reply::DirentsPlus(list) => {
-                list.entries.iter().for_each(|one| sender.forget(shared, header, one.entry.node));
-            }
-            Reply::Opened(opened) => {
-                let (node, handle) = (self.node, opened.handle);
-                let release = match self.opens {
-                    None => ops::ReleaseDir { node, handle }.into(),
-                    Some(flags) => {
-                        let owner = LockOwner::default();
-                        ops::Release { node, handle, flags, owner, flock_release: false }.into()
-                    }
-                };
-                sender.ask_for_nobody(shared, header, release);
-            }
-            _ => {}
-        }
+/// Returns what the reply to a query has handed out for a program that is gone.
+fn undo(asked: Asked, shared: &Arc<Shared>, header: &InHeader, reply: &Reply) {
+    let mut sender = ReplySender::new(false);
+    for request in asked.returns(reply) {
+        sender.ask_for_nobody(shared, header, request);
     }
 }
 

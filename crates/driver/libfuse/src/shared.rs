@@ -380,7 +380,7 @@ pub(crate) struct Running {
 impl Running {
     /// `request`, begun.
     pub(crate) fn new(shared: Arc<Shared>, cx: &Cx, request: Request) -> Self {
-        let forever = matches!(&request, Request::SetLock(lock) if lock.wait);
+        let forever = request.waits();
         let ours = shared.options.timeout.filter(|_| !forever);
         let ours = ours.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
         let deadline = [ours, cx.deadline].into_iter().flatten().min();

@@ -5,7 +5,7 @@
 use crate::conn::lock;
 use crate::nodes::{Epoch, Nodes};
 use outrigger_core::ops::{FallocateMode, OpenFlags};
-use outrigger_core::{Errno, Error, Name, Request};
+use outrigger_core::{Effect, Errno, Error, Name, Request};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Mutex;
@@ -193,15 +193,9 @@ fn take_below<N: Ord + Clone, T>(known: &mut BTreeMap<Vec<N>, T>, path: &[N]) ->
 impl Nodes {
     /// A request begins: the names that it takes away, for [`Stored::settled`]. What it cuts off is not expected any more.
     pub(crate) fn expect_less(&self, request: &Request) -> Vec<Names> {
-        let leaving: Vec<Names> = match request {
-            Request::Unlink(op) => self.path_of(op.dir, &op.name).into_iter().collect(),
-            Request::RmDir(op) => self.path_of(op.dir, &op.name).into_iter().collect(),
-            Request::Rename(op) => {
-                let places = [(op.dir, &op.name), (op.to_dir, &op.to_name)];
-                places.iter().filter_map(|(dir, name)| self.path_of(*dir, name)).collect()
-            }
-            _ => Vec::new(),
-        };
+        let leaving = request.effects().into_iter().filter(|effect| !matches!(effect, Effect::Adds { .. }));
+        let leaving = leaving.flat_map(Effect::names).filter_map(|(dir, name)| self.path_of(dir, name));
+        let leaving: Vec<Names> = leaving.collect();
         let cut = match request {
             Request::SetAttr(op) => op.attrs.size.map(|size| (self.path(op.node).ok(), size)),
             Request::Open(op) => op.flags.contains(OpenFlags::TRUNC).then(|| (self.path(op.node).ok(), 0)),

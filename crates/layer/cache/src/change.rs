@@ -9,18 +9,18 @@ use crate::record::lock;
 use crate::set::is_exclusive;
 use crate::table::Table;
 use crate::underway::{Begun, Ended, Place};
-use outrigger_core::ops::{Forget, Link, Lookup, OpenFlags, Rename, RenameFlags};
+use outrigger_core::ops::{Forget, Lookup, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, OpenHow, Ttl};
-use outrigger_core::{Answer, Cx, Errno, Error, Name, Node, Reply, Request, ask};
+use outrigger_core::{Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask};
 use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not believed meanwhile.
 struct Underway<'a> {
     inner: &'a Inner,
     subjects: Vec<Subject>,
-    effect: Effect,
-    contents: Vec<Changed>,
+    knowledge: Knowledge,
+    contents: Option<Changed>,
     /// `None` once it has ended.
     begun: Option<Begun>,
 }
@@ -34,44 +34,42 @@ struct Led {
     perhaps: What,
 }
 
-/// What a change does to names and files, apart from what its reply tells.
-enum Effect {
+/// What becomes of what is known of names and files by a change, apart from what its reply tells.
+enum Knowledge {
     /// Attributes of the nodes it mentions.
     Attributes,
     /// A file appears under a name.
     Appears(Place),
     /// An existing file appears under a name.
-    Links(Link),
+    Links(Node, Place),
     /// A file, or a directory, disappears from a name, which led there.
     Disappears(Place, bool, Led),
     /// A file goes from one name to another; where both led.
-    Moves(Rename, Led, Led),
+    Moves([Place; 2], RenameFlags, Led, Led),
     /// Nothing that is known here.
     Nothing,
 }
 
-impl Effect {
+impl Knowledge {
     fn of(request: &Request, table: &mut Table, now: Moment) -> Self {
-        match request {
-            Request::MkNod(op) => Effect::Appears((op.dir, op.name.clone())),
-            Request::MkDir(op) => Effect::Appears((op.dir, op.name.clone())),
-            Request::SymLink(op) => Effect::Appears((op.dir, op.name.clone())),
-            Request::Create(op) => Effect::Appears((op.dir, op.name.clone())),
-            Request::Link(op) => Effect::Links(op.clone()),
-            Request::Unlink(op) => {
-                Effect::Disappears((op.dir, op.name.clone()), false, Led::by(table, op.dir, &op.name, now))
+        let of_names = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Adds { dir, name, file: None } => Some(Knowledge::Appears((dir, name.clone()))),
+            Effect::Adds { dir, name, file: Some(node) } => Some(Knowledge::Links(node, (dir, name.clone()))),
+            Effect::Removes { dir, name, directory } => {
+                let led = Led::by(table, dir, name, now);
+                Some(Knowledge::Disappears((dir, name.clone()), directory, led))
             }
-            Request::RmDir(op) => {
-                Effect::Disappears((op.dir, op.name.clone()), true, Led::by(table, op.dir, &op.name, now))
+            Effect::Moves { dir, name, to_dir, to_name, flags } => {
+                let from = Led::by(table, dir, name, now);
+                let over = Led::by(table, to_dir, to_name, now);
+                Some(Knowledge::Moves([(dir, name.clone()), (to_dir, to_name.clone())], flags, from, over))
             }
-            Request::Rename(op) => {
-                let from = Led::by(table, op.dir, &op.name, now);
-                Effect::Moves(op.clone(), from, Led::by(table, op.to_dir, &op.to_name, now))
-            }
-            Request::SetLock(_) => Effect::Nothing,
-            Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => Effect::Nothing,
-            _ => Effect::Attributes,
-        }
+            _ => None,
+        });
+        of_names.unwrap_or(match request.changes_tree() {
+            true => Knowledge::Attributes,
+            false => Knowledge::Nothing,
+        })
     }
 }
 
@@ -136,12 +134,12 @@ impl Doubt {
 impl Underway<'_> {
     /// It has ended with this reply.
     fn end(&mut self, reply: &mut Reply) {
-        self.inner.contents_changed(std::mem::take(&mut self.contents), reply);
+        self.inner.contents_changed(self.contents.take(), reply);
         let Some(begun) = self.begun.take() else { return };
         let mut table = lock(&self.inner.table);
         let ended = table.end(begun);
         let doubt = match &*reply {
-            _ if matches!(self.effect, Effect::Nothing) => Doubt::Nothing,
+            _ if matches!(self.knowledge, Knowledge::Nothing) => Doubt::Nothing,
             Reply::Error(error) => Doubt::after(error),
             _ if ended.crossed => Doubt::All,
             _ => return self.learn(&mut table, &ended, reply),
@@ -155,10 +153,10 @@ impl Underway<'_> {
     }
 
     fn learn(&self, table: &mut Table, ended: &Ended, reply: &mut Reply) {
-        match &self.effect {
-            Effect::Nothing => {}
-            Effect::Attributes => self.learn_attributes(table, ended, reply),
-            Effect::Appears((dir, name)) => {
+        match &self.knowledge {
+            Knowledge::Nothing => {}
+            Knowledge::Attributes => self.learn_attributes(table, ended, reply),
+            Knowledge::Appears((dir, name)) => {
                 table.forget_attr(*dir);
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
@@ -169,23 +167,23 @@ impl Underway<'_> {
                     _ => self.doubt(table, Doubt::All),
                 }
             }
-            Effect::Links(op) => {
-                table.forget_attr(op.dir);
+            Knowledge::Links(node, (dir, name)) => {
+                table.forget_attr(*dir);
                 // It has a link more, also where the reply crossed another change of the file and is not believed.
-                table.forget_attr(op.node);
+                table.forget_attr(*node);
                 match reply {
-                    Reply::Entry(entry) => self.appears(table, ended, (op.dir, &op.name), entry),
+                    Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
                     _ => self.doubt(table, Doubt::All),
                 }
             }
-            Effect::Disappears((dir, name), is_dir, led) => {
+            Knowledge::Disappears((dir, name), is_dir, led) => {
                 table.forget_attr(*dir);
                 self.learn_name(table, *dir, name, What::Absent);
                 // If it was believed that there is no such name, that was wrong.
                 let to = if led.to == What::Absent { What::Unknown } else { led.to };
                 lost(table, Led { to, ..*led }, *is_dir);
             }
-            Effect::Moves(op, from, over) => self.moves(table, op, *from, *over),
+            Knowledge::Moves(places, flags, from, over) => self.moves(table, places, *flags, *from, *over),
         }
     }
 
@@ -202,9 +200,9 @@ impl Underway<'_> {
         }
         if doubt == Doubt::All {
             table.forget_parts();
-            match self.effect {
-                Effect::Disappears(.., led) => lost(table, Led { to: What::Unknown, ..led }, false),
-                Effect::Moves(_, _, over) => lost(table, Led { to: What::Unknown, ..over }, false),
+            match self.knowledge {
+                Knowledge::Disappears(.., led) => lost(table, Led { to: What::Unknown, ..led }, false),
+                Knowledge::Moves(_, _, _, over) => lost(table, Led { to: What::Unknown, ..over }, false),
                 _ => {}
             }
         }
@@ -270,8 +268,8 @@ impl Underway<'_> {
         entry.entry_ttl = ttl(now, until);
     }
 
-    fn moves(&self, table: &mut Table, op: &Rename, from: Led, over: Led) {
-        let Rename { dir, name, to_dir, to_name, flags } = op;
+    fn moves(&self, table: &mut Table, places: &[Place; 2], flags: RenameFlags, from: Led, over: Led) {
+        let [(dir, name), (to_dir, to_name)] = places;
         for node in from.nodes().chain(over.nodes()) {
             table.forget_attr(node);
             table.touch_content(node);
@@ -344,11 +342,7 @@ impl Inner {
 
     /// Opens below, before a change takes a name from a file, what is open here alone.
     async fn open_what_loses_a_name(&self, cx: &Cx, request: &Request) {
-        let (dir, name) = match request {
-            Request::Unlink(op) => (op.dir, &op.name),
-            Request::Rename(op) if !op.flags.contains(RenameFlags::EXCHANGE) => (op.to_dir, &op.to_name),
-            _ => return,
-        };
+        let Some((dir, name)) = request.effects().into_iter().find_map(Effect::lost_name) else { return };
         if self.unopened.is_empty() {
             return;
         }
@@ -369,9 +363,9 @@ impl Inner {
     fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> Underway<'_> {
         let when = self.when();
         let mut table = lock(&self.table);
-        let effect = Effect::of(request, &mut table, when.now);
+        let knowledge = Knowledge::of(request, &mut table, when.now);
         let (mut nodes, mut places) = (Vec::with_capacity(4), Vec::new());
-        for Subject { node, names } in subjects.iter().filter(|_| !matches!(effect, Effect::Nothing)) {
+        for Subject { node, names } in subjects.iter().filter(|_| !matches!(knowledge, Knowledge::Nothing)) {
             nodes.push(*node);
             if let [name] = &names[..] {
                 nodes.extend(Led::by(&mut table, *node, name, when.now).nodes());
@@ -384,8 +378,8 @@ impl Inner {
         nodes.iter().for_each(|&node| table.forget_foreseen(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
-        let contents = self.change_contents(request, &subjects);
-        Underway { inner: self, subjects, effect, contents, begun }
+        let contents = self.change_contents(request);
+        Underway { inner: self, subjects, knowledge, contents, begun }
     }
 }
 

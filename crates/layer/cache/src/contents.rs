@@ -6,8 +6,7 @@ use crate::inner::Inner;
 use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::ops::{LockKind, OpenFlags, Write};
-use outrigger_core::paths::Subject;
-use outrigger_core::{Node, OpCode, Payload, Reply, Request};
+use outrigger_core::{Effect, Node, Payload, Reply, Request};
 use std::sync::Arc;
 
 /// What a change does to the content of one file.
@@ -34,10 +33,9 @@ pub(crate) struct Changed {
 
 impl Inner {
     /// What `request` does to content, which is marked before it sets out: what is read meanwhile may be old or new.
-    pub(crate) fn change_contents(&self, request: &Request, subjects: &[Subject]) -> Vec<Changed> {
-        let mut all = self.content_changes(request, subjects);
-        for changed in &mut all {
-            let Some(file) = self.known_file(changed.node) else { continue };
+    pub(crate) fn change_contents(&self, request: &Request) -> Option<Changed> {
+        let mut changed = self.content_changes(request)?;
+        if let Some(file) = self.known_file(changed.node) {
             let mut content = lock(&file.content);
             match changed.does {
                 Does::Writes(..) => content.is_ours(),
@@ -48,30 +46,29 @@ impl Inner {
             }
             changed.changes = content.changes;
         }
-        all
+        Some(changed)
     }
 
-    fn content_changes(&self, request: &Request, subjects: &[Subject]) -> Vec<Changed> {
-        let (node, does) = match request {
-            Request::Write(op) => (op.node, self.writes(op)),
-            Request::SetAttr(op) if op.attrs.size.is_some() => (op.node, Does::Replaces),
-            Request::SetAttr(op) if op.attrs.mtime.is_some() => (op.node, Does::Stamps),
-            Request::SetAttr(op) => (op.node, Does::Touches),
-            Request::SetXattr(op) => (op.node, Does::Touches),
-            Request::RemoveXattr(op) => (op.node, Does::Touches),
-            Request::Link(op) => (op.node, Does::Touches),
-            Request::CopyRange(op) => (op.to_node, Does::Replaces),
-            Request::SetLock(op) if op.lock.kind != LockKind::Unlock => (op.node, Does::Meets),
-            Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => return Vec::new(),
-            _ if alters_names_only(request.op()) => return Vec::new(),
-            // Whatever it does, it may do to all that it mentions.
-            _ => {
-                let replaces =
-                    |subject: &Subject| Changed { node: subject.node, does: Does::Replaces, changes: 0 };
-                return subjects.iter().map(replaces).collect();
-            }
+    fn content_changes(&self, request: &Request) -> Option<Changed> {
+        let effects = || request.effects().into_iter();
+        let content = effects().find_map(|effect| match (effect, request) {
+            (Effect::Writes { node, .. }, Request::Write(op)) => Some((node, self.writes(op))),
+            (Effect::Writes { node, .. } | Effect::Anything { node }, _) => Some((node, Does::Replaces)),
+            _ => None,
+        });
+        let others = || {
+            effects().find_map(|effect| match (effect, request) {
+                (Effect::Attributes { node }, Request::SetAttr(op)) if op.attrs.mtime.is_some() => {
+                    Some((node, Does::Stamps))
+                }
+                (Effect::Attributes { node }, _) => Some((node, Does::Touches)),
+                (Effect::Locks { node }, Request::SetLock(op)) if op.lock.kind != LockKind::Unlock => {
+                    Some((node, Does::Meets))
+                }
+                _ => None,
+            })
         };
-        vec![Changed { node, does, changes: 0 }]
+        content.or_else(others).map(|(node, does)| Changed { node, does, changes: 0 })
     }
 
     /// A write to a place that is known in advance.
@@ -90,22 +87,21 @@ impl Inner {
     }
 
     /// It was done, or not.
-    pub(crate) fn contents_changed(&self, all: Vec<Changed>, reply: &Reply) {
+    pub(crate) fn contents_changed(&self, changed: Option<Changed>, reply: &Reply) {
         if let Reply::Created(created) = reply {
             // It may have been there before, and emptied.
             lock(&self.table).replace_content(created.entry.node);
         }
-        for Changed { node, does, changes } in all {
-            match (does, reply) {
-                (Does::Writes(offset, bytes), Reply::Count(count)) => {
-                    let Some(file) = self.known_file(node) else { continue };
-                    let written = bytes.slice(..bytes.len().min(count.0 as usize));
-                    self.overlay(&file, offset, written, changes);
-                }
-                (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
-                (Does::Meets, Reply::Done(())) => self.meet_others(node),
-                (Does::Stamps | Does::Touches | Does::Meets, _) => {}
+        let Some(Changed { node, does, changes }) = changed else { return };
+        match (does, reply) {
+            (Does::Writes(offset, bytes), Reply::Count(count)) => {
+                let Some(file) = self.known_file(node) else { return };
+                let written = bytes.slice(..bytes.len().min(count.0 as usize));
+                self.overlay(&file, offset, written, changes);
             }
+            (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
+            (Does::Meets, Reply::Done(())) => self.meet_others(node),
+            (Does::Stamps | Does::Touches | Does::Meets, _) => {}
         }
     }
 
@@ -127,31 +123,5 @@ impl Inner {
     /// A lock was taken: what others did while they had it must be seen.
     fn meet_others(&self, node: Node) {
         lock(&self.table).changed_elsewhere(node);
-    }
-}
-
-/// Whether a change alters names, and nothing about the content of files: what one replaces has another node.
-fn alters_names_only(op: OpCode) -> bool {
-    use OpCode::{Create, MkDir, MkNod, Rename, RmDir, SetLock, SymLink, TmpFile, Unlink};
-    matches!(op, MkNod | MkDir | SymLink | Unlink | RmDir | Rename | Create | TmpFile | SetLock)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use outrigger_core::Class;
-
-    #[test]
-    fn a_change_that_is_not_known_replaces_content() {
-        use OpCode::{CopyRange, Fallocate, Ioctl, Link, Open, RemoveXattr, SetAttr, SetXattr, Write};
-        let known = [Write, SetAttr, SetXattr, RemoveXattr, Link, CopyRange, Open];
-        let changes = OpCode::ALL.iter().filter(|op| op.class() == Class::Change);
-        let rest: Vec<OpCode> =
-            changes.copied().filter(|&op| !alters_names_only(op) && !known.contains(&op)).collect();
-        assert_eq!(
-            rest,
-            [Fallocate, Ioctl],
-            "what a new operation does to content is to be said here if it is less than all"
-        );
     }
 }

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What to do with a reply that nobody waits for any more.
 
-use outrigger_core::{Asked, Cx, OpCode, Reply, Service};
+use outrigger_core::{Asked, Cx, Reply, Service};
 use std::sync::Arc;
-
-/// Whether a reply to `op` hands out a handle or references, which the caller has to give back.
-pub(crate) fn hands_out(op: OpCode) -> bool {
-    use OpCode::{Lookup, OpenDir, ReadDirPlus, Walk};
-    matches!(op, Lookup | Walk | ReadDirPlus | OpenDir)
-}
 
 /// A request whose caller has gone.
 pub(crate) struct Late {

@@ -61,10 +61,7 @@ impl Layer for Deadline {
 
 /// Whether waiting as long as it takes is what the request is about, or nobody waits for its answer.
 fn may_wait(request: &Request) -> bool {
-    match request {
-        Request::SetLock(lock) => lock.wait,
-        other => other.op() == OpCode::Forget,
-    }
+    request.waits() || request.op() == OpCode::Forget
 }
 
 /// A request below this layer. Dropping it never drops what has to be finished: that goes on as a task.
@@ -74,15 +71,41 @@ struct Running {
     next: Arc<dyn Service>,
     cx: Cx,
     asked: Asked,
+    /// What dropping it must not drop.
+    kept: Kept,
     runtime: Arc<dyn Runtime>,
+}
+
+/// When a request that nobody waits for any more goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Always: it gives something back.
+    Always,
+    /// Once it was begun: it changes something.
+    Begun,
+    /// The same, but it may end early: it hands out something.
+    Cancelled,
+    /// Never.
+    Dropped,
+}
+
+impl Kept {
+    fn of(request: &Request) -> Self {
+        match request {
+            _ if request.gives_back() => Kept::Always,
+            _ if request.class() == Class::Change => Kept::Begun,
+            _ if request.hands_out() => Kept::Cancelled,
+            _ => Kept::Dropped,
+        }
+    }
 }
 
 impl Running {
     fn start(next: Arc<dyn Service>, cx: Cx, request: Request, runtime: Arc<dyn Runtime>) -> Self {
-        let asked = Asked::of(&request);
+        let (asked, kept) = (Asked::of(&request), Kept::of(&request));
         let (service, own) = (Arc::clone(&next), cx.clone());
         let request: BoxFuture<'static, Reply> = Box::pin(async move { service.call(&own, request).await });
-        Running { request: Some(request), started: false, next, cx, asked, runtime }
+        Running { request: Some(request), started: false, next, cx, asked, kept, runtime }
     }
 
     /// The reply, or `ETIMEDOUT` at `deadline`.
@@ -121,12 +144,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let Some(request) = self.request.take() else { return };
-        let op = self.asked.op();
-        let gives_back = op.gives_back();
-        if op.class() == Class::Query && !gives_back {
+        if matches!(self.kept, Kept::Cancelled | Kept::Dropped) {
             self.cx.cancel.raise();
         }
-        if gives_back || self.started && (op.class() == Class::Change || late::hands_out(op)) {
+        if self.kept == Kept::Always || self.started && self.kept != Kept::Dropped {
             let late = Late { next: Arc::clone(&self.next), cx: self.cx.clone(), asked: self.asked };
             self.runtime.spawn(Box::pin(async move { late.drop_reply(request.await).await }));
         }

@@ -17,7 +17,7 @@
 //! All other requests under way are answered `EIO`, those that wait for their delay too, which then do not go below; only a
 //! reply that hands out a handle or references still arrives, so that they can be given back.
 //!
-//! What gives back a handle or references ([`OpCode::gives_back`](outrigger_core::OpCode::gives_back)) is done below whatever
+//! What gives back a handle or references ([`Request::gives_back`](outrigger_core::Request::gives_back)) is done below whatever
 //! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever. What an
 //! operation hands out whose caller is answered an error nevertheless (`applied`) is given back in the same way.
 //!
@@ -241,7 +241,7 @@ impl Fault {
         request: Request,
         error: Error,
     ) -> Answer<'a> {
-        if !request.op().gives_back() {
+        if !request.gives_back() {
             return Answer::error(error);
         }
         self.pass(next, cx, request).map(move |_| Reply::Error(error))
@@ -253,7 +253,7 @@ impl Fault {
             .state
             .with_rules(|now| (now.rules.cuts_power().then(|| now.number()), now.rules.cuts_reads()));
         if let Some(generation) = cutter
-            && !request.op().gives_back()
+            && !request.gives_back()
         {
             return Answer::later(self.pass_noted(generation, next, cx, request));
         }

@@ -10,8 +10,10 @@
 //! counts as synchronised together with that change.
 
 use bytes::Bytes;
-use outrigger_core::ops::{FSync, FallocateMode, GetAttr, Open, OpenFlags, Read, Release, SetAttr, Write};
-use outrigger_core::{Cx, Errno, Handle, LockOwner, Node, Payload, Request, Result, Service, SetAttrs, ask};
+use outrigger_core::ops::{FSync, GetAttr, Open, OpenFlags, Read, Release, SetAttr, Write};
+use outrigger_core::{
+    Cx, Effect, Errno, Handle, LockOwner, Node, Payload, Request, Result, Service, SetAttrs, ask,
+};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -121,17 +123,10 @@ impl Log {
 
 /// The file and the range of it that a request changes; no length for all that follows.
 fn change(request: &Request) -> Option<(Node, u64, Option<u64>)> {
-    match request {
-        Request::Write(write) => Some((write.node, write.offset, Some(write.data.len() as u64))),
-        Request::CopyRange(copy) => Some((copy.to_node, copy.to_offset, Some(copy.len))),
-        Request::SetAttr(set) => Some((set.node, set.attrs.size?, None)),
-        Request::Open(open) if open.flags.contains(OpenFlags::TRUNC) => Some((open.node, 0, None)),
-        Request::Fallocate(allocate) if allocate.mode == FallocateMode::empty() => {
-            Some((allocate.node, allocate.offset, Some(0)))
-        }
-        Request::Fallocate(allocate) => Some((allocate.node, allocate.offset, None)),
+    request.effects().into_iter().find_map(|effect| match effect {
+        Effect::Writes { node, offset, len } => Some((node, offset, len)),
         _ => None,
-    }
+    })
 }
 
 /// Whether `request` changes content.

@@ -63,7 +63,7 @@ use entry::{Entry, Intent, Slot, State, nanos};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
 use outrigger_core::{
-    Abilities, Answer, BoxFuture, Class, Clock, Cx, DriverClass, Errno, Handle, Keep, Layer, OpCode, Place,
+    Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
 };
 use recent::{Keys, Recent, directory};
@@ -162,7 +162,7 @@ impl Layer for Journal {
             inner.book.add(Counter::Unjournalled);
             return next.call(cx, request);
         };
-        let slot = Slot::new(&**inner.book.region(), at, cx.id, request.op(), is_patient(&request));
+        let slot = Slot::new(&**inner.book.region(), at, cx.id, request.op(), request.waits());
         match inner.book.carried(cx.id) {
             None => inner.first(next, cx, request, slot),
             Some(carried) => inner.again(next, cx, request, slot, carried),
@@ -178,15 +178,12 @@ impl Layer for Journal {
 /// Every other layer: what they do to a request happens at most once as well.
 const ABOVE: &[&str] = &["cache", "deadline", "fault", "readonly", "simulate", "subtree", "trace"];
 
-/// Whether waiting is what the request is about.
-fn is_patient(request: &Request) -> bool {
-    matches!(request, Request::SetLock(lock) if lock.wait)
-}
-
 /// Whether the reply must be noted: it tells of a change; or of a handle, which would leak when given out twice, and may
 /// be somebody else's when it is ended twice.
-fn is_recorded(op: OpCode) -> bool {
-    op.class() == Class::Change || matches!(op, OpCode::OpenDir | OpCode::Release | OpCode::ReleaseDir)
+fn is_recorded(request: &Request) -> bool {
+    let recorded =
+        |effect: Effect<'_>| effect.changes() || matches!(effect, Effect::Opens { .. } | Effect::Ends { .. });
+    request.effects().into_iter().any(recorded)
 }
 
 /// What has to be known about a request when its reply comes.
@@ -198,16 +195,14 @@ struct Note {
 
 impl Note {
     fn of(request: &Request) -> Self {
-        let appends = match request {
-            Request::Open(op) => op.flags.contains(OpenFlags::APPEND),
-            Request::Create(op) => op.flags.contains(OpenFlags::APPEND),
-            Request::TmpFile(op) => op.flags.contains(OpenFlags::APPEND),
-            _ => false,
-        };
-        let ends = match request {
-            Request::Release(op) => Some(op.handle),
-            _ => None,
-        };
+        let (mut appends, mut ends) = (false, None);
+        for effect in request.effects() {
+            match effect {
+                Effect::Opens { flags: Some(flags), .. } => appends = flags.contains(OpenFlags::APPEND),
+                Effect::Ends { handle, directory: false } => ends = Some(handle),
+                _ => {}
+            }
+        }
         Note { changes: recent::keys(request), appends, ends }
     }
 }
@@ -224,7 +219,7 @@ impl Inner {
     ) -> Answer<'a> {
         let now = nanos(self.clock.coarse_wall());
         slot.begin(now);
-        if is_recorded(request.op()) {
+        if is_recorded(&request) {
             self.change(next, cx, request, slot, now)
         } else {
             self.query(next, cx, request, slot)

@@ -6,7 +6,7 @@
 //! that concerns is remembered here by a hash: two with the same place cost a needless look, nothing else.
 
 use crate::entry::mix;
-use outrigger_core::{Name, Node, Request};
+use outrigger_core::{Effect, Name, Node, Request};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const PLACES: usize = 1024;
@@ -49,23 +49,18 @@ pub(crate) type Keys = [Option<Key>; 4];
 
 /// The names and directories that `request` changes.
 pub(crate) fn keys(request: &Request) -> Keys {
-    let one = |dir: Node, name: &Name| [Some(directory(dir)), Some(name_in(dir, name)), None, None];
-    match request {
-        Request::MkDir(op) => one(op.dir, &op.name),
-        Request::MkNod(op) => one(op.dir, &op.name),
-        Request::SymLink(op) => one(op.dir, &op.name),
-        Request::Create(op) => one(op.dir, &op.name),
-        Request::Link(op) => one(op.dir, &op.name),
-        Request::Unlink(op) => one(op.dir, &op.name),
-        Request::RmDir(op) => one(op.dir, &op.name),
-        Request::Rename(op) => {
-            let ([a, b, ..], [c, d, ..]) = (one(op.dir, &op.name), one(op.to_dir, &op.to_name));
-            [a, b, c, d]
-        }
-        // A directory's own time of change can be set.
-        Request::SetAttr(op) => [Some(directory(op.node)), None, None, None],
-        _ => [None; 4],
+    let mut keys = [None; 4];
+    let mut free = keys.iter_mut();
+    for effect in request.effects() {
+        let names = effect.names().flat_map(|(dir, name)| [directory(dir), name_in(dir, name)]);
+        let node = match effect {
+            // A directory's own time of change can be set.
+            Effect::Attributes { node } => Some(directory(node)),
+            _ => None,
+        };
+        names.chain(node).zip(free.by_ref()).for_each(|(key, place)| *place = Some(key));
     }
+    keys
 }
 
 impl Recent {

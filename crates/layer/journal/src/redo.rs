@@ -25,7 +25,7 @@ use outrigger_core::ops::{
 };
 use outrigger_core::reply::{Count, Created, Entry, Opened};
 use outrigger_core::{
-    Attr, Cx, Errno, FileKind, Handle, LockOwner, Name, Node, Reply, Request, XattrName, ask,
+    Attr, Cx, Effect, Errno, FileKind, Handle, LockOwner, Name, Node, Reply, Request, XattrName, ask,
 };
 
 /// What to do about a change that came again.
@@ -39,7 +39,7 @@ use Verdict::{Again, Made};
 
 /// Makes the change unless it was made, and answers as if it was made once.
 pub(crate) async fn redo(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Reply {
-    let ends = matches!(request, Request::Release(_) | Request::ReleaseDir(_));
+    let ends = request.effects().into_iter().any(|effect| matches!(effect, Effect::Ends { .. }));
     let reply = match verdict(below, cx, request, intent).await {
         Made(reply) => return reply,
         Again(request) => below.call(cx, request).await,

@@ -8,25 +8,12 @@
 //! Limits: what the driver changes by itself, as access times that reading updates, is out of reach.
 #![forbid(unsafe_code)]
 
-use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Abilities, Answer, Class, Cx, Errno, Layer, Place, Request, Service};
+use outrigger_core::{Abilities, Answer, Cx, Errno, Layer, Place, Request, Service};
 use std::sync::Arc;
 
 /// The layer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOnly;
-
-/// The bit of access(2) that asks for permission to write.
-const W_OK: u32 = 2;
-
-fn would_change(request: &Request) -> bool {
-    match request {
-        Request::Open(open) => open.flags.writes() || open.flags.contains(OpenFlags::TRUNC),
-        Request::Access(access) => access.mask & W_OK != 0,
-        Request::SetLock(_) => false,
-        other => other.class() == Class::Change,
-    }
-}
 
 impl Layer for ReadOnly {
     fn place(&self) -> Place {
@@ -34,7 +21,7 @@ impl Layer for ReadOnly {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if would_change(&request) {
+        if request.needs_changeable() {
             Answer::error(Errno::EROFS.because("the layer readonly refuses changes"))
         } else {
             next.call(cx, request)
@@ -49,8 +36,8 @@ impl Layer for ReadOnly {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::ops::{Access, Open};
-    use outrigger_core::{Credentials, Node, OpCode, Reply, Stack};
+    use outrigger_core::ops::{Access, Open, OpenFlags};
+    use outrigger_core::{Class, Credentials, Node, OpCode, Reply, Stack};
     use outrigger_sim::{Scripted, Sim, Step, sample};
 
     fn stack() -> (Arc<Scripted>, Arc<dyn Service>) {
