@@ -10,10 +10,12 @@ use crate::nameless::Nameless;
 use crate::place::REMOVED;
 use crate::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
-use outrigger_core::ops::{OpenFlags, Rename, RenameFlags};
+use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, Opened};
-use outrigger_core::{Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire};
+use outrigger_core::{
+    Effect, Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire,
+};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Room for the names of nodes, in bytes; memory is used as it is needed.
@@ -158,12 +160,11 @@ impl Files {
 
     /// What a request takes a name from, if that is known.
     pub fn victim(&self, request: &Request) -> Option<Node> {
-        match request {
-            Request::Unlink(op) => self.table.get(op.dir, &op.name),
-            Request::RmDir(op) => self.table.get(op.dir, &op.name),
-            Request::Rename(op) => self.table.get(op.to_dir, &op.to_name),
+        request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Removes { dir, name, .. } => self.table.get(dir, name),
+            Effect::Moves { to_dir, to_name, .. } => self.table.get(to_dir, to_name),
             _ => None,
-        }
+        })
     }
 
     /// The same, when the worker has to hold it first: who has it open by its place alone goes on without a name.
@@ -173,15 +174,15 @@ impl Files {
 
     /// What a request takes a name from, unless it has kept one already.
     pub fn loses_name(&self, request: &Request) -> Option<Node> {
-        let is_replaced = |op: &Rename, node| {
-            !op.flags.intersects(RenameFlags::EXCHANGE | RenameFlags::NOREPLACE)
-                && self.table.get(op.dir, &op.name) != Some(node)
+        let node = self.victim(request).filter(|node| self.nameless.lacks(*node))?;
+        let loses = |effect: Effect<'_>| match effect {
+            Effect::Moves { dir, name, flags, .. } => {
+                !flags.contains(RenameFlags::NOREPLACE) && self.table.get(dir, name) != Some(node)
+            }
+            _ => true,
         };
-        self.victim(request).filter(|node| match request {
-            Request::Unlink(_) => self.nameless.lacks(*node),
-            Request::Rename(op) => self.nameless.lacks(*node) && is_replaced(op, *node),
-            _ => false,
-        })
+        let mut effects = request.effects().into_iter();
+        effects.any(|effect| effect.lost_name().is_some() && loses(effect)).then_some(node)
     }
 
     /// Whether a file is open.
@@ -316,18 +317,19 @@ impl Files {
             return Ok(());
         }
         self.removed.extend(self.victim(request));
-        match request {
-            Request::Unlink(op) if op.dir == REMOVED => self.nameless.gone(&op.name),
-            Request::Unlink(op) => self.table.removed(op.dir, &op.name),
-            Request::RmDir(op) => self.table.removed(op.dir, &op.name),
-            Request::Rename(op) => {
-                let (from, to) = ((op.dir, &op.name), (op.to_dir, &op.to_name));
-                match op.flags.contains(RenameFlags::EXCHANGE) {
-                    true => self.table.exchanged(from, to)?,
-                    false => self.table.renamed(from, to)?,
+        for effect in request.effects() {
+            match effect {
+                Effect::Removes { dir: REMOVED, name, .. } => self.nameless.gone(name),
+                Effect::Removes { dir, name, .. } => self.table.removed(dir, name),
+                Effect::Moves { dir, name, to_dir, to_name, flags } => {
+                    let (from, to) = ((dir, name), (to_dir, to_name));
+                    match flags.contains(RenameFlags::EXCHANGE) {
+                        true => self.table.exchanged(from, to)?,
+                        false => self.table.renamed(from, to)?,
+                    }
                 }
+                _ => {}
             }
-            _ => {}
         }
         let about = subjects(request);
         let node = about.first().map_or(Node::ROOT, |subject| subject.node);
@@ -413,12 +415,10 @@ impl Files {
     }
 
     fn opened(&mut self, node: Node, request: &Request, opened: &mut Opened) {
-        let flags = match request {
-            Request::Open(op) => Some(op.flags),
-            Request::Create(op) => Some(op.flags),
-            Request::TmpFile(op) => Some(op.flags),
+        let flags = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Opens { flags, .. } => flags,
             _ => None,
-        };
+        });
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let (theirs, life) = (opened.handle, self.life);

@@ -18,13 +18,13 @@ use crate::record::{Event, Recorder};
 use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
 use looking::Look;
-use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, ReleaseDir, SyncFs, Walk};
+use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, SyncFs, Walk};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
 use outrigger_core::{
     Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
 };
-use removal::released;
+use removal::{opens, released};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -483,15 +483,15 @@ impl State {
         if let Some(kept) = kept {
             self.has_kept(&ask.request, kept, &mut reply);
         }
-        match &ask.request {
-            Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. }) => {
-                self.closed(*handle);
-            }
-            Request::Open(op) if reply.error().is_some() => self.let_go(op.node),
-            Request::Write(op) if reply.error().is_none() && self.is_synchronous(op.handle) => {
-                return self.want_checkpoint(Some((ask.asker, reply)));
-            }
-            _ => {}
+        if let Some(handle) = released(&ask.request) {
+            self.closed(handle);
+        }
+        if reply.error().is_some() {
+            opens(&ask.request).into_iter().for_each(|node| self.let_go(node));
+        } else if let Request::Write(op) = &ask.request
+            && self.is_synchronous(op.handle)
+        {
+            return self.want_checkpoint(Some((ask.asker, reply)));
         }
         self.answered.push((ask.asker, reply));
     }

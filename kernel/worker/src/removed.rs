@@ -6,9 +6,9 @@
 use crate::listing::Listing;
 use crate::task::{Fd, Task};
 use crate::tree::{Tree, c_string};
-use outrigger_core::ops::{Create, Link, Lookup, MkDir, MkNod, Rename, RmDir, SymLink, Unlink};
+use outrigger_core::ops::{Link, Rename, Unlink};
 use outrigger_core::reply::Entry;
-use outrigger_core::{Credentials, Errno, Error, Name, Node, Reply, Request, Result};
+use outrigger_core::{Credentials, Effect, Errno, Error, Name, Node, Reply, Request, Result};
 use outrigger_succession::place::REMOVED_NAME;
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -85,9 +85,8 @@ pub fn visible_links(links: u32) -> u32 {
 }
 
 /// Whether that is the directory, as any type spells it.
-fn is_hidden((dir, name): (&Node, &Name)) -> bool {
-    *dir == Node::ROOT
-        && name.strip_suffix(b".").unwrap_or(name).eq_ignore_ascii_case(REMOVED_NAME.as_bytes())
+fn is_hidden((dir, name): (Node, &Name)) -> bool {
+    dir == Node::ROOT && name.strip_suffix(b".").unwrap_or(name).eq_ignore_ascii_case(REMOVED_NAME.as_bytes())
 }
 
 /// How the name of a file is kept while the file is replaced.
@@ -104,18 +103,20 @@ impl Tree {
     /// Why a request is not answered: programs are not shown the directory.
     pub(crate) fn refuses(&self, request: &Request) -> Option<Error> {
         self.removed.as_ref()?;
-        let (sought, made) = match request {
-            Request::Lookup(Lookup { dir, name })
-            | Request::Unlink(Unlink { dir, name })
-            | Request::RmDir(RmDir { dir, name }) => (Some((dir, name)), None),
-            Request::Rename(op) => (Some((&op.dir, &op.name)), Some((&op.to_dir, &op.to_name))),
-            Request::MkNod(MkNod { dir, name, .. })
-            | Request::MkDir(MkDir { dir, name, .. })
-            | Request::SymLink(SymLink { dir, name, .. })
-            | Request::Link(Link { dir, name, .. })
-            | Request::Create(Create { dir, name, .. }) => (None, Some((dir, name))),
-            _ => return None,
-        };
+        let (mut sought, mut made) = (None, None);
+        if let Request::Lookup(op) = request {
+            sought = Some((op.dir, &op.name));
+        }
+        for effect in request.effects() {
+            match effect {
+                Effect::Adds { dir, name, .. } => made = Some((dir, name)),
+                Effect::Removes { dir, name, .. } => sought = Some((dir, name)),
+                Effect::Moves { dir, name, to_dir, to_name, .. } => {
+                    (sought, made) = (Some((dir, name)), Some((to_dir, to_name)));
+                }
+                _ => {}
+            }
+        }
         if sought.is_some_and(is_hidden) {
             return Some(Errno::ENOENT.into());
         }

@@ -15,8 +15,8 @@ use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, Count, Created, Entries, Entry, FsStat, Offset, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Class, Credentials, Errno, FileKind, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Reply,
-    Request, Result, SetTime, Target,
+    Credentials, Errno, FileKind, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Reply, Request,
+    Result, SetTime, Target,
 };
 use outrigger_succession::place::REMOVED;
 use std::cell::RefCell;

@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod doc_size;
+mod effects;
 mod file_size;
 mod functions;
 mod imports;
@@ -29,6 +30,7 @@ pub struct Rule {
 pub const ALL: &[Rule] = &[
     dependencies::RULE,
     doc_size::RULE,
+    effects::RULE,
     file_size::RULE,
     functions::RULE,
     imports::RULE,

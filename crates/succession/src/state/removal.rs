@@ -5,8 +5,8 @@ use super::State;
 use crate::flight::{Ask, Flight};
 use crate::place::REMOVED;
 use crate::untold::Asker;
-use outrigger_core::ops::{OpenFlags, Release, ReleaseDir, Unlink};
-use outrigger_core::{Credentials, Handle, Name, Node, Reply, Request};
+use outrigger_core::ops::{OpenFlags, Unlink};
+use outrigger_core::{Credentials, Effect, Handle, Name, Node, Reply, Request};
 
 impl State {
     /// Whether a file that loses a name by the change, or is made without one, is to keep a name that nobody is shown; or has
@@ -27,10 +27,7 @@ impl State {
 
     pub(super) fn being_opened(&self) -> impl Iterator<Item = Node> {
         let flying = self.flying.values().filter_map(Flight::as_ask);
-        flying.chain(&self.queue).filter_map(|ask| match &ask.request {
-            Request::Open(op) => Some(op.node),
-            _ => None,
-        })
+        flying.chain(&self.queue).filter_map(|ask| opens(&ask.request))
     }
 
     /// A change was done by which that file has lost a name, or has been made without one, and has kept this one.
@@ -74,12 +71,18 @@ impl State {
     }
 }
 
+/// The file that a request opens, if that exists already.
+pub(super) fn opens(request: &Request) -> Option<Node> {
+    request.effects().into_iter().find_map(|effect| match effect {
+        Effect::Opens { node, flags: Some(_) } => node,
+        _ => None,
+    })
+}
+
 /// The open file or directory that a request gives back.
 pub(super) fn released(request: &Request) -> Option<Handle> {
-    match request {
-        Request::Release(Release { handle, .. }) | Request::ReleaseDir(ReleaseDir { handle, .. }) => {
-            Some(*handle)
-        }
+    request.effects().into_iter().find_map(|effect| match effect {
+        Effect::Ends { handle, .. } => Some(handle),
         _ => None,
-    }
+    })
 }
