@@ -6,11 +6,12 @@
 //! check at all. `cargo xtask rules` lists the rules. These checks read files only: they need no network, no build of the
 //! other crates and no root.
 //!
-//! `cargo xtask licences` asks cargo for every crate that is linked in and refuses those without a permissive licence.
+//! `cargo xtask lines` counts product code. `cargo xtask licences` asks cargo for every crate that is linked in and refuses those without a permissive licence.
 
 #![forbid(unsafe_code)]
 
 mod licences;
+mod lines;
 mod tidy;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy       check the project's own rules on every file
   rules      list these rules
   licences   check the licences of all crates that are linked in
+  lines      count the lines of product code of each package, without tests, comments and blank lines
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => check_files(),
         ["licences"] => check_licences(),
+        ["lines"] => count_lines(),
         ["rules"] => {
             for rule in tidy::rules::ALL {
                 println!("{:<14} {}", rule.name, rule.summary);
@@ -62,6 +65,15 @@ fn check_files() -> Result<ExitCode> {
 fn check_licences() -> Result<ExitCode> {
     let (findings, crates) = licences::check(repository()?)?;
     Ok(report(&findings, &format!("licences: {crates} crates")))
+}
+
+fn count_lines() -> Result<ExitCode> {
+    let packages = lines::count(&tidy::Tree::read(repository()?)?);
+    for (package, lines) in &packages {
+        println!("{lines:>7} {package}");
+    }
+    println!("{:>7} in all", packages.values().sum::<usize>());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the findings, then one line that says what was checked.
