@@ -7,7 +7,7 @@ use outrigger_core::{Clock, Keep};
 use outrigger_driver_kernel::Opened;
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
-use outrigger_host::PrivateDir;
+use outrigger_host::{PrivateDir, users_state};
 use outrigger_layer_journal::{Journal, Poisoned};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
 use std::fmt::Write as _;
@@ -268,12 +268,6 @@ fn try_write(mountpoint: &Path, kind: &str, text: &str) -> io::Result<PathBuf> {
 /// `$XDG_STATE_HOME/outrigger`, which is `~/.local/state/outrigger` where nothing else is said.
 pub fn reports() -> Option<PathBuf> {
     Some(users_state()?.join("outrigger"))
-}
-
-/// Where this user's programs keep what they cannot make again.
-pub fn users_state() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
 /// When the first worker of a mount began, which all that follow know.

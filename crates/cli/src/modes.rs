@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Modes as chmod(1) takes them: octal, or symbolic as in `u=rwX,go-w` (POSIX, with GNU's extensions).
 
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
+use outrigger_core::attr::{SET_GID, SET_ID, SET_UID};
+
 const STICKY: u32 = 0o1000;
 const ALL: u32 = 0o7777;
 const EXECUTE: u32 = 0o111;
@@ -130,7 +130,7 @@ fn parse_action(op: Op, action: &[u8], affected: Option<u32>) -> Option<Step> {
                 b'w' => bits |= 0o222,
                 b'x' => bits |= EXECUTE,
                 b'X' => search = true,
-                b's' => bits |= SET_UID | SET_GID,
+                b's' => bits |= SET_ID,
                 b't' => bits |= STICKY,
                 _ => return None,
             }
@@ -142,7 +142,7 @@ fn parse_action(op: Op, action: &[u8], affected: Option<u32>) -> Option<Step> {
 
 impl Step {
     fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
-        let kept = if is_dir { (SET_UID | SET_GID) & !self.mentioned } else { 0 };
+        let kept = if is_dir { SET_ID & !self.mentioned } else { 0 };
         let value = match self.value {
             Value::Bits(bits) => bits,
             Value::BitsAndSearch(bits) if is_dir || mode & EXECUTE != 0 => bits | EXECUTE,

@@ -20,6 +20,21 @@ impl Time {
     }
 }
 
+/// Set-user-ID in a mode (chmod(2)).
+pub const SET_UID: u32 = 0o4000;
+/// Set-group-ID in a mode.
+pub const SET_GID: u32 = 0o2000;
+/// Both.
+pub const SET_ID: u32 = SET_UID | SET_GID;
+/// Execute permission of the group in a mode.
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// The mode after someone other than the superuser has written to the file (write(2)): set-group-ID without execute permission of
+/// the group is another thing, and stays.
+pub const fn without_set_id(mode: u32) -> u32 {
+    mode & !if mode & GROUP_EXECUTE != 0 { SET_ID } else { SET_UID }
+}
+
 /// The type of a file, from the `S_IFMT` bits of its mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FileKind {

@@ -17,6 +17,13 @@ pub fn siphash13(bytes: &[u8]) -> u64 {
     state.into_iter().fold(0, |hash, word| hash ^ word)
 }
 
+/// FNV-1a, 64 bits (draft-eastlake-fnv) over bytes, or over larger numbers in their place: for names and checksums where a
+/// collision only costs work.
+pub fn fnv1a(numbers: impl IntoIterator<Item = impl Into<u64>>) -> u64 {
+    let mix = |hash: u64, number: u64| (hash ^ number).wrapping_mul(0x0100_0000_01b3);
+    numbers.into_iter().map(Into::into).fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
 fn take(state: &mut [u64; 4], word: u64) {
     state[3] ^= word;
     round(state);
@@ -45,6 +52,7 @@ mod tests {
         let long = [&19_u64.to_le_bytes()[..], b"the quick brown fox"].concat();
         assert_eq!(siphash13(&0_u64.to_le_bytes()), 0xbd60_acb6_58c7_9e45);
         assert_eq!(siphash13(&long), 0x6868_ee30_7cfa_9b6d);
+        assert_eq!(fnv1a(*b"foobar"), 0x8594_4171_f739_67e8);
         assert_eq!(siphash13(b"\x07\0\0\0\0\0\0\0again\xff"), 0xb5f0_5bae_1f72_2a8b);
     }
 }

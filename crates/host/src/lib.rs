@@ -2,10 +2,13 @@
 //! What several parts ask of the host and must ask for in the same careful way.
 //!
 //! * [`Confined`] starts processes: none gets a descriptor or a variable that was meant for us.
+//! * [`users_caches`] and [`users_state`] are the directories of this user's programs.
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
 
 mod private;
 mod start;
+mod users;
 
 pub use private::{PrivateDir, own_dir};
 pub use start::{Confined, allow_descriptors, close_inherited, named_descriptors, seal_descriptors};
+pub use users::{users_caches, users_state};

@@ -8,10 +8,11 @@ use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::MountEntry;
 use outrigger_driver_kernel::{HOW_TO_GET_IT, Kernel, Options};
+use outrigger_host::users_caches;
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 /// Arguments of `doctor`.
@@ -156,8 +157,7 @@ fn sockets() -> Finding {
 
 fn cache() -> Finding {
     const CHECK: &str = "cache directory";
-    let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let Some(base) = var("XDG_CACHE_HOME").or_else(|| Some(var("HOME")?.join(".cache"))) else {
+    let Some(base) = users_caches() else {
         let advice = "set HOME or XDG_CACHE_HOME, so that an archive opens at once the second time";
         return Finding::new(CHECK, State::Limited, "neither HOME nor XDG_CACHE_HOME is set", Some(advice));
     };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the control sockets of this user's mounts are.
 
-use crate::guarded::users_state;
+use outrigger_core::hash::fnv1a;
 use outrigger_host::PrivateDir;
+use outrigger_host::users_state;
 use rustix::process::geteuid;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -32,17 +33,8 @@ fn first_usable(candidates: Vec<(PathBuf, Vec<String>)>) -> io::Result<PathBuf> 
 
 /// How the names of the sockets of mounts at `mountpoint` start: the path itself may be too long for a socket's name.
 pub fn hash(mountpoint: &Path) -> String {
-    let hash = mountpoint
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .fold(FNV_OFFSET, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
-    format!("{hash:016x}")
+    format!("{:016x}", fnv1a(mountpoint.as_os_str().as_bytes().iter().copied()))
 }
-
-/// Parameters of the 64-bit FNV-1a hash, which is the same in every process and release.
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x100_0000_01b3;
 
 /// Existing directories, and the path below each that is ours.
 fn candidates() -> Vec<(PathBuf, Vec<String>)> {

@@ -6,6 +6,7 @@
 
 use super::shared::Shared;
 use outrigger_client::{File, Inode};
+use outrigger_core::attr::SET_ID;
 use outrigger_core::ops::XattrFlags;
 use outrigger_core::{Attr, Errno, Error, FileKind, Result, SetAttrs, SetTime, XattrName};
 
@@ -41,7 +42,7 @@ fn final_mode(shared: &Shared, source: &Attr, made: Option<u32>, target: &Attr) 
         (default & !shared.umask) | (target.permissions() & 0o1000)
     } else {
         // The set-gid bit of a directory comes from its parent.
-        (made? & !shared.umask) | (target.permissions() & 0o6000)
+        (made? & !shared.umask) | (target.permissions() & SET_ID)
     };
     Some(wanted)
 }

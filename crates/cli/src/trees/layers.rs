@@ -4,6 +4,7 @@
 use super::drivers::{LAYERS, LayerInfo};
 use crate::status::Failure;
 use outrigger_core::{Error, Keep, Service, Stack};
+use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::{Fault, FaultControl};
@@ -13,7 +14,6 @@ use outrigger_layer_trace::{Format, Trace};
 use outrigger_runtime::Threads;
 use std::fmt;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,12 +62,6 @@ pub fn disk(options: &CacheOptions, tree: &str, runtime: &Arc<Threads>) -> Resul
 
 fn reason(error: &Error) -> String {
     error.reason.as_ref().map_or_else(|| error.to_string(), |reason| format!("{reason}: {}", error.errno))
-}
-
-/// Where this user's programs keep what they can make again.
-fn users_caches() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))
 }
 
 /// The name of a layer that `spec` asks for.

@@ -23,6 +23,7 @@
 //! a prefix of what it was to store, so the change has happened or it has not.
 
 use crate::error::{Errno, Result};
+use crate::hash::fnv1a;
 use crate::keep::{HeapRegion, Region};
 use crate::wire::{Input, Wire};
 use std::sync::Arc;
@@ -257,11 +258,9 @@ impl Store {
         self.memory.word(index).store(value, Ordering::Relaxed);
     }
 
-    /// FNV-1a over the journal's words.
+    /// Over the journal's words.
     fn journal_checksum(&self, count: usize) -> u32 {
-        let words = (JOURNAL_AT + 1..).take(2 * count).map(|at| self.get(at));
-        let hash =
-            words.fold(0xcbf2_9ce4_8422_2325_u64, |hash, word| (hash ^ word).wrapping_mul(0x100_0000_01b3));
+        let hash = fnv1a((JOURNAL_AT + 1..).take(2 * count).map(|at| self.get(at)));
         (hash >> 32) as u32 ^ hash as u32
     }
 

@@ -4,7 +4,7 @@
 use crate::{
     Codec, Kind, Options, Result, Watch, ar,
     blocks::{BLOCK, BlockCache},
-    cache::{self, Slot},
+    cache::Slot,
     cpio,
     cursor::Cursor,
     decode::{Expected, mismatch},
@@ -19,6 +19,7 @@ use crate::{
     zip,
 };
 use bytes::{Bytes, BytesMut};
+use outrigger_core::hash::fnv1a;
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, PoisonError},
@@ -325,7 +326,7 @@ impl Archive {
     pub fn generation(&self) -> u64 {
         let id = self.origin.source.identity();
         // 32 bits, which is all some protocols have room for.
-        id.map_or(0, |id| cache::fnv1a(format!("{id:?}").as_bytes()) & 0xffff_ffff)
+        id.map_or(0, |id| fnv1a(format!("{id:?}").into_bytes()) & 0xffff_ffff)
     }
 
     /// Whether a read needs neither decoding nor a slow source.

@@ -9,6 +9,7 @@
 
 use crate::{CacheConfig, source::Identity, spill::Spill};
 use bytes::{Buf, Bytes};
+use outrigger_core::hash::fnv1a;
 use outrigger_host::PrivateDir;
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, openat, renameat, statat, unlinkat};
 use std::{
@@ -37,7 +38,7 @@ impl Slot {
     /// The place for a source; `variant` tells apart indexes made with different options.
     pub fn new(config: &CacheConfig, id: &Identity, variant: &str) -> Slot {
         let key = format!("{}\n{}\n{}\n{variant}", id.key, id.size, id.version);
-        let stem = format!("{:016x}", fnv1a(key.as_bytes()));
+        let stem = format!("{:016x}", fnv1a(key.bytes()));
         Slot { config: config.clone(), key, stem }
     }
 
@@ -187,9 +188,4 @@ fn write_new(dir: &PrivateDir, name: &str, bytes: &[u8]) -> io::Result<()> {
 /// Marks a file as used now. A failure only makes it look older.
 fn touch(file: &File) {
     let _ = file.set_times(FileTimes::new().set_modified(SystemTime::now()));
-}
-
-/// FNV-1a, 64 bits (draft-eastlake-fnv): names files, and collisions only cost a rebuild.
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }

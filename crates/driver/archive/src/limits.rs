@@ -56,9 +56,7 @@ impl CacheConfig {
     /// `$XDG_CACHE_HOME/outrigger/index`, or `$HOME/.cache/outrigger/index`, with 2 GiB; `None` when neither
     /// variable holds an absolute path.
     pub fn user() -> Option<Self> {
-        let absolute = |v: &str| std::env::var_os(v).map(PathBuf::from).filter(|p| p.is_absolute());
-        let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-        Some(CacheConfig { base, max_bytes: 2 << 30 })
+        Some(CacheConfig { base: outrigger_host::users_caches()?, max_bytes: 2 << 30 })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::ops::tolerate;
 use crate::shared::Shared;
 use crate::turn::Turn;
 use crate::writes::Kept;
+use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::{
     self, CopyRange, FSync, Fallocate, FallocateMode, Flush, OpenFlags, Read, Release, Seek, Whence, Write,
 };
@@ -189,11 +190,11 @@ impl Turn<'_> {
             return Ok(());
         }
         let mode = self.attrs(node, theirs, None).await?.attr.mode;
-        let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-        if mode & 0o170_000 != FileKind::Regular.bits() || mode & (0o4000 | group) == 0 {
+        let cleared = without_set_id(mode);
+        if mode & 0o170_000 != FileKind::Regular.bits() || cleared == mode {
             return Ok(());
         }
-        let mode = mode & !(0o4000 | group);
+        let mode = cleared;
         let valid = fuse::SetattrValid::MODE.bits();
         let args = fuse::SetattrIn { valid, mode, ..fuse::SetattrIn::default() };
         let body = self.change(Message::new(Opcode::Setattr, theirs).with(&args.encode())).await?;

@@ -11,6 +11,7 @@ use crate::hidden::is_hidden_name;
 use crate::identity::{Identity, Occasion, Told};
 use crate::message::Fault;
 use crate::stored::{Names, Stored};
+use outrigger_core::attr::SET_ID;
 use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
 use outrigger_proto_fuse::EntryOut;
 use std::collections::{HashMap, HashSet};
@@ -79,9 +80,6 @@ struct Theirs {
     written: u64,
     identity: Identity,
 }
-
-/// Set-user-ID and set-group-ID.
-const SET_ID: u32 = 0o6000;
 
 /// References to return to the program: its number, and how many.
 pub(crate) type Forgotten = (u64, u64);

@@ -8,6 +8,7 @@
 
 use crate::attr::{failed, stat_fd};
 use crate::handle::unshare_umask;
+use outrigger_core::attr::SET_ID;
 use outrigger_core::{Credentials, Error};
 use rustix::fs::Mode;
 use rustix::process::{Gid, Uid, getegid, geteuid};
@@ -17,9 +18,6 @@ use rustix::thread::{
 };
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
-
-/// The set-user-id and set-group-id bits of a mode.
-const SET_ID: u32 = 0o6000;
 
 /// What this process may do about credentials.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ use crate::tree::{CName, proc_path};
 use crate::xattr;
 use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::SET_ID;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
     Locate, Lookup, MkDir, MkNod, Open as OpenOp, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir,
@@ -42,7 +43,7 @@ const XATTR: OpSet = OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::Lis
 /// Whether writing to the file has to clear set-id bits: the kernel leaves that to the driver, so such writes must
 /// come here.
 fn may_lose_setid(fd: &OwnedFd) -> bool {
-    rustix::fs::fstat(fd).map_or(true, |stat| stat.st_mode & 0o6000 != 0)
+    rustix::fs::fstat(fd).map_or(true, |stat| stat.st_mode & SET_ID != 0)
 }
 
 impl Local {

@@ -9,6 +9,7 @@ use crate::caller::Callers;
 use crate::file::checked_offset;
 use crate::tree::proc_path;
 use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::SET_ID;
 use outrigger_core::{Attr, Credentials, Errno, Error, Result, SetAttrs, SetTime};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::process::{Gid, Uid};
@@ -51,7 +52,7 @@ impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {
                     None => resize()?,
                 }
                 // Without privileges that clears the set-id bits just given.
-                attrs.mode.filter(|mode| mode & 0o6000 != 0).map_or(Ok(()), |mode| chmod(fd, mode))?;
+                attrs.mode.filter(|mode| mode & SET_ID != 0).map_or(Ok(()), |mode| chmod(fd, mode))?;
             }
             Ok(())
         };

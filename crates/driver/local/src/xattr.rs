@@ -8,6 +8,7 @@ use crate::handle::list_xattr_at;
 use crate::tree::proc_path;
 use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::SET_GID;
 use outrigger_core::ops::XattrFlags;
 use outrigger_core::{Credentials, Result, XattrName};
 use rustix::fs::Mode;
@@ -19,8 +20,6 @@ use std::path::Path;
 
 /// The largest value and the longest list Linux allows, in bytes (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const LARGEST: usize = 64 << 10;
-/// The set-group-id bit of a mode.
-const SET_GID: u32 = 0o2000;
 /// Room that is enough for most values and lists.
 const USUAL: usize = 512;
 

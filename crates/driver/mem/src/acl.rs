@@ -4,11 +4,12 @@
 //! The entries that the mode of a file stands for (owner, mask or else group, others) are in its mode alone: what is
 //! stored has them too, but whoever reads an access list gets those of the mode. So chmod(2) has nothing to change here.
 
-use crate::inode::{Inode, SET_GID, State};
+use crate::inode::{Inode, State};
 use crate::record::words_of;
 use crate::xattr::Xattrs;
 use bytes::Bytes;
 use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::SET_GID;
 use outrigger_core::{Credentials, Errno, Error, FileKind, Result, XattrName};
 
 /// The list that decides about a file.

@@ -12,16 +12,11 @@ use crate::log::Log;
 use crate::names::Names;
 use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
+use outrigger_core::attr::without_set_id;
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Result, Target, Time};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Set-user-id bit of a mode.
-const SET_UID: u32 = 0o4000;
-/// Set-group-id bit of a mode.
-pub(crate) const SET_GID: u32 = 0o2000;
-/// Execute permission of the group.
-const GROUP_EXEC: u32 = 0o0010;
 /// Set in `Inode::lookups` while a door also refers to the inode as often as a former process knew.
 const INHERITED: u64 = 1 << 63;
 /// `Inode::read_at` when nothing was read since the access time was last set.
@@ -347,10 +342,7 @@ impl State {
     /// Clears the set-id bits as a write by an unprivileged user does: set-group-id only where it does not stand
     /// for mandatory locking (no execute permission for the group).
     pub fn kill_setid(&mut self) {
-        self.mode &= !SET_UID;
-        if self.mode & GROUP_EXEC != 0 {
-            self.mode &= !SET_GID;
-        }
+        self.mode = without_set_id(self.mode);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use crate::trouble::Attempt;
 use bytes::Bytes;
+use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
@@ -543,7 +544,6 @@ async fn clear_setid(held: &Held, attrs: Attrs) -> Result<(), Fault> {
 
 /// The permissions without set-id bits, when they have any.
 pub(crate) fn without_setid(mode: u32) -> Option<u32> {
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    let cleared = mode & !(0o4000 | group);
+    let cleared = without_set_id(mode);
     (cleared != mode).then_some(cleared & 0o7777)
 }

@@ -3,11 +3,8 @@
 //! these changes does to them.
 
 use crate::moment::Moment;
-use outrigger_core::attr::{MODE_KIND, MODE_PERMISSIONS};
+use outrigger_core::attr::{MODE_KIND, MODE_PERMISSIONS, SET_ID};
 use outrigger_core::{Attr, SetAttrs, SetTime, Time};
-
-/// The bits of a mode that let a program run as another user or group.
-const SETID: u32 = 0o6000;
 
 /// What changes that were answered do to attributes, and what those were before.
 #[derive(Debug, Default)]
@@ -28,7 +25,7 @@ impl Claims {
     /// Nothing was answered yet that is not known to the tree below; attributes are those of before, if they were believed.
     pub(crate) fn begin(&mut self, base: Option<(Attr, Moment)>) {
         // Writing takes set-id bits away, or not.
-        let base = base.filter(|(attr, _)| attr.mode & SETID == 0);
+        let base = base.filter(|(attr, _)| attr.mode & SET_ID == 0);
         *self = Claims { base, ..Claims::default() };
     }
 

@@ -8,6 +8,7 @@
 
 use crate::record::{Body, Record, Ticket, lock};
 use crate::table::{Table, When};
+use outrigger_core::attr::SET_ID;
 use outrigger_core::{FileKind, Name, Node};
 
 /// When something was asked.
@@ -184,7 +185,7 @@ impl Table {
     /// Whether writing to `node` may take set-id bits from it.
     pub(crate) fn may_have_setid(&mut self, node: Node) -> bool {
         let attr = self.record(node).and_then(|record| record.attr.as_ref());
-        attr.is_none_or(|attr| attr.permissions() & 0o6000 != 0)
+        attr.is_none_or(|attr| attr.permissions() & SET_ID != 0)
     }
 
     /// Whether `node` may have other names than the one it was found under.

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use outrigger_core::Time;
+use outrigger_core::hash::fnv1a;
 use std::sync::Arc;
 
 /// Bytes of content in a block; the last one of a file has fewer.
@@ -90,13 +91,6 @@ impl Block {
         let whole = magic == MAGIC && content.len() as u64 == self.len();
         (whole && sum == crc32fast::hash(rest).to_le_bytes()).then(|| file.slice_ref(content))
     }
-}
-
-/// FNV-1a, 64 bits (draft-eastlake-fnv): names files, and who finds another one under a name asks the server.
-pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
-    bytes
-        .into_iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! block is written under the name `new` and then renamed. Nothing is written through to the disk: whoever reads a block finds
 //! out whether all of it is there.
 
-use super::block::fnv1a;
+use outrigger_core::hash::fnv1a;
 use outrigger_host::own_dir;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock,
