@@ -110,6 +110,10 @@ pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
 /// # Errors
 /// When the journal cannot be had.
 pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
+    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+    if !seat.is_guarded() {
+        return Journal::of_handles(seat, clock).map_err(failed);
+    }
     seat.watch_requests(outrigger_layer_journal::current);
     began(seat);
     let crash = seat.take_crash();
@@ -124,8 +128,7 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
         };
         let _ = thread::Builder::new().name("reports".into()).spawn(report);
     }
-    Journal::attach(seat, clock, culprit)
-        .map_err(|error| Failure::serious(format!("the journal of the mount cannot be had: {error}")))
+    Journal::attach(seat, clock, culprit).map_err(failed)
 }
 
 /// Reports requests that are refused because workers die of them, as they come, until the mount ends.

@@ -125,11 +125,8 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     options.fsname.get_or_insert_with(|| shown(&source));
     let (trace, control) = Trace::new(context.runtime.clone());
     let journal = match &seat {
-        // Without a keeper no request is sent twice.
-        Some(seat) if seat.is_guarded() => {
-            Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?)
-        }
-        _ => None,
+        Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
+        None => None,
     };
     let deadline = options.timeout.map(|limit| Deadline::new(limit, context.runtime.clone()));
     let service = stack(&tree, deadline, trace, journal.clone())?;

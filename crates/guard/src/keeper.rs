@@ -36,11 +36,9 @@ pub const READY: &str = "ready\n";
 
 /// Names, in the environment of a keeper that takes over, the descriptor of the state.
 const STATE: &str = "OUTRIGGER_KEEPER_STATE";
-/// A worker leaves with this status so that another program takes over.
-const UPGRADE: i32 = 77;
 /// A worker whose main thread panicked leaves with this status.
 const PANICKED: i32 = 101;
-/// The signal by which a worker tells that the mount is there.
+/// The signal by which a worker tells that the mount is there, or that another program is to go on.
 const READY_SIGNAL: i32 = libc::SIGUSR1;
 /// How often the keeper looks for a worker that hangs, at least.
 const TICK: Duration = Duration::from_secs(1);
@@ -104,10 +102,21 @@ pub fn takes_over() -> bool {
 /// The state a keeper before us left in the environment or in the service manager's store.
 fn inherited() -> Result<Option<State>> {
     let named = std::env::var(STATE).ok().and_then(|text| text.parse::<RawFd>().ok());
+    let named = named.filter(|&number| number > 2);
     let Some(number) = named.or_else(manager::restore) else { return Ok(None) };
     // SAFETY: the keeper before us, which was this process, left this descriptor to us under this number.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     State::open(fd).map(Some)
+}
+
+/// Where this process was started. One that takes over does not stay there, which would only keep that file system busy: each
+/// worker returns by itself.
+fn start_directory(takes_over: bool) -> PathBuf {
+    let directory = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    if takes_over {
+        let _ = std::env::set_current_dir("/");
+    }
+    directory
 }
 
 /// What is to be done about the end of a worker.
@@ -158,7 +167,7 @@ impl Keeper {
             answered: 0,
             watch: None,
             manager,
-            directory: std::env::current_dir()?,
+            directory: start_directory(told),
             alive_at: 0,
         })
     }
@@ -186,6 +195,8 @@ impl Keeper {
         (self.hung, self.stopped) = (0, None);
         loop {
             match next_signal(tick) {
+                // The worker serves until here: it does not rely on a keeper that dies meanwhile.
+                Some(READY_SIGNAL) if self.state.get(at::UPGRADE) != 0 => self.forward(libc::SIGKILL),
                 Some(READY_SIGNAL) => self.mount_is_ready(),
                 Some(libc::SIGCHLD) | None => {}
                 Some(signal) => self.forward(signal),
@@ -296,12 +307,13 @@ impl Keeper {
     }
 
     fn judge(&mut self, status: i32) -> Verdict {
+        if self.state.get(at::UPGRADE) != 0 {
+            self.state.set(at::UPGRADE, 0);
+            self.state.set(at::DIED_MONOTONIC, monotonic());
+            return Verdict::Upgrade;
+        }
         if libc::WIFEXITED(status) {
             match libc::WEXITSTATUS(status) {
-                UPGRADE => {
-                    self.state.set(at::DIED_MONOTONIC, monotonic());
-                    return Verdict::Upgrade;
-                }
                 PANICKED => {}
                 code => return Verdict::Over(code),
             }
@@ -371,7 +383,10 @@ pub(crate) fn become_keeper(state: &State, program: &Path, directory: &Path) -> 
     for number in state.held() {
         stays_open(number, true);
     }
+    // A signal that comes now is for the new program, which waits for it.
+    let former = block_signals();
     let error = execute(program, std::env::args_os(), state.fd());
+    restore_signals(&former);
     for number in state.held() {
         stays_open(number, false);
     }
@@ -419,11 +434,12 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
     unblock_signals();
     let seat = Seat::new(state, directory.to_owned());
     if seat.predecessors() > 0 {
-        let prepared = seat.sweep().and_then(|()| Ok(std::env::set_current_dir(directory)?));
-        if let Err(error) = prepared {
-            warn(format_args!("outrigger: {}: {error}", directory.display()));
+        if let Err(error) = seat.sweep() {
+            warn(format_args!("outrigger: descriptors of the process before: {error}"));
             return 1;
         }
+        // Only relative paths on the command line need it, and they say so themselves where it is gone.
+        let _ = std::env::set_current_dir(directory);
     }
     crate::crash::install(seat.state());
     worker(seat)
@@ -438,16 +454,10 @@ extern "C" fn keeper_died(_: libc::c_int) {
     UNGUARDED.store(true, Relaxed);
 }
 
-/// Tells the keeper that the mount is there.
-pub(crate) fn tell_ready(state: &State) {
+/// Tells the keeper that the mount is there, or that [`at::UPGRADE`] is set.
+pub(crate) fn tell(state: &State) {
     // SAFETY: takes no pointers; the parent of a worker is its keeper.
     unsafe { libc::kill(state.get(at::KEEPER) as libc::pid_t, READY_SIGNAL) };
-}
-
-/// Ends this worker at once: what is in flight will be sent again.
-pub(crate) fn leave_for_upgrade() -> ! {
-    // SAFETY: never returns; nothing in this process is needed any more.
-    unsafe { libc::_exit(UPGRADE) }
 }
 
 /// How the last worker died, in words.
@@ -518,10 +528,18 @@ fn waited_for() -> libc::sigset_t {
     }
 }
 
-fn block_signals() {
-    let set = waited_for();
+/// Blocks them in this thread, and gives what was blocked before.
+fn block_signals() -> libc::sigset_t {
+    let mut former = waited_for();
+    let set = former;
+    // SAFETY: both sets are initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut former) };
+    former
+}
+
+fn restore_signals(former: &libc::sigset_t) {
     // SAFETY: the set is initialised, the old mask is not wanted.
-    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, former, ptr::null_mut()) };
 }
 
 fn unblock_signals() {

@@ -13,6 +13,11 @@ use std::sync::atomic::AtomicU64;
 /// Words in memory that other processes may have too, reached through a descriptor (memfd_create(2)).
 pub struct SharedRegion {
     fd: OwnedFd,
+    mapping: Mapping,
+}
+
+/// The words of a region whose descriptor somebody else keeps open.
+pub(crate) struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,
 }
@@ -41,11 +46,24 @@ impl SharedRegion {
     /// # Errors
     /// `EINVAL` when the descriptor is not one of a region; those of mmap(2).
     pub fn open(fd: OwnedFd) -> Result<Self> {
+        let mapping = Mapping::of(fd.as_fd())?;
+        Ok(SharedRegion { fd, mapping })
+    }
+
+    /// The descriptor, to be given to another process.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Mapping {
+    /// As [`SharedRegion::open`].
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Result<Self> {
         let refused = |_| Errno::EINVAL.because("the descriptor does not belong to a region");
-        if !fcntl_get_seals(&fd).map_err(refused)?.contains(SEALS) {
+        if !fcntl_get_seals(fd).map_err(refused)?.contains(SEALS) {
             return Err(Errno::EINVAL.because("the region's size is not sealed"));
         }
-        let size = fstat(&fd).map_err(failed)?.st_size;
+        let size = fstat(fd).map_err(failed)?.st_size;
         let words = usize::try_from(size).unwrap_or(0) / size_of::<AtomicU64>();
         if words == 0 {
             return Err(Errno::EINVAL.because("the region is empty"));
@@ -53,14 +71,9 @@ impl SharedRegion {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: a new mapping at an address the kernel chooses touches no memory of ours.
         let start =
-            unsafe { mmap(std::ptr::null_mut(), words * size_of::<AtomicU64>(), access, flags, &fd, 0) };
+            unsafe { mmap(std::ptr::null_mut(), words * size_of::<AtomicU64>(), access, flags, fd, 0) };
         let start = NonNull::new(start.map_err(failed)?.cast()).ok_or(Errno::ENOMEM)?;
-        Ok(SharedRegion { fd, start, words })
-    }
-
-    /// The descriptor, to be given to another process.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        Ok(Mapping { start, words })
     }
 
     fn as_slice(&self) -> &[AtomicU64] {
@@ -73,6 +86,16 @@ impl SharedRegion {
 
 impl Region for SharedRegion {
     fn words(&self) -> usize {
+        self.mapping.words()
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.mapping.word(index)
+    }
+}
+
+impl Region for Mapping {
+    fn words(&self) -> usize {
         self.words
     }
 
@@ -81,23 +104,23 @@ impl Region for SharedRegion {
     }
 }
 
-impl Drop for SharedRegion {
+impl Drop for Mapping {
     fn drop(&mut self) {
         let bytes = self.words * size_of::<AtomicU64>();
-        // SAFETY: the mapping was made by `open` with this length, and no reference into it outlives `self`.
+        // SAFETY: the mapping was made by `of` with this length, and no reference into it outlives `self`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), bytes) };
         debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
     }
 }
 
 // SAFETY: the memory belongs to no thread; all access goes through atomics.
-unsafe impl Send for SharedRegion {}
+unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for SharedRegion {}
+unsafe impl Sync for Mapping {}
 
 impl fmt::Debug for SharedRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedRegion of {} words", self.words)
+        write!(f, "SharedRegion of {} words", self.words())
     }
 }
 

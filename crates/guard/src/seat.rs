@@ -14,6 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// How long the keeper may take to end a worker for another program.
+const KEEPER_DEADLINE: Duration = Duration::from_secs(5);
+
 /// What a worker has to do with its keeper. It is the [`Keep`] of everything the worker assembles.
 ///
 /// A process that serves without a keeper has one, too ([`Seat::alone`]): what it knows is then lost with it, but it can become
@@ -145,7 +148,7 @@ impl Seat {
         self.state.set_phase(Phase::Serving);
         if self.is_guarded() {
             keeper::leave_foreground();
-            keeper::tell_ready(&self.state);
+            keeper::tell(&self.state);
         }
         Ok(())
     }
@@ -166,20 +169,35 @@ impl Seat {
         !UNGUARDED.load(Relaxed)
     }
 
-    /// Goes on as `program`: this worker ends and its keeper becomes it. Without a keeper this process does, and is the keeper of a
-    /// new worker; no change may be in progress then. Returns only when that is impossible.
+    /// The directory in which relative paths on the command line begin.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Goes on as `program`: the keeper ends this worker and becomes it. Without a keeper this process does, and is the keeper of a
+    /// new worker; a process that never had one has no journal, so no change may be in progress then. Returns only when that is
+    /// impossible.
     ///
     /// # Errors
-    /// When the path is too long, or without a keeper what execve(2) says.
+    /// When the path is too long, `ETIMEDOUT` when the keeper does nothing, or without one what execve(2) says.
     pub fn upgrade(&self, program: &Path) -> Error {
-        if !self.is_guarded() {
-            self.state.set(at::DIED_MONOTONIC, monotonic());
-            return keeper::become_keeper(&self.state, program, &self.directory);
+        if let Err(error) = self.state.set_program(program.as_os_str().as_bytes()) {
+            return error;
         }
-        match self.state.set_program(program.as_os_str().as_bytes()) {
-            Ok(()) => keeper::leave_for_upgrade(),
-            Err(error) => error,
+        self.state.set(at::UPGRADE, 1);
+        if self.is_guarded() {
+            keeper::tell(&self.state);
         }
+        let until = monotonic() + KEEPER_DEADLINE.as_nanos() as u64;
+        while self.is_guarded() && monotonic() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.state.set(at::UPGRADE, 0);
+        if self.is_guarded() {
+            return Errno(libc::ETIMEDOUT).because("the keeper of the mount does not react");
+        }
+        self.state.set(at::DIED_MONOTONIC, monotonic());
+        keeper::become_keeper(&self.state, program, &self.directory)
     }
 
     /// What happened to the workers so far; `None` in a process that never had a keeper.

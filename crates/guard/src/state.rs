@@ -59,6 +59,8 @@ pub(crate) mod at {
     /// The proxy: number of the descriptor of its control socket plus one, and its process.
     pub const PROXY: usize = 13;
     pub const PROXY_PROCESS: usize = 14;
+    /// Set when the keeper is to become another program (worker), until it does so (keeper).
+    pub const UPGRADE: usize = 15;
     /// Request the crashed thread was working on, plus one; set last by the crash handler.
     pub const CULPRIT: usize = 16;
     pub const SIGNAL: usize = 17;

@@ -2,11 +2,11 @@
 //! The keeper's look at the journal of its workers.
 
 use crate::keeper::wall;
-use crate::region::SharedRegion;
+use crate::region::Mapping;
 use crate::state::State;
 use outrigger_core::Time;
 use outrigger_layer_journal as journal;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,7 @@ impl Watch {
     pub(crate) fn open(state: &State) -> Option<Self> {
         let (number, _) = state.region(journal::REGION).ok()??;
         // SAFETY: regions stay open under their number.
-        let fd = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().ok()?;
-        // Workers would close what nobody holds, for us too.
-        state.hold(fd.as_raw_fd()).ok()?;
-        let region = SharedRegion::open(fd).ok()?;
+        let region = Mapping::of(unsafe { BorrowedFd::borrow_raw(number) }).ok()?;
         journal::Watch::open(Arc::new(region)).ok().map(Watch)
     }
 

@@ -6,13 +6,15 @@ use crate::control::{
     self, Answer, Controlled, ErrorStatus, MountStatus, OperationStatus, RequestStatus, Unwritten,
 };
 use crate::guarded;
+use crate::location::{Base, Location};
 use crate::trees;
 use outrigger_core::{Clock, Service};
 use outrigger_door_fuse::{InFlight, OpCount};
+use outrigger_guard::Seat;
 use outrigger_layer_cache::Mark;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_trace::Format;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -36,6 +38,20 @@ impl Mounted {
             command: fs::read_to_string(format!("/proc/{}/comm", request.pid))
                 .ok()
                 .map(|comm| comm.trim().to_owned()),
+        }
+    }
+
+    /// Whether another program will find what the command line names: it opens that anew.
+    fn can_be_opened_again(&self, seat: &Seat) -> Result<(), String> {
+        let directory = seat.directory();
+        if !directory.is_dir() {
+            return Err(format!("'{}', where it was mounted, is gone", directory.display()));
+        }
+        match Location::parse(OsStr::new(&self.source)).base {
+            Base::Host(path) if !directory.join(&path).exists() => {
+                Err(format!("'{}' is not there any more", path.display()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -120,6 +136,7 @@ impl Controlled for Mounted {
                 outrigger_guard::VERSION
             ));
         }
+        self.can_be_opened_again(seat)?;
         let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };
         let proxied = seat.history().is_some_and(|history| history.proxy.is_some());
         if !proxied && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {
@@ -128,12 +145,10 @@ impl Controlled for Mounted {
         session.pause(PAUSE_DEADLINE).map_err(|left| {
             let oldest = left.first().map_or_else(String::new, |oldest| {
                 let node = || format!("node {:#x}", oldest.node.0);
-                format!(", the oldest is {} {}", oldest.op, self.path(oldest.node).unwrap_or_else(node))
+                format!(": {} {}", oldest.op, self.path(oldest.node).unwrap_or_else(node))
             });
-            format!(
-                "{} requests are not answered after {PAUSE_DEADLINE:?}{oldest}; try again later",
-                left.len()
-            )
+            let more = if left.len() > 1 { format!(" and {} more", left.len() - 1) } else { String::new() };
+            format!("not everything is answered after {PAUSE_DEADLINE:?}{oldest}{more}; try again later")
         })
     }
 

@@ -97,6 +97,8 @@ pub struct Poisoned {
 }
 
 struct Inner {
+    /// Requests are recorded, for another process may be asked them again.
+    records: bool,
     book: Book,
     clock: Arc<dyn Clock>,
     appenders: Appenders,
@@ -117,9 +119,23 @@ impl Journal {
     /// # Errors
     /// `EUCLEAN` when the region holds something else or another version; those of [`Keep::region`].
     pub fn attach(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>) -> Result<Self> {
+        Self::open(keep, clock, culprit, true)
+    }
+
+    /// A journal of a process of which nobody is asked anything again: of requests it records nothing, but of handles what those that
+    /// follow have to know.
+    ///
+    /// # Errors
+    /// As [`Journal::attach`].
+    pub fn of_handles(keep: &dyn Keep, clock: Arc<dyn Clock>) -> Result<Self> {
+        Self::open(keep, clock, None, false)
+    }
+
+    fn open(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>, records: bool) -> Result<Self> {
         let region = keep.region(REGION, book::WORDS)?;
         let book = Book::attach(region, culprit)?;
         let inner = Inner {
+            records,
             appenders: Appenders::attach(Arc::clone(book.region()), book::APPENDERS_AT),
             recent: Recent::new(nanos(clock.coarse_wall())),
             near: AtomicBool::new(false),
@@ -158,6 +174,9 @@ impl Layer for Journal {
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let inner = &*self.0;
+        if !inner.records {
+            return inner.follow_handles(next, cx, request);
+        }
         let Some(at) = inner.book.slot(cx.slot) else {
             inner.book.add(Counter::Unjournalled);
             return next.call(cx, request);
@@ -208,6 +227,21 @@ impl Note {
 }
 
 impl Inner {
+    /// Notes which handles append, and nothing else.
+    fn follow_handles<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let concerns =
+            |effect| matches!(effect, Effect::Opens { .. } | Effect::Ends { directory: false, .. });
+        if !request.effects().into_iter().any(concerns) {
+            return next.call(cx, request);
+        }
+        let Note { appends, ends, .. } = Note::of(&request);
+        next.call(cx, request).map(move |reply| {
+            redo::handle_of(&reply).into_iter().for_each(|handle| self.appenders.opened(handle, appends));
+            ends.into_iter().for_each(|handle| self.appenders.released(handle));
+            reply
+        })
+    }
+
     /// A request that no former process knew.
     #[inline]
     fn first<'a>(
