@@ -4,17 +4,17 @@
 //! It has one thread and waits for one thing: a signal or a tick of its timer. It opens, locks and allocates nothing
 //! while programs are served, so there is little in it that could fail.
 
-use crate::manager::{self, Manager};
+use crate::exec::{become_keeper, inherited};
+use crate::manager::Manager;
 use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED, at};
 use crate::watch::Watch;
-use outrigger_core::{Errno, Error, Result};
+use outrigger_core::{Errno, Result};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
-use std::env::ArgsOs;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,8 +34,6 @@ pub struct Settings {
 /// What standard output says in the background once the mount is there.
 pub const READY: &str = "ready\n";
 
-/// Names, in the environment of a keeper that takes over, the descriptor of the state.
-const STATE: &str = "OUTRIGGER_KEEPER_STATE";
 /// A worker whose main thread panicked leaves with this status.
 const PANICKED: i32 = 101;
 /// The signal by which a worker tells that the mount is there, or that another program is to go on.
@@ -92,21 +90,6 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
             Verdict::Again(pause) => keeper.pause(pause),
         }
     }
-}
-
-/// Whether this process takes over from a keeper that ran another program.
-pub fn takes_over() -> bool {
-    std::env::var_os(STATE).is_some()
-}
-
-/// The state a keeper before us left in the environment or in the service manager's store.
-fn inherited() -> Result<Option<State>> {
-    let named = std::env::var(STATE).ok().and_then(|text| text.parse::<RawFd>().ok());
-    let named = named.filter(|&number| number > 2);
-    let Some(number) = named.or_else(manager::restore) else { return Ok(None) };
-    // SAFETY: the keeper before us, which was this process, left this descriptor to us under this number.
-    let fd = unsafe { OwnedFd::from_raw_fd(number) };
-    State::open(fd).map(Some)
 }
 
 /// Where this process was started. One that takes over does not stay there, which would only keep that file system busy: each
@@ -370,52 +353,6 @@ impl Keeper {
     }
 }
 
-/// Executes `program` in this process with our command line, to go on as the keeper of what `state` describes; relative paths on
-/// the command line begin at `directory`. Other threads end at that instant. Returns only when that is impossible.
-pub(crate) fn become_keeper(state: &State, program: &Path, directory: &Path) -> Error {
-    let fails = |what: &str, path: &Path, error: io::Error| {
-        let Error { errno, .. } = Error::from(error);
-        errno.because(format!("cannot {what} {}: {}", path.display(), Error::from(errno)))
-    };
-    if let Err(error) = std::env::set_current_dir(directory) {
-        return fails("return to", directory, error);
-    }
-    for number in state.held() {
-        stays_open(number, true);
-    }
-    // A signal that comes now is for the new program, which waits for it.
-    let former = block_signals();
-    let error = execute(program, std::env::args_os(), state.fd());
-    restore_signals(&former);
-    for number in state.held() {
-        stays_open(number, false);
-    }
-    fails("execute", program, error)
-}
-
-/// execve(2) with the descriptor of the state named in the environment. Blocked signals stay blocked, which
-/// [`std::process::Command`] would let through: a keeper waits for them.
-fn execute(program: &Path, arguments: ArgsOs, state: BorrowedFd<'_>) -> io::Error {
-    let variables = std::env::vars_os().filter(|(name, _)| name != STATE);
-    let ours = (OsString::from(STATE), state.as_raw_fd().to_string().into());
-    let variables =
-        variables.chain([ours]).map(|(name, value)| [name, "=".into(), value].into_iter().collect());
-    let c_strings = |list: &mut dyn Iterator<Item = OsString>| {
-        list.filter_map(|one| CString::new(one.into_vec()).ok()).collect::<Vec<CString>>()
-    };
-    let pointers = |list: &[CString]| {
-        list.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect::<Vec<*const libc::c_char>>()
-    };
-    let Ok(program) = CString::new(program.as_os_str().as_bytes()) else {
-        return io::ErrorKind::InvalidInput.into();
-    };
-    let (arguments, variables) =
-        (c_strings(&mut arguments.into_iter()), c_strings(&mut variables.into_iter()));
-    // SAFETY: the lists are of NUL-terminated strings and end with a null pointer; all live until the call returns.
-    unsafe { libc::execve(program.as_ptr(), pointers(&arguments).as_ptr(), pointers(&variables).as_ptr()) };
-    io::Error::last_os_error()
-}
-
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
 fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
     name_process(c"outrigger");
@@ -529,7 +466,7 @@ fn waited_for() -> libc::sigset_t {
 }
 
 /// Blocks them in this thread, and gives what was blocked before.
-fn block_signals() -> libc::sigset_t {
+pub(crate) fn block_signals() -> libc::sigset_t {
     let mut former = waited_for();
     let set = former;
     // SAFETY: both sets are initialised.
@@ -537,7 +474,7 @@ fn block_signals() -> libc::sigset_t {
     former
 }
 
-fn restore_signals(former: &libc::sigset_t) {
+pub(crate) fn restore_signals(former: &libc::sigset_t) {
     // SAFETY: the set is initialised, the old mask is not wanted.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, former, ptr::null_mut()) };
 }
@@ -583,13 +520,6 @@ fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
 pub(crate) fn name_process(name: &std::ffi::CStr) {
     // SAFETY: the name is NUL-terminated.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-}
-
-/// Whether a descriptor survives execve(2).
-fn stays_open(number: RawFd, stays: bool) {
-    let flags = if stays { 0 } else { libc::FD_CLOEXEC };
-    // SAFETY: takes no pointers; a number that is not open is an error without effect.
-    unsafe { libc::fcntl(number, libc::F_SETFD, flags) };
 }
 
 fn now(clock: libc::clockid_t) -> u64 {

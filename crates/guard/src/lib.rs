@@ -26,6 +26,7 @@
 //! * One worker at a time.
 
 mod crash;
+mod exec;
 mod keeper;
 mod manager;
 pub mod proxy;
@@ -35,7 +36,8 @@ mod state;
 mod watch;
 
 pub use crash::Crash;
-pub use keeper::{READY, Settings, takes_over, watch_over};
+pub use exec::takes_over;
+pub use keeper::{READY, Settings, watch_over};
 pub use region::SharedRegion;
 pub use seat::{Death, History, Inherited, Seat};
 pub use state::VERSION;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A worker's place: what it got from those before it, and what it leaves to those after it.
 
+use crate::exec::become_keeper;
 use crate::keeper::{self, monotonic};
 use crate::proxy;
 use crate::region::SharedRegion;
@@ -197,7 +198,7 @@ impl Seat {
             return Errno(libc::ETIMEDOUT).because("the keeper of the mount does not react");
         }
         self.state.set(at::DIED_MONOTONIC, monotonic());
-        keeper::become_keeper(&self.state, program, &self.directory)
+        become_keeper(&self.state, program, &self.directory)
     }
 
     /// What happened to the workers so far; `None` in a process that never had a keeper.

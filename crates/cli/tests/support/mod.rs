@@ -299,3 +299,17 @@ pub fn only_programs_may_be_executed(dir: &Path) {
     assert!(may("dir", Access::EXEC_OK | Access::WRITE_OK));
     assert!(!may("nothing", Access::EXISTS));
 }
+
+/// A number in the mount's status.
+pub fn status(place: &Place, pointer: &str) -> Option<u64> {
+    let said = place.run(&["status", "--json", "m"]);
+    let status: serde_json::Value = serde_json::from_str(&said.out).ok()?;
+    status.pointer(pointer)?.as_u64()
+}
+
+/// Kills the server with this signal and waits for its successor.
+pub fn kill_server(place: &Place, name: &str) {
+    let before = place.server();
+    signal(before, name);
+    within("another server", || status(place, "/pid").is_some_and(|pid| pid != u64::from(before)));
+}
