@@ -178,7 +178,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
 /// The socket that `status` and others ask: bound before the mount serves programs, so that it is found once they have
 /// their answers.
 fn listen(mountpoint: &Path, seat: Option<&Seat>) -> io::Result<Server> {
-    Server::bind(mountpoint, connection_at(mountpoint), seat.map(|seat| seat as &dyn Keep))
+    Server::bind(mountpoint, connection_at(mountpoint), seat)
 }
 
 /// The number of the FUSE connection; 0 when the mount table cannot be read.

@@ -290,8 +290,10 @@ impl Keeper {
     }
 
     fn judge(&mut self, status: i32) -> Verdict {
-        if self.state.get(at::UPGRADE) != 0 {
-            self.state.set(at::UPGRADE, 0);
+        let upgrade = self.state.get(at::UPGRADE) != 0;
+        self.state.set(at::UPGRADE, 0);
+        // One that has ended by itself meanwhile has unmounted.
+        if upgrade && libc::WIFSIGNALED(status) {
             self.state.set(at::DIED_MONOTONIC, monotonic());
             return Verdict::Upgrade;
         }

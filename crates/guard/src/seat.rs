@@ -165,6 +165,14 @@ impl Seat {
         self.state.set_phase(Phase::Ending);
     }
 
+    /// The process that watches over the workers; this one when it never had a keeper.
+    pub fn owner(&self) -> u32 {
+        match self.state.get(at::KEEPER) as u32 {
+            0 => std::process::id(),
+            keeper => keeper,
+        }
+    }
+
     /// Whether somebody would replace this worker.
     pub fn is_guarded(&self) -> bool {
         !UNGUARDED.load(Relaxed)

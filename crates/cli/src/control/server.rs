@@ -4,6 +4,7 @@
 use super::directory::{directory, hash};
 use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
+use outrigger_guard::Seat;
 use outrigger_layer_fault::{Acted, FaultControl};
 use std::ffi::OsString;
 use std::fs;
@@ -86,22 +87,19 @@ const KEPT: Duration = Duration::from_secs(600);
 
 impl Server {
     /// Binds a socket named after `mountpoint`, the number of its FUSE connection and the process that watches over it, or
-    /// else this one. With `keep`, goes on with the socket of the process before. Clients wait until [`Server::answer`].
+    /// else this one. With a `seat`, goes on with the socket of the process before. Clients wait until [`Server::answer`].
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub fn bind(mountpoint: &Path, connection: u32, keep: Option<&dyn Keep>) -> io::Result<Self> {
-        let owner = match keep {
-            Some(_) => rustix::process::getppid().map_or(0, |keeper| keeper.as_raw_nonzero().get() as u32),
-            None => std::process::id(),
-        };
+    pub fn bind(mountpoint: &Path, connection: u32, seat: Option<&Seat>) -> io::Result<Self> {
+        let owner = seat.map_or_else(std::process::id, Seat::owner);
         let directory = directory()?;
         forget_words(&directory);
         let hash = hash(mountpoint);
         let named = |owner: u64| directory.join(format!("{hash}-{connection}-{owner}.sock"));
         let path = named(owner.into());
-        let listener = match keep {
-            Some(keep) => kept(named, owner.into(), keep)?,
+        let listener = match seat {
+            Some(seat) => kept(named, owner.into(), seat)?,
             None => bind(&path)?,
         };
         Ok(Server { path, listener })
