@@ -2,7 +2,7 @@
 //! The operation table: the only place where an operation is described.
 //!
 //! Each row gives an operation its stable number (never reused), its [`Class`], its name, its fields, its reply and its effects
-//! ([`Effect`](crate::Effect)), in words of [`crate::effects`].
+//! ([`Effect`]), in words of [`crate::effects`].
 //! From the table come [`Request`], one struct per operation, typed calls ([`Op`], [`crate::ask`]), the two driver
 //! traits, the adapters' dispatch, and the [`Wire`] encoding.
 //!
