@@ -285,7 +285,7 @@ fn the_death_of_an_unguarded_server_ends_its_mount() {
     let place = Place::new();
     place.run(&["mount", "--no-guard", "mem:", "m"]).ok();
     let server = place.server();
-    assert_eq!(status(&place, "/guard/deaths"), None, "nobody counts");
+    assert_eq!(status(&place, "/guard/deaths"), None, "no keeper counts them");
     signal(server, "KILL");
     within("the server's end", || !is_running(server));
     assert!(fs::read_dir(place.at("m")).is_err());

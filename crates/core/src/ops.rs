@@ -229,8 +229,8 @@ impl Request {
         self.effects().into_iter().any(Effect::hands_out)
     }
 
-    /// Whether it gives back a handle or references that were handed out. Whoever asks for that has nothing more to do with
-    /// them, and nobody asks again: a layer that does not pass it on leaks what is below.
+    /// Whether it gives back a handle or references that were handed out. The caller does not ask twice: a layer that does not
+    /// pass it on leaks what is below.
     pub fn gives_back(&self) -> bool {
         self.effects().into_iter().any(Effect::gives_back)
     }

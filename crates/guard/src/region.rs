@@ -16,7 +16,7 @@ pub struct SharedRegion {
     mapping: Mapping,
 }
 
-/// The words of a region whose descriptor somebody else keeps open.
+/// The words of a region, without its descriptor.
 pub(crate) struct Mapping {
     start: NonNull<AtomicU64>,
     words: usize,

@@ -180,7 +180,7 @@ impl Mount {
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
         let survives = trees::survives(&self.source);
-        // Whoever exchanges the program of a mount has it watched over, too.
+        // `upgrade` gives a mount a keeper, whatever its options say.
         let guarded = takes_over() || self.chosen()?.guarding != Guarding::None;
         if !survives || !guarded {
             let seat = survives.then(|| Seat::alone().map(Arc::new)).transpose()?;

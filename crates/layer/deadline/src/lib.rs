@@ -76,7 +76,7 @@ struct Running {
     runtime: Arc<dyn Runtime>,
 }
 
-/// When a request that nobody waits for any more goes on.
+/// When a request goes on after its caller has stopped waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     /// Always: it gives something back.

@@ -122,8 +122,8 @@ impl Journal {
         Self::open(keep, clock, culprit, true)
     }
 
-    /// A journal of a process of which nobody is asked anything again: of requests it records nothing, but of handles what those that
-    /// follow have to know.
+    /// A journal for a process without a keeper: it records no requests, only which handles append. A process that takes over later
+    /// ([`Journal::attach`]) needs that.
     ///
     /// # Errors
     /// As [`Journal::attach`].
