@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How many lines of product code each package has: no tests, no comments, no blank lines.
 
-use crate::tidy::Tree;
+use crate::tidy::{Tree, product};
 use std::collections::BTreeMap;
 
 /// Folders of product code; what is below `testing`, `fuzz` and `xtask` is none.
@@ -21,11 +21,9 @@ pub fn count(tree: &Tree) -> BTreeMap<String, usize> {
     packages
 }
 
-/// Unit tests stand at the end of a file, in a module `tests`.
 fn code_lines(text: &str) -> usize {
-    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//");
-    product.lines().map(str::trim).filter(is_code).count()
+    product(text).lines().map(str::trim).filter(is_code).count()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod source;
 mod tree;
 
 pub use finding::Finding;
+pub use source::product;
 pub use tree::Tree;
 
 /// Runs every rule; the findings are sorted by path, then line, and free of duplicates.

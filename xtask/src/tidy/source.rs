@@ -25,6 +25,11 @@ pub fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
+/// The code of a file before its unit tests, which stand at its end in a module `tests`.
+pub fn product(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
+}
+
 /// The number of the first line of `text` that contains `needle`, or 1.
 pub fn line_of(text: &str, needle: &str) -> usize {
     numbered(text).find(|(_, line)| line.contains(needle)).map_or(1, |(number, _)| number)

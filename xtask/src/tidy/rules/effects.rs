@@ -2,7 +2,7 @@
 //! `effects`: what an operation does is stated in the operation table alone; code that is no driver asks `Request::effects`.
 
 use super::{Finding, Rule, Tree};
-use crate::tidy::source::numbered;
+use crate::tidy::source::{numbered, product};
 
 pub const RULE: Rule = Rule {
     name: "effects",
@@ -70,8 +70,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
 
 /// The first line, outside of tests and comments, with a pattern of a request by its operation.
 fn names_operation(text: &str) -> Option<usize> {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    numbered(code)
+    numbered(product(text))
         .find(|(_, line)| !line.trim_start().starts_with("//") && has_pattern(line))
         .map(|(line, _)| line)
 }
