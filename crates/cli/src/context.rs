@@ -5,7 +5,7 @@ use crate::cli::TreeOptions;
 use crate::location::{Base, Location, TreeName};
 use crate::output;
 use crate::status::{Failure, Status};
-use crate::trees::{self, DriverOptions, Images, Opened, Sides};
+use crate::trees::{self, DriverOptions, Images, Opened, Origin, Sides};
 use outrigger_client::{Client, Follow, Inode, Settings};
 use outrigger_core::{Cancel, Credentials, Name, Result};
 use outrigger_runtime::Threads;
@@ -38,6 +38,8 @@ pub struct Context {
     sides: RefCell<Option<Rc<Sides>>>,
     status: Cell<Status>,
     opened: RefCell<Vec<(TreeName, Opened)>>,
+    /// The file of this machine that the mount is of.
+    origin: RefCell<Option<Origin>>,
 }
 
 /// A place in a tree.
@@ -128,6 +130,7 @@ impl Context {
             sides: RefCell::default(),
             status: Cell::new(Status::Success),
             opened: RefCell::new(Vec::new()),
+            origin: RefCell::default(),
         }
     }
 
@@ -162,6 +165,18 @@ impl Context {
     /// Whether it may change the tree in this file of the host.
     pub fn may_write(&self, file: &Path) -> bool {
         self.written.borrow().as_ref().is_none_or(|written| written.iter().any(|path| path == file))
+    }
+
+    /// Takes note of the file that a LOCATION begins with, if there is one: from now on its name means it, whatever has that name.
+    pub fn stays(&self, (location, origin): (Location, Option<Origin>)) -> Location {
+        *self.origin.borrow_mut() = origin;
+        location
+    }
+
+    /// Where a file of this machine is opened.
+    pub fn reach(&self, path: &Path) -> PathBuf {
+        let origin = self.origin.borrow();
+        origin.as_ref().and_then(|origin| origin.reach(path)).unwrap_or_else(|| path.to_owned())
     }
 
     /// Says that an option may be meant for any of the trees it opens from here on.

@@ -61,25 +61,35 @@ pub enum Base {
 impl Location {
     /// Parses what the user wrote. Never fails: what is nothing else is a host path.
     pub fn parse(text: &OsStr) -> Self {
-        let text = text.as_bytes();
-        let separators = separators(text);
-        let ends = separators.iter().copied().chain([text.len()]);
-        let parts = |first: usize| {
-            let starts = separators[first..].iter().map(|separator| separator + SEPARATOR.len());
-            starts
-                .zip(ends.clone().skip(first + 1))
-                .map(|(start, end)| unescaped(&text[start..end]))
-                .collect()
-        };
-        let existing = ends.clone().enumerate().filter(|(_, end)| exists(&text[..*end])).last();
-        match existing {
-            Some((number, end)) => Location { base: Base::host(&text[..end]), nested: parts(number) },
-            None => {
-                let end = separators.first().copied().unwrap_or(text.len());
-                Location { base: Base::parse(&unescaped(&text[..end])), nested: parts(0) }
-            }
+        let bytes = text.as_bytes();
+        let ends = separators(bytes).into_iter().chain([bytes.len()]);
+        match ends.enumerate().filter(|(_, end)| exists(&bytes[..*end])).last() {
+            Some((number, end)) => Location { base: Base::host(&bytes[..end]), nested: parts(bytes, number) },
+            None => Location::of_no_file(text),
         }
     }
+
+    /// What `text` means where no file of this machine has a name that it begins with.
+    pub fn of_no_file(text: &OsStr) -> Self {
+        let text = text.as_bytes();
+        let end = separators(text).first().copied().unwrap_or(text.len());
+        Location { base: Base::parse(&unescaped(&text[..end])), nested: parts(text, 0) }
+    }
+
+    /// What `text` means where it begins with the name of the file `path` and goes on with as many trees as `nested` says.
+    pub fn of_file(text: &OsStr, path: PathBuf, nested: usize) -> Self {
+        let text = text.as_bytes();
+        let number = separators(text).len().saturating_sub(nested);
+        Location { base: Base::Host(path), nested: parts(text, number) }
+    }
+}
+
+/// What stands between the separators of `text` from the one called `first` on.
+fn parts(text: &[u8], first: usize) -> Vec<Vec<u8>> {
+    let separators = separators(text);
+    let ends = separators.iter().skip(first + 1).copied().chain([text.len()]);
+    let starts = separators.iter().skip(first).map(|separator| separator + SEPARATOR.len());
+    starts.zip(ends).map(|(start, end)| unescaped(&text[start..end])).collect()
 }
 
 /// Opens the file before it as a tree.

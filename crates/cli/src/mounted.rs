@@ -29,6 +29,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
@@ -71,7 +72,8 @@ impl Job {
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Mount, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
         let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
-        if guarding != Guarding::None && trees::is_image(&mount.source) {
+        let image = seat.is_none() && trees::is_image(context, &mount.source, &others);
+        if guarding != Guarding::None && image {
             others.push("guard".to_owned());
         }
         let inherited = match &seat {
@@ -79,7 +81,7 @@ impl Job {
             None => None,
         };
         let mountpoint = match &inherited {
-            Some(_) => control::resolve(&mount.mountpoint).map_err(Error::from)?,
+            Some(_) => place(&mount.mountpoint, seat.as_deref().and_then(noted_connection)),
             None => free_place(&mount.mountpoint)?,
         };
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
@@ -132,24 +134,31 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     let service = stack(&tree, deadline, trace, journal.clone())?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGIO])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
-    // Whoever was served by the mount finds it, too.
-    let (session, server) = match inherited {
+    // The control socket is bound before the mount serves programs, so that it is found once they have their answers.
+    let (session, connection, server) = match inherited {
         Some(inherited) => {
-            let server = listen(&mountpoint, seat.as_deref());
-            (Served::Here(resume(context, service, options, inherited)?), server)
+            let connection = seat.as_deref().and_then(noted_connection);
+            let connection = connection.unwrap_or_else(|| connection_at(&mountpoint));
+            let server = Server::bind(&mountpoint, connection, seat.as_deref());
+            (Served::Here(resume(context, service, options, inherited)?), connection, server)
         }
         None => {
             answers(context, &source, &service)?;
-            let connection = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
-            let server = listen(&mountpoint, seat.as_deref());
+            let device = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
+            let connection = connection_at(&mountpoint);
+            if let Some(seat) = &seat {
+                note_connection(seat, connection)?;
+            }
+            let server = Server::bind(&mountpoint, connection, seat.as_deref());
             let session = match direct(&tree, &options) {
-                Some(image) => hand_over(context, (&mountpoint, list), service, options, image, connection)?,
-                None => Served::Here(start(context, &mountpoint, service, options, connection)?),
+                Some(image) => hand_over(context, (&mountpoint, list), service, options, image, device)?,
+                None => Served::Here(start(context, &mountpoint, service, options, device)?),
             };
-            (session, server)
+            (session, connection, server)
         }
     };
-    let mounted = Arc::new(Mounted::new(context, &source, mountpoint, tree, session, control, seat));
+    let mounted =
+        Arc::new(Mounted::new(context, &source, (mountpoint, connection), tree, session, control, seat));
     let server = server.and_then(|server| server.answer(mounted.clone()).map(|()| Arc::new(server)));
     let server = server.map_err(Error::from).inspect_err(|error| {
         warn(format_args!("outrigger: status and trace will not find this mount: {error}"));
@@ -175,15 +184,34 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     })
 }
 
-/// The socket that `status` and others ask: bound before the mount serves programs, so that it is found once they have
-/// their answers.
-fn listen(mountpoint: &Path, seat: Option<&Seat>) -> io::Result<Server> {
-    Server::bind(mountpoint, connection_at(mountpoint), seat)
-}
-
 /// The number of the FUSE connection; 0 when the mount table cannot be read.
 fn connection_at(mountpoint: &Path) -> u32 {
     MountEntry::at(mountpoint).ok().flatten().map_or(0, |entry| entry.minor)
+}
+
+/// The region in which the number of the FUSE connection is noted: a directory above a mount may be renamed.
+const CONNECTION: &str = "mount-connection";
+
+fn note_connection(seat: &Seat, connection: u32) -> Result<(), Error> {
+    seat.region(CONNECTION, 1).map(|note| note.word(0).store(connection.into(), Ordering::Release))
+}
+
+/// The number of the FUSE connection that a former process made, if it is known.
+fn noted_connection(seat: &Seat) -> Option<u32> {
+    let number = seat.region(CONNECTION, 1).ok()?.word(0).load(Ordering::Acquire);
+    u32::try_from(number).ok().filter(|&number| number > 0)
+}
+
+/// Where the mount with this connection is by now, which was made at `given`.
+fn place(given: &Path, connection: Option<u32>) -> PathBuf {
+    let given = control::resolve(given).unwrap_or_else(|_| given.to_owned());
+    let entries = MountEntry::all().unwrap_or_default();
+    let mut places = entries.into_iter().filter(|entry| Some(entry.minor) == connection);
+    let first = places.next().map(|entry| entry.mountpoint);
+    match first {
+        Some(first) if first != given && places.all(|entry| entry.mountpoint != given) => first,
+        _ => given,
+    }
 }
 
 /// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
@@ -362,7 +390,7 @@ impl Mounted {
     fn new(
         context: &Context,
         source: &OsStr,
-        mountpoint: PathBuf,
+        (mountpoint, connection): (PathBuf, u32),
         tree: Tree,
         session: Served,
         trace: Arc<TraceControl>,
@@ -372,7 +400,7 @@ impl Mounted {
         let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.settings() };
         let locator = Client::new(tree.service.clone(), Arc::new(Threads::new()), settings);
         Mounted {
-            connection: connection_at(&mountpoint),
+            connection,
             mountpoint,
             source: source.to_string_lossy().into_owned(),
             tree,
@@ -413,7 +441,7 @@ impl Mounted {
             if self.is_detached() {
                 return;
             }
-            match unmount(&self.mountpoint, force, UNMOUNT_DEADLINE) {
+            match unmount(&self.place(), force, UNMOUNT_DEADLINE) {
                 Ok(()) | Err(UnmountError::NotMounted { .. }) => return,
                 Err(error) => tracing::warn!(%error, "unmounting"),
             }
@@ -441,6 +469,11 @@ impl Mounted {
     fn is_detached(&self) -> bool {
         !self.session.is_connected()
             || MountEntry::all().is_ok_and(|all| all.iter().all(|entry| entry.minor != self.connection))
+    }
+
+    /// Where it is by now.
+    fn place(&self) -> PathBuf {
+        place(&self.mountpoint, Some(self.connection))
     }
 
     fn path(&self, node: Node) -> Option<String> {

@@ -69,25 +69,32 @@ impl Remover<'_> {
         }
     }
 
-    fn agrees(&self, inode: &Inode, shown: &[u8], verb: &str) -> bool {
-        let protected = match self.ask {
-            Ask::Never => return true,
-            Ask::Always => !may_write(inode),
-            Ask::WriteProtected if inode.kind() == FileKind::Symlink || !stdin().is_terminal() => {
-                return true;
+    fn asks(&self, inode: &Inode) -> bool {
+        match self.ask {
+            Ask::Never => false,
+            Ask::Always => true,
+            Ask::WriteProtected => {
+                inode.kind() != FileKind::Symlink && stdin().is_terminal() && !may_write(inode)
             }
-            Ask::WriteProtected if may_write(inode) => return true,
-            Ask::WriteProtected => true,
-        };
-        let protected = if protected && inode.kind() != FileKind::Symlink { "write-protected " } else { "" };
+        }
+    }
+
+    fn agrees(&self, inode: &Inode, shown: &[u8], verb: &str) -> bool {
+        if !self.asks(inode) {
+            return true;
+        }
+        let protected = inode.kind() != FileKind::Symlink && !may_write(inode);
+        let protected = if protected { "write-protected " } else { "" };
         let kind = kind_name(inode.attr().mode, inode.attr().size);
         agrees(self.context.command, &format!("{verb} {protected}{kind} {}", quoted(shown)))
     }
 
-    fn remove_file(&self, dir: &Inode, name: &Name, inode: &Inode, shown: &[u8]) -> bool {
-        if !self.agrees(inode, shown, "remove") {
+    fn remove_file(&self, dir: &Inode, name: &Name, inode: Inode, shown: &[u8]) -> bool {
+        if !self.agrees(&inode, shown, "remove") {
             return false;
         }
+        // A tree has to keep a removed file for whoever refers to it.
+        drop(inode);
         self.done(dir.unlink(name), "removed", shown)
     }
 
@@ -147,14 +154,14 @@ impl Removal<'_> {
     fn found(&mut self, inode: Inode) {
         let (remover, (dir, name)) = (self.remover, self.spot());
         if !inode.is_dir() {
-            let gone = remover.remove_file(dir, name, &inode, self.shown());
+            let gone = remover.remove_file(dir, name, inode, self.shown());
             return self.is_gone(gone);
         }
         if !remover.recursive {
             let gone = remover.removes_empty(dir, name, &inode, self.shown());
             return self.is_gone(gone);
         }
-        let asks = remover.ask != Ask::Never && !is_empty(&inode);
+        let asks = remover.asks(&inode) && !is_empty(&inode);
         if asks && !remover.agrees(&inode, self.shown(), "descend into") {
             return self.is_gone(false);
         }

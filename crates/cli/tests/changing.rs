@@ -2,6 +2,9 @@
 //! `mv`, `rm`, `mkdir`, `rmdir`, `ln`, `touch`, `chmod`, `chown`, `truncate` against those of GNU coreutils.
 
 mod gnu;
+mod support;
+
+use support::Place;
 
 const TREE: &str = r#"
 mkdir -p a/s/deep b d
@@ -87,6 +90,24 @@ fn rm() {
             "rm -v \"it's\" dang",
         ],
     );
+}
+
+/// A tree has to keep a removed file for whoever refers to it: `local` opens it.
+#[test]
+fn rm_gives_references_back_first_and_reads_each_directory_once() {
+    let place = Place::new();
+    place.file("d/f", "");
+    let said = place.run(&["--layer", "trace=json", "rm", "-r", "d"]);
+    let operations: Vec<String> = said
+        .err
+        .lines()
+        .filter_map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).ok()?["op"].as_str().map(str::to_owned)
+        })
+        .collect();
+    let at = |name: &str| operations.iter().position(|operation| operation == name).expect(name);
+    assert_eq!(operations[at("unlink") - 1], "forget", "{operations:?}");
+    assert_eq!(operations.iter().filter(|operation| *operation == "opendir").count(), 1, "{operations:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use support::{PROGRAM, Place, can_mount, can_serve, has, kernel_code, mounted_ext4};
+use support::{PROGRAM, Place, can_mount, can_serve, has, kernel_code, mounted_ext4, signal, status};
 
 fn blank(place: &Place, mebibytes: u64) -> PathBuf {
     let path = place.file("image", "");
@@ -245,11 +245,11 @@ fn an_image_is_free_when_umount_returns_however_it_was_mounted() {
 fn umount_waits_for_the_kernel_code_as_long_as_it_is_told() {
     let Some(place) = mounted_ext4(&[]) else { return };
     let (server, code) = (place.server(), kernel_code(&place));
-    support::signal(code, "STOP");
+    signal(code, "STOP");
     let complaint = place.run(&["umount", "--timeout=0.1", "m"]).refused(1);
     assert!(complaint.contains(&format!("process {server} still works on 'image'")), "{complaint}");
     assert!(!place.is_mounted());
-    support::signal(code, "CONT");
+    signal(code, "CONT");
     support::within("the mount's process ends", || !support::is_running(server));
 }
 
@@ -331,7 +331,7 @@ fn status_tells_of_the_deaths_in_all_partitions() {
     let end_the_next = |partition: &str, known: &[u32]| {
         fs::create_dir(place.at(&format!("m/{partition}/one"))).unwrap();
         let of_it = support::kernel_codes(&place).into_iter().find(|process| !known.contains(process));
-        support::signal(of_it.expect("a process of this partition"), "KILL");
+        signal(of_it.expect("a process of this partition"), "KILL");
         fs::create_dir(place.at(&format!("m/{partition}/two"))).unwrap();
     };
     assert!(!status().contains("survived"));
@@ -521,6 +521,13 @@ fn a_type_and_an_offset_that_are_named_count_for_more_than_what_is_found() {
     assert!(place.run(&["ls", "--opt", "offset=1M", "later::/"]).ok().contains("lost+found"));
     place.run(&["ls", "later::/"]).refused(2);
     assert!(place.run(&["ls", "--opt", "offset=100G", "later::/"]).refused(2).contains("ends before"));
+    if can_mount() {
+        place.run(&["mount", "-o", "offset=1M", "later", "m"]).ok();
+        signal(kernel_code(&place), "KILL");
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 1, "it is guarded as an image is");
+        assert_eq!(status(&place, "/guard/deaths"), Some(1));
+        place.run(&["umount", "m"]).ok();
+    }
     // The first superblock is gone; the second is in block 8193.
     let damaged = [&image[..1024], &[0; 1024], &image[2048..]].concat();
     place.file("damaged", damaged);

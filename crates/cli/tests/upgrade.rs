@@ -121,22 +121,6 @@ fn a_mount_that_was_started_in_a_directory_that_is_gone_is_not_upgraded_and_surv
 }
 
 #[test]
-fn a_tree_that_cannot_be_opened_again_is_not_upgraded() {
-    if !can_mount() {
-        return;
-    }
-    for guard in ["guard=auto", "guard=none"] {
-        let place = Place::new();
-        place.file("src/f", "content");
-        place.run(&["mount", "-o", guard, "src", "m"]).ok();
-        fs::rename(place.at("src"), place.at("elsewhere")).unwrap();
-        assert!(place.run(&["upgrade", "m"]).refused(1).contains("src"), "{guard}");
-        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content", "{guard}");
-        place.run(&["umount", "m"]).ok();
-    }
-}
-
-#[test]
 fn a_hangup_during_an_upgrade_ends_no_mount() {
     if !can_mount() {
         return;

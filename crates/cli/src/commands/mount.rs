@@ -179,9 +179,10 @@ impl Mount {
     /// Serves the mount, in this process or in workers that this one watches over.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
-        let survives = trees::survives(&self.source);
-        // `upgrade` gives a mount a keeper, whatever its options say.
-        let guarded = takes_over() || self.chosen()?.guarding != Guarding::None;
+        let Chosen { driver, guarding, .. } = self.chosen()?;
+        // `upgrade` gives a mount a keeper, whatever its options say and whatever has the name of its tree by now.
+        let guarded = takes_over() || guarding != Guarding::None;
+        let survives = takes_over() || trees::survives(context, &self.source, &driver);
         if !survives || !guarded {
             let seat = survives.then(|| Seat::alone().map(Arc::new)).transpose()?;
             let job = Job::new(context, &self, seat)?;

@@ -50,8 +50,11 @@ impl Peer {
         let mut parts = name.split('-');
         let (hashed, connection, owner) = (parts.next()?, parts.next()?, parts.next()?);
         let (connection, owner) = (connection.parse().ok()?, owner.parse().ok()?);
-        let is_here = |entry: &&MountEntry| entry.minor == connection && hash(&entry.mountpoint) == hashed;
-        let mountpoint = mounts.iter().filter(|entry| is_ours(entry)).find(is_here);
+        // A mount may be at several places, or at another one than where it was made.
+        let is_it = |entry: &&MountEntry| entry.minor == connection && is_ours(entry);
+        let is_where_it_was = |entry: &&MountEntry| hash(&entry.mountpoint) == hashed;
+        let places: Vec<_> = mounts.iter().filter(is_it).collect();
+        let mountpoint = places.iter().copied().find(is_where_it_was).or(places.first().copied());
         let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
         let pid = children(owner).first().copied().unwrap_or(owner);
         Some(Peer { hash: hashed.to_owned(), socket, connection, owner, pid, mountpoint })
@@ -242,8 +245,9 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     let here = MountEntry::at(&wanted).map_err(cannot)?;
     let mut peers = peers().map_err(cannot)?;
     // What is mounted on top counts; a mount that is not here may be in another mount namespace.
-    peers.retain(|peer| {
-        peer.hash == hash(&wanted) && here.as_ref().is_none_or(|entry| entry.minor == peer.connection)
+    peers.retain(|peer| match &here {
+        Some(entry) => entry.minor == peer.connection,
+        None => peer.hash == hash(&wanted),
     });
     let mut failure = None;
     for (peer, status) in statuses(peers) {

@@ -6,7 +6,6 @@ use crate::control::{
     self, Answer, Controlled, ErrorStatus, MountStatus, OperationStatus, RequestStatus, Unwritten,
 };
 use crate::guarded;
-use crate::location::{Base, Location};
 use crate::trees;
 use outrigger_core::{Clock, Service};
 use outrigger_door_fuse::{InFlight, OpCount};
@@ -14,7 +13,7 @@ use outrigger_guard::Seat;
 use outrigger_layer_cache::Mark;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_trace::Format;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -41,17 +40,12 @@ impl Mounted {
         }
     }
 
-    /// Whether another program will find what the command line names: it opens that anew.
-    fn can_be_opened_again(&self, seat: &Seat) -> Result<(), String> {
+    /// Relative paths among the options of another program begin where this one was started.
+    fn can_start_where_it_began(&self, seat: &Seat) -> Result<(), String> {
         let directory = seat.directory();
-        if !directory.is_dir() {
-            return Err(format!("'{}', where it was mounted, is gone", directory.display()));
-        }
-        match Location::parse(OsStr::new(&self.source)).base {
-            Base::Host(path) if !directory.join(&path).exists() => {
-                Err(format!("'{}' is not there any more", path.display()))
-            }
-            _ => Ok(()),
+        match directory.is_dir() {
+            true => Ok(()),
+            false => Err(format!("'{}', where it was mounted, is gone", directory.display())),
         }
     }
 
@@ -82,7 +76,7 @@ impl Controlled for Mounted {
             errors: count.errors,
         };
         MountStatus {
-            mountpoint: self.mountpoint.to_string_lossy().into_owned(),
+            mountpoint: self.place().to_string_lossy().into_owned(),
             source: self.source.clone(),
             driver: self.tree.service.abilities().driver.to_owned(),
             layers: self.tree.layers.iter().map(|&layer| layer.to_owned()).collect(),
@@ -136,7 +130,7 @@ impl Controlled for Mounted {
                 outrigger_guard::VERSION
             ));
         }
-        self.can_be_opened_again(seat)?;
+        self.can_start_where_it_began(seat)?;
         let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };
         let proxied = seat.history().is_some_and(|history| history.proxy.is_some());
         if !proxied && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
-    let source = FileSource::open(path).map_err(|error| {
+    let source = FileSource::open_as(&context.reach(path), path).map_err(|error| {
         // Errors of ours have no number, and say it all.
         let why =
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
@@ -92,6 +92,7 @@ pub fn in_tree(
     let file = inode.open(OpenFlags::empty()).map_err(cannot)?;
     let attr = inode.attr();
     let identity = identity(
+        context,
         location,
         attr.size,
         i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos),
@@ -110,11 +111,11 @@ pub fn in_tree(
 }
 
 /// Two packages may hold files of the same name, size and time, so the identity names the host's file too.
-fn identity(location: &Location, size: u64, version: i128) -> Option<Identity> {
+fn identity(context: &Context, location: &Location, size: u64, version: i128) -> Option<Identity> {
     use crate::location::Base;
     use std::os::unix::fs::MetadataExt;
     let Base::Host(path) = &location.base else { return None };
-    let outer = std::fs::metadata(path).ok()?;
+    let outer = std::fs::metadata(context.reach(path)).ok()?;
     let (dev, ino, len, sec, nsec) =
         (outer.dev(), outer.ino(), outer.len(), outer.ctime(), outer.ctime_nsec());
     let nested: Vec<String> = location.nested.iter().map(|path| path.escape_ascii().to_string()).collect();

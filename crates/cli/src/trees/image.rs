@@ -42,9 +42,8 @@ impl Images {
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
-    // Whoever says what is in it, or where, knows more than its first bytes.
-    let is_named = options.has(&["type", "offset"]) && is_readable(path);
-    if !is_one(path) && !is_named {
+    let at = context.reach(path);
+    if !is_there(&at, options) {
         return Ok(None);
     }
     let mut settings = Options::default();
@@ -109,7 +108,13 @@ fn is_readable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
 }
 
+/// Whether a file of the host is a disk image, or is said to be one: whoever says what is in it, or where, knows more than its first
+/// bytes.
+pub fn is_there(path: &Path, options: &DriverOptions) -> bool {
+    is_one(path) || options.has(&["type", "offset"]) && is_readable(path)
+}
+
 /// Whether a file of the host holds a file system or partitions. What cannot be read is left to whoever can say why.
-pub fn is_one(path: &Path) -> bool {
+fn is_one(path: &Path) -> bool {
     is_readable(path) && File::open(path).is_ok_and(|file| matches!(is_image(&file), Ok(true)))
 }

@@ -5,17 +5,19 @@ mod archive;
 mod drivers;
 mod image;
 mod layers;
+mod origin;
 mod program;
 mod remote;
 
 pub use archive::{kind as archive_kind, unserved};
 pub use drivers::{DRIVERS, DriverInfo, DriverOptions, LAYERS, LayerInfo, Sides};
 pub use image::{Images, inspect};
+pub use origin::Origin;
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;
 
-use crate::context::{Context, absolute};
+use crate::context::Context;
 use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
@@ -28,12 +30,9 @@ use outrigger_driver_null::Null;
 use outrigger_layer_cache::Control;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_subtree::Subtree;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A tree that can be mounted.
 pub struct Tree {
@@ -78,17 +77,23 @@ impl Tree {
     }
 }
 
-/// Whether the tree `text` names outlives the process that serves it. What is known of a FUSE program or of a disk image does
-/// not, nor what the kernel code has in memory.
-pub fn survives(text: &OsStr) -> bool {
+/// Whether the tree `text` names with these options outlives the process that serves it. What is known of a FUSE program or of a
+/// disk image does not, nor what the kernel code has in memory.
+pub fn survives(context: &Context, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
     match location.base {
         Base::Program(_) => false,
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => !image::is_one(&path),
+        Base::Host(path) => !image::is_there(&path, &given(context, others)),
         Base::Url { scheme, .. } => scheme != "tmpfs",
     }
+}
+
+/// The options for the driver of a mount.
+fn given(context: &Context, others: &[String]) -> DriverOptions {
+    let lists = others.iter().chain(&context.options().opt);
+    DriverOptions::of(lists.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()))
 }
 
 /// Whether opening the tree that `text` names may ask for a password.
@@ -96,10 +101,11 @@ pub fn asks(text: &OsStr) -> bool {
     matches!(Location::parse(text).base, Base::Remote { .. })
 }
 
-/// Whether `text` names a disk image, whose driver guards it by itself.
-pub fn is_image(text: &OsStr) -> bool {
+/// Whether `text` names a disk image with these options, whose driver guards it by itself.
+pub fn is_image(context: &Context, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
-    location.nested.is_empty() && matches!(&location.base, Base::Host(path) if image::is_one(path))
+    let Base::Host(path) = &location.base else { return false };
+    location.nested.is_empty() && image::is_there(path, &given(context, others))
 }
 
 /// Opens the tree `name` with the layers the user asked for.
@@ -231,7 +237,7 @@ fn inside(
     archive::in_tree(context, &inode, location, options)
 }
 
-/// Opens what `text` names as a tree of its own: a directory, or the tree inside a file.
+/// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].
 ///
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
@@ -241,36 +247,28 @@ pub fn mountable(
     others: &[String],
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Tree, Failure> {
-    let given = others.iter().chain(&context.options().opt);
-    let mut options =
-        DriverOptions::of(given.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()));
+    let mut options = given(context, others);
     if text.is_empty() {
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
-    let location = Location::of(text)?;
+    let location = match keep {
+        Some(keep) => context.stays(origin::of(text, &**keep)?),
+        None => Location::of(text)?,
+    };
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
         return Tree::of_program(context, Arc::new(program::nowhere(context, command, &options)?));
     }
-    if let (Some(keep), Base::Host(path)) = (keep, &location.base) {
-        same_as_before(path, &**keep)?;
-    }
-    if let (Base::Host(path), true) = (&location.base, location.nested.is_empty())
+    if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
         && let Some(opened) = image::on_host(context, path, &options)?
     {
-        let layered = layers::stack(
-            opened.service(),
-            &context.options().layer,
-            User::Mount,
-            &context.runtime,
-            keep,
-            None,
-        )?;
+        let layers = &context.options().layer;
+        let layered = layers::stack(opened.service(), layers, User::Mount, &context.runtime, None, None)?;
         return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
     let one_user = matches!(location.base, Base::Remote { .. });
     let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };
     let mut disk = None;
-    let (service, root) = match (&location.base, host_directory(&location)?) {
+    let (service, root) = match (&location.base, host_directory(context, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
             // Who follows a link in a mount follows it on this machine, whatever program that is.
             options = options.with_default("contain_symlinks");
@@ -290,35 +288,13 @@ pub fn mountable(
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
 
-/// Nodes of an archive are places in it, so whoever goes on with a mount must have the very file it was made of: size
-/// and time of change are compared. Whatever is in a directory says itself whether it is still the same.
-fn same_as_before(path: &Path, keep: &dyn Keep) -> Result<(), Failure> {
-    let cannot = |error: std::io::Error| cannot_open(&path.display().to_string(), &error.into());
-    let metadata = std::fs::metadata(path).map_err(cannot)?;
-    if metadata.is_dir() {
-        return Ok(());
-    }
-    let now = [metadata.len() + 1, metadata.mtime() as u64, metadata.mtime_nsec() as u64];
-    let note = keep.region("archive", now.len())?;
-    // The first word tells that the others are there.
-    if note.word(0).load(Ordering::Acquire) == 0 {
-        (0..now.len()).rev().for_each(|place| note.word(place).store(now[place], Ordering::Release));
-    }
-    if (0..now.len()).any(|place| note.word(place).load(Ordering::Acquire) != now[place]) {
-        return Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display())));
-    }
-    Ok(())
-}
-
 /// The path when `location` is a directory of the host.
-fn host_directory(location: &Location) -> Result<Option<PathBuf>, Failure> {
+fn host_directory(context: &Context, location: &Location) -> Result<Option<PathBuf>, Failure> {
     match &location.base {
         Base::Host(path) if location.nested.is_empty() => {
-            let path = absolute(path.clone().into_os_string().into_vec())?;
-            let path = PathBuf::from(OsString::from_vec(path));
-            let metadata = std::fs::metadata(&path)
+            let metadata = std::fs::metadata(context.reach(path))
                 .map_err(|error| cannot_open(&path.display().to_string(), &error.into()))?;
-            Ok(metadata.is_dir().then_some(path))
+            Ok(metadata.is_dir().then(|| std::path::absolute(path).unwrap_or_else(|_| path.clone())))
         }
         _ => Ok(None),
     }

@@ -76,9 +76,17 @@ impl FileSource {
     /// # Errors
     /// Those of `open(2)`, and `InvalidInput` for anything but a regular file or block device.
     pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_as(path, path)
+    }
+
+    /// As [`FileSource::open`], with another name in messages.
+    ///
+    /// # Errors
+    /// As [`FileSource::open`].
+    pub fn open_as(path: &Path, name: &Path) -> io::Result<Self> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         let file = File::options().read(true).custom_flags(flags).open(path)?;
-        Self::new(file, path.to_string_lossy().into_owned())
+        Self::new(file, name.to_string_lossy().into_owned())
     }
 
     /// Uses an already open file; `name` is for messages.
