@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use support::{Place, can_mount, kill_server, status};
+use support::{Place, can_mount, kill_server};
 
 /// Whatever another process can take over a mount for.
 const TAKEOVERS: [fn(&Place); 2] =

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use support::{Place, can_mount, within};
 
@@ -94,6 +94,24 @@ fn a_mount_that_has_ended_leaves_no_control_socket() {
         assert!(socket(owner).is_some());
         place.run(&["umount", "m"]).ok();
         assert_eq!(socket(owner), None, "{more:?}");
+    }
+}
+
+#[test]
+fn a_socket_that_a_dead_mount_with_the_same_number_left_is_removed_without_a_word() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.run(&["mount", "--no-guard", "mem:", "m"]).ok();
+    let living = socket(place.server()).unwrap().to_string_lossy().into_owned();
+    let connection = living.split('-').nth(1).unwrap();
+    let stale = format!("/run/outrigger/0123456789abcdef-{connection}-999999999.sock");
+    drop(UnixListener::bind(&stale).unwrap());
+    for args in [&["status", "m"][..], &["status"]] {
+        let said = place.run(args);
+        assert!(!said.err.contains(place.at("m").to_str().unwrap()), "{said:?}");
+        assert!(!fs::exists(&stale).unwrap(), "{args:?}");
     }
 }
 

@@ -121,6 +121,18 @@ fn a_mount_that_was_started_in_a_directory_that_is_gone_is_not_upgraded_and_surv
 }
 
 #[test]
+fn what_only_upgrade_sets_is_refused_by_its_name() {
+    let place = Place::new();
+    for value in ["x", "-1", "", "999"] {
+        let mut mount = place.command(support::PROGRAM, &["mount", "mem:", "m"]);
+        let output = mount.env("OUTRIGGER_KEEPER_STATE", value).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains("OUTRIGGER_KEEPER_STATE"), "{said}");
+    }
+}
+
+#[test]
 fn a_hangup_during_an_upgrade_ends_no_mount() {
     if !can_mount() {
         return;

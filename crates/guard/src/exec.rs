@@ -4,7 +4,7 @@
 use crate::keeper::{block_signals, restore_signals};
 use crate::manager;
 use crate::state::State;
-use outrigger_core::{Error, Result};
+use outrigger_core::{Errno, Error, Result};
 use std::env::ArgsOs;
 use std::ffi::{CString, OsString};
 use std::io;
@@ -15,6 +15,7 @@ use std::ptr;
 
 /// Names, in the environment of a keeper that takes over, the descriptor of the state.
 const STATE: &str = "OUTRIGGER_KEEPER_STATE";
+
 /// Whether this process takes over from a keeper that ran another program.
 pub fn takes_over() -> bool {
     std::env::var_os(STATE).is_some()
@@ -22,9 +23,22 @@ pub fn takes_over() -> bool {
 
 /// The state a keeper before us left in the environment or in the service manager's store.
 pub(crate) fn inherited() -> Result<Option<State>> {
-    let named = std::env::var(STATE).ok().and_then(|text| text.parse::<RawFd>().ok());
-    let named = named.filter(|&number| number > 2);
-    let Some(number) = named.or_else(manager::restore) else { return Ok(None) };
+    let named = std::env::var_os(STATE);
+    let number = match &named {
+        Some(text) => Some(text.to_str().and_then(|text| text.parse().ok()).filter(|&number| number > 2)),
+        None => manager::restore().map(Some),
+    };
+    let unfit = |why: &str| {
+        let text = named.as_deref().unwrap_or_default().display();
+        Errno::EINVAL
+            .because(format!("{STATE}={text} in the environment, which only `outrigger upgrade` sets: {why}"))
+    };
+    let Some(number) = number else { return Ok(None) };
+    let number: RawFd = number.ok_or_else(|| unfit("not the number of a descriptor"))?;
+    // SAFETY: takes no pointers; a number that is not open is an error without effect.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(unfit("no such descriptor is open"));
+    }
     // SAFETY: the keeper before us, which was this process, left this descriptor to us under this number.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     State::open(fd).map(Some)

@@ -85,11 +85,13 @@ impl Status {
 fn describe(status: &MountStatus) -> String {
     let MountStatus { mountpoint, source, driver, layers, pid, uptime_seconds, .. } = status;
     let state = if status.detached { " (unmounted, still in use)" } else { "" };
+    let has_keeper = status.guard.as_ref().is_some_and(|guard| guard.keeper.is_some());
+    let guarded = if has_keeper || status.program.is_some() { "guarded" } else { "not guarded" };
     let layers = if layers.is_empty() { String::new() } else { format!(", layers {}", layers.join(" ")) };
     let requests: u64 = status.operations.iter().map(|operation| operation.count).sum();
     let errors: u64 = status.operations.iter().map(|operation| operation.errors).sum();
     let mut text = format!(
-        "{mountpoint}{state}: {source} (driver {driver}{layers}), process {pid}, up {}\n  {requests} requests, {errors} errors",
+        "{mountpoint}{state}: {source} (driver {driver}{layers}), {guarded}, process {pid}, up {}\n  {requests} requests, {errors} errors",
         duration(*uptime_seconds)
     );
     let mut busiest: Vec<_> = status.operations.iter().collect();

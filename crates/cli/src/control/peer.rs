@@ -6,7 +6,7 @@ use super::place::{is_ours, resolve};
 use super::server::WORDS;
 use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
-use outrigger_core::Error;
+use outrigger_core::{Errno, Error};
 use outrigger_door_fuse::MountEntry;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -33,6 +33,8 @@ pub struct Peer {
     pid: u32,
     /// Where the mount table of this process shows it.
     mountpoint: Option<PathBuf>,
+    /// It is not where it was made, or it is another mount: numbers of connections are given again.
+    moved: bool,
 }
 
 /// Why a mount cannot tell what it does.
@@ -52,12 +54,12 @@ impl Peer {
         let (connection, owner) = (connection.parse().ok()?, owner.parse().ok()?);
         // A mount may be at several places, or at another one than where it was made.
         let is_it = |entry: &&MountEntry| entry.minor == connection && is_ours(entry);
-        let is_where_it_was = |entry: &&MountEntry| hash(&entry.mountpoint) == hashed;
-        let places: Vec<_> = mounts.iter().filter(is_it).collect();
-        let mountpoint = places.iter().copied().find(is_where_it_was).or(places.first().copied());
-        let mountpoint = mountpoint.map(|entry| entry.mountpoint.clone());
+        let places: Vec<&Path> = mounts.iter().filter(is_it).map(|entry| &*entry.mountpoint).collect();
+        let where_it_was = places.iter().copied().find(|place| hash(place) == hashed);
+        let mountpoint = where_it_was.or(places.first().copied()).map(Path::to_owned);
         let pid = children(owner).first().copied().unwrap_or(owner);
-        Some(Peer { hash: hashed.to_owned(), socket, connection, owner, pid, mountpoint })
+        let (hash, moved) = (hashed.to_owned(), where_it_was.is_none());
+        Some(Peer { hash, socket, connection, owner, pid, mountpoint, moved })
     }
 
     /// The number of its FUSE connection.
@@ -218,11 +220,11 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     let living: Vec<_> = answers
         .iter()
         .filter(|(_, status)| status != &Err(Trouble::Dead))
-        .map(|(peer, _)| (peer.hash.clone(), peer.connection))
+        .map(|(peer, _)| peer.connection)
         .collect();
     answers.retain(|(peer, status)| {
-        // Numbers of connections are given again: a living one at the same place is another mount.
-        let stale = peer.mountpoint.is_none() || living.contains(&(peer.hash.clone(), peer.connection));
+        // A living one with the same number is another mount.
+        let stale = peer.moved || living.contains(&peer.connection);
         let remove = status == &Err(Trouble::Dead) && stale;
         if remove {
             // Somebody else may have removed it, or it is not ours to remove.
@@ -262,6 +264,9 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
             "'{shown}': the mount there is another user's (who can ask for its status), or its server has died (then \
              `outrigger umount {shown}` removes it)"
         ),
+        None if fs::symlink_metadata(&wanted).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
+            format!("'{shown}': {}", Errno::ENOENT)
+        }
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
     })))
 }
