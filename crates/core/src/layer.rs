@@ -42,6 +42,21 @@ pub trait Layer: Send + Sync {
     }
 }
 
+impl<L: Layer + ?Sized> Layer for Box<L> {
+    fn place(&self) -> Place {
+        (**self).place()
+    }
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        (**self).call(next, cx, request)
+    }
+    fn abilities(&self, below: Abilities) -> Abilities {
+        (**self).abilities(below)
+    }
+    fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
+        (**self).notify(above)
+    }
+}
+
 /// A layer's name and the order it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {

@@ -30,6 +30,7 @@
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`owed`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
+//! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |
 //!
@@ -64,6 +65,7 @@ pub mod option;
 pub mod owed;
 pub mod paths;
 pub mod payload;
+pub mod registry;
 pub mod reply;
 pub mod runtime;
 pub mod service;

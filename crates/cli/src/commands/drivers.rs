@@ -4,8 +4,9 @@
 use super::{Run, output_failed};
 use crate::context::Context;
 use crate::status::Failure;
-use crate::trees::{DRIVERS, DriverInfo, LAYERS, LayerInfo};
+use crate::trees::{DRIVERS, LAYERS};
 use clap::Args;
+use outrigger_core::registry::{DriverInfo, LayerInfo};
 use outrigger_core::{OptionInfo, OptionTable};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -27,10 +28,10 @@ impl Run for Drivers {
         let layers = LAYERS.iter().filter(|layer| wanted(layer.name));
         let mut texts = Vec::new();
         for driver in drivers {
-            texts.push(if context.json { json("driver", driver)? } else { describe_driver(driver) });
+            texts.push(if context.json { to_json(&shown_driver(driver))? } else { describe_driver(driver) });
         }
         for layer in layers {
-            texts.push(if context.json { json("layer", layer)? } else { describe_layer(layer) });
+            texts.push(if context.json { to_json(&shown_layer(layer))? } else { describe_layer(layer) });
         }
         if let (true, Some(name)) = (texts.is_empty(), self.name) {
             return Err(Failure::serious(format!("there is no driver and no layer '{name}'")));
@@ -39,15 +40,51 @@ impl Run for Drivers {
     }
 }
 
-/// One object, whose `kind` says what it describes.
-fn json(kind: &'static str, value: &impl Serialize) -> Result<String, Failure> {
-    #[derive(Serialize)]
-    struct Kind<'a, T> {
-        kind: &'static str,
-        #[serde(flatten)]
-        value: &'a T,
-    }
-    serde_json::to_string(&Kind { kind, value }).map_err(|error| Failure::new(error.to_string()))
+/// A driver or a layer, for programs.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum Shown {
+    Driver {
+        name: &'static str,
+        opens: &'static str,
+        location: &'static str,
+        writable: bool,
+        options: Vec<ShownOption>,
+        others: &'static str,
+    },
+    Layer {
+        name: &'static str,
+        argument: &'static str,
+        does: &'static str,
+        options: Vec<ShownOption>,
+    },
+}
+
+#[derive(Serialize)]
+struct ShownOption {
+    name: &'static str,
+    value: &'static str,
+    default: &'static str,
+    help: &'static str,
+}
+
+fn shown_driver(driver: &DriverInfo) -> Shown {
+    let &DriverInfo { name, opens, location, writable, options, others } = driver;
+    Shown::Driver { name, opens, location, writable, options: shown_options(options), others }
+}
+
+fn shown_layer(layer: &LayerInfo) -> Shown {
+    let &LayerInfo { name, argument, does, options, .. } = layer;
+    Shown::Layer { name, argument, does, options: shown_options(options) }
+}
+
+fn shown_options(tables: &[&'static OptionTable]) -> Vec<ShownOption> {
+    let shown = |&OptionInfo { name, value, default, help }| ShownOption { name, value, default, help };
+    tables.iter().flat_map(|table| table.options).map(shown).collect()
+}
+
+fn to_json(shown: &Shown) -> Result<String, Failure> {
+    serde_json::to_string(shown).map_err(|error| Failure::new(error.to_string()))
 }
 
 fn describe_driver(driver: &DriverInfo) -> String {

@@ -6,7 +6,7 @@ use crate::commands::mount;
 use crate::context::{Context, Place};
 use crate::control::is_ours;
 use crate::location::{Base, Location, end_of_trees};
-use crate::trees::{DRIVERS, DriverInfo, LAYERS};
+use crate::trees::{DRIVERS, LAYERS};
 use clap::builder::StyledStr;
 use clap_complete::engine::CompletionCandidate;
 use outrigger_client::{Follow, Inode};
@@ -58,7 +58,7 @@ pub fn mount_options(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// The end of a list of options of drivers.
 pub fn driver_options(typed: &OsStr) -> Vec<CompletionCandidate> {
-    keys(typed, b",", DRIVERS.iter().flat_map(|driver: &DriverInfo| driver.options))
+    keys(typed, b",", DRIVERS.iter().flat_map(|driver| driver.options))
 }
 
 /// A layer, or the end of what is said to it.

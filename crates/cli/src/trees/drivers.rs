@@ -3,49 +3,11 @@
 
 use crate::status::Failure;
 use outrigger_core::option::option;
-use outrigger_core::{Error, OptionInfo, OptionTable};
-use serde::{Serialize, Serializer};
+use outrigger_core::registry::DriverInfo;
+use outrigger_core::{Error, OptionTable};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-
-/// What `outrigger drivers` tells about a driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct DriverInfo {
-    /// Its name.
-    pub name: &'static str,
-    /// What it opens.
-    pub opens: &'static str,
-    /// How its trees are named.
-    pub location: &'static str,
-    /// Whether trees can be changed.
-    pub writable: bool,
-    /// Its options, as `-o` and `--opt` take them: tables of its own and of the cache above it.
-    #[serde(serialize_with = "as_list")]
-    pub options: &'static [&'static OptionTable],
-    /// What else it takes, in words; empty for nothing.
-    pub others: &'static str,
-}
-
-impl DriverInfo {
-    /// Every option of it.
-    pub fn each_option(&self) -> impl Iterator<Item = &'static OptionInfo> {
-        self.options.iter().flat_map(|table| table.options)
-    }
-}
-
-/// For programs: each option as an object.
-fn as_list<S: Serializer>(tables: &&'static [&'static OptionTable], to: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Shown {
-        name: &'static str,
-        value: &'static str,
-        default: &'static str,
-        help: &'static str,
-    }
-    let shown = |&OptionInfo { name, value, default, help }| Shown { name, value, default, help };
-    to.collect_seq(tables.iter().flat_map(|table| table.options).map(shown))
-}
 
 /// Options of sshfs(1) about its cache, which stand for options of the layer `cache`.
 pub(super) const SSHFS: OptionTable = OptionTable {
@@ -66,127 +28,19 @@ pub(super) const SSHFS: OptionTable = OptionTable {
     ],
 };
 
-/// Options of the driver `null`.
-pub(super) const NULL: OptionTable =
-    OptionTable { owner: "null", options: &[option("size", "BYTES", "1073741824", "how long the file is")] };
-
 /// Every driver.
 pub const DRIVERS: &[DriverInfo] = &[
+    outrigger_driver_local::DRIVER,
+    outrigger_driver_archive::DRIVER,
+    outrigger_driver_kernel::DRIVER,
+    outrigger_driver_mem::DRIVER,
     DriverInfo {
-        name: "local",
-        opens: "directories of the host",
-        location: "PATH",
-        writable: true,
-        options: &[&outrigger_driver_local::OPTIONS],
-        others: "",
-    },
-    DriverInfo {
-        name: "archive",
-        opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
-        location: "FILE::/path",
-        writable: false,
-        options: &[&outrigger_driver_archive::OPTIONS],
-        others: "",
-    },
-    DriverInfo {
-        name: "kernel",
-        opens: "disk images and block devices: ext2, ext3, ext4, xfs, btrfs, f2fs, jfs, nilfs2, vfat, exfat, ntfs, udf, hfs, hfsplus, minix, ufs, iso9660, squashfs, erofs, romfs, cramfs, jffs2; with partitions (GPT, MBR) as directories p1, p2, ...; tmpfs: in memory",
-        location: "FILE::/path, tmpfs:",
-        writable: true,
-        options: &[&outrigger_driver_kernel::OPTIONS],
-        others: "the options of the file system, as in mount(8)",
-    },
-    DriverInfo {
-        name: "mem",
-        opens: "memory; the tree lives as long as the mount",
-        location: "mem:",
-        writable: true,
-        options: &[&outrigger_driver_mem::OPTIONS],
-        others: "",
-    },
-    DriverInfo {
-        name: "sftp",
-        opens: "directories of SSH servers, with the user's ssh and its configuration",
-        location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
-        writable: true,
         options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
         others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
+        ..outrigger_driver_sftp::DRIVER
     },
-    DriverInfo {
-        name: "fuse",
-        opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",
-        location: "fuse:COMMAND",
-        writable: true,
-        options: &[&outrigger_driver_libfuse::OPTIONS],
-        others: "",
-    },
-    DriverInfo {
-        name: "null",
-        opens: "one constant file, to measure everything around it",
-        location: "null:",
-        writable: false,
-        options: &[&NULL],
-        others: "",
-    },
-];
-
-/// What a layer of `--layer NAME[=ARGUMENT]` does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct LayerInfo {
-    /// Its name.
-    pub name: &'static str,
-    /// What follows `=`; empty for nothing.
-    pub argument: &'static str,
-    /// What it does.
-    pub does: &'static str,
-    /// The keys of its argument, where that is a list.
-    #[serde(serialize_with = "as_list")]
-    pub options: &'static [&'static OptionTable],
-}
-
-impl LayerInfo {
-    /// As `--layer` takes it.
-    pub fn spelt(&self) -> String {
-        match self.argument {
-            "" => self.name.to_owned(),
-            argument => format!("{}={argument}", self.name),
-        }
-    }
-}
-
-/// Every layer, in the order of the manual.
-pub const LAYERS: &[LayerInfo] = &[
-    LayerInfo {
-        name: "cache",
-        argument: "KEY=VALUE,...",
-        does: "remembers names, attributes and content, and delays writes",
-        options: &[&outrigger_layer_cache::OPTIONS],
-    },
-    LayerInfo { name: "readonly", argument: "", does: "refuses every change with EROFS", options: &[] },
-    LayerInfo {
-        name: "simulate",
-        argument: "",
-        does: "emulates operations that a driver lacks by others that it has",
-        options: &[],
-    },
-    LayerInfo {
-        name: "deadline",
-        argument: "SECONDS",
-        does: "answers ETIMEDOUT for a request that takes longer",
-        options: &[],
-    },
-    LayerInfo {
-        name: "fault",
-        argument: "RULE[;RULE]...",
-        does: "makes chosen requests fail, wait, lie or cut the power; a rule is a list of KEY=VALUE, and outrigger-fault(1) changes those of a mount",
-        options: &[&outrigger_layer_fault::OPTIONS],
-    },
-    LayerInfo {
-        name: "trace",
-        argument: "json",
-        does: "prints each message that passes on standard error, as JSON or, without argument, as text; of a mount, outrigger-trace(1) shows them at any time",
-        options: &[],
-    },
+    outrigger_driver_libfuse::DRIVER,
+    outrigger_driver_null::DRIVER,
 ];
 
 /// What became of the options of a command that has trees of several drivers: one concerns whoever takes it.
@@ -294,7 +148,7 @@ impl DriverOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::Result;
+    use outrigger_core::{OptionInfo, Result};
 
     /// A value that every option with such a placeholder takes.
     fn example(option: &OptionInfo) -> &'static str {
@@ -337,7 +191,7 @@ mod tests {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });
         taken(&outrigger_layer_cache::OPTIONS, |k, v| outrigger_layer_cache::Options::default().set(k, v));
-        taken(&NULL, |k, v| super::super::set_null(&mut 0, k, v));
+        taken(&outrigger_driver_null::OPTIONS, |k, v| outrigger_driver_null::Options::default().set(k, v));
         taken(&outrigger_driver_kernel::OPTIONS, |key, value| {
             let value = if key == "erase" { "128k" } else { value };
             let mut options = outrigger_driver_kernel::Options::default();

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layers a user can put on a tree with `--layer NAME[=SPEC]`.
+//! The layers a user can put on a tree with `--layer NAME[=ARGUMENT]`.
 
-use super::drivers::{LAYERS, LayerInfo};
 use crate::status::Failure;
-use outrigger_core::{Error, Keep, Service, Stack};
+use outrigger_core::registry::{LayerInfo, Made, Site};
+use outrigger_core::{Error, Keep, Runtime, Service, Stack};
 use outrigger_host::users_caches;
 use outrigger_layer_cache::{Cache, Control, Disk, Options as CacheOptions};
-use outrigger_layer_deadline::Deadline;
-use outrigger_layer_fault::{Fault, FaultControl};
-use outrigger_layer_readonly::ReadOnly;
-use outrigger_layer_simulate::Simulate;
-use outrigger_layer_trace::{Format, Trace};
+use outrigger_layer_fault::FaultControl;
 use outrigger_runtime::Threads;
-use std::fmt;
-use std::io::{self, Write};
+use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
+
+/// Every layer, in the order of the manual.
+pub const LAYERS: &[LayerInfo] = &[
+    outrigger_layer_cache::LAYER,
+    outrigger_layer_readonly::LAYER,
+    outrigger_layer_simulate::LAYER,
+    outrigger_layer_deadline::LAYER,
+    outrigger_layer_fault::LAYER,
+    outrigger_layer_trace::LAYER,
+];
 
 /// A tree with the layers the user asked for.
 pub struct Layered {
@@ -82,140 +86,65 @@ pub fn stack(
     keep: Option<&Arc<dyn Keep>>,
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
-    let mut pile = Pile { stack: Stack::new(service), caches: Vec::new(), fault: None, user, runtime, keep };
+    let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
+    let mut pile = Pile { stack: Stack::new(service), controls: Vec::new(), user, runtime, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
-        pile = pile.push(spec)?;
+        pile = pile.push_named(spec)?;
     }
     if let Some(Cached { options, disk }) = cached {
-        pile = pile.push_cache(&options, disk, "cache")?;
+        pile = pile.push("cache", "cache", |site| Cache::at(&options, disk, site))?;
     }
     for spec in above {
-        pile = pile.push(spec)?;
+        pile = pile.push_named(spec)?;
     }
-    let Pile { stack, caches, fault, .. } = pile;
+    let Pile { stack, controls, .. } = pile;
+    let fault = controls.iter().find_map(|control| control.downcast_ref::<FaultControl>()).cloned();
+    let caches = controls.iter().filter_map(|control| control.downcast_ref::<Control>()).cloned().collect();
     Ok(Layered { names: stack.names(), service: stack.service(), caches, fault })
 }
 
 /// A stack to which layers are added.
 struct Pile<'a> {
     stack: Stack,
-    caches: Vec<Control>,
-    fault: Option<FaultControl>,
+    controls: Vec<Box<dyn Any>>,
     user: User,
-    runtime: &'a Arc<Threads>,
+    runtime: Arc<dyn Runtime>,
     keep: Option<&'a Arc<dyn Keep>>,
 }
 
 impl Pile<'_> {
-    fn push(mut self, spec: &str) -> Result<Self, Failure> {
-        let (name, argument) = spec.split_once('=').unwrap_or((spec, ""));
-        if matches!(name, "readonly" | "simulate") && spec.contains('=') {
-            return Err(Failure::serious(format!("--layer {spec}: {name} takes no argument")));
-        }
-        let pushed = match name {
-            "readonly" => self.stack.push(ReadOnly),
-            "simulate" => self.stack.push(Simulate::new()),
-            "cache" => {
-                let options = cache_options(argument)?;
-                if options.disk > 0 {
-                    return Err(Failure::serious(format!(
-                        "--layer {spec}: disk_cache is an option of mounts of hosts (-o disk_cache=SIZE)"
-                    )));
-                }
-                return self.push_cache(&options, None, spec);
-            }
-            "deadline" => self.stack.push(Deadline::new(seconds(argument)?, self.runtime.clone())),
-            "fault" => {
-                let fault = self.fault(argument, spec)?;
-                self.stack.push(fault)
-            }
-            "trace" => self.stack.push(tracer(argument, self.user, self.runtime, Box::new(io::stderr()))?),
-            _ => {
-                let known: Vec<String> = LAYERS.iter().map(LayerInfo::spelt).collect();
-                let known = known.join(", ");
-                return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
-            }
+    /// Adds the layer that `spec` asks for.
+    fn push_named(self, spec: &str) -> Result<Self, Failure> {
+        let name = name(spec);
+        let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
+            let known: Vec<String> = LAYERS.iter().map(LayerInfo::spelt).collect();
+            let known = known.join(", ");
+            return Err(Failure::serious(format!("--layer {name}: no such layer; there are {known}")));
         };
-        self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
-        Ok(self)
+        self.push(name, spec, |site| layer.made(spec, site))
     }
 
-    /// The layer with these rules. There is one at most: what is kept of rules is that of one.
-    fn fault(&mut self, rules: &str, spec: &str) -> Result<Fault, Failure> {
-        let wrong = |error: &dyn fmt::Display| Failure::serious(format!("--layer {spec}: {error}"));
-        if self.fault.is_some() {
-            return Err(wrong(&"there is one already, which takes several rules, separated by ;"));
-        }
-        let mut fault = Fault::parse(rules, self.runtime.clone()).map_err(|error| wrong(&error))?;
-        if let Some(keep) = self.keep {
-            fault = fault.kept_in(&**keep)?;
-        }
-        self.fault = Some(fault.control());
-        Ok(fault)
-    }
-
-    fn push_cache(mut self, options: &CacheOptions, disk: Option<Disk>, spec: &str) -> Result<Self, Failure> {
-        let cache = match (self.keep, disk) {
-            // What survives is that of one.
-            (Some(_), _) if !self.caches.is_empty() && options.delays() => {
-                return Err(Failure::serious(format!(
-                    "--layer {spec}: a second cache of a mount cannot delay writes: what is not written yet would die with \
-                     the process that serves"
-                )));
-            }
-            (Some(keep), disk) => Cache::with_keep(options, self.runtime.clone(), disk, &**keep)?,
-            (None, Some(disk)) => Cache::with_disk(options, self.runtime.clone(), disk),
-            (None, None) => Cache::new(options, self.runtime.clone()),
-        };
-        self.caches.push(cache.control());
-        let pushed = self.stack.push(cache);
-        self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
-        Ok(self)
-    }
-}
-
-/// Reads `20` or `cache=20,cache:/build=always`.
-fn cache_options(list: &str) -> Result<CacheOptions, Failure> {
-    let mut options = CacheOptions::default();
-    for item in list.split(',').filter(|item| !item.is_empty()) {
-        let (key, value) = item.split_once('=').unwrap_or(("cache", item));
-        options.set(key, value).map_err(|error| {
-            Failure::serious(format!(
-                "--layer cache={list}: {}",
-                error.reason.as_deref().unwrap_or("bad option")
-            ))
+    /// Adds the layer called `name` that `make` makes; `spec` is how the user asks for it.
+    fn push(
+        mut self,
+        name: &str,
+        spec: &str,
+        make: impl FnOnce(&Site<'_>) -> Result<Made, Error>,
+    ) -> Result<Self, Failure> {
+        let same_below = self.stack.names().iter().filter(|below| **below == name).count();
+        let (runtime, keep) = (&self.runtime, self.keep.map(|keep| &**keep));
+        let site = Site { runtime, keep, serves_others: self.user == User::Mount, same_below };
+        let made = make(&site).map_err(|error| {
+            let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
+            Failure::serious(format!("--layer {spec}: {why}"))
         })?;
+        self.controls.extend(made.control);
+        let pushed = self.stack.push(made.layer);
+        self.stack = pushed.map_err(|error| Failure::serious(format!("--layer {spec}: {error}")))?;
+        Ok(self)
     }
-    Ok(options)
-}
-
-/// A layer that prints messages on `out`.
-fn tracer(
-    format: &str,
-    user: User,
-    runtime: &Arc<Threads>,
-    out: Box<dyn Write + Send>,
-) -> Result<Trace, Failure> {
-    let format = match format {
-        "" => Format::Human,
-        "json" => Format::Json,
-        _ => return Err(Failure::serious(format!("--layer trace={format}: only json is known"))),
-    };
-    let (trace, control) = Trace::new(runtime.clone());
-    match user {
-        // A stopped terminal or a full pipe must not block the programs that use the mount.
-        User::Mount => control.start(out, format),
-        User::Command => control.start_waiting(out, format),
-    }
-    Ok(trace)
-}
-
-fn seconds(argument: &str) -> Result<Duration, Failure> {
-    argument.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(
-        || Failure::serious(format!("--layer deadline={argument}: a number of seconds is needed")),
-    )
 }
 
 #[cfg(test)]
@@ -224,8 +153,11 @@ mod tests {
     use outrigger_client::{Client, Settings};
     use outrigger_core::Inline;
     use outrigger_driver_null::Null;
+    use outrigger_layer_trace::Trace;
+    use std::io::{self, Write};
     use std::sync::mpsc::{self, Receiver};
     use std::thread;
+    use std::time::Duration;
 
     #[test]
     fn the_cache_of_remote_trees_stands_on_the_driver_and_what_completes_it() {
@@ -264,9 +196,13 @@ mod tests {
     fn a_terminal_that_was_stopped_does_not_stop_a_mount_that_prints_on_it() {
         let runtime = Arc::new(Threads::new());
         let (go_on, stopped) = mpsc::channel();
-        let Ok(trace) = tracer("", User::Mount, &runtime, Box::new(Stopped(stopped))) else {
-            panic!("refused")
+        let site = Site {
+            runtime: &(runtime.clone() as Arc<dyn Runtime>),
+            keep: None,
+            serves_others: true,
+            same_below: 0,
         };
+        let trace = Trace::printing("", &site, Box::new(Stopped(stopped))).unwrap();
         let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
         let service = Stack::new(driver).push(trace).unwrap().service();
         let (answered, answers) = mpsc::channel();

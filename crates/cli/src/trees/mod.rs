@@ -10,8 +10,9 @@ mod program;
 mod remote;
 
 pub use archive::{kind as archive_kind, unserved};
-pub use drivers::{DRIVERS, DriverInfo, DriverOptions, LAYERS, LayerInfo, Sides};
+pub use drivers::{DRIVERS, DriverOptions, Sides};
 pub use image::{Images, inspect};
+pub use layers::LAYERS;
 pub use origin::Origin;
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
@@ -186,9 +187,9 @@ fn url(
         }
         "tmpfs" => image::in_memory(options),
         "null" => {
-            let mut size = 1 << 30;
-            options.apply(|key, value| set_null(&mut size, key, value))?;
-            Ok(Arc::new(Inline::new(Null::new(size), context.runtime.clone())))
+            let mut null_options = outrigger_driver_null::Options::default();
+            options.apply(|key, value| null_options.set(key, value))?;
+            Ok(Arc::new(Inline::new(Null::new(null_options.size), context.runtime.clone())))
         }
         _ => Err(Failure::serious(format!(
             "unsupported scheme '{scheme}': `outrigger drivers` lists what there is"
@@ -203,15 +204,6 @@ fn takes_none(host: &str) -> bool {
 
 fn takes_no_path(scheme: &str) -> Failure {
     Failure::serious(format!("{scheme}: takes no path behind the colon"))
-}
-
-/// Reads an option of `null`.
-fn set_null(size: &mut u64, key: &str, value: &str) -> Result<(), Error> {
-    drivers::NULL.check(key)?;
-    let refused = || drivers::NULL.unfit(key, value);
-    *size = value.parse().map_err(|_| refused())?;
-    // Offsets in files are signed (off_t).
-    if *size <= i64::MAX as u64 { Ok(()) } else { Err(refused()) }
 }
 
 /// Opens the tree inside the file `location` names.

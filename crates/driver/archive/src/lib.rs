@@ -101,5 +101,5 @@ pub use error::{Error, Kind, Result};
 pub use index::{Warning, Warnings};
 pub use limits::{CacheConfig, Limits, Options, Progress, Unwatched, Watch};
 pub use node::ArchiveDriver;
-pub use options::OPTIONS;
+pub use options::{DRIVER, OPTIONS};
 pub use source::{FileSource, Identity, MemSource, ReadAt, Source};

@@ -3,7 +3,18 @@
 
 use crate::Options;
 use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::{OptionTable, Result, amount};
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "archive",
+    opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
+    location: "FILE::/path",
+    writable: false,
+    options: &[&OPTIONS],
+    others: "",
+};
 
 /// What [`Options::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

@@ -2,9 +2,20 @@
 //! The options of a disk image.
 
 use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "kernel",
+    opens: "disk images and block devices: ext2, ext3, ext4, xfs, btrfs, f2fs, jfs, nilfs2, vfat, exfat, ntfs, udf, hfs, hfsplus, minix, ufs, iso9660, squashfs, erofs, romfs, cramfs, jffs2; with partitions (GPT, MBR) as directories p1, p2, ...; tmpfs: in memory",
+    location: "FILE::/path, tmpfs:",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "the options of the file system, as in mount(8)",
+};
 
 /// What [`Options::set`] takes itself; every other option goes to the file system.
 pub const OPTIONS: OptionTable = OptionTable {

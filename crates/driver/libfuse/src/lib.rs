@@ -63,7 +63,7 @@ mod writes;
 
 pub use history::{Death, History, OnReport, Replacement, Report};
 pub use life::Starter;
-pub use options::{OPTIONS, Options, keeps_changes};
+pub use options::{DRIVER, OPTIONS, Options, keeps_changes};
 pub use stored::Losses;
 
 use launch::{Launch, Mounted, Mountpoint};

@@ -2,8 +2,19 @@
 //! Options of the driver.
 
 use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Error, OptionTable};
 use std::time::Duration;
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "fuse",
+    opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",
+    location: "fuse:COMMAND",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "",
+};
 
 /// What [`Options::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

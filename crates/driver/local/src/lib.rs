@@ -99,7 +99,7 @@ mod setattr;
 mod tree;
 mod xattr;
 
-pub use options::{LocalOptions, OPTIONS};
+pub use options::{DRIVER, LocalOptions, OPTIONS};
 
 use crate::caller::Callers;
 use crate::handles::Handles;

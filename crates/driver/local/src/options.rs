@@ -2,8 +2,19 @@
 //! What a user may choose.
 
 use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{Errno, OptionTable, Result};
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "local",
+    opens: "directories of the host",
+    location: "PATH",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "",
+};
 
 /// What [`LocalOptions::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

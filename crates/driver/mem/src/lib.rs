@@ -56,7 +56,7 @@ mod takeover;
 mod tree;
 mod xattr;
 
-pub use options::{OPTIONS, Options};
+pub use options::{DRIVER, OPTIONS, Options};
 
 use bytes::Bytes;
 use group::NAMES;

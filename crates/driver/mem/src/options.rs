@@ -2,8 +2,19 @@
 //! Limits and the root directory's attributes, with the mount options of tmpfs(5).
 
 use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{OptionTable, Result};
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "mem",
+    opens: "memory; the tree lives as long as the mount",
+    location: "mem:",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "",
+};
 
 /// What [`Options::set`] takes.
 pub const OPTIONS: OptionTable = OptionTable {

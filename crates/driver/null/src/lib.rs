@@ -6,6 +6,10 @@
 //! be made, removed or changed.
 #![forbid(unsafe_code)]
 
+mod options;
+
+pub use options::{DRIVER, OPTIONS, Options};
+
 use bytes::Bytes;
 use outrigger_core::ops::{
     Forget, GetAttr, Locate, Lookup, Open, OpenDir, Read, ReadDir, Release, ReleaseDir, SetAttr, StatFs,

@@ -121,7 +121,7 @@ mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{IdMap, NoMap, OPTIONS, Options, is_dangerous};
+pub use options::{DRIVER, IdMap, NoMap, OPTIONS, Options, is_dangerous};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;

@@ -91,10 +91,11 @@ pub use options::{Belief, Different, OPTIONS, Options, Policy, Writes};
 use inner::Inner;
 use log::Log;
 use notices::Ear;
+use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Class, Cx, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request, Result,
-    Runtime, Service,
+    Abilities, Answer, Class, Cx, Errno, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
+    Result, Runtime, Service,
 };
 use record::lock;
 use std::future::poll_fn;
@@ -103,6 +104,23 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use unopened::Unopened;
+
+/// `--layer cache=KEY=VALUE,...`, whose control is a [`Control`].
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "cache",
+    argument: "KEY=VALUE,...",
+    does: "remembers names, attributes and content, and delays writes",
+    options: &[&OPTIONS],
+    make: |list, site| {
+        let options = Options::parse(list)?;
+        if options.disk > 0 {
+            return Err(
+                Errno::EINVAL.because("disk_cache is an option of mounts of hosts (-o disk_cache=SIZE)")
+            );
+        }
+        Cache::at(&options, None, site)
+    },
+};
 
 /// The layer.
 pub struct Cache(Arc<Inner>);
@@ -135,6 +153,29 @@ impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
         Cache(Arc::new(Inner::new(options, runtime, None, (None, None))))
+    }
+
+    /// The layer at a site, perhaps with content on disk.
+    ///
+    /// # Errors
+    /// `EINVAL` for a second one that delays writes, where what was answered has to outlive the process; and as
+    /// [`Cache::with_keep`].
+    pub fn at(options: &Options, disk: Option<Disk>, site: &Site<'_>) -> Result<Made> {
+        let runtime = Arc::clone(site.runtime);
+        let cache = match (site.keep, disk) {
+            // What survives is that of one.
+            (Some(_), _) if site.same_below > 0 && options.delays() => {
+                return Err(Errno::EINVAL.because(
+                    "a second cache of a mount cannot delay writes: what is not written yet would die with the process that \
+                     serves",
+                ));
+            }
+            (Some(keep), disk) => Cache::with_keep(options, runtime, disk, keep)?,
+            (None, Some(disk)) => Cache::with_disk(options, runtime, disk),
+            (None, None) => Cache::new(options, runtime),
+        };
+        let control = cache.control();
+        Ok(Made::with_control(cache, control))
     }
 
     /// As [`Cache::new`], with content on disk as well.

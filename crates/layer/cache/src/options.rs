@@ -195,6 +195,19 @@ impl Options {
         places.chain([self.policy.writes]).any(|writes| writes != Writes::Through)
     }
 
+    /// Reads `20` or `cache=20,cache:/build=always`.
+    ///
+    /// # Errors
+    /// As [`Options::set`].
+    pub fn parse(list: &str) -> Result<Self> {
+        let mut options = Options::default();
+        for item in list.split(',').filter(|item| !item.is_empty()) {
+            let (key, value) = item.split_once('=').unwrap_or(("cache", item));
+            options.set(key, value)?;
+        }
+        Ok(options)
+    }
+
     /// Whether `key` is an option of this layer.
     pub fn knows(key: &str) -> bool {
         match key.split_once(':') {

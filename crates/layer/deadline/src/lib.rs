@@ -20,14 +20,32 @@
 mod late;
 
 use late::Late;
+use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::{
-    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, OpCode, Place, Reply, Request, Runtime, Service,
+    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, OpCode, Place, Reply, Request, Result, Runtime,
+    Service,
 };
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// `--layer deadline=SECONDS`.
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "deadline",
+    argument: "SECONDS",
+    does: "answers ETIMEDOUT for a request that takes longer",
+    options: &[],
+    make: |argument, &Site { runtime, .. }| {
+        Ok(Made::layer(Deadline::new(seconds(argument)?, Arc::clone(runtime))))
+    },
+};
+
+fn seconds(argument: &str) -> Result<Duration> {
+    let seconds = argument.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| Errno::EINVAL.because("a number of seconds is needed"))
+}
 
 /// The layer.
 pub struct Deadline {

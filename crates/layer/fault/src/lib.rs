@@ -42,6 +42,7 @@ pub use rules::{Acted, FaultControl};
 use direct::Direct;
 use outrigger_core::ops::{FSync, SyncFs};
 use outrigger_core::paths::{Change, Paths, printable, subjects};
+use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Count;
 use outrigger_core::{
     Abilities, Answer, Asked, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
@@ -53,6 +54,19 @@ use undo::Undo;
 
 /// How many nodes' paths are remembered at least.
 const NODES: usize = 1 << 16;
+
+/// `--layer fault=RULE[;RULE]...`, whose control is a [`FaultControl`].
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "fault",
+    argument: "RULE[;RULE]...",
+    does: "makes chosen requests fail, wait, lie or cut the power; a rule is a list of KEY=VALUE, and outrigger-fault(1) changes those of a mount",
+    options: &[&OPTIONS],
+    make: |rules, site| {
+        let fault = Fault::at(rules, site)?;
+        let control = fault.control();
+        Ok(Made::with_control(fault, control))
+    },
+};
 
 /// The layer.
 pub struct Fault {
@@ -113,6 +127,21 @@ impl Fault {
     pub fn parse(text: &str, runtime: Arc<dyn Runtime>) -> Result<Self, BadRule> {
         let Rules { list, seed } = text.parse()?;
         Fault::new(list, seed, runtime)
+    }
+
+    /// The layer with these rules at a site. There is one at most: what is kept of rules is that of one.
+    fn at(rules: &str, site: &Site<'_>) -> outrigger_core::Result<Self> {
+        if site.same_below > 0 {
+            return Err(
+                Errno::EINVAL.because("there is one already, which takes several rules, separated by ;")
+            );
+        }
+        let fault = Fault::parse(rules, Arc::clone(site.runtime));
+        let fault = fault.map_err(|error| Errno::EINVAL.because(error.to_string()))?;
+        match site.keep {
+            Some(keep) => fault.kept_in(keep),
+            None => Ok(fault),
+        }
     }
 
     /// Keeps the rules and their counts in `keep` from now on, so that a process that dies of a rule is not the first one again.

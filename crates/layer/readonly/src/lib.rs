@@ -8,8 +8,18 @@
 //! Limits: what the driver changes by itself, as access times that reading updates, is out of reach.
 #![forbid(unsafe_code)]
 
+use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::{Abilities, Answer, Cx, Errno, Layer, Place, Request, Service};
 use std::sync::Arc;
+
+/// `--layer readonly`.
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "readonly",
+    argument: "",
+    does: "refuses every change with EROFS",
+    options: &[],
+    make: |_, _| Ok(Made::layer(ReadOnly)),
+};
 
 /// The layer.
 #[derive(Debug, Clone, Copy, Default)]

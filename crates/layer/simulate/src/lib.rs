@@ -27,9 +27,19 @@ mod copy;
 mod directory;
 mod file;
 
+use outrigger_core::registry::{LayerInfo, Made};
 use outrigger_core::reply::{FsStat, Opened};
 use outrigger_core::{Abilities, Answer, Cx, Layer, OpCode, OpSet, Place, Reply, Request, Service};
 use std::sync::{Arc, OnceLock};
+
+/// `--layer simulate`.
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "simulate",
+    argument: "",
+    does: "emulates operations that a driver lacks by others that it has",
+    options: &[],
+    make: |_, _| Ok(Made::layer(Simulate::new())),
+};
 
 /// The layer.
 #[derive(Debug)]

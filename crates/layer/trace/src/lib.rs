@@ -31,8 +31,10 @@ pub use line::{Format, text};
 use line::{Line, Outcome};
 use locate::Located;
 use outrigger_core::paths::{Change, Climb, Paths, Subject, printable, subjects};
-use outrigger_core::{Answer, BoxFuture, Cx, Layer, Place, Reply, Request, Runtime, Service};
+use outrigger_core::registry::{LayerInfo, Made, Site};
+use outrigger_core::{Answer, BoxFuture, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime, Service};
 use std::future::Future;
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -40,6 +42,15 @@ use std::time::Duration;
 
 /// How many nodes' paths are remembered at least.
 const NODES: usize = 1 << 16;
+
+/// `--layer trace[=json]`, which prints on standard error.
+pub const LAYER: LayerInfo = LayerInfo {
+    name: "trace",
+    argument: "json",
+    does: "prints each message that passes on standard error, as JSON or, without argument, as text; of a mount, outrigger-trace(1) shows them at any time",
+    options: &[],
+    make: |argument, site| Ok(Made::layer(Trace::printing(argument, site, Box::new(std::io::stderr()))?)),
+};
 
 /// The layer.
 pub struct Trace {
@@ -56,6 +67,25 @@ impl Trace {
         let paths = Mutex::new(Paths::new(NODES));
         let layer = Trace { control: Arc::clone(&control), paths, located: Located::default(), runtime };
         (layer, control)
+    }
+
+    /// A layer that prints on `out`, as `--layer trace` does: as JSON or, without a format, as text.
+    ///
+    /// # Errors
+    /// `EINVAL` for another format.
+    pub fn printing(format: &str, site: &Site<'_>, out: Box<dyn Write + Send>) -> Result<Self> {
+        let format = match format {
+            "" => Format::Human,
+            "json" => Format::Json,
+            _ => return Err(Errno::EINVAL.because("only json is known")),
+        };
+        let (trace, control) = Trace::new(Arc::clone(site.runtime));
+        match site.serves_others {
+            // A stopped terminal or a full pipe must not block the programs that use the mount.
+            true => control.start(out, format),
+            false => control.start_waiting(out, format),
+        }
+        Ok(trace)
     }
 
     /// Everything about the request that its lines show.

@@ -2,8 +2,9 @@
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
 use crate::commands::mount::OPTIONS as MOUNT_OPTIONS;
-use crate::trees::{DRIVERS, DriverInfo, LAYERS, LayerInfo};
+use crate::trees::{DRIVERS, LAYERS};
 use outrigger_core::OptionTable;
+use outrigger_core::registry::{DriverInfo, LayerInfo};
 use std::fmt::Write;
 use std::fs;
 use std::io;

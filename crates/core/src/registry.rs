@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How drivers and layers describe themselves: the command line, `outrigger drivers`, the manual and completion read the same
+//! value. Adding one to a program is one line in its list.
+
+use crate::error::{Errno, Error};
+use crate::keep::Keep;
+use crate::layer::Layer;
+use crate::option::{OptionInfo, OptionTable};
+use crate::runtime::Runtime;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// A driver as users see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DriverInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it opens.
+    pub opens: &'static str,
+    /// How its trees are named.
+    pub location: &'static str,
+    /// Whether trees can be changed.
+    pub writable: bool,
+    /// Its options, as `-o` and `--opt` take them: tables of its own and of what stands above it anyway.
+    pub options: &'static [&'static OptionTable],
+    /// What else it takes, in words; empty for nothing.
+    pub others: &'static str,
+}
+
+impl DriverInfo {
+    /// Every option of it.
+    pub fn each_option(&self) -> impl Iterator<Item = &'static OptionInfo> {
+        self.options.iter().flat_map(|table| table.options)
+    }
+}
+
+/// A layer as users name it: `--layer NAME[=ARGUMENT]`.
+///
+/// ```
+/// use outrigger_core::registry::{LayerInfo, Made};
+/// # use outrigger_core::{Answer, Cx, Layer, Place, Request, Service};
+/// # use std::sync::Arc;
+/// # struct PassOn;
+/// # impl Layer for PassOn {
+/// #     fn place(&self) -> Place {
+/// #         Place::anywhere("pass-on")
+/// #     }
+/// #     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+/// #         next.call(cx, request)
+/// #     }
+/// # }
+///
+/// pub const LAYER: LayerInfo = LayerInfo {
+///     name: "pass-on",
+///     argument: "",
+///     does: "passes everything on",
+///     options: &[],
+///     make: |_, _| Ok(Made::layer(PassOn)),
+/// };
+/// ```
+#[derive(Clone, Copy)]
+pub struct LayerInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What follows `=`, as in the manual; empty for nothing.
+    pub argument: &'static str,
+    /// What it does: a clause without a full stop.
+    pub does: &'static str,
+    /// The keys of its argument, where that is a list.
+    pub options: &'static [&'static OptionTable],
+    /// Makes one from its argument, which is empty when none is given. An error of it has a reason.
+    pub make: fn(&str, &Site<'_>) -> Result<Made, Error>,
+}
+
+impl LayerInfo {
+    /// As `--layer` takes it.
+    pub fn spelt(&self) -> String {
+        match self.argument {
+            "" => self.name.to_owned(),
+            argument => format!("{}={argument}", self.name),
+        }
+    }
+
+    /// Makes one as `spec` says, which begins with its name.
+    ///
+    /// # Errors
+    /// `EINVAL` for an argument it does not take, and those of [`LayerInfo::make`].
+    pub fn made(&self, spec: &str, site: &Site<'_>) -> Result<Made, Error> {
+        if self.argument.is_empty() && spec.contains('=') {
+            return Err(Errno::EINVAL.because(format!("{} takes no argument", self.name)));
+        }
+        (self.make)(spec.split_once('=').map_or("", |(_, argument)| argument), site)
+    }
+}
+
+impl fmt::Debug for LayerInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "layer {}", self.spelt())
+    }
+}
+
+/// Where a layer is to stand.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// Clock, timers and tasks.
+    pub runtime: &'a Arc<dyn Runtime>,
+    /// What outlives the process, if anything does.
+    pub keep: Option<&'a dyn Keep>,
+    /// Whether the requests are those of other programs, which must not wait for our output.
+    pub serves_others: bool,
+    /// How many layers of the same name there are below.
+    pub same_below: usize,
+}
+
+/// A layer that was made.
+pub struct Made {
+    /// The layer.
+    pub layer: Box<dyn Layer>,
+    /// What can be done with it while it stands in a stack, of a type that its users know.
+    pub control: Option<Box<dyn Any>>,
+}
+
+impl Made {
+    /// A layer that has no control.
+    pub fn layer(layer: impl Layer + 'static) -> Self {
+        Made { layer: Box::new(layer), control: None }
+    }
+
+    /// A layer with its control.
+    pub fn with_control(layer: impl Layer + 'static, control: impl Any) -> Self {
+        Made { layer: Box::new(layer), control: Some(Box::new(control)) }
+    }
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the user can choose.
+
+use outrigger_core::option::option;
+use outrigger_core::registry::DriverInfo;
+use outrigger_core::{OptionTable, Result};
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "null",
+    opens: "one constant file, to measure everything around it",
+    location: "null:",
+    writable: false,
+    options: &[&OPTIONS],
+    others: "",
+};
+
+/// Every option of `-o` and `--opt`.
+pub const OPTIONS: OptionTable =
+    OptionTable { owner: "null", options: &[option("size", "BYTES", "1073741824", "how long the file is")] };
+
+/// How the tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How long the file is, in bytes.
+    pub size: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { size: 1 << 30 }
+    }
+}
+
+impl Options {
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        OPTIONS.check(key)?;
+        // Offsets in files are signed (off_t).
+        let size = value.parse().ok().filter(|&size| size <= i64::MAX as u64);
+        self.size = size.ok_or_else(|| OPTIONS.unfit(key, value))?;
+        Ok(())
+    }
+}
