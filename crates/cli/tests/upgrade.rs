@@ -121,6 +121,26 @@ fn a_mount_that_was_started_in_a_directory_that_is_gone_is_not_upgraded_and_surv
 }
 
 #[test]
+fn of_several_upgrades_at_once_each_tells_what_became_of_it() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "src", "m"]).ok();
+    for _ in 0..5 {
+        let upgrades: Vec<_> = (0..4).map(|_| place.spawn(&["upgrade", "m"])).collect();
+        for upgrade in upgrades {
+            let output = upgrade.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() || said.contains("try again"), "{said}");
+        }
+        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+    }
+    place.run(&["umount", "m"]).ok();
+}
+
+#[test]
 fn what_only_upgrade_sets_is_refused_by_its_name() {
     let place = Place::new();
     for value in ["x", "-1", "", "999"] {

@@ -48,7 +48,15 @@ fn upgrade(mount: &Path, program: &Path) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(format!("cannot upgrade '{}': {why}", mount.display()));
     let (peer, before) = control::find(mount)?;
     let ask = Ask::Upgrade { program: program.to_owned(), version: outrigger_guard::VERSION };
-    peer.order(&ask).map_err(failed)?;
+    if let Err(why) = peer.order(&ask) {
+        // Another `upgrade` may have ended the process that was asked.
+        return Err(failed(match control::find(mount) {
+            Ok((_, now)) if now.pid != before.pid => {
+                "another process has taken it over at this moment; try again".to_owned()
+            }
+            _ => why,
+        }));
+    }
     let asked = Instant::now();
     while asked.elapsed() < DEADLINE {
         match control::find(mount) {

@@ -121,15 +121,26 @@ mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{DRIVER, IdMap, NoMap, OPTIONS, Options, is_dangerous};
+pub use options::{IdMap, NoMap, OPTIONS, Options, is_dangerous};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;
 use crate::kept::Kept;
 #[cfg(doc)]
 use outrigger_core::ops::OpenFlags;
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Keep, NodeTable, Result, Runtime};
 use std::sync::Arc;
+
+/// What users are told about this driver.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "sftp",
+    opens: "directories of SSH servers, with the user's ssh and its configuration",
+    location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "the options of ssh_config(5), as in IdentityFile=FILE",
+};
 
 /// Room for the nodes known, in bytes; taken as it fills.
 const TABLE: usize = 1 << 29;

@@ -2,21 +2,10 @@
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// What users are told about this driver.
-pub const DRIVER: DriverInfo = DriverInfo {
-    name: "sftp",
-    opens: "directories of SSH servers, with the user's ssh and its configuration",
-    location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
-    writable: true,
-    options: &[&OPTIONS],
-    others: "the options of ssh_config(5), as in IdentityFile=FILE",
-};
 
 /// What [`Options::set`] takes; besides, options of ssh_config(5) go to ssh.
 pub const OPTIONS: OptionTable = OptionTable {
