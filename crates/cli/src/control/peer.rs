@@ -20,6 +20,9 @@ use std::time::Duration;
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// How many processes may die one after the other of those that are asked for a status.
+const DEATHS: usize = 5;
+
 /// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`; the process is the keeper where there is
 /// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +129,15 @@ impl Peer {
     /// # Errors
     /// As [`Peer::ask`].
     pub fn status(&self) -> io::Result<MountStatus> {
-        match self.ask(&Ask::Status)? {
+        let mut answer = self.ask(&Ask::Status);
+        // The process that was asked has died; the next one listens at the same socket.
+        for _ in 0..DEATHS {
+            match answer {
+                Err(error) if is_cut_off(&error) => answer = self.ask(&Ask::Status),
+                _ => break,
+            }
+        }
+        match answer? {
             Answer::Status(status) => Ok(*status),
             other => Err(io::Error::other(format!("an unexpected answer: {other:?}"))),
         }
@@ -165,6 +176,12 @@ impl Peer {
             _ => Trouble::Silent(format!("does not answer: {}", Error::from(error))),
         }
     }
+}
+
+/// Whether whoever was asked has ended without an answer.
+fn is_cut_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
 /// Reads the line that every answer starts with.
