@@ -23,6 +23,7 @@
 //! | [`service`] | [`Service`], [`Answer`], [`ask`], [`Abilities`] |
 //! | [`driver`] | adapters from methods to messages |
 //! | [`effects`] | what an operation does, for those who do not know it |
+//! | [`gate`] | waiting for a state that several tasks wait for |
 //! | [`handed_out`] | giving back what a reply brings that nobody gets |
 //! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
@@ -50,6 +51,7 @@ pub mod driver;
 pub mod effects;
 pub mod error;
 pub mod exchange;
+pub mod gate;
 pub mod handed_out;
 pub mod hash;
 pub mod keep;

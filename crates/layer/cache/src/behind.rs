@@ -3,7 +3,6 @@
 
 use crate::delayed::{Manner, Number, Piece};
 use crate::file::File;
-use crate::gate::Gate;
 use crate::inner::Inner;
 use crate::log::{self, Log};
 use crate::make::unmade;
@@ -15,6 +14,7 @@ use crate::record::{Ticket, lock};
 use crate::table::Table;
 use crate::underway::Asked;
 use bytes::Bytes;
+use outrigger_core::gate::Gate;
 use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;

@@ -3,11 +3,11 @@
 
 use crate::delayed::Delayed;
 use crate::disk::Unkept;
-use crate::gate::Gate;
 use crate::moment::Moment;
 use crate::pool::ContentId;
 use crate::record::lock;
 use bytes::Bytes;
+use outrigger_core::gate::Gate;
 use outrigger_core::{Attr, Error, Handle, Result, Time};
 use std::sync::{Arc, Mutex};
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receiving a listing: all of a directory with the attributes of its files, ahead of those who read it.
 
-use crate::gate::Gate;
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
 use crate::real::Real;
 use crate::record::{SharedNames, lock, stamp};
 use crate::underway::Asked;
+use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};

@@ -61,7 +61,6 @@ mod disk;
 mod file;
 mod files;
 mod fill;
-mod gate;
 mod inner;
 mod list;
 mod log;

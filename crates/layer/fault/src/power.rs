@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The power of the disk that is played, and the requests that a power cut has to wait for.
 
-use std::future::{Future, poll_fn};
+use outrigger_core::gate::Gate;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
 
 /// Whether there is power.
 #[derive(Default)]
-pub(crate) struct Power(Mutex<Supply>);
+pub(crate) struct Power {
+    supply: Mutex<Supply>,
+    gate: Gate,
+}
 
 #[derive(Default)]
 struct Supply {
@@ -16,7 +19,6 @@ struct Supply {
     cutting: bool,
     /// How many requests are below that the next cut waits for.
     below: usize,
-    waiting: Vec<Waker>,
 }
 
 impl Supply {
@@ -27,30 +29,17 @@ impl Supply {
 
 impl Power {
     fn lock(&self) -> MutexGuard<'_, Supply> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.supply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes whoever waits for another one.
+    /// Changes the state and wakes the requests that wait for another one.
     fn change(&self, change: impl FnOnce(&mut Supply)) {
-        let mut supply = self.lock();
-        change(&mut supply);
-        let waiting = std::mem::take(&mut supply.waiting);
-        // A waker may poll, which needs the lock.
-        drop(supply);
-        waiting.into_iter().for_each(Waker::wake);
+        change(&mut self.lock());
+        self.gate.open();
     }
 
     fn until(&self, state: fn(&Supply) -> bool) -> impl Future<Output = ()> + Send + '_ {
-        poll_fn(move |context| {
-            let mut supply = self.lock();
-            if state(&supply) {
-                return Poll::Ready(());
-            }
-            if !supply.waiting.iter().any(|known| known.will_wake(context.waker())) {
-                supply.waiting.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
+        self.gate.wait(move || state(&self.lock()).then_some(()))
     }
 
     pub(crate) fn is_off(&self) -> bool {

@@ -14,10 +14,10 @@ mod store;
 pub use block::Block;
 pub(crate) use glue::Unkept;
 
-use crate::gate::Gate;
 use crate::record::lock;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
+use outrigger_core::gate::Gate;
 use outrigger_core::{Result, Runtime};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
