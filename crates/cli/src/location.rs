@@ -16,6 +16,7 @@
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
 use crate::status::Failure;
+use crate::trees;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -96,8 +97,6 @@ fn parts(text: &[u8], first: usize) -> Vec<Vec<u8>> {
 const SEPARATOR: &[u8] = b"::";
 /// Stands for a separator in a name.
 const ESCAPED: &[u8] = b"::::";
-/// Schemes of trees that are in memory and have no paths.
-const IN_MEMORY: [&str; 3] = ["mem", "null", "tmpfs"];
 
 /// The words of the command line, and what is before a separator in them, that were names of files at the start.
 static AT_START: OnceLock<HashSet<Vec<u8>>> = OnceLock::new();
@@ -318,7 +317,7 @@ impl Base {
         match after.strip_prefix(b"//").filter(|_| scheme) {
             Some(rest) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
             Some(rest) => Base::url(before, rest),
-            None if after.is_empty() && IN_MEMORY.contains(&&*before.to_ascii_lowercase()) => {
+            None if after.is_empty() && trees::scheme(before).is_some_and(|scheme| !scheme.takes_path) => {
                 Base::url(before, b"")
             }
             None if is_host(before) => {

@@ -7,12 +7,13 @@ use crate::keep::Keep;
 use crate::layer::Layer;
 use crate::option::{OptionInfo, OptionTable};
 use crate::runtime::Runtime;
+use crate::service::Service;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 /// A driver as users see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct DriverInfo {
     /// Its name.
     pub name: &'static str,
@@ -26,6 +27,39 @@ pub struct DriverInfo {
     pub options: &'static [&'static OptionTable],
     /// What else it takes, in words; empty for nothing.
     pub others: &'static str,
+    /// The schemes whose trees it opens by itself, as `mem:` and `http://HOST/PATH`.
+    pub schemes: &'static [Scheme],
+}
+
+/// What stands before the colon of a LOCATION that is neither a file nor a host.
+#[derive(Clone, Copy)]
+pub struct Scheme {
+    /// The scheme in lower case.
+    pub name: &'static str,
+    /// Whether something follows `://`; else the tree is named `NAME:`.
+    pub takes_path: bool,
+    /// Whether the tree outlives the process that serves it, where there is a [`Keep`].
+    pub survives: bool,
+    /// Opens the tree at what follows `://`.
+    pub open: Open,
+}
+
+/// Opens a tree.
+pub type Open = fn(&str, &dyn Given, &Site<'_>) -> Result<Arc<dyn Service>, Error>;
+
+impl fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Options that a user gave for a driver.
+pub trait Given {
+    /// Gives each to `set`, as key and value.
+    ///
+    /// # Errors
+    /// What `set` says about one that nothing else takes.
+    fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error>;
 }
 
 impl DriverInfo {
@@ -100,16 +134,16 @@ impl fmt::Debug for LayerInfo {
     }
 }
 
-/// Where a layer is to stand.
+/// Where a driver or a layer is to stand.
 #[derive(Clone, Copy)]
 pub struct Site<'a> {
     /// Clock, timers and tasks.
     pub runtime: &'a Arc<dyn Runtime>,
     /// What outlives the process, if anything does.
-    pub keep: Option<&'a dyn Keep>,
+    pub keep: Option<&'a Arc<dyn Keep>>,
     /// Whether the requests are those of other programs, which must not wait for our output.
     pub serves_others: bool,
-    /// How many layers of the same name there are below.
+    /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
 }
 

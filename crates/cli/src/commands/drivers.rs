@@ -69,7 +69,7 @@ struct ShownOption {
 }
 
 fn shown_driver(driver: &DriverInfo) -> Shown {
-    let &DriverInfo { name, opens, location, writable, options, others } = driver;
+    let &DriverInfo { name, opens, location, writable, options, others, .. } = driver;
     Shown::Driver { name, opens, location, writable, options: shown_options(options), others }
 }
 
@@ -88,7 +88,7 @@ fn to_json(shown: &Shown) -> Result<String, Failure> {
 }
 
 fn describe_driver(driver: &DriverInfo) -> String {
-    let DriverInfo { name, opens, location, writable, options, others } = driver;
+    let DriverInfo { name, opens, location, writable, options, others, .. } = driver;
     let access = if *writable { "read and write" } else { "read only" };
     let others = if others.is_empty() { String::new() } else { format!("    and {others}\n") };
     format!("{name}: {location}  ({access})\n  {opens}\n{}{others}", describe_options(options))

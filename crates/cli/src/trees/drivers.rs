@@ -3,7 +3,7 @@
 
 use crate::status::Failure;
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
+use outrigger_core::registry::{DriverInfo, Given, Scheme};
 use outrigger_core::{Error, OptionTable};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -42,6 +42,11 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_null::DRIVER,
 ];
+
+/// The scheme of this name, if a driver has it.
+pub fn scheme(name: &str) -> Option<&'static Scheme> {
+    DRIVERS.iter().flat_map(|driver| driver.schemes).find(|scheme| scheme.name.eq_ignore_ascii_case(name))
+}
 
 /// What became of the options of a command that has trees of several drivers: one concerns whoever takes it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -129,14 +134,23 @@ impl DriverOptions {
     /// Gives each option to `set`.
     ///
     /// # Errors
-    /// What the driver says about an option it does not take, unless that may be meant for another one.
+    /// As [`Given::apply`].
     pub fn apply(&self, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Failure> {
+        let applied = Given::apply(self, &mut set);
+        applied.map_err(|error| Failure::serious(error.reason.as_deref().unwrap_or("bad option")))
+    }
+}
+
+impl Given for DriverOptions {
+    /// What a driver says about an option it does not take is an error, unless that may be meant for another one.
+    fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
         for (key, value) in &self.pairs {
-            let said =
-                set(key, value).map_err(|error| error.reason.as_deref().unwrap_or("bad option").to_owned());
-            match (said, &self.sides) {
-                (Err(why), None) => return Err(Failure::serious(why)),
-                (Err(why), Some(sides)) => sides.refused.borrow_mut().push((key.clone(), why)),
+            match (set(key, value), &self.sides) {
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(sides)) => {
+                    let why = error.reason.as_deref().unwrap_or("bad option").to_owned();
+                    sides.refused.borrow_mut().push((key.clone(), why));
+                }
                 (Ok(()), Some(sides)) => _ = sides.taken.borrow_mut().insert(key.clone()),
                 (Ok(()), None) => {}
             }

@@ -5,14 +5,13 @@ use super::DriverOptions;
 use crate::context::Context;
 use crate::control;
 use crate::status::{Failure, Status};
-use outrigger_core::{Errno, Error, Service};
-use outrigger_driver_kernel::{Inspection, Kernel, Opened, Options, is_image};
+use outrigger_core::{Errno, Error};
+use outrigger_driver_kernel::{Inspection, Opened, Options, is_image};
 use std::cell::RefCell;
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the process of a mount that was unmounted may take to finish with its image, if nothing else is said.
@@ -74,19 +73,6 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         context.images.0.borrow_mut().push(opened.clone());
     }
     Ok(Some(opened))
-}
-
-/// An empty tree in memory, of the kernel's own making.
-///
-/// # Errors
-/// A sentence about what is wrong with the options or missing.
-pub fn in_memory(options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
-    let mut settings = Options::default();
-    options.apply(|key, value| settings.set(key, value))?;
-    match Kernel::in_memory(&settings) {
-        Ok(tree) => Ok(Arc::new(tree)),
-        Err(error) => Err(Failure::serious(format!("cannot make a tmpfs: {error}"))),
-    }
 }
 
 /// Looks at the disk image in a file of the host.

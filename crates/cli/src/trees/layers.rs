@@ -134,8 +134,12 @@ impl Pile<'_> {
         make: impl FnOnce(&Site<'_>) -> Result<Made, Error>,
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
-        let (runtime, keep) = (&self.runtime, self.keep.map(|keep| &**keep));
-        let site = Site { runtime, keep, serves_others: self.user == User::Mount, same_below };
+        let site = Site {
+            runtime: &self.runtime,
+            keep: self.keep,
+            serves_others: self.user == User::Mount,
+            same_below,
+        };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))

@@ -10,7 +10,7 @@ mod program;
 mod remote;
 
 pub use archive::{kind as archive_kind, unserved};
-pub use drivers::{DRIVERS, DriverOptions, Sides};
+pub use drivers::{DRIVERS, DriverOptions, Sides, scheme};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
 pub use origin::Origin;
@@ -23,11 +23,10 @@ use crate::location::{Base, Location, TreeName};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::{Error, FileKind, Inline, Keep, Node, Serve, Service, Stack};
+use outrigger_core::registry::Site;
+use outrigger_core::{Error, FileKind, Inline, Keep, Node, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
-use outrigger_driver_mem::Mem;
-use outrigger_driver_null::Null;
 use outrigger_layer_cache::Control;
 use outrigger_layer_fault::FaultControl;
 use outrigger_layer_subtree::Subtree;
@@ -87,7 +86,7 @@ pub fn survives(context: &Context, text: &OsStr, others: &[String]) -> bool {
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
         Base::Host(path) => !image::is_there(&path, &given(context, others)),
-        Base::Url { scheme, .. } => scheme != "tmpfs",
+        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.survives),
     }
 }
 
@@ -169,41 +168,34 @@ fn local(
 
 fn url(
     context: &Context,
-    scheme: &str,
+    name: &str,
     rest: &str,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
-    match scheme {
-        "mem" | "null" | "tmpfs" if !rest.is_empty() => Err(takes_no_path(scheme)),
-        "mem" => {
-            let mut mem_options = outrigger_driver_mem::Options::default();
-            options.apply(|key, value| mem_options.set(key, value))?;
-            let mem = match keep {
-                Some(keep) => Mem::with_keep(mem_options, context.runtime.clone(), Arc::clone(keep))?,
-                None => Mem::new(mem_options, context.runtime.clone()),
-            };
-            Ok(Arc::new(Inline::new(mem, context.runtime.clone())))
-        }
-        "tmpfs" => image::in_memory(options),
-        "null" => {
-            let mut null_options = outrigger_driver_null::Options::default();
-            options.apply(|key, value| null_options.set(key, value))?;
-            Ok(Arc::new(Inline::new(Null::new(null_options.size), context.runtime.clone())))
-        }
-        _ => Err(Failure::serious(format!(
-            "unsupported scheme '{scheme}': `outrigger drivers` lists what there is"
-        ))),
+    let Some(scheme) = scheme(name) else {
+        return Err(Failure::serious(format!(
+            "unsupported scheme '{name}': `outrigger drivers` lists what there is"
+        )));
+    };
+    if !scheme.takes_path && !rest.is_empty() {
+        return Err(takes_no_path(name));
     }
+    let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
+    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
+    (scheme.open)(rest, options, &site).map_err(|error| {
+        let why = error.reason.as_deref().map(str::to_owned);
+        Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
+    })
 }
 
 /// Whether the word before a colon is no host but a tree that has no paths.
 fn takes_none(host: &str) -> bool {
-    matches!(host, "mem" | "null" | "tmpfs")
+    scheme(host).is_some_and(|scheme| !scheme.takes_path && scheme.name == host)
 }
 
 fn takes_no_path(scheme: &str) -> Failure {
-    Failure::serious(format!("{scheme}: takes no path behind the colon"))
+    Failure::serious(format!("{scheme}: takes no path after the colon"))
 }
 
 /// Opens the tree inside the file `location` names.

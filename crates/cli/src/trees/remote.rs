@@ -42,8 +42,7 @@ pub(super) fn cached(
     options: &mut DriverOptions,
     layers: &[String],
 ) -> Result<Option<CacheOptions>, Failure> {
-    // The driver reads ahead by itself, and knows what its connection carries.
-    let given = options.take(|key| key != "read_ahead" && CacheOptions::knows(key) || SSHFS.has(key));
+    let given = options.take(is_about_the_cache);
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
             None => Ok(None),
@@ -63,6 +62,11 @@ pub(super) fn cached(
         None => Ok(()),
     })?;
     Ok(Some(cache))
+}
+
+/// The driver reads ahead by itself, and knows what its connection carries.
+fn is_about_the_cache(key: &str) -> bool {
+    key != "read_ahead" && CacheOptions::knows(key) || SSHFS.has(key)
 }
 
 /// What an option of sshfs(1) is here; `None` when that is what happens anyway. Others are as they are.
@@ -141,7 +145,12 @@ fn settings(context: &Context, port: Option<u16>, options: &DriverOptions) -> Re
     if let Some(timeout) = context.options().timeout.filter(|timeout| !timeout.is_zero()) {
         (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
     }
-    options.apply(|key, value| sftp.set(key, value))?;
+    options.apply(|key, value| {
+        sftp.set(key, value).map_err(|error| match is_about_the_cache(key) {
+            true => Errno::EINVAL.because(format!("option {key} concerns mounts only, which have a cache")),
+            false => error,
+        })
+    })?;
     Ok(sftp)
 }
 

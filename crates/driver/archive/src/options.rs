@@ -14,6 +14,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: false,
     options: &[&OPTIONS],
     others: "",
+    schemes: &[],
 };
 
 /// What [`Options::set`] takes.
@@ -47,8 +48,8 @@ impl Options {
         let wrong = || OPTIONS.unfit(key, value);
         let amount = || amount(value).ok_or_else(wrong);
         match key {
-            "partial" => self.partial = true,
-            "nocache" => self.cache = None,
+            "partial" if value.is_empty() => self.partial = true,
+            "nocache" if value.is_empty() => self.cache = None,
             "cache_size" => {
                 let max_bytes = amount()?;
                 self.cache.iter_mut().for_each(|c| c.max_bytes = max_bytes);
@@ -59,7 +60,7 @@ impl Options {
             "max_index_ratio" => self.limits.index_ratio = amount()?,
             "decoder_memory" => self.limits.decoder_memory = amount()?,
             "block_cache" => self.limits.block_cache = amount()?.try_into().map_err(|_| wrong())?,
-            _ => return Err(OPTIONS.unknown(key)),
+            _ => return Err(wrong()),
         }
         Ok(())
     }
@@ -75,7 +76,13 @@ mod tests {
         options.set("max_names", "2g").unwrap();
         options.set("partial", "").unwrap();
         assert_eq!((options.limits.name_bytes, options.partial), (2 << 30, true));
-        for (key, value) in [("max_entries", "many"), ("max_ratio", ""), ("colour", "red")] {
+        for (key, value) in [
+            ("max_entries", "many"),
+            ("nocache", "no"),
+            ("partial", "1"),
+            ("max_ratio", ""),
+            ("colour", "red"),
+        ] {
             let error = options.set(key, value).unwrap_err();
             assert!(error.reason.is_some_and(|reason| reason.contains(key)), "{key}={value}");
         }

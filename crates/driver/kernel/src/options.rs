@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of a disk image.
 
+use crate::Kernel;
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
+use outrigger_core::registry::{DriverInfo, Scheme};
 use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What users are told about this driver.
@@ -15,6 +17,18 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the options of the file system, as in mount(8)",
+    schemes: &[Scheme {
+        name: "tmpfs",
+        takes_path: false,
+        survives: false,
+        open: |_, given, _| {
+            let mut options = Options::default();
+            given.apply(&mut |key, value| options.set(key, value))?;
+            let tree = Kernel::in_memory(&options);
+            let tree = tree.map_err(|error| error.errno.because(format!("cannot make a tmpfs: {error}")))?;
+            Ok(Arc::new(tree))
+        },
+    }],
 };
 
 /// What [`Options::set`] takes itself; every other option goes to the file system.
@@ -83,6 +97,7 @@ impl Options {
     /// `EINVAL` with a sentence when the value cannot be.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
+            "ro" | "rw" | "guard" if !value.is_empty() => return Err(OPTIONS.unfit(key, value)),
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
             "guard" => self.guard = true,
@@ -189,6 +204,14 @@ fn numbered(text: &str) -> Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_switch_takes_no_value() {
+        for key in ["ro", "rw", "guard"] {
+            let refused = Options::default().set(key, "0").unwrap_err();
+            assert!(refused.to_string().contains(key), "{refused}");
+        }
+    }
 
     #[test]
     fn what_is_not_ours_is_the_file_systems() {

@@ -14,6 +14,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "",
+    schemes: &[],
 };
 
 /// What [`LocalOptions::set`] takes.

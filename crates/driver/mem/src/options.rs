@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits and the root directory's attributes, with the mount options of tmpfs(5).
 
+use crate::Mem;
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
+use outrigger_core::registry::{DriverInfo, Scheme};
 use outrigger_core::reply::Ttl;
-use outrigger_core::{OptionTable, Result};
+use outrigger_core::{Inline, OptionTable, Result};
+use std::sync::Arc;
 
 /// What users are told about this driver.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -14,6 +16,21 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "",
+    schemes: &[Scheme {
+        name: "mem",
+        takes_path: false,
+        survives: true,
+        open: |_, given, site| {
+            let mut options = Options::default();
+            given.apply(&mut |key, value| options.set(key, value))?;
+            let clock = site.runtime.clone();
+            let mem = match site.keep {
+                Some(keep) => Mem::with_keep(options, clock, Arc::clone(keep))?,
+                None => Mem::new(options, clock),
+            };
+            Ok(Arc::new(Inline::new(mem, site.runtime.clone())))
+        },
+    }],
 };
 
 /// What [`Options::set`] takes.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose.
 
+use crate::Null;
 use outrigger_core::option::option;
-use outrigger_core::registry::DriverInfo;
-use outrigger_core::{OptionTable, Result};
+use outrigger_core::registry::{DriverInfo, Scheme};
+use outrigger_core::{Inline, OptionTable, Result};
+use std::sync::Arc;
 
 /// What users are told about this driver.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -13,6 +15,16 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: false,
     options: &[&OPTIONS],
     others: "",
+    schemes: &[Scheme {
+        name: "null",
+        takes_path: false,
+        survives: true,
+        open: |_, given, site| {
+            let mut options = Options::default();
+            given.apply(&mut |key, value| options.set(key, value))?;
+            Ok(Arc::new(Inline::new(Null::new(options.size), site.runtime.clone())))
+        },
+    }],
 };
 
 /// Every option of `-o` and `--opt`.

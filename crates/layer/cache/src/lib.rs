@@ -169,7 +169,7 @@ impl Cache {
                      serves",
                 ));
             }
-            (Some(keep), disk) => Cache::with_keep(options, runtime, disk, keep)?,
+            (Some(keep), disk) => Cache::with_keep(options, runtime, disk, &**keep)?,
             (None, Some(disk)) => Cache::with_disk(options, runtime, disk),
             (None, None) => Cache::new(options, runtime),
         };

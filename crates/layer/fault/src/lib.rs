@@ -139,7 +139,7 @@ impl Fault {
         let fault = Fault::parse(rules, Arc::clone(site.runtime));
         let fault = fault.map_err(|error| Errno::EINVAL.because(error.to_string()))?;
         match site.keep {
-            Some(keep) => fault.kept_in(keep),
+            Some(keep) => fault.kept_in(&**keep),
             None => Ok(fault),
         }
     }

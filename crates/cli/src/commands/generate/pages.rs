@@ -132,7 +132,7 @@ fn drivers() -> String {
 }
 
 fn describe(page: &mut String, driver: &DriverInfo) {
-    let DriverInfo { name, opens, location, writable, options, others } = driver;
+    let DriverInfo { name, opens, location, writable, options, others, .. } = driver;
     let access = if *writable { "Read and write." } else { "Read only." };
     // Writing to a string cannot fail.
     let _ = write!(
