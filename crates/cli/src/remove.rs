@@ -167,12 +167,15 @@ impl Removal<'_> {
         }
         match self.descent.enter(inode) {
             Ok(()) => self.stays.push(false),
-            Err(failed) => self.cannot_enter(&failed.1),
+            Err(failed) => self.cannot_enter(&failed.0, &failed.1),
         }
     }
 
     /// An empty directory may be removed without being read.
-    fn cannot_enter(&mut self, error: &Error) {
+    fn cannot_enter(&mut self, inode: &Inode, error: &Error) {
+        if !self.remover.agrees(inode, self.shown(), "remove") {
+            return self.is_gone(false);
+        }
         let (dir, name) = self.spot();
         let gone = match dir.rmdir(name) {
             Ok(()) => self.remover.done(Ok(()), "removed directory", self.shown()),

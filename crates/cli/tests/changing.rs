@@ -4,7 +4,8 @@
 mod gnu;
 mod support;
 
-use support::Place;
+use std::fs;
+use support::{PROGRAM, Place};
 
 const TREE: &str = r#"
 mkdir -p a/s/deep b d
@@ -108,6 +109,18 @@ fn rm_gives_references_back_first_and_reads_each_directory_once() {
     let at = |name: &str| operations.iter().position(|operation| operation == name).expect(name);
     assert_eq!(operations[at("unlink") - 1], "forget", "{operations:?}");
     assert_eq!(operations.iter().filter(|operation| *operation == "opendir").count(), 1, "{operations:?}");
+}
+
+#[test]
+fn rm_asks_before_it_removes_a_directory_that_it_cannot_read() {
+    let place = Place::new();
+    fs::create_dir(place.at("d")).unwrap();
+    for (answers, stays) in [("y\\nn\\n", true), ("y\\ny\\n", false)] {
+        let rm = format!("printf '{answers}' | {PROGRAM} --layer fault=op=opendir,error=EACCES rm -ri d");
+        let said = place.run_as("sh", &["-c", &rm]);
+        assert_eq!(said.err.matches("remove directory").count(), 1, "{said:?}");
+        assert_eq!(place.at("d").exists(), stays, "{said:?}");
+    }
 }
 
 #[test]

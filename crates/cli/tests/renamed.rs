@@ -126,8 +126,20 @@ fn a_mount_is_found_where_it_is_when_a_directory_above_it_was_renamed() {
     let status = || place.run(&["--json", "status", "other/m"]).ok();
     assert!(status().contains("other/m"), "{}", status());
     place.run(&["upgrade", "other/m"]).ok();
+    let keeper: serde_json::Value = serde_json::from_str(&status()).unwrap();
+    let keeper = keeper.pointer("/guard/keeper").unwrap().as_u64().unwrap();
     assert_eq!(fs::read_to_string(place.at("other/m/f")).unwrap(), "content");
     assert!(status().contains("other/m"), "{}", status());
+    fs::create_dir_all(place.at("above/m")).unwrap();
+    assert!(place.run(&["status", "above/m"]).refused(1).contains("not a mount"));
+    let said = place.run(&["status"]);
+    assert!(!said.err.contains(place.at("other").to_str().unwrap()), "{said:?}");
+    let sockets = || {
+        let names = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(&format!("-{keeper}.sock"))).count()
+    };
+    assert_eq!(sockets(), 1);
     place.run(&["umount", "other/m"]).ok();
     assert!(!place.at("other/m/f").exists());
+    assert_eq!(sockets(), 0);
 }

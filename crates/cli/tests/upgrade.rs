@@ -141,6 +141,24 @@ fn of_several_upgrades_at_once_each_tells_what_became_of_it() {
 }
 
 #[test]
+fn an_archive_that_was_changed_in_place_is_not_upgraded() {
+    if !can_mount() {
+        return;
+    }
+    for guard in ["guard=auto", "guard=none"] {
+        let place = Place::new();
+        place.file("src/f", "content");
+        place.tar("a.tar", "src");
+        place.run(&["mount", "-o", guard, "a.tar", "m"]).ok();
+        let server = place.server();
+        OpenOptions::new().append(true).open(place.at("a.tar")).unwrap().write_all(b"more").unwrap();
+        assert!(place.run(&["upgrade", "m"]).refused(1).contains("'a.tar' has changed"), "{guard}");
+        assert_eq!(place.server(), server, "{guard}");
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
+#[test]
 fn what_only_upgrade_sets_is_refused_by_its_name() {
     let place = Place::new();
     for value in ["x", "-1", "", "999"] {

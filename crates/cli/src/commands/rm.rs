@@ -48,8 +48,11 @@ impl Table for RmTable {
 
 #[derive(Debug, Default)]
 struct Settings {
+    /// A file that is not there is no error.
     force: bool,
-    always: bool,
+    /// As an option says.
+    ask: Option<Ask>,
+    /// One question before all.
     once: bool,
     recursive: bool,
     dir: bool,
@@ -57,15 +60,22 @@ struct Settings {
 }
 
 impl Settings {
+    fn ask(&mut self, ask: Option<Ask>, once: bool) {
+        (self.force, self.ask, self.once) = (false, ask, once);
+    }
+
     fn take(&mut self, given: &Given) -> Result<(), Failure> {
         match given.id {
-            "force" => (self.force, self.always, self.once) = (true, false, false),
-            "i" => (self.force, self.always, self.once) = (false, true, false),
-            "I" => (self.force, self.always, self.once) = (false, false, true),
+            "force" => {
+                self.ask(Some(Ask::Never), false);
+                self.force = true;
+            }
+            "i" => self.ask(Some(Ask::Always), false),
+            "I" => self.ask(None, true),
             "interactive" => match given.text().as_str() {
-                "never" | "no" | "none" => (self.always, self.once) = (false, false),
-                "once" => (self.force, self.always, self.once) = (false, false, true),
-                "always" | "yes" => (self.force, self.always, self.once) = (false, true, false),
+                "never" | "no" | "none" => (self.ask, self.once) = (Some(Ask::Never), false),
+                "once" => self.ask(None, true),
+                "always" | "yes" => self.ask(Some(Ask::Always), false),
                 other => {
                     let problem = format!("invalid argument {} for {}", word(other), word("--interactive"));
                     return Err(usage(Rm::NAME, problem));
@@ -106,14 +116,9 @@ impl Run for Rm {
                 return Ok(());
             }
         }
-        let ask = match (settings.force, settings.always) {
-            (_, true) => Ask::Always,
-            (true, false) => Ask::Never,
-            (false, false) => Ask::WriteProtected,
-        };
         let remover = Remover {
             context,
-            ask,
+            ask: settings.ask.unwrap_or(Ask::WriteProtected),
             recursive: settings.recursive,
             dir: settings.dir,
             verbose: settings.verbose,

@@ -85,14 +85,21 @@ impl Status {
 fn describe(status: &MountStatus) -> String {
     let MountStatus { mountpoint, source, driver, layers, pid, uptime_seconds, .. } = status;
     let state = if status.detached { " (unmounted, still in use)" } else { "" };
-    let has_keeper = status.guard.as_ref().is_some_and(|guard| guard.keeper.is_some());
-    let guarded = if has_keeper || status.program.is_some() { "guarded" } else { "not guarded" };
+    // An image and a FUSE program are served by processes of their own, which are started again.
+    let guarded = match &status.guard {
+        _ if status.program.is_some() => "its program guarded",
+        Some(guard) if guard.keeper == Some(*pid) => "its kernel code guarded",
+        Some(guard) if guard.keeper.is_some() => "guarded",
+        _ => "not guarded",
+    };
     let layers = if layers.is_empty() { String::new() } else { format!(", layers {}", layers.join(" ")) };
     let requests: u64 = status.operations.iter().map(|operation| operation.count).sum();
     let errors: u64 = status.operations.iter().map(|operation| operation.errors).sum();
     let mut text = format!(
-        "{mountpoint}{state}: {source} (driver {driver}{layers}), {guarded}, process {pid}, up {}\n  {requests} requests, {errors} errors",
-        duration(*uptime_seconds)
+        "{mountpoint}{state}: {source} (driver {driver}{layers}), {guarded}, process {pid}, up {}\n  {}, {}",
+        duration(*uptime_seconds),
+        counted(requests, "request"),
+        counted(errors, "error")
     );
     let mut busiest: Vec<_> = status.operations.iter().collect();
     busiest.sort_by_key(|operation| std::cmp::Reverse(operation.count));
@@ -121,6 +128,11 @@ fn describe(status: &MountStatus) -> String {
         let _ = writeln!(text, "  last error {age} ago: {} {}{reason}", error.operation, error.errno);
     }
     text
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
 }
 
 /// A line about deaths, if there was any, or if the next one would be the last.

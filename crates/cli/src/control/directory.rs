@@ -33,7 +33,12 @@ fn first_usable(candidates: Vec<(PathBuf, Vec<String>)>) -> io::Result<PathBuf> 
 
 /// How the names of the sockets of mounts at `mountpoint` start: the path itself may be too long for a socket's name.
 pub fn hash(mountpoint: &Path) -> String {
-    format!("{:016x}", fnv1a(mountpoint.as_os_str().as_bytes().iter().copied()))
+    format!("{:016x}", hash_number(mountpoint))
+}
+
+/// What [`hash`] shows.
+pub fn hash_number(mountpoint: &Path) -> u64 {
+    fnv1a(mountpoint.as_os_str().as_bytes().iter().copied())
 }
 
 /// Existing directories, and the path below each that is ours.

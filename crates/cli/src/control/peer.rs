@@ -266,7 +266,7 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     // What is mounted on top counts; a mount that is not here may be in another mount namespace.
     peers.retain(|peer| match &here {
         Some(entry) => entry.minor == peer.connection,
-        None => peer.hash == hash(&wanted),
+        None => peer.mountpoint.is_none() && peer.hash == hash(&wanted),
     });
     let mut failure = None;
     for (peer, status) in statuses(peers) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mount's side of its control socket.
 
-use super::directory::{directory, hash};
+use super::directory::{directory, hash_number};
 use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
 use outrigger_guard::Seat;
@@ -78,6 +78,9 @@ const REGION: &str = "control";
 /// The region in which the process is noted that the socket is named after: a service manager starts another keeper.
 const OWNER: &str = "control-owner";
 
+/// The region in which it is noted what the name of the socket starts with: the mount may be elsewhere later.
+const HASH: &str = "control-hash";
+
 /// What the names of files end with in which sentences are left: see [`Server::leave`].
 pub const WORDS: &str = "end";
 /// What the names of sockets end with that do not listen yet.
@@ -95,8 +98,11 @@ impl Server {
         let owner = seat.map_or_else(std::process::id, Seat::owner);
         let directory = directory()?;
         forget_words(&directory);
-        let hash = hash(mountpoint);
-        let named = |owner: u64| directory.join(format!("{hash}-{connection}-{owner}.sock"));
+        let hash = match seat {
+            Some(seat) => noted(seat, hash_number(mountpoint))?,
+            None => hash_number(mountpoint),
+        };
+        let named = |owner: u64| directory.join(format!("{hash:016x}-{connection}-{owner}.sock"));
         let path = named(owner.into());
         let listener = match seat {
             Some(seat) => kept(named, owner.into(), seat)?,
@@ -139,6 +145,12 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     // Which replaces what a former process may have left.
     fs::rename(&unfinished, path)?;
     Ok(listener)
+}
+
+/// What the first process has noted, which is `hash` for that one.
+fn noted(keep: &dyn Keep, hash: u64) -> io::Result<u64> {
+    let note = keep.region(HASH, 1)?;
+    Ok(note.word(0).compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire).err().unwrap_or(hash))
 }
 
 /// The socket of the process before, or a new one for all processes to come. It has the name `named` gives it for

@@ -131,6 +131,7 @@ impl Controlled for Mounted {
             ));
         }
         self.can_start_where_it_began(seat)?;
+        trees::is_unchanged(&**seat).map_err(|failure| failure.to_string())?;
         let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };
         let proxied = seat.history().is_some_and(|history| history.proxy.is_some());
         if !proxied && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {

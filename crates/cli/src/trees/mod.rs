@@ -13,7 +13,7 @@ pub use archive::{kind as archive_kind, unserved};
 pub use drivers::{DRIVERS, DriverOptions, Sides, scheme};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
-pub use origin::Origin;
+pub use origin::{Origin, is_unchanged};
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;

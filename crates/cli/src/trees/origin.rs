@@ -27,6 +27,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+const REGION: &str = "mount-origin";
+const WORDS: usize = PATH_AT + PATH_MAX / 8;
 const NO_FILE: u64 = 1;
 const FILE: u64 = 1 << 32;
 const NESTED_AT: usize = 1;
@@ -55,11 +57,26 @@ impl Origin {
 /// # Errors
 /// Why the file cannot be opened, or that it has changed: places in an archive mean nothing in another one.
 pub fn of(text: &OsStr, keep: &dyn Keep) -> Result<(Location, Option<Origin>), Failure> {
-    let note = keep.region("mount-origin", PATH_AT + PATH_MAX / 8)?;
+    let note = keep.region(REGION, WORDS)?;
     match note.word(0).load(Ordering::Acquire) {
         0 => first(text, keep, &*note),
         NO_FILE => Ok((Location::of_no_file(text), None)),
         noted => again(text, keep, &*note, (noted - FILE) as RawFd),
+    }
+}
+
+/// Whether the file is still the one that the first process has noted, so that another process can go on with it.
+///
+/// # Errors
+/// That it has changed.
+pub fn is_unchanged(keep: &dyn Keep) -> Result<(), Failure> {
+    let note = keep.region(REGION, WORDS)?;
+    match note.word(0).load(Ordering::Acquire) {
+        0 | NO_FILE => Ok(()),
+        noted => {
+            let path = path(&*note);
+            compare(&*note, &path, &open(format!("/proc/self/fd/{}", noted - FILE).as_ref())?)
+        }
     }
 }
 
@@ -95,22 +112,34 @@ fn again(
     note: &dyn Region,
     number: RawFd,
 ) -> Result<(Location, Option<Origin>), Failure> {
-    let get = |at: usize| note.word(at).load(Ordering::Acquire);
-    let length = (get(LENGTH_AT) as usize).min(PATH_MAX);
-    let bytes = (0..length.div_ceil(8)).flat_map(|at| get(PATH_AT + at).to_le_bytes()).take(length);
-    let path = PathBuf::from(OsString::from_vec(bytes.collect()));
+    let path = path(note);
     let file = match keep.adopt(number) {
         Ok(file) => file,
         // A service manager that starts a keeper anew has the notes only.
         Err(error) if error.errno == Errno::EBADF => open(&path)?,
         Err(error) => return Err(cannot_open(&path.display().to_string(), &error)),
     };
-    if (FINGERPRINT_AT..).zip(fingerprint(&path, &file)?).any(|(at, now)| get(at) != now) {
-        return Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display())));
-    }
+    compare(note, &path, &file)?;
     note.word(0).store(FILE + file.as_raw_fd() as u64, Ordering::Release);
-    let location = Location::of_file(text, path.clone(), get(NESTED_AT) as usize);
+    let nested = note.word(NESTED_AT).load(Ordering::Acquire);
+    let location = Location::of_file(text, path.clone(), nested as usize);
     Ok((location, Some(Origin { path, file })))
+}
+
+/// The path that is noted.
+fn path(note: &dyn Region) -> PathBuf {
+    let get = |at: usize| note.word(at).load(Ordering::Acquire);
+    let length = (get(LENGTH_AT) as usize).min(PATH_MAX);
+    let bytes = (0..length.div_ceil(8)).flat_map(|at| get(PATH_AT + at).to_le_bytes()).take(length);
+    PathBuf::from(OsString::from_vec(bytes.collect()))
+}
+
+fn compare(note: &dyn Region, path: &Path, file: &OwnedFd) -> Result<(), Failure> {
+    let noted = |at: usize| note.word(at).load(Ordering::Acquire);
+    match (FINGERPRINT_AT..).zip(fingerprint(path, file)?).any(|(at, now)| noted(at) != now) {
+        false => Ok(()),
+        true => Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display()))),
+    }
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Failure> {
