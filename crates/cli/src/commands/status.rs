@@ -234,7 +234,7 @@ mod tests {
             ..MountStatus::default()
         };
         let text = describe(&status);
-        assert!(text.contains("7 requests, 1 errors, read 7"), "{text}");
+        assert!(text.contains("7 requests, 1 error, read 7"), "{text}");
         assert!(text.contains("waiting 12.3 s: read /big for cat (process 42)"), "{text}");
         assert!(text.contains("last error 1 min 1 s ago: read EIO: bad block"), "{text}");
     }
