@@ -93,7 +93,7 @@ impl Remover<'_> {
         if !self.agrees(&inode, shown, "remove") {
             return false;
         }
-        // A tree has to keep a removed file for whoever refers to it.
+        // A tree has to keep a removed file as long as a client refers to it.
         drop(inode);
         self.done(dir.unlink(name), "removed", shown)
     }

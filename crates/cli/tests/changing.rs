@@ -93,7 +93,7 @@ fn rm() {
     );
 }
 
-/// A tree has to keep a removed file for whoever refers to it: `local` opens it.
+/// A tree has to keep a removed file as long as a client refers to it: `local` opens it for that.
 #[test]
 fn rm_gives_references_back_first_and_reads_each_directory_once() {
     let place = Place::new();

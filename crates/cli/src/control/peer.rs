@@ -178,7 +178,7 @@ impl Peer {
     }
 }
 
-/// Whether whoever was asked has ended without an answer.
+/// Whether the process that was asked has ended without an answer.
 fn is_cut_off(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

@@ -94,8 +94,7 @@ fn is_readable(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.file_type().is_block_device())
 }
 
-/// Whether a file of the host is a disk image, or is said to be one: whoever says what is in it, or where, knows more than its first
-/// bytes.
+/// Whether a file of the host is a disk image: by its first bytes, or because an option says what is in it, or where.
 pub fn is_there(path: &Path, options: &DriverOptions) -> bool {
     is_one(path) || options.has(&["type", "offset"]) && is_readable(path)
 }
