@@ -206,7 +206,8 @@ fn noted_connection(seat: &Seat) -> Option<u32> {
 fn place(given: &Path, connection: Option<u32>) -> PathBuf {
     let given = control::resolve(given).unwrap_or_else(|_| given.to_owned());
     let entries = MountEntry::all().unwrap_or_default();
-    let mut places = entries.into_iter().filter(|entry| Some(entry.minor) == connection);
+    let is_it = |entry: &MountEntry| connection.is_some_and(|number| control::is_connection(entry, number));
+    let mut places = entries.into_iter().filter(is_it);
     let first = places.next().map(|entry| entry.mountpoint);
     match first {
         Some(first) if first != given && places.all(|entry| entry.mountpoint != given) => first,
@@ -468,7 +469,8 @@ impl Mounted {
     /// Whether it is in the mount table no more. Its number may be there again, of another mount.
     fn is_detached(&self) -> bool {
         !self.session.is_connected()
-            || MountEntry::all().is_ok_and(|all| all.iter().all(|entry| entry.minor != self.connection))
+            || MountEntry::all()
+                .is_ok_and(|all| !all.iter().any(|entry| control::is_connection(entry, self.connection)))
     }
 
     /// Where it is by now.

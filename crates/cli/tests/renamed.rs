@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use support::{Place, can_mount, kill_server};
+use support::{Place, can_mount, has, is_running, kill_server, signal, within};
 
 /// Whatever another process can take over a mount for.
 const TAKEOVERS: [fn(&Place); 2] =
@@ -142,4 +142,45 @@ fn a_mount_is_found_where_it_is_when_a_directory_above_it_was_renamed() {
     place.run(&["umount", "other/m"]).ok();
     assert!(!place.at("other/m/f").exists());
     assert_eq!(sockets(), 0);
+}
+
+/// Numbers of FUSE connections are minor numbers, which block devices have, too.
+#[test]
+fn a_block_device_with_the_number_of_a_mount_is_not_taken_for_it() {
+    if !can_mount() || !rustix::process::geteuid().is_root() || !has("mkfs.ext4") {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "src", "m"]).ok();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = |line: &&str| line.split(' ').nth(4) == place.at("m").to_str();
+    let device = table.lines().find(at).unwrap().split(' ').nth(2).unwrap();
+    let minor = device.strip_prefix("0:").unwrap();
+    fs::File::create(place.at("disk")).unwrap().set_len(8 << 20).unwrap();
+    fs::create_dir(place.at("other")).unwrap();
+    place.run_as("mkfs.ext4", &["-q", "disk"]).ok();
+    let node = place.at("loop");
+    let node = node.to_str().unwrap();
+    place.run_as("mknod", &[node, "b", "7", minor]).ok();
+    place.run_as("losetup", &[node, "disk"]).ok();
+    place.run_as("mount", &[node, "other"]).ok();
+    place.run_as("losetup", &["-d", node]).ok();
+    let is_mounted = |name: &str| {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().any(|line| line.split(' ').nth(4) == place.at(name).to_str())
+    };
+    let said = place.run(&["status", "other"]);
+    // In use, so that the server of the detached mount is there to be ended.
+    let (server, open) = (place.server(), fs::File::open(place.at("m/f")).unwrap());
+    place.run_as("umount", &["-l", "m"]).ok();
+    signal(server, "TERM");
+    drop(open);
+    within("the server's end", || !is_running(server));
+    let stays = is_mounted("other");
+    if stays {
+        place.run_as("umount", &["other"]).ok();
+    }
+    assert!(stays, "it was unmounted in place of the mount");
+    assert!(said.refused(1).contains("not a mount of yours"));
 }

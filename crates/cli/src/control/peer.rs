@@ -2,7 +2,7 @@
 //! The commands' side of the control sockets.
 
 use super::directory::{directory, hash};
-use super::place::{is_ours, resolve};
+use super::place::{is_connection, is_ours, resolve};
 use super::server::WORDS;
 use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
@@ -56,7 +56,7 @@ impl Peer {
         let (hashed, connection, owner) = (parts.next()?, parts.next()?, parts.next()?);
         let (connection, owner) = (connection.parse().ok()?, owner.parse().ok()?);
         // A mount may be at several places, or at another one than where it was made.
-        let is_it = |entry: &&MountEntry| entry.minor == connection && is_ours(entry);
+        let is_it = |entry: &&MountEntry| is_connection(entry, connection);
         let places: Vec<&Path> = mounts.iter().filter(is_it).map(|entry| &*entry.mountpoint).collect();
         let where_it_was = places.iter().copied().find(|place| hash(place) == hashed);
         let mountpoint = where_it_was.or(places.first().copied()).map(Path::to_owned);
@@ -265,7 +265,7 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
     let mut peers = peers().map_err(cannot)?;
     // What is mounted on top counts; a mount that is not here may be in another mount namespace.
     peers.retain(|peer| match &here {
-        Some(entry) => entry.minor == peer.connection,
+        Some(entry) => is_connection(entry, peer.connection),
         None => peer.mountpoint.is_none() && peer.hash == hash(&wanted),
     });
     let mut failure = None;

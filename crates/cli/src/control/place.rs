@@ -43,6 +43,12 @@ pub fn is_ours(entry: &MountEntry) -> bool {
     entry.fstype.starts_with("fuse.outrigger.")
 }
 
+/// Whether the mount table shows the mount of this program with this FUSE connection. The number alone is not enough: it is a minor
+/// number, which a block device may have, too.
+pub fn is_connection(entry: &MountEntry, connection: u32) -> bool {
+    entry.minor == connection && is_ours(entry)
+}
+
 /// The absolute path a mount at `path` has in the mount table: without symbolic links, and without asking the mount.
 ///
 /// # Errors

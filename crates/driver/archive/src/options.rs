@@ -6,7 +6,7 @@ use outrigger_core::option::option;
 use outrigger_core::registry::DriverInfo;
 use outrigger_core::{OptionTable, Result, amount};
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "archive",
     opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",

@@ -6,7 +6,7 @@ use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Error, OptionTable};
 use std::time::Duration;
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "fuse",
     opens: "what any FUSE program serves (sshfs, bindfs, squashfuse, ...), started without a mount and again when it dies",

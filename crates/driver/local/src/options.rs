@@ -6,7 +6,7 @@ use outrigger_core::registry::DriverInfo;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{Errno, OptionTable, Result};
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "local",
     opens: "directories of the host",

@@ -8,7 +8,7 @@ use outrigger_core::reply::Ttl;
 use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "mem",
     opens: "memory; the tree lives as long as the mount",

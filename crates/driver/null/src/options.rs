@@ -7,7 +7,7 @@ use outrigger_core::registry::{DriverInfo, Scheme};
 use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "null",
     opens: "one constant file, to measure everything around it",

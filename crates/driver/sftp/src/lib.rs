@@ -132,7 +132,7 @@ use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Keep, NodeTable, Result, Runtime};
 use std::sync::Arc;
 
-/// What users are told about this driver.
+/// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "sftp",
     opens: "directories of SSH servers, with the user's ssh and its configuration",
