@@ -175,9 +175,10 @@ impl Tree {
             Some(handles) if !self.paths.has(node) => handles.open(self.root(), node, flags),
             // The path leads to the very inode; it is itself a symbolic link that has to be followed.
             _ => {
-                let path = proc_path(&*self.at(node)?);
+                // Stays open until then: the number means another file as soon as it is closed.
+                let at = self.at(node)?;
                 let flags = (flags - OFlags::NOFOLLOW) | OFlags::CLOEXEC;
-                openat(CWD, path, flags, Mode::empty()).map_err(failed)
+                openat(CWD, proc_path(&*at), flags, Mode::empty()).map_err(failed)
             }
         }
     }

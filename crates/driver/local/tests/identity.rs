@@ -88,6 +88,29 @@ fn by_path_a_file_moved_by_others_is_stale_until_found_again() {
 }
 
 #[test]
+fn by_path_a_file_is_opened_while_its_descriptor_leaves_the_cache() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let local = Local::open(dir.path(), LocalOptions { descriptors: 1, ..by_path() }).expect("open");
+    let nodes: Vec<(Node, String)> = (0..64)
+        .map(|i| {
+            let name = format!("f{i}");
+            fs::write(dir.path().join(&name), &name).expect("write");
+            (find(&local, &name).expect("lookup").node, name)
+        })
+        .collect();
+    let reads = || {
+        for (node, name) in nodes.iter().cycle().take(20_000) {
+            assert_eq!(read_all(&local, *node).as_deref(), Ok(name.as_bytes()), "never another file");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(reads);
+        scope.spawn(reads);
+        reads();
+    });
+}
+
+#[test]
 fn a_very_deep_tree_is_served() {
     for options in [LocalOptions::default(), by_path()] {
         let dir = tempfile::tempdir().expect("a directory");
