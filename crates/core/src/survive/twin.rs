@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A value of any size of which a kill leaves the old or the new.
+
+use super::area::{Area, Stored};
+use crate::error::Result;
+use crate::keep::Region;
+use std::marker::PhantomData;
+
+crate::fields! {
+    struct Number { number: u64 }
+}
+
+/// A value twice, and a number that says which one counts: the next is prepared while nobody looks at it.
+pub struct Twin<T, R: ?Sized = dyn Region> {
+    number: Area<R>,
+    halves: [Area<R>; 2],
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: Stored, R: Region + ?Sized> Twin<T, R> {
+    /// How many words it needs.
+    pub const WORDS: usize = 1 + 2 * T::WORDS;
+
+    /// The value at the start of `area`.
+    ///
+    /// # Errors
+    /// `EUCLEAN` when there is no room.
+    pub fn take(area: &mut Area<R>) -> Result<Self> {
+        let number = area.take_for::<Number<'_>>()?;
+        let halves = [area.take_for::<T>()?, area.take_for::<T>()?];
+        Ok(Twin { number, halves, of: PhantomData })
+    }
+
+    fn half(&self, number: u64) -> T::View<'_, R> {
+        self.halves[(number % 2) as usize].view::<T>()
+    }
+
+    /// How often the value was replaced.
+    pub fn number(&self) -> u64 {
+        self.number.view::<Number<'_>>().number().get()
+    }
+
+    /// The value with this number: the one that counts has [`Twin::number`]; the one before is what the next one replaces.
+    pub fn at(&self, number: u64) -> T::View<'_, R> {
+        self.half(number)
+    }
+
+    /// Replaces the value by what `prepare` makes of the memory of the one before it. One at a time may do so.
+    pub fn replace(&self, prepare: impl FnOnce(T::View<'_, R>)) {
+        let next = self.number().wrapping_add(1);
+        prepare(self.half(next));
+        self.number.view::<Number<'_>>().number().set(next);
+    }
+}
+
+impl<T, R: Region + ?Sized> Clone for Twin<T, R> {
+    fn clone(&self) -> Self {
+        Twin { number: self.number.clone(), halves: self.halves.clone(), of: PhantomData }
+    }
+}
