@@ -7,7 +7,7 @@
 //! | block | holds | switches with the store of |
 //! |---|---|---|
 //! | [`Layout`] | what a region is: kind, version of the layout, size | its mark |
-//! | [`fields!`](crate::fields) | words by name | each word by itself |
+//! | [`fields!`](crate::fields) | words by name | that of each word by itself |
 //! | [`Text`] | bytes | their length |
 //! | [`Slots`] | records of one type, each with a generation | the head of a slot |
 //! | [`Twin`] | a value of any size, twice | the number of the one that counts |

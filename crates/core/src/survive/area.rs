@@ -65,10 +65,21 @@ impl<R: Region + ?Sized> Area<R> {
         T::view(Part { region: &*self.region, at: self.start })
     }
 
+    /// As many `T` as there is room for, one after the other.
+    #[inline]
+    pub fn row<T: Stored>(&self) -> Row<'_, T, R> {
+        Row {
+            part: Part { region: &*self.region, at: self.start },
+            len: self.words / T::WORDS,
+            of: PhantomData,
+        }
+    }
+
     /// The word at `index`, for those who arrange an area by themselves.
     ///
     /// # Panics
     /// When `index` is not below [`Area::words`].
+    #[inline]
     pub fn word(&self, index: usize) -> Word<'_> {
         assert!(index < self.words, "word {index} of an area of {} words", self.words);
         Part { region: &*self.region, at: self.start + index }.word()
@@ -194,6 +205,18 @@ impl<'a, T: Stored, R: Region + ?Sized> Row<'a, T, R> {
     pub fn iter(&self) -> impl Iterator<Item = T::View<'a, R>> + use<'a, T, R> {
         let (part, len) = (self.part, self.len);
         (0..len).map(move |index| T::view(part.after(index * T::WORDS)))
+    }
+}
+
+impl<R: Region + ?Sized> Row<'_, u64, R> {
+    /// The first words.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn read<const N: usize>(&self) -> [u64; N] {
+        assert!(N <= self.len, "{N} of {} words", self.len);
+        std::array::from_fn(|index| self.part.after(index).word().get())
     }
 }
 

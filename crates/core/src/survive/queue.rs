@@ -20,7 +20,7 @@ const DONE: u64 = 1;
 /// Which entry.
 pub type Ticket = u64;
 
-/// See the [module](self). One store adds an entry, and one marks it as done.
+/// Entries of any length in a ring: one store adds one, and one marks it as done.
 pub struct Queue {
     head: Area,
     ring: Area,
