@@ -37,13 +37,11 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
         1 + capacity * Self::SLOT
     }
 
-    /// The slots in `area`, with what former processes have left.
-    ///
-    /// # Panics
-    /// When the area is empty.
+    /// The slots in `area`, as many as there is room for, with what former processes have left.
     pub fn open(area: Area<R>) -> Self {
-        let capacity = u32::try_from((area.words() - 1) / Self::SLOT).unwrap_or(u32::MAX);
-        let used = u32::try_from(area.word(0).get()).unwrap_or(u32::MAX).min(capacity);
+        let capacity = u32::try_from(area.words().saturating_sub(1) / Self::SLOT).unwrap_or(u32::MAX);
+        let used = if capacity == 0 { 0 } else { area.word(0).get() };
+        let used = u32::try_from(used).unwrap_or(u32::MAX).min(capacity);
         let mut slots = Slots { area, capacity, used, free: Vec::new(), of: PhantomData };
         slots.free = (0..used).rev().filter(|&index| slots.head(index).get() & BUSY == 0).collect();
         slots
@@ -133,7 +131,9 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
 
     /// Removes all records.
     pub fn clear(&mut self) {
-        self.area.word(0).set(0);
+        if self.used > 0 {
+            self.area.word(0).set(0);
+        }
         self.used = 0;
         self.free.clear();
     }
