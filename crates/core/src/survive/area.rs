@@ -86,6 +86,20 @@ impl<R: Region + ?Sized> Area<R> {
     }
 }
 
+impl<R: Region + ?Sized> Area<R> {
+    /// Replaces the words from `index` on.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn fill(&self, index: usize, words: impl ExactSizeIterator<Item = u64>) {
+        assert!(index.checked_add(words.len()).is_some_and(|end| end <= self.words), "words beyond an area");
+        for (at, word) in (self.start + index..).zip(words) {
+            self.region.word(at).store(word, Release);
+        }
+    }
+}
+
 impl<R: ?Sized> Clone for Area<R> {
     fn clone(&self) -> Self {
         Area { region: Arc::clone(&self.region), ..*self }

@@ -148,9 +148,7 @@ impl Log {
     }
 
     fn store(&self, side: usize, at: usize, words: &[u64]) {
-        for (index, &word) in (at..).zip(words) {
-            self.halves[side].word(index).set(word);
-        }
+        self.halves[side].fill(at, words.iter().copied());
     }
 
     /// The one store that makes what was written before it the log.
