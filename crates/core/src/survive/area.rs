@@ -281,11 +281,10 @@ impl<const N: usize, R: Region + ?Sized> Text<'_, N, R> {
 
 /// Bytes as words, with zeroes at the end.
 pub(super) fn to_words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> {
-    bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    })
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    (0..bytes.len().div_ceil(8)).map(move |index| u64::from_le_bytes(*whole.get(index).unwrap_or(&last)))
 }
 
 /// The first `len` bytes in `words`.

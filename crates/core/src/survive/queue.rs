@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Entries of any length in a ring, each of which is done some time, in any order.
 
-use super::area::{Area, Stored};
+use super::area::{Area, Stored, to_words};
 use crate::error::{Errno, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -74,9 +74,9 @@ impl Queue {
         ((head >> 1).clamp(1, rest as u64), head & DONE != 0)
     }
 
-    /// Adds an entry of `len` words; `None` when there is no room.
-    pub fn append(&self, len: usize, words: impl Iterator<Item = u64>) -> Option<Ticket> {
-        let (len, ring) = (1 + len as u64, self.ring.words() as u64);
+    /// Adds an entry: words, and bytes padded with zeroes. `None` when there is no room.
+    pub fn append(&self, words: &[u64], bytes: &[u8]) -> Option<Ticket> {
+        let (len, ring) = ((1 + words.len() + bytes.len().div_ceil(8)) as u64, self.ring.words() as u64);
         let mut ends = self.lock();
         let rest = ring - ends.end % ring;
         let skip = if len > rest { rest } else { 0 };
@@ -89,7 +89,8 @@ impl Queue {
         let ticket = ends.end + skip;
         let at = self.at(ticket);
         self.ring.word(at).set(len << 1);
-        (at + 1..at + len as usize).zip(words).for_each(|(at, word)| self.ring.word(at).set(word));
+        self.ring.fill(at + 1, words.iter().copied());
+        self.ring.fill(at + 1 + words.len(), to_words(bytes));
         ends.end = ticket + len;
         self.head.view::<Head<'_>>().end().set(ends.end);
         Some(ticket)
@@ -116,14 +117,15 @@ impl Queue {
         self.head.view::<Head<'_>>().begin().set(ends.begin);
     }
 
-    /// The entries that are not done, in the order in which they were added.
-    pub fn left(&self) -> Vec<(Ticket, Vec<u64>)> {
+    /// What `read` makes of the words of each entry that is not done, in the order in which they were added.
+    pub fn left<T>(&self, mut read: impl FnMut(Ticket, Vec<u64>) -> T) -> Vec<T> {
         let ends = *self.lock();
         let (mut ticket, mut left) = (ends.begin, Vec::new());
         while ticket < ends.end {
             let ((len, done), at) = (self.entry(ticket), self.at(ticket));
             if !done {
-                left.push((ticket, (at + 1..at + len as usize).map(|at| self.ring.word(at).get()).collect()));
+                let words = (at + 1..at + len as usize).map(|at| self.ring.word(at).get());
+                left.push(read(ticket, words.collect()));
             }
             ticket += len;
         }

@@ -201,16 +201,16 @@ impl Block for Queue {
     }
 
     fn step(&mut self, &(adds, number): &Self::Step) {
-        let left = self.left();
+        let left = self.left(|ticket, _| ticket);
         if adds {
-            self.append(number as usize, (0..number).map(|word| word + number));
+            self.append(&vec![number; number as usize / 2], &vec![1; number as usize]);
         } else if !left.is_empty() {
-            self.done(left[number as usize % left.len()].0);
+            self.done(left[number as usize % left.len()]);
         }
     }
 
     fn content(&self) -> Self::Content {
-        self.left().into_iter().map(|(_, words)| words).collect()
+        self.left(|_, words| words)
     }
 
     fn expected(steps: &[Self::Step]) -> Self::Content {
@@ -218,11 +218,15 @@ impl Block for Queue {
         let mut left: Vec<Vec<u64>> = Vec::new();
         for step in steps {
             // Whether there is room is its matter; that there is none when it was emptied would show.
-            let (before, number) = (queue.left().len(), step.1 as usize);
+            let (before, number) = (queue.content().len(), step.1 as usize);
             queue.step(step);
             match step.0 {
-                true if queue.left().len() > before || before == 0 => {
-                    left.push((0..step.1).map(|word| word + step.1).collect());
+                true if queue.content().len() > before || before == 0 => {
+                    let bytes = u64::from_le_bytes([1; 8]);
+                    let last = bytes >> (8 * (8 - step.1 % 8) % 64);
+                    let words = (0..step.1 / 2).map(|_| step.1);
+                    let words = words.chain((0..step.1 / 8).map(|_| bytes));
+                    left.push(words.chain((!step.1.is_multiple_of(8)).then_some(last)).collect());
                 }
                 false if !left.is_empty() => drop(left.remove(number % left.len())),
                 _ => {}
@@ -268,7 +272,7 @@ proptest! {
         let list = list.take(33).expect("room");
         drop(Redo::recover(list, area()));
         drop(Log::open(area()).map(|log| log.read()));
-        drop(Queue::open(area()).map(|queue| (queue.left(), queue.done(words[0]))));
+        drop(Queue::open(area()).map(|queue| (queue.content(), queue.done(words[0]))));
         drop(area().view::<Text<'_, 4>>().get());
     }
 }
