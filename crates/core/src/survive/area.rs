@@ -6,8 +6,8 @@ use crate::keep::Region;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, compiler_fence};
 
 /// Some words of a region.
 pub struct Area<R: ?Sized = dyn Region> {
@@ -151,7 +151,7 @@ pub trait Stored {
 
 /// A word in a region.
 ///
-/// No store passes an earlier one, neither in the program nor in the eyes of other processes.
+/// No store passes an earlier one, and nothing that the program does later happens before it.
 #[derive(Clone, Copy)]
 pub struct Word<'a> {
     word: &'a AtomicU64,
@@ -169,6 +169,14 @@ impl<'a> Word<'a> {
     #[inline]
     pub fn set(self, value: u64) {
         self.word.store(value, Release);
+        // A kill cuts the stores in the order of the program, so it is the compiler alone that must not move them.
+        compiler_fence(SeqCst);
+    }
+
+    /// Replaces it by part of what a later [`Word::set`] switches to: such stores may change places with each other.
+    #[inline]
+    pub fn prepare(self, value: u64) {
+        self.word.store(value, Relaxed);
     }
 
     /// Adds to it, also while others do; gives what it was.
@@ -325,7 +333,6 @@ macro_rules! fields {
         $($(#[$about:meta])* $field:ident: $type:ty),+ $(,)?
     }) => {
         $(#[$meta])*
-        #[derive(Clone, Copy)]
         $vis struct $name<'a, R: ?Sized + 'a = dyn $crate::Region>($crate::survive::Part<'a, R>);
 
         const _: () = {
@@ -336,6 +343,14 @@ macro_rules! fields {
             struct Shape {
                 $($field: [u64; <$type as Stored>::WORDS]),+
             }
+
+            impl<R: ?Sized> Clone for $name<'_, R> {
+                fn clone(&self) -> Self {
+                    *self
+                }
+            }
+
+            impl<R: ?Sized> Copy for $name<'_, R> {}
 
             impl Stored for $name<'_> {
                 const WORDS: usize = size_of::<Shape>() / 8;

@@ -69,12 +69,24 @@ impl Layout {
     /// # Errors
     /// `EPROTO` for another version of the layout, with both versions in the reason; `EUCLEAN` for what is of another kind or size.
     pub fn open<R: Region + ?Sized>(&self, region: Arc<R>) -> Result<Opened<R>> {
+        self.open_region(region, true)
+    }
+
+    /// Opens `region`, which belongs to another process.
+    ///
+    /// # Errors
+    /// Those of [`Layout::open`]; `EUCLEAN` as well when it is all zero.
+    pub fn look<R: Region + ?Sized>(&self, region: Arc<R>) -> Result<Opened<R>> {
+        self.open_region(region, false)
+    }
+
+    fn open_region<R: Region + ?Sized>(&self, region: Arc<R>, may_make: bool) -> Result<Opened<R>> {
         let words = region.words() as u64;
         let mut area = Area::whole(region);
         let header = area.take_for::<Header<'_>>().map_err(|_| self.refuse("is too small"))?;
         let fields = header.view::<Header<'_>>();
         let kind = fnv1a(self.kind.bytes());
-        let is_new = fields.mark().get() == 0;
+        let is_new = may_make && fields.mark().get() == 0;
         if is_new {
             fields.kind().set(kind);
             fields.version().set(self.version.into());
