@@ -42,10 +42,15 @@ impl<R: Region + ?Sized> Area<R> {
             let left = self.words;
             return Err(Errno::EUCLEAN.because(format!("a region with {left} words left for {words}")));
         }
-        let taken = Area { region: Arc::clone(&self.region), start: self.start, words };
+        let taken = self.part(0, words);
         self.start += words;
         self.words -= words;
         Ok(taken)
+    }
+
+    /// Some words of it, which are there.
+    pub(super) fn part(&self, start: usize, words: usize) -> Self {
+        Area { region: Arc::clone(&self.region), start: self.start + start, words }
     }
 
     /// Takes the words off that a `T` has.

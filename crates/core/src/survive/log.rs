@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups of words, one after the other, which can be made shorter while groups are added.
 
-use super::area::{Area, Stored};
+use super::area::Area;
 use crate::error::{Errno, Result};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,17 +12,11 @@ const HALF_MIN: usize = 4 << 10;
 /// How much a log may grow, beside doubling, before it is to be made shorter: 1 MiB.
 const SLACK: usize = 128 << 10;
 
-crate::fields! {
-    struct Head {
-        /// The length of the log in words and, in the highest bit, its half.
-        state: u64,
-    }
-}
-
 /// Two halves, one of which is the log. A group is written after its end, and then one store, which says which half and how
 /// long, makes it part of the log. A shorter log with the same meaning is written into the other half while the first goes on
 /// being used, and takes its place with a store of the same word.
 pub struct Log {
+    /// The length of the log in words and, in the highest bit, its half.
     head: Area,
     halves: [Area; 2],
     state: Mutex<State>,
@@ -55,7 +49,7 @@ pub enum Room {
 impl Log {
     /// How many words a log needs whose groups, made as short as can be, have so many.
     pub const fn words_for(words: usize) -> usize {
-        <Head<'_> as Stored>::WORDS + 2 * words.saturating_add(2 * SLACK)
+        1 + 2 * words.saturating_add(2 * SLACK)
     }
 
     /// The log in `area`, with what former processes have added.
@@ -63,13 +57,13 @@ impl Log {
     /// # Errors
     /// `ENOSPC` when the area is too small for any, `EUCLEAN` when what is in it makes no sense.
     pub fn open(mut area: Area) -> Result<Self> {
-        let head = area.take_for::<Head<'_>>()?;
+        let head = area.take_for::<u64>()?;
         let half = area.words() / 2;
         if half < HALF_MIN {
             return Err(Errno::ENOSPC.because(format!("{} words are too few for a log", area.words())));
         }
         let halves = [area.take(half)?, area.take(half)?];
-        let word = head.view::<Head<'_>>().state().get();
+        let word = head.view::<u64>().get();
         let (side, len) = ((word >> 63) as usize, (word & (u64::MAX >> 1)) as usize);
         if len > half {
             return Err(Errno::EUCLEAN.because(format!("a log of {len} words in {half}")));
@@ -153,7 +147,7 @@ impl Log {
 
     /// The one store that makes what was written before it the log.
     fn switch(&self, state: &mut State, side: usize, len: usize) {
-        self.head.view::<Head<'_>>().state().set((side as u64) << 63 | len as u64);
+        self.head.view::<u64>().set((side as u64) << 63 | len as u64);
         (state.side, state.len) = (side, len);
     }
 

@@ -3,12 +3,9 @@
 
 use super::area::{Area, Stored};
 use crate::error::Result;
-use crate::keep::Region;
+use crate::keep::{HeapRegion, Region};
 use std::marker::PhantomData;
-
-crate::fields! {
-    struct Number { number: u64 }
-}
+use std::sync::Arc;
 
 /// A value twice, and a number that says which one counts: the next is prepared while nobody looks at it.
 pub struct Twin<T, R: ?Sized = dyn Region> {
@@ -26,9 +23,12 @@ impl<T: Stored, R: Region + ?Sized> Twin<T, R> {
     /// # Errors
     /// `EUCLEAN` when there is no room.
     pub fn take(area: &mut Area<R>) -> Result<Self> {
-        let number = area.take_for::<Number<'_>>()?;
-        let halves = [area.take_for::<T>()?, area.take_for::<T>()?];
-        Ok(Twin { number, halves, of: PhantomData })
+        Ok(Twin::of(&area.take(Self::WORDS)?))
+    }
+
+    fn of(area: &Area<R>) -> Self {
+        let halves = [1, 1 + T::WORDS].map(|start| area.part(start, T::WORDS));
+        Twin { number: area.part(0, 1), halves, of: PhantomData }
     }
 
     fn half(&self, number: u64) -> T::View<'_, R> {
@@ -37,7 +37,7 @@ impl<T: Stored, R: Region + ?Sized> Twin<T, R> {
 
     /// How often the value was replaced.
     pub fn number(&self) -> u64 {
-        self.number.view::<Number<'_>>().number().get()
+        self.number.view::<u64>().get()
     }
 
     /// The value with this number: the one that counts has [`Twin::number`]; the one before is what the next one replaces.
@@ -49,7 +49,14 @@ impl<T: Stored, R: Region + ?Sized> Twin<T, R> {
     pub fn replace(&self, prepare: impl FnOnce(T::View<'_, R>)) {
         let next = self.number().wrapping_add(1);
         prepare(self.half(next));
-        self.number.view::<Number<'_>>().number().set(next);
+        self.number.view::<u64>().set(next);
+    }
+}
+
+impl<T: Stored> Default for Twin<T> {
+    /// A value that does not outlive the process.
+    fn default() -> Self {
+        Twin::of(&Area::whole(Arc::new(HeapRegion::new(Self::WORDS)) as Arc<dyn Region>))
     }
 }
 
