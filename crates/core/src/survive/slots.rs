@@ -105,19 +105,17 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
         Some(slot)
     }
 
-    /// Replaces the record in a slot by one that differs in one word at most: one store has no middle.
-    ///
-    /// # Panics
-    /// When it differs in more.
+    /// Replaces the record in a slot by one that differs in one word: one store has no middle.
     pub fn update(&self, index: u32, record: &T) {
         let words = record.encode();
-        let mut changed =
-            self.content(index).zip(words.as_ref()).filter(|(stored, word)| stored.get() != **word);
-        let first = changed.next();
-        assert!(changed.next().is_none(), "an update of more than one word");
-        if let Some((stored, &word)) = first {
-            stored.set(word);
+        let mut changed = 0;
+        for (stored, &word) in self.content(index).zip(words.as_ref()) {
+            if stored.get() != word {
+                stored.set(word);
+                changed += 1;
+            }
         }
+        debug_assert!(changed <= 1, "an update of {changed} words");
     }
 
     /// Removes the record in a slot.
