@@ -18,7 +18,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 /// Version of the encoding. Peers with different versions refuse each other.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The most bytes one frame may have after its length field: 1 MiB of content and room for the rest.
 pub const FRAME_MAX: usize = (1 << 20) + (64 << 10);
 /// The first bytes of every stream.
