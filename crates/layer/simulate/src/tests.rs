@@ -2,7 +2,9 @@
 
 use super::*;
 use outrigger_core::ops::*;
-use outrigger_core::reply::{Attrs, Count, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Granted, Offset, Ttl};
+use outrigger_core::reply::{
+    Attrs, Count, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Granted, Offset, Ttl,
+};
 use outrigger_core::{
     Attr, Credentials, Errno, FileKind, Generation, Handle, Name, Node, Op, Payload, Result, Stack, ask,
 };
