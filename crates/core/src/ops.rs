@@ -22,7 +22,7 @@ use crate::reply::{
     IoctlDone, LockState, Names, Offset, Opened, Reply, Value,
 };
 use crate::service::{Abilities, Answer};
-use crate::wire::{Input, Malformed};
+use crate::wire::{Input, Layout, Malformed, layout_of};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
 use bytes::Bytes;
@@ -86,6 +86,11 @@ macro_rules! operations {
             /// The name of the reply's variant.
             pub const fn reply(self) -> &'static str {
                 match self { $(OpCode::$op => stringify!($reply)),* }
+            }
+
+            /// A number for how the request and its reply are encoded (see [`Layout`]).
+            pub const fn layout(self) -> u32 {
+                match self { $(OpCode::$op => layout_of(&[<$op as Layout>::LAYOUT, <$reply as Layout>::LAYOUT])),* }
             }
 
             /// The names and types of the arguments, in the order in which they are encoded.
@@ -768,6 +773,10 @@ macro_rules! flags_in_messages {
             fn get(input: &mut Input) -> Result<Self, Malformed> {
                 <$type>::from_bits(u32::get(input)?).ok_or(Malformed::new(stringify!($type)))
             }
+        }
+
+        impl Layout for $type {
+            const LAYOUT: u32 = u32::LAYOUT;
         })*
     };
 }

@@ -7,7 +7,7 @@ use crate::name::{Name, Target, XattrName};
 use crate::node::{Generation, Handle, Node};
 use crate::ops::Lock;
 use crate::payload::{Backing, Payload};
-use crate::wire::{Input, Malformed};
+use crate::wire::{Input, Layout, Malformed};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
 use bytes::Bytes;
@@ -200,6 +200,10 @@ impl Wire for OpenHow {
     fn get(input: &mut Input) -> Result<Self, Malformed> {
         OpenHow::from_bits(u32::get(input)?).ok_or(Malformed::new("OpenHow"))
     }
+}
+
+impl Layout for OpenHow {
+    const LAYOUT: u32 = u32::LAYOUT;
 }
 
 /// An open file or directory.
