@@ -94,6 +94,7 @@ where
     }
 }
 
+/// The answer in a whole frame.
 fn decoded(frame: Bytes) -> Result<Answer> {
     let malformed = || Errno::EPROTO.because("its answer to the offer cannot be read");
     let Ok(Frame { body: Body::Order(mut answer), .. }) = Frame::decode(frame.slice(4..)) else {
@@ -101,4 +102,61 @@ fn decoded(frame: Bytes) -> Result<Answer> {
     };
     let decoded = Answer::get(&mut answer).map_err(|_| malformed())?;
     if answer.is_empty() { Ok(decoded) } else { Err(malformed()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn framed(bytes: Vec<u8>) -> Bytes {
+        let frame = Frame { id: Frame::UNANSWERED, body: Body::Order(bytes.into()) };
+        frame.encode().expect("a small frame").into()
+    }
+
+    fn answer(operations: Vec<(u16, u32)>) -> Answer {
+        Answer {
+            refusal: None,
+            tree: Bytes::from_static(b"tree"),
+            persistent: true,
+            read_only: false,
+            max_io: 1 << 20,
+            operations,
+        }
+    }
+
+    #[test]
+    fn only_what_both_encode_alike_is_spoken() {
+        let offered = OpSet::of(&[OpCode::Lookup, OpCode::Read]);
+        let (lookup, read) = (OpCode::Lookup, OpCode::Read);
+        let told = vec![
+            (lookup as u16, lookup.layout()),
+            (read as u16, read.layout() + 1),
+            (OpCode::Write as u16, OpCode::Write.layout()),
+            (9999, 1),
+        ];
+        assert_eq!(spoken(offered, &answer(told)), OpSet::of(&[lookup]));
+    }
+
+    #[test]
+    fn layouts_tell_operations_apart_that_are_encoded_differently() {
+        assert_eq!(
+            OpCode::Unlink.layout(),
+            OpCode::RmDir.layout(),
+            "a directory and a name, and nothing back"
+        );
+        assert_ne!(OpCode::Access.layout(), OpCode::ReadLink.layout());
+        assert_ne!(OpCode::Lookup.layout(), OpCode::Unlink.layout(), "the replies differ");
+    }
+
+    proptest! {
+        #[test]
+        fn an_answer_is_read_whole_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(answer) = decoded(framed(bytes.clone())) {
+                let mut again = Vec::new();
+                answer.put(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
 }

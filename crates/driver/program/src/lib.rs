@@ -28,16 +28,18 @@ mod life;
 mod options;
 
 pub use greeting::{Answer, Offer};
-pub use options::{OPTIONS, Options};
+pub use options::{DRIVER, OPTIONS, Options};
 
 use handles::Handles;
 use life::{Life, Lives, Lost};
+use outrigger_core::registry::Site;
 use outrigger_core::{
-    Abilities, Answer as Reply_, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Notify, OpCode,
-    OpSet, Reply, Request, Result, Runtime, Service,
+    Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Keep, Notify, OpCode,
+    OpSet, Reply, Request, Result, Service,
 };
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Operations that are not passed on: see the limits above.
 const NOT_PASSED_ON: OpSet =
@@ -62,10 +64,14 @@ impl Program {
         command: Vec<OsString>,
         location: &str,
         options: Options,
-        runtime: Arc<dyn Runtime>,
+        site: &Site<'_>,
     ) -> Result<Self> {
         let ops = OpSet::all().without(NOT_PASSED_ON);
+        let runtime = Arc::clone(site.runtime);
         let (lives, answer) = Lives::begin(command, location, options, ops, runtime).await?;
+        if let Some(keep) = site.keep {
+            is_taken_over(&**keep, answer.persistent)?;
+        }
         let spoken = greeting::spoken(ops, &answer);
         let abilities = Abilities {
             identity: if answer.persistent { Identity::Persistent } else { Identity::ByPath },
@@ -113,6 +119,20 @@ impl Program {
     }
 }
 
+/// Notes for the process that takes over whether what it is asked will still mean the same files.
+///
+/// # Errors
+/// `EIO` in that process, if it does not.
+fn is_taken_over(keep: &dyn Keep, persistent: bool) -> Result<()> {
+    const SERVED: u64 = 1;
+    let region = keep.region("program", 1)?;
+    let was_served = region.word(0).swap(SERVED, Ordering::AcqRel) == SERVED;
+    if was_served && !persistent {
+        return Err(Errno::EIO.because("the program's node numbers do not outlive it"));
+    }
+    Ok(())
+}
+
 /// Whether a request whose reply did not come may be asked again.
 fn may_repeat(request: &Request, lost: &Lost) -> bool {
     !lost.sent || request.class() == Class::Query
@@ -125,11 +145,11 @@ fn lost_during(request: &Request, lost: &Lost) -> Error {
 }
 
 impl Service for Program {
-    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Reply_<'a> {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Later<'a> {
         if !self.abilities.ops.has(request.op()) {
-            return Reply_::error(Errno::ENOSYS);
+            return Later::error(Errno::ENOSYS);
         }
-        Reply_::later(async move { self.ask(cx, request).await.unwrap_or_else(Reply::Error) })
+        Later::later(async move { self.ask(cx, request).await.unwrap_or_else(Reply::Error) })
     }
 
     fn abilities(&self) -> Abilities {

@@ -2,8 +2,20 @@
 //! Options: one of this driver, and those that the program gets.
 
 use outrigger_core::option::{OptionTable, option};
+use outrigger_core::registry::DriverInfo;
 use outrigger_core::{Errno, Result};
 use std::time::Duration;
+
+/// The driver as `outrigger drivers` shows it.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "program",
+    opens: "what a program in any language serves, by messages on a socket",
+    location: "NAME:REST, with --driver-program NAME=COMMAND",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "the program's own",
+    schemes: &[],
+};
 
 /// The options of this driver; all others are the program's.
 pub const OPTIONS: OptionTable = OptionTable {

@@ -2,6 +2,7 @@
 //! Programs that serve trees: the suite, their deaths, and what is said about those that do not do as they should.
 
 use outrigger_conformance::{Direct, Flags, Subject, Target, run};
+use outrigger_core::registry::Site;
 use outrigger_core::{Abilities, Errno, Error, OpCode, Runtime, Service};
 use outrigger_driver_program::{Options, Program};
 use outrigger_runtime::Threads;
@@ -16,7 +17,8 @@ fn start(words: &[&str], location: &str, options: Options) -> Result<Arc<dyn Ser
     let threads = Arc::new(Threads::new());
     let command: Vec<OsString> = words.iter().map(OsString::from).collect();
     let runtime: Arc<dyn Runtime> = threads.clone();
-    let program = threads.handle().block_on(Program::start(command, location, options, runtime))?;
+    let site = Site { runtime: &runtime, keep: None, serves_others: false, same_below: 0 };
+    let program = threads.handle().block_on(Program::start(command, location, options, &site))?;
     Ok(Arc::new(Kept { program, _threads: threads }))
 }
 
