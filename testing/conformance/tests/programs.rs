@@ -147,7 +147,7 @@ fn what_is_no_such_program_is_said_to_be_none() {
 
 /// The driver in Python.
 fn notes(place: &Path) -> Result<Direct, Error> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/python/notes.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python/notes.py");
     let command = noted(place, &format!("python3 {}", script.display()));
     let file = place.join("notes.json");
     start(&words(&command), file.to_str().expect("UTF-8"), Options::default()).map(Direct::new)
