@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# test.sh [SUITE...]: runs every suite, or those named: format lint docs tidy licences scripts kernel cargo kill damaged posix. The last line has the totals.
+# test.sh [SUITE...]: runs every suite, or those named: format lint docs tidy licences package scripts kernel cargo kill damaged posix. The last line has the totals.
 # A suite that fails does not stop the others. Logs: target/test-results/SUITE.log.
 set -euo pipefail
 # shellcheck source=testing/tools/lib.sh
@@ -38,6 +38,8 @@ suite_lint() { check lint 1800 cargo clippy "${lock[@]}" --workspace --all-targe
 suite_tidy() { check tidy 600 cargo xtask tidy; }
 suite_docs() { check docs 600 env RUSTDOCFLAGS="-D warnings" cargo doc "${lock[@]}" --workspace --no-deps; }
 suite_licences() { check licences 300 cargo xtask licences; }
+
+suite_package() { check package 900 testing/tools/package.sh; }
 
 suite_scripts() {
     local scripts=(.ci/run kernel/build.sh)
@@ -136,9 +138,9 @@ suite_posix() {
 rm -rf "$results"
 mkdir -p "$results"
 touch "$results/began"
-[ $# -gt 0 ] || set -- format lint docs tidy licences scripts kernel cargo kill damaged posix
+[ $# -gt 0 ] || set -- format lint docs tidy licences package scripts kernel cargo kill damaged posix
 for suite; do
-    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint docs tidy licences scripts kernel cargo kill damaged posix"
+    declare -F "suite_$suite" >/dev/null || die "there is no suite '$suite': format lint docs tidy licences package scripts kernel cargo kill damaged posix"
 done
 for suite; do "suite_$suite"; done
 summary

@@ -63,6 +63,7 @@ fn traverse(input: &DeriveInput) -> Result<TokenStream> {
 
 fn wire(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
+    let layout = layout(&input.data)?;
     let (put, get) = match &input.data {
         Data::Struct(data) => {
             let (pattern, fields) = bindings(&data.fields);
@@ -81,7 +82,34 @@ fn wire(input: &DeriveInput) -> Result<TokenStream> {
             #[allow(unused_variables)]
             fn get(input: &mut ::outrigger_core::wire::Input) -> Result<Self, ::outrigger_core::wire::Malformed> { #get }
         }
+        impl ::outrigger_core::wire::Layout for #name {
+            const LAYOUT: u32 = ::outrigger_core::wire::layout_of(&[#(#layout),*]);
+        }
     })
+}
+
+/// The numbers that describe the encoding: those of the fields, each variant's after its own.
+fn layout(data: &Data) -> Result<Vec<TokenStream>> {
+    let of = |fields: &Fields| -> Vec<TokenStream> {
+        let layout = |field: &syn::Field| {
+            let of_type = &field.ty;
+            quote!(<#of_type as ::outrigger_core::wire::Layout>::LAYOUT)
+        };
+        fields.iter().map(layout).collect()
+    };
+    let mut all = Vec::new();
+    match data {
+        Data::Struct(data) => all.extend(of(&data.fields)),
+        Data::Enum(data) => {
+            for variant in &data.variants {
+                let number = wire_number(variant)?;
+                all.push(quote!(#number));
+                all.extend(of(&variant.fields));
+            }
+        }
+        Data::Union(_) => {}
+    }
+    Ok(all)
 }
 
 fn wire_enum(name: &Ident, data: &syn::DataEnum) -> Result<(TokenStream, TokenStream)> {
@@ -120,7 +148,7 @@ pub fn derive_traverse(input: proc_macro::TokenStream) -> proc_macro::TokenStrea
     traverse(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Derives `outrigger_core::Wire`: fields in declaration order, enum variants by their `#[wire(N)]` number.
+/// Derives `outrigger_core::Wire` and `outrigger_core::wire::Layout`: fields in declaration order, enum variants by their `#[wire(N)]` number.
 #[proc_macro_derive(Wire, attributes(wire))]
 pub fn derive_wire(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes of files and how they change.
 
+use crate::cx::Credentials;
 use crate::node::LockOwner;
 use crate::{Traverse, Wire};
 
@@ -19,6 +20,13 @@ impl Time {
         Time { secs, nanos }
     }
 }
+
+/// Permission to read, as access(2) and each class of a mode have it.
+pub const R_OK: u32 = 4;
+/// Permission to write.
+pub const W_OK: u32 = 2;
+/// Permission to execute, or to search a directory.
+pub const X_OK: u32 = 1;
 
 /// Set-user-ID in a mode (chmod(2)).
 pub const SET_UID: u32 = 0o4000;
@@ -150,6 +158,23 @@ impl Attr {
     pub fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory
     }
+
+    /// The permissions ([`R_OK`], [`W_OK`], [`X_OK`]) that owner, group and mode grant (see path_resolution(7)); access lists
+    /// and supplementary groups are not known here.
+    pub fn granted(&self, cred: Credentials) -> u32 {
+        let mode = self.permissions();
+        match cred.uid {
+            0 => granted_to_superuser(mode, self.is_dir()),
+            uid if uid == self.uid => (mode >> 6) & 7,
+            _ if cred.gid == self.gid => (mode >> 3) & 7,
+            _ => mode & 7,
+        }
+    }
+}
+
+/// The permissions the superuser has: all, but what has no execute permission at all is no program.
+pub const fn granted_to_superuser(mode: u32, is_dir: bool) -> u32 {
+    if is_dir || mode & 0o111 != 0 { R_OK | W_OK | X_OK } else { R_OK | W_OK }
 }
 
 /// A new value for a timestamp (see utimensat(2)).

@@ -5,22 +5,36 @@
 //! `vnode_if.src` does for vnode operations. An effect happens when the operation succeeds; when it fails, or its reply is
 //! lost, it may have happened in part.
 
-use crate::attr::SetAttrs;
-use crate::name::Name;
+use crate::attr::{FileKind, SetAttrs, W_OK};
+use crate::name::{Name, XattrName};
 use crate::node::{Handle, Node};
-use crate::ops::{FallocateMode, OpenFlags, RenameFlags};
+use crate::ops::{FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, XattrFlags};
+
+/// The file that gets a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// A new file.
+    New {
+        /// What kind of file.
+        kind: FileKind,
+        /// The operation fails where the name exists; otherwise it takes the regular file that has the name.
+        exclusive: bool,
+    },
+    /// A file that had a name before.
+    Existing(Node),
+}
 
 /// One thing that an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect<'a> {
-    /// `name` in `dir` leads to a file: to one that is made, or to `file`, which had a name before.
+    /// `name` in `dir` leads to a file.
     Adds {
         /// The directory.
         dir: Node,
         /// The new name.
         name: &'a Name,
-        /// The file, where it exists already.
-        file: Option<Node>,
+        /// The file.
+        file: Added,
     },
     /// A file or an empty directory loses a name.
     Removes {
@@ -59,10 +73,47 @@ pub enum Effect<'a> {
         /// How many bytes, none where the range is new; all that follow when this is not given.
         len: Option<u64>,
     },
-    /// Owner, permissions, times, links or extended attributes change.
+    /// The bytes of a write go to the end of the file instead, where the handle was opened with
+    /// [`APPEND`](OpenFlags::APPEND).
+    Appends {
+        /// The file.
+        node: Node,
+        /// The open handle.
+        handle: Handle,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Content moves: a range is taken out of the file, or put into it.
+    Shifts {
+        /// The file.
+        node: Node,
+        /// The open handle.
+        handle: Handle,
+        /// How much longer the file becomes, in bytes.
+        by: i128,
+    },
+    /// Owner, permissions, times or links change.
     Attributes {
         /// The file.
         node: Node,
+        /// What is set, where a caller sets it.
+        attrs: Option<&'a SetAttrs>,
+    },
+    /// An extended attribute is set.
+    SetsXattr {
+        /// The file.
+        node: Node,
+        /// The attribute.
+        name: &'a XattrName,
+        /// Whether it must or must not exist.
+        flags: XattrFlags,
+    },
+    /// An extended attribute is removed.
+    RemovesXattr {
+        /// The file.
+        node: Node,
+        /// The attribute.
+        name: &'a XattrName,
     },
     /// Whatever can be done to a file.
     Anything {
@@ -73,6 +124,8 @@ pub enum Effect<'a> {
     Locks {
         /// The file.
         node: Node,
+        /// Whether it is taken.
+        takes: bool,
     },
     /// Nothing is changed, but the caller means to: refused where the tree cannot be changed.
     WantsToChange,
@@ -109,17 +162,43 @@ impl<'a> Effect<'a> {
 
     /// Whether it changes what the tree stores.
     pub fn changes_tree(self) -> bool {
-        use Effect::{Adds, Anything, Attributes, Makes, Moves, Removes, Writes};
-        matches!(
+        !matches!(
             self,
-            Adds { .. }
-                | Removes { .. }
-                | Moves { .. }
-                | Makes { .. }
-                | Writes { .. }
-                | Attributes { .. }
-                | Anything { .. }
+            Effect::Locks { .. }
+                | Effect::WantsToChange
+                | Effect::Opens { .. }
+                | Effect::Ends { .. }
+                | Effect::References
+                | Effect::Returns { .. }
+                | Effect::Waits
         )
+    }
+
+    /// Whether a repetition, after it happened, leaves the tree and what was handed out as they are, and has the same reply.
+    ///
+    /// What is false here is what a client that lost a reply must look at before it asks again.
+    pub fn is_idempotent(self) -> bool {
+        match self {
+            Effect::Adds { file: Added::New { exclusive, .. }, .. } => !exclusive,
+            Effect::SetsXattr { flags, .. } => !flags.contains(XattrFlags::CREATE),
+            Effect::Appends { .. }
+            | Effect::Adds { .. }
+            | Effect::Removes { .. }
+            | Effect::Moves { .. }
+            | Effect::Makes { .. }
+            | Effect::Shifts { .. }
+            | Effect::RemovesXattr { .. }
+            | Effect::Anything { .. }
+            | Effect::Opens { .. }
+            | Effect::Ends { .. }
+            | Effect::References
+            | Effect::Returns { .. } => false,
+            Effect::Writes { .. }
+            | Effect::Attributes { .. }
+            | Effect::Locks { .. }
+            | Effect::WantsToChange
+            | Effect::Waits => true,
+        }
     }
 
     /// Whether the reply has something that must be given back: see [`Asked`](crate::Asked).
@@ -184,12 +263,23 @@ impl<'a> IntoIterator for Effects<'a> {
 pub(crate) mod words {
     use super::*;
 
-    pub(crate) fn adds<'a>(dir: &Node, name: &'a Name) -> Option<Effect<'a>> {
-        Some(Effect::Adds { dir: *dir, name, file: None })
+    pub(crate) fn adds<'a>(dir: &Node, name: &'a Name, kind: FileKind) -> Option<Effect<'a>> {
+        Some(Effect::Adds { dir: *dir, name, file: Added::New { kind, exclusive: true } })
+    }
+
+    /// A node of the kind in `mode`; without one, a regular file.
+    pub(crate) fn adds_node<'a>(dir: &Node, name: &'a Name, mode: &u32) -> Option<Effect<'a>> {
+        adds(dir, name, FileKind::of_mode(*mode).unwrap_or(FileKind::Regular))
+    }
+
+    /// A regular file, or the one that has the name unless the flags forbid it.
+    pub(crate) fn adds_file<'a>(dir: &Node, name: &'a Name, flags: &OpenFlags) -> Option<Effect<'a>> {
+        let file = Added::New { kind: FileKind::Regular, exclusive: flags.contains(OpenFlags::EXCL) };
+        Some(Effect::Adds { dir: *dir, name, file })
     }
 
     pub(crate) fn links<'a>(node: &Node, dir: &Node, name: &'a Name) -> Option<Effect<'a>> {
-        Some(Effect::Adds { dir: *dir, name, file: Some(*node) })
+        Some(Effect::Adds { dir: *dir, name, file: Added::Existing(*node) })
     }
 
     pub(crate) fn removes<'a>(dir: &Node, name: &'a Name) -> Option<Effect<'a>> {
@@ -232,25 +322,58 @@ pub(crate) mod words {
         Some(Effect::Writes { node: *node, offset: *offset, len })
     }
 
+    /// Not what a cache writes back: that goes where it says.
+    pub(crate) fn appends(
+        node: &Node,
+        handle: &Handle,
+        len: usize,
+        cached: &bool,
+    ) -> Option<Effect<'static>> {
+        (!cached).then_some(Effect::Appends { node: *node, handle: *handle, len: len as u64 })
+    }
+
+    pub(crate) fn shifts(
+        node: &Node,
+        handle: &Handle,
+        len: &u64,
+        mode: &FallocateMode,
+    ) -> Option<Effect<'static>> {
+        let by = match i128::from(*len) {
+            len if mode.contains(FallocateMode::COLLAPSE_RANGE) => -len,
+            len if mode.contains(FallocateMode::INSERT_RANGE) => len,
+            _ => return None,
+        };
+        Some(Effect::Shifts { node: *node, handle: *handle, by })
+    }
+
+    pub(crate) fn sets_xattr<'a>(node: &Node, name: &'a XattrName, flags: &XattrFlags) -> Option<Effect<'a>> {
+        Some(Effect::SetsXattr { node: *node, name, flags: *flags })
+    }
+
+    pub(crate) fn removes_xattr<'a>(node: &Node, name: &'a XattrName) -> Option<Effect<'a>> {
+        Some(Effect::RemovesXattr { node: *node, name })
+    }
+
     pub(crate) fn attributes(node: &Node) -> Option<Effect<'static>> {
-        Some(Effect::Attributes { node: *node })
+        Some(Effect::Attributes { node: *node, attrs: None })
+    }
+
+    pub(crate) fn sets<'a>(node: &Node, attrs: &'a SetAttrs) -> Option<Effect<'a>> {
+        Some(Effect::Attributes { node: *node, attrs: Some(attrs) })
     }
 
     pub(crate) fn anything(node: &Node) -> Option<Effect<'static>> {
         Some(Effect::Anything { node: *node })
     }
 
-    pub(crate) fn locks(node: &Node) -> Option<Effect<'static>> {
-        Some(Effect::Locks { node: *node })
+    pub(crate) fn locks(node: &Node, lock: &Lock) -> Option<Effect<'static>> {
+        Some(Effect::Locks { node: *node, takes: lock.kind != LockKind::Unlock })
     }
 
     /// A change that the flags announce.
     pub(crate) fn announces(flags: &OpenFlags) -> Option<Effect<'static>> {
         flags.writes().then_some(Effect::WantsToChange)
     }
-
-    /// The bit of access(2) that asks for permission to write.
-    const W_OK: u32 = 2;
 
     pub(crate) fn probes(mask: &u32) -> Option<Effect<'static>> {
         (mask & W_OK != 0).then_some(Effect::WantsToChange)

@@ -81,7 +81,7 @@ pub use amount::amount;
 pub use attr::{Attr, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Origin};
 pub use driver::{Inline, Pool, Prompt, Serve};
-pub use effects::{Effect, Effects};
+pub use effects::{Added, Effect, Effects};
 pub use error::{Errno, Error, Result};
 pub use exchange::Exchange;
 pub use handed_out::Asked;

@@ -9,7 +9,7 @@
 //! The rows follow what Linux's VFS asks of a file system; where a rule of POSIX or of a Linux system call applies,
 //! the row says which.
 
-use crate::attr::SetAttrs;
+use crate::attr::{FileKind, SetAttrs};
 use crate::cx::Cx;
 use crate::effects::{Effect, Effects, words};
 use crate::error::{Errno, Error, Result};
@@ -18,11 +18,11 @@ use crate::node::{Handle, LockOwner, Node};
 use crate::notify::Notify;
 use crate::payload::Payload;
 use crate::reply::{
-    Attrs, Count, Created, Data, Dirents, DirentsPlus, Done, Entries, Entry, Events, FsStat, IoctlDone,
-    LockState, Names, Offset, Opened, Reply, Value,
+    Attrs, Count, Created, Data, Dirents, DirentsPlus, Done, Entries, Entry, Events, FsStat, Granted,
+    IoctlDone, LockState, Names, Offset, Opened, Reply, Value,
 };
 use crate::service::{Abilities, Answer};
-use crate::wire::{Input, Malformed};
+use crate::wire::{Input, Layout, Malformed, layout_of};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
 use bytes::Bytes;
@@ -86,6 +86,11 @@ macro_rules! operations {
             /// The name of the reply's variant.
             pub const fn reply(self) -> &'static str {
                 match self { $(OpCode::$op => stringify!($reply)),* }
+            }
+
+            /// A number for how the request and its reply are encoded (see [`Layout`]).
+            pub const fn layout(self) -> u32 {
+                match self { $(OpCode::$op => layout_of(&[<$op as Layout>::LAYOUT, <$reply as Layout>::LAYOUT])),* }
             }
 
             /// The names and types of the arguments, in the order in which they are encoded.
@@ -284,7 +289,7 @@ operations! {
         handle: Option<Handle>,
         /// What to change.
         attrs: SetAttrs,
-    } -> Attrs [attributes(node), sizes(node, attrs)];
+    } -> Attrs [sets(node, attrs), sizes(node, attrs)];
 
     /// The target of a symbolic link.
     5 Query ReadLink readlink {
@@ -305,7 +310,7 @@ operations! {
         umask: u32,
         /// Device number for device nodes.
         rdev: u32,
-    } -> Entry [adds(dir, name), references()];
+    } -> Entry [adds_node(dir, name, mode), references()];
 
     /// Makes a directory.
     7 Change MkDir mkdir {
@@ -318,7 +323,7 @@ operations! {
         /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
         /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
         umask: u32,
-    } -> Entry [adds(dir, name), references()];
+    } -> Entry [adds(dir, name, FileKind::Directory), references()];
 
     /// Makes a symbolic link.
     8 Change SymLink symlink {
@@ -328,7 +333,7 @@ operations! {
         name: Name,
         /// What it points to, verbatim.
         target: Target,
-    } -> Entry [adds(dir, name), references()];
+    } -> Entry [adds(dir, name, FileKind::Symlink), references()];
 
     /// Gives an existing file another name (link(2)).
     9 Change Link link {
@@ -393,7 +398,7 @@ operations! {
         umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
-    } -> Created [adds(dir, name), opens_new(flags), references()];
+    } -> Created [adds_file(dir, name, flags), opens_new(flags), references()];
 
     /// Makes and opens a regular file without a name (`O_TMPFILE`); [`Link`] may name it later.
     15 Change TmpFile tmpfile {
@@ -434,7 +439,7 @@ operations! {
         cached: bool,
         /// Clear the set-id bits (FUSE `HANDLE_KILLPRIV_V2`).
         kill_setid: bool,
-    } -> Count [writes(node, offset, data.len() as u64)];
+    } -> Count [writes(node, offset, data.len() as u64), appends(node, handle, data.len(), cached)];
 
     /// A descriptor of this open file was closed: the last chance to report a delayed write error to close(2).
     18 Query Flush flush {
@@ -468,7 +473,7 @@ operations! {
         len: u64,
         /// What to do.
         mode: FallocateMode,
-    } -> Done [allocates(node, offset, mode)];
+    } -> Done [allocates(node, offset, mode), shifts(node, handle, len, mode)];
 
     /// Finds the next data or the next hole at or after `offset` (lseek(2) with `SEEK_DATA`, `SEEK_HOLE`).
     21 Query Seek lseek {
@@ -582,7 +587,7 @@ operations! {
         value: Bytes,
         /// Whether it must or must not exist.
         flags: XattrFlags,
-    } -> Done [attributes(node)];
+    } -> Done [sets_xattr(node, name, flags)];
 
     /// The names of all extended attributes the caller may see (listxattr(2)).
     31 Query ListXattr listxattr {
@@ -596,7 +601,7 @@ operations! {
         node: Node,
         /// The attribute.
         name: XattrName,
-    } -> Done [attributes(node)];
+    } -> Done [removes_xattr(node, name)];
 
     /// Which lock, if any, stands in the way of `lock` (fcntl(2) `F_GETLK`).
     33 Query GetLock getlk {
@@ -624,7 +629,7 @@ operations! {
         wait: bool,
         /// A flock(2) lock of the whole handle instead of a POSIX lock of a range.
         flock: bool,
-    } -> Done [locks(node), waits(wait)];
+    } -> Done [locks(node, lock), waits(wait)];
 
     /// Size and free space of the tree (statvfs(3)).
     35 Query StatFs statfs {
@@ -668,13 +673,14 @@ operations! {
         count: u64,
     } -> Done [returns(node)];
 
-    /// Whether the caller may access the file (access(2)); only asked where the door does not decide by itself.
+    /// Which of these permissions the caller has (access(2), NFS `ACCESS`); only asked where the door does not decide by
+    /// itself.
     39 Query Access access {
         /// The file.
         node: Node,
         /// `R_OK`, `W_OK`, `X_OK` bits, or 0 for existence.
         mask: u32,
-    } -> Done [probes(mask)];
+    } -> Granted [probes(mask)];
 
     /// Puts everything on stable storage (syncfs(2)).
     40 Query SyncFs syncfs {
@@ -767,6 +773,10 @@ macro_rules! flags_in_messages {
             fn get(input: &mut Input) -> Result<Self, Malformed> {
                 <$type>::from_bits(u32::get(input)?).ok_or(Malformed::new(stringify!($type)))
             }
+        }
+
+        impl Layout for $type {
+            const LAYOUT: u32 = u32::LAYOUT;
         })*
     };
 }

@@ -2,12 +2,12 @@
 //! What operations answer.
 
 use crate::attr::{Attr, FileKind};
-use crate::error::{Error, Result};
+use crate::error::{Errno, Error, Result};
 use crate::name::{Name, Target, XattrName};
 use crate::node::{Generation, Handle, Node};
 use crate::ops::Lock;
 use crate::payload::{Backing, Payload};
-use crate::wire::{Input, Malformed};
+use crate::wire::{Input, Layout, Malformed};
 use crate::{Traverse, Wire};
 use bitflags::bitflags;
 use bytes::Bytes;
@@ -96,6 +96,8 @@ replies! {
     17 IoctlDone;
     /// What poll found.
     18 Events;
+    /// What the caller may do.
+    19 Granted;
 }
 
 impl Reply {
@@ -200,6 +202,10 @@ impl Wire for OpenHow {
     }
 }
 
+impl Layout for OpenHow {
+    const LAYOUT: u32 = u32::LAYOUT;
+}
+
 /// An open file or directory.
 #[derive(Debug, Clone, PartialEq, Default, Traverse, Wire)]
 pub struct Opened {
@@ -231,6 +237,25 @@ pub struct Offset(pub u64);
 /// `POLL*` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Traverse, Wire)]
 pub struct Events(pub u32);
+
+/// `R_OK`, `W_OK` and `X_OK` bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Traverse, Wire)]
+pub struct Granted(pub u32);
+
+impl Granted {
+    /// Of those that were asked for.
+    pub fn of(asked: u32, granted: u32) -> Self {
+        Granted(asked & granted)
+    }
+
+    /// Success if all that was asked for is granted.
+    ///
+    /// # Errors
+    /// `EACCES` otherwise.
+    pub fn all(self, asked: u32) -> Result<()> {
+        if asked & !self.0 == 0 { Ok(()) } else { Err(Errno::EACCES.into()) }
+    }
+}
 
 /// The largest cookie a driver may use; larger ones belong to doors, which add `.` and `..`.
 pub const COOKIE_MAX: u64 = i64::MAX as u64 - 2;

@@ -18,7 +18,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 /// Version of the encoding. Peers with different versions refuse each other.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The most bytes one frame may have after its length field: 1 MiB of content and room for the rest.
 pub const FRAME_MAX: usize = (1 << 20) + (64 << 10);
 /// The first bytes of every stream.
@@ -68,6 +68,49 @@ pub trait Wire: Sized {
     /// # Errors
     /// [`Malformed`] when the bytes are no such value; never panics, never allocates more than the input has.
     fn get(input: &mut Input) -> Result<Self, Malformed>;
+}
+
+/// A number that stands for how values of a type are encoded: peers that have the same one for a message understand each
+/// other in it, whatever else their releases disagree about.
+pub trait Layout {
+    /// The number.
+    const LAYOUT: u32;
+}
+
+/// The number of what consists of parts with these numbers (FNV-1a over their bytes).
+pub const fn layout_of(parts: &[u32]) -> u32 {
+    let (mut hash, mut at) = (0x811c_9dc5_u32, 0);
+    while at < 4 * parts.len() {
+        let byte = parts[at / 4].to_le_bytes()[at % 4];
+        hash = (hash ^ byte as u32).wrapping_mul(0x0100_0193);
+        at += 1;
+    }
+    hash
+}
+
+macro_rules! layouts {
+    ($($type:ty: $number:literal),* $(,)?) => {
+        $(impl Layout for $type {
+            const LAYOUT: u32 = $number;
+        })*
+    };
+}
+// Each number is as good as any other, but must stay.
+layouts! {
+    u8: 1, u16: 2, u32: 3, u64: 4, i32: 5, i64: 6, bool: 7, (): 8, Bytes: 9, Payload: 9, Name: 10, Target: 11, XattrName: 12,
+    FileKind: 13, Error: 14, NonZeroU64: 15, Node: 4, Generation: 4, Handle: 4, LockOwner: 4, Backing: 8,
+}
+
+impl<A: Layout, B: Layout> Layout for (A, B) {
+    const LAYOUT: u32 = layout_of(&[A::LAYOUT, B::LAYOUT]);
+}
+
+impl<T: Layout> Layout for Option<T> {
+    const LAYOUT: u32 = layout_of(&[16, T::LAYOUT]);
+}
+
+impl<T: Layout> Layout for Vec<T> {
+    const LAYOUT: u32 = layout_of(&[17, T::LAYOUT]);
 }
 
 macro_rules! integers {

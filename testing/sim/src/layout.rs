@@ -186,6 +186,7 @@ pub const REPLIES: &[(u16, Row)] = &[
     ),
     (17, ("IoctlDone", "outcome of an ioctl", Struct(&[("result", "i32"), ("output", "Bytes")]))),
     (18, ("Events", "`POLL*` bits", Integer(4))),
+    (19, ("Granted", "`R_OK`, `W_OK` and `X_OK` bits", Integer(4))),
 ];
 
 /// The layout of a type by its name; composite types come before replies of the same name.

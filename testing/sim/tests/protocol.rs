@@ -23,7 +23,7 @@ fn cell(text: &str) -> String {
 
 fn operations() -> String {
     let mut table =
-        "| no. | operation | class | arguments | reply | what it does |\n|---|---|---|---|---|---|\n"
+        "| no. | layout | operation | class | arguments | reply | what it does |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for &op in OpCode::ALL {
         let fields: Vec<String> = op.fields().iter().map(|(name, kind)| format!("{name} {kind}")).collect();
@@ -35,8 +35,9 @@ fn operations() -> String {
         let first = doc.split_inclusive(". ").next().unwrap_or_default().trim_end_matches([' ', '.']);
         let (name, fields, reply) = (op.name(), fields.join(", "), op.reply());
         let row = format!(
-            "| {} | `{name}` | {class} | `{fields}` | {reply} | {} |\n",
+            "| {} | {:#010x} | `{name}` | {class} | `{fields}` | {reply} | {} |\n",
             op as u16,
+            op.layout(),
             cell(&plain(first))
         );
         table.push_str(&row);

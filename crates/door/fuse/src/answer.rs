@@ -291,6 +291,7 @@ const _: () = assert!(DOT_DOT <= OFFSET_MAX && DOT > COOKIE_MAX, "the kernel's f
 fn write_plain(shape: Shape, reply: Reply, out: &mut Vec<u8>) -> Result<Option<Payload>, Error> {
     match (shape, reply) {
         (Shape::Data(room), Reply::Data(data)) => return checked(data, room).map(Some),
+        (Shape::Granted(mask), Reply::Granted(granted)) => granted.all(mask)?,
         (Shape::Count32, Reply::Count(count)) => {
             let size = u32::try_from(count.0).unwrap_or(u32::MAX);
             out.extend_from_slice(&fuse::WriteOut { size }.encode());

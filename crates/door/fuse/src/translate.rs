@@ -2,6 +2,7 @@
 //! From a FUSE request to a request of the core.
 use crate::negotiate::Negotiated;
 use bytes::Bytes;
+use outrigger_core::attr::X_OK;
 use outrigger_core::ops::{self, FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, Whence, XattrFlags};
 use outrigger_core::reply::{COOKIE_MAX, FsStat};
 use outrigger_core::{
@@ -15,8 +16,6 @@ use outrigger_proto_fuse::{InitFlags, Operation, SetattrValid, WriteFlags};
 pub(crate) const DOT: u64 = COOKIE_MAX + 1;
 /// See [`DOT`].
 pub(crate) const DOT_DOT: u64 = COOKIE_MAX + 2;
-/// The bit of access(2) for executing a file.
-const X_OK: u32 = 1;
 
 /// What the translation depends on besides the request.
 #[derive(Debug, Clone)]
@@ -68,6 +67,8 @@ pub(crate) enum Shape {
     Create(bool),
     /// At most this much content.
     Data(u32),
+    /// Success, if all these permissions are granted.
+    Granted(u32),
     /// A byte count of 32 bits.
     Count32,
     /// A byte count of 64 bits.
@@ -357,7 +358,7 @@ fn attributes(node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<O
         }
         Operation::Setattr(args) => setattr(node, args),
         Operation::Readlink => ask(ops::ReadLink { node }, Shape::Target),
-        Operation::Access(args) => ask(ops::Access { node, mask: args.mask }, Shape::Done),
+        Operation::Access(args) => ask(ops::Access { node, mask: args.mask }, Shape::Granted(args.mask)),
         Operation::Getxattr { args, name } => {
             ask(ops::GetXattr { node, name: owned(name)? }, Shape::Value(args.size))
         }

@@ -7,10 +7,11 @@ use crate::handles::Open;
 use crate::identity::Occasion;
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
+use outrigger_core::attr::{R_OK, W_OK, X_OK};
 use outrigger_core::ops::{
     GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk, XattrFlags,
 };
-use outrigger_core::reply::{Attrs, Entry, Events, FsStat, IoctlDone};
+use outrigger_core::reply::{Attrs, Entry, Events, FsStat, Granted, IoctlDone};
 use outrigger_core::{Attr, Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, SetattrValid};
@@ -74,7 +75,7 @@ impl Turn<'_> {
             Request::StatFs(op) => Reply::FsStat(self.statfs(op).await?),
             Request::Ioctl(op) => Reply::IoctlDone(self.ioctl(op).await?),
             Request::Poll(op) => Reply::Events(self.poll(op).await?),
-            Request::Access(op) => Reply::Done(self.access(op.node, op.mask).await?),
+            Request::Access(op) => Reply::Granted(self.access(op.node, op.mask).await?),
             Request::SyncFs(op) => Reply::Done(self.syncfs(op.node).await?),
             Request::Locate(op) => Reply::Target(self.locate(op)?),
             _ => return Err(Errno::ENOSYS.into()),
@@ -245,10 +246,25 @@ impl Turn<'_> {
         decode::statfs(&self.ask(Message::new(Opcode::Statfs, node)).await?)
     }
 
-    async fn access(&mut self, node: Node, mask: u32) -> Result<(), Fault> {
+    /// The program says yes or no: to all at once, and else to each.
+    async fn access(&mut self, node: Node, mask: u32) -> Result<Granted, Fault> {
         let node = self.theirs(node).await?;
+        if self.may(node, mask).await? {
+            return Ok(Granted(mask));
+        }
+        let mut granted = 0;
+        for bit in [R_OK, W_OK, X_OK].into_iter().filter(|bit| mask & bit != 0 && mask != *bit) {
+            granted |= if self.may(node, bit).await? { bit } else { 0 };
+        }
+        Ok(Granted(granted))
+    }
+
+    async fn may(&mut self, node: u64, mask: u32) -> Result<bool, Fault> {
         let args = fuse::AccessIn { mask };
-        tolerate(self.ask(Message::new(Opcode::Access, node).with(&args.encode())).await)
+        match tolerate(self.ask(Message::new(Opcode::Access, node).with(&args.encode())).await) {
+            Err(fault) if mask != 0 && fault.errno() == Some(Errno::EACCES) => Ok(false),
+            answer => answer.map(|()| true),
+        }
     }
 
     async fn syncfs(&mut self, node: Node) -> Result<(), Fault> {

@@ -10,11 +10,11 @@ use crate::record::{CHANGE_WORDS, INODE_WORDS};
 use crate::tree::{Life, Seed, find, make, make_inode};
 use crate::{FILE_MAX, Mem};
 use bytes::Bytes;
-use outrigger_core::attr::MODE_PERMISSIONS;
+use outrigger_core::attr::{MODE_PERMISSIONS, granted_to_superuser};
 use outrigger_core::ops::{
     Access, Create, GetAttr, Open, OpenFlags, Read, ReadLink, Seek, SetAttr, TmpFile, Whence, Write,
 };
-use outrigger_core::reply::{Attrs, Count, Created, Offset, OpenHow, Opened};
+use outrigger_core::reply::{Attrs, Count, Created, Granted, Offset, OpenHow, Opened};
 use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, FileKind, Node, Payload, Result, SetAttrs, SetTime, Target, Time};
 
@@ -259,16 +259,14 @@ fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttr
 }
 
 /// Decides as access(2) does from owner, group, permissions and access list; knows no supplementary groups.
-pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<()> {
+pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<Granted> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();
-    let granted = if is_privileged(cx) {
-        let executable = inode.is_dir() || state.mode & 0o111 != 0;
-        if executable { 0o7 } else { 0o6 }
-    } else {
-        acl::granted(&state, cx.cred)
+    let granted = match is_privileged(cx) {
+        true => granted_to_superuser(state.mode, inode.is_dir()),
+        false => acl::granted(&state, cx.cred),
     };
-    if op.mask & 0o7 & !granted == 0 { Ok(()) } else { Err(Errno::EACCES.into()) }
+    Ok(Granted::of(op.mask, granted))
 }
 
 pub(crate) fn statfs(mem: &Mem, node: Node) -> Result<outrigger_core::reply::FsStat> {

@@ -371,7 +371,7 @@ impl BlockingDriver for Mem {
         }
         Ok(())
     }
-    fn access(&self, cx: &Cx, op: Access) -> Result<Done> {
+    fn access(&self, cx: &Cx, op: Access) -> Result<Granted> {
         file::access(self, cx, &op)
     }
     fn syncfs(&self, _: &Cx, op: SyncFs) -> Result<Done> {

@@ -12,7 +12,7 @@ use crate::underway::{Begun, Ended, Place};
 use outrigger_core::ops::{Forget, Lookup, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, OpenHow, Ttl};
-use outrigger_core::{Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask};
+use outrigger_core::{Added, Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask};
 use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not believed meanwhile.
@@ -53,8 +53,12 @@ enum Knowledge {
 impl Knowledge {
     fn of(request: &Request, table: &mut Table, now: Moment) -> Self {
         let of_names = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Adds { dir, name, file: None } => Some(Knowledge::Appears((dir, name.clone()))),
-            Effect::Adds { dir, name, file: Some(node) } => Some(Knowledge::Links(node, (dir, name.clone()))),
+            Effect::Adds { dir, name, file: Added::New { .. } } => {
+                Some(Knowledge::Appears((dir, name.clone())))
+            }
+            Effect::Adds { dir, name, file: Added::Existing(node) } => {
+                Some(Knowledge::Links(node, (dir, name.clone())))
+            }
             Effect::Removes { dir, name, directory } => {
                 let led = Led::by(table, dir, name, now);
                 Some(Knowledge::Disappears((dir, name.clone()), directory, led))

@@ -5,7 +5,7 @@ use crate::file::File;
 use crate::inner::Inner;
 use crate::record::lock;
 use bytes::Bytes;
-use outrigger_core::ops::{LockKind, OpenFlags, Write};
+use outrigger_core::ops::{OpenFlags, Write};
 use outrigger_core::{Effect, Node, Payload, Reply, Request};
 use std::sync::Arc;
 
@@ -57,14 +57,14 @@ impl Inner {
             _ => None,
         });
         let others = || {
-            effects().find_map(|effect| match (effect, request) {
-                (Effect::Attributes { node }, Request::SetAttr(op)) if op.attrs.mtime.is_some() => {
+            effects().find_map(|effect| match effect {
+                Effect::Attributes { node, attrs: Some(attrs) } if attrs.mtime.is_some() => {
                     Some((node, Does::Stamps))
                 }
-                (Effect::Attributes { node }, _) => Some((node, Does::Touches)),
-                (Effect::Locks { node }, Request::SetLock(op)) if op.lock.kind != LockKind::Unlock => {
-                    Some((node, Does::Meets))
-                }
+                Effect::Attributes { node, .. }
+                | Effect::SetsXattr { node, .. }
+                | Effect::RemovesXattr { node, .. } => Some((node, Does::Touches)),
+                Effect::Locks { node, takes: true } => Some((node, Does::Meets)),
                 _ => None,
             })
         };

@@ -158,10 +158,11 @@ impl Names {
 
     /// What is known about a name at `now`, and how long that is believed.
     pub(crate) fn find(&self, name: &[u8], now: Moment) -> (What, Moment) {
-        if let Some(&(what, until)) = self.odd.get(name)
-            && now < until
-        {
-            return (what, until);
+        match self.odd.get(name) {
+            Some(&(what, until)) if now < until => return (what, until),
+            // The listing does not tell of it.
+            Some(_) => return (What::Unknown, 0),
+            None => {}
         }
         if !self.is_believed(now) {
             return (What::Unknown, 0);

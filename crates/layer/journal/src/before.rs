@@ -3,11 +3,11 @@
 
 use crate::entry::nanos;
 use crate::recent::{Recent, directory, name_in};
-use outrigger_core::ops::{
-    FallocateMode, Forget, GetAttr, GetXattr, Lookup, OpenFlags, RenameFlags, XattrFlags,
-};
+use outrigger_core::ops::{Forget, GetAttr, GetXattr, Lookup, RenameFlags};
 use outrigger_core::reply::Entry;
-use outrigger_core::{Cx, Errno, Handle, Name, Node, Request, Result, Service, XattrName, ask};
+use outrigger_core::{
+    Added, Cx, Effect, Errno, Handle, Name, Node, Request, Result, Service, XattrName, ask,
+};
 use std::sync::Arc;
 
 /// The service below the journal.
@@ -84,54 +84,58 @@ pub(crate) struct Traces<'a> {
 /// * Attributes that must or must not exist leave no time of their own: always.
 pub(crate) fn is_needed(request: &Request, traces: &Traces) -> bool {
     let Traces { born, recent, now, appends } = traces;
-    let name_is_hot = |dir, name| !born || recent.is_hot(name_in(dir, name), *now);
-    let directory_is_hot = |dir| !born || recent.is_hot(directory(dir), *now);
-    match request {
-        Request::MkDir(op) => name_is_hot(op.dir, &op.name),
-        Request::MkNod(op) => name_is_hot(op.dir, &op.name),
-        Request::SymLink(op) => name_is_hot(op.dir, &op.name),
-        Request::Create(op) => op.flags.contains(OpenFlags::EXCL) && name_is_hot(op.dir, &op.name),
-        Request::Unlink(op) => directory_is_hot(op.dir),
-        Request::RmDir(op) => directory_is_hot(op.dir),
-        Request::Link(_) | Request::Rename(_) | Request::RemoveXattr(_) => true,
-        Request::SetXattr(op) => op.flags.contains(XattrFlags::CREATE),
-        Request::Write(op) => !op.cached && appends(op.handle),
-        Request::Fallocate(op) => shifts(op.mode),
-        _ => false,
+    match repetition_changes(request) {
+        Some(Effect::Adds { dir, name, file: Added::New { .. } }) => {
+            !born || recent.is_hot(name_in(dir, name), *now)
+        }
+        Some(Effect::Removes { dir, .. }) => !born || recent.is_hot(directory(dir), *now),
+        Some(Effect::Appends { handle, .. }) => appends(handle),
+        Some(effect) => leaves_traces(effect),
+        None => false,
     }
 }
 
-/// Whether a repetition would move content once more.
-pub(crate) fn shifts(mode: FallocateMode) -> bool {
-    mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE)
+/// The effect for which it matters whether the request was carried out before it is repeated.
+pub(crate) fn repetition_changes(request: &Request) -> Option<Effect<'_>> {
+    request.effects().into_iter().find(|effect| effect.changes_tree() && !effect.is_idempotent())
+}
+
+/// Whether looking before and after tells that the effect happened.
+fn leaves_traces(effect: Effect<'_>) -> bool {
+    // A file without a name that is made twice is removed by its own, and of an ioctl(2) nothing is known.
+    !matches!(effect, Effect::Makes { .. } | Effect::Anything { .. })
 }
 
 /// Looks at what `request` is about to change.
 pub(crate) async fn look(below: &Below, cx: &Cx, request: &Request) -> Before {
-    let looked = match request {
-        Request::MkDir(op) => name(below, cx, op.dir, &op.name).await,
-        Request::MkNod(op) => name(below, cx, op.dir, &op.name).await,
-        Request::SymLink(op) => name(below, cx, op.dir, &op.name).await,
-        Request::Create(op) => name(below, cx, op.dir, &op.name).await,
-        Request::Link(op) => name(below, cx, op.dir, &op.name).await,
-        Request::Unlink(op) => name(below, cx, op.dir, &op.name).await,
-        Request::RmDir(op) => name(below, cx, op.dir, &op.name).await,
-        Request::Rename(op) if op.flags.contains(RenameFlags::EXCHANGE) => {
-            let one = name(below, cx, op.dir, &op.name).await;
-            let two = name(below, cx, op.to_dir, &op.to_name).await;
-            Ok(match (one, two) {
-                (Ok(Before::Present(one)), Ok(Before::Present(two))) => Before::Pair(one.ino, two.ino),
-                _ => Before::Unknown,
-            })
+    let looked = match repetition_changes(request) {
+        Some(Effect::Adds { dir, name: of, .. } | Effect::Removes { dir, name: of, .. }) => {
+            name(below, cx, dir, of).await
         }
-        Request::Rename(op) => name(below, cx, op.dir, &op.name).await,
-        Request::SetXattr(op) => attribute(below, cx, op.node, &op.name).await,
-        Request::RemoveXattr(op) => attribute(below, cx, op.node, &op.name).await,
-        Request::Write(op) => size(below, cx, op.node, op.handle).await.map(Before::Size),
-        Request::Fallocate(op) => size(below, cx, op.node, op.handle).await.map(Before::Size),
+        Some(Effect::Moves { dir, name: from, to_dir, to_name, flags }) => {
+            let one = name(below, cx, dir, from).await;
+            match flags.contains(RenameFlags::EXCHANGE) {
+                true => Ok(pair(one, name(below, cx, to_dir, to_name).await)),
+                false => one,
+            }
+        }
+        Some(Effect::SetsXattr { node, name, .. } | Effect::RemovesXattr { node, name }) => {
+            attribute(below, cx, node, name).await
+        }
+        Some(Effect::Appends { node, handle, .. } | Effect::Shifts { node, handle, .. }) => {
+            size(below, cx, node, handle).await.map(Before::Size)
+        }
         _ => Ok(Before::Unknown),
     };
     looked.unwrap_or(Before::Unknown)
+}
+
+/// What two names that are exchanged lead to.
+fn pair(one: Result<Before>, two: Result<Before>) -> Before {
+    match (one, two) {
+        (Ok(Before::Present(one)), Ok(Before::Present(two))) => Before::Pair(one.ino, two.ino),
+        _ => Before::Unknown,
+    }
 }
 
 async fn name(below: &Below, cx: &Cx, dir: Node, name: &Name) -> Result<Before> {

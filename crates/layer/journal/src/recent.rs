@@ -55,7 +55,7 @@ pub(crate) fn keys(request: &Request) -> Keys {
         let names = effect.names().flat_map(|(dir, name)| [directory(dir), name_in(dir, name)]);
         let node = match effect {
             // A directory's own time of change can be set.
-            Effect::Attributes { node } => Some(directory(node)),
+            Effect::Attributes { node, .. } => Some(directory(node)),
             _ => None,
         };
         names.chain(node).zip(free.by_ref()).for_each(|(key, place)| *place = Some(key));

@@ -17,15 +17,12 @@
 //!
 //! What was not made is done as it was asked, so that errors are the driver's own.
 
-use crate::before::{Before, Below, Inode, find, give_back, inode, shifts, size};
+use crate::before::{Before, Below, Inode, find, give_back, inode, repetition_changes, size};
 use crate::entry::{Intent, nanos};
-use outrigger_core::ops::{
-    Create, Fallocate, FallocateMode, GetAttr, GetXattr, Link, MkNod, Open, OpenFlags, Release, Rename,
-    RenameFlags, Write, XattrFlags,
-};
+use outrigger_core::ops::{GetAttr, GetXattr, Open, OpenFlags, Release, RenameFlags, Write};
 use outrigger_core::reply::{Count, Created, Entry, Opened};
 use outrigger_core::{
-    Attr, Cx, Effect, Errno, FileKind, Handle, LockOwner, Name, Node, Reply, Request, XattrName, ask,
+    Added, Attr, Cx, Effect, Errno, FileKind, Handle, LockOwner, Name, Node, Reply, Request, XattrName, ask,
 };
 
 /// What to do about a change that came again.
@@ -52,35 +49,38 @@ pub(crate) async fn redo(below: &Below, cx: &Cx, request: Request, intent: Inten
 
 async fn verdict(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Verdict {
     let redo = Redo { below, cx, intent };
-    let made = match &request {
-        Request::MkDir(op) => redo.made(op.dir, &op.name, FileKind::Directory).await.map(Reply::Entry),
-        Request::SymLink(op) => redo.made(op.dir, &op.name, FileKind::Symlink).await.map(Reply::Entry),
-        Request::MkNod(op) => redo.made(op.dir, &op.name, kind_of_node(op)).await.map(Reply::Entry),
-        Request::Create(op) if op.flags.contains(OpenFlags::EXCL) => redo.created(op).await,
-        Request::Link(op) => redo.linked(op).await.map(Reply::Entry),
-        Request::Unlink(op) => redo.removed(op.dir, &op.name).await,
-        Request::RmDir(op) => redo.removed(op.dir, &op.name).await,
-        Request::Rename(op) => redo.moved(op).await.then_some(Reply::Done(())),
-        Request::SetXattr(op) if op.flags.contains(XattrFlags::CREATE) => {
-            let made =
-                intent.before == Before::Absent && redo.has_attribute(op.node, &op.name).await == Some(true);
-            made.then_some(Reply::Done(()))
+    let done = |made: bool| made.then_some(Reply::Done(()));
+    let made = match repetition_changes(&request) {
+        Some(Effect::Adds { dir, name, file: Added::New { kind, .. } }) => {
+            redo.made_new(dir, name, kind, opens(&request).map(|(_, flags)| flags)).await
         }
-        Request::RemoveXattr(op) => {
+        Some(Effect::Adds { dir, name, file: Added::Existing(node) }) => {
+            redo.linked(dir, name, node).await.map(Reply::Entry)
+        }
+        Some(Effect::Removes { dir, name, .. }) => redo.removed(dir, name).await,
+        Some(Effect::Moves { dir, name, to_dir, to_name, flags }) => {
+            done(redo.moved((dir, name), (to_dir, to_name), flags).await)
+        }
+        Some(Effect::SetsXattr { node, name, .. }) => {
+            done(intent.before == Before::Absent && redo.has_attribute(node, name).await == Some(true))
+        }
+        Some(Effect::RemovesXattr { node, name }) => {
             let existed = matches!(intent.before, Before::Present(_));
-            let made = existed && redo.has_attribute(op.node, &op.name).await == Some(false);
-            made.then_some(Reply::Done(()))
+            done(existed && redo.has_attribute(node, name).await == Some(false))
         }
-        Request::Write(op) => return redo.appended(op).await.unwrap_or(Again(request)),
-        Request::Fallocate(op) => redo.shifted(op).await.then_some(Reply::Done(())),
+        Some(Effect::Shifts { node, handle, by }) => done(redo.shifted(node, handle, by).await),
+        Some(Effect::Appends { .. }) => return redo.appended(request).await,
         _ => None,
     };
     made.map_or(Again(request), Made)
 }
 
-/// The kind of file mknod(2) makes; a mode without one means a regular file.
-fn kind_of_node(op: &MkNod) -> FileKind {
-    FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular)
+/// How a request opens a file, if it does, and which one; that of its reply where none is given.
+fn opens(request: &Request) -> Option<(Option<Node>, OpenFlags)> {
+    request.effects().into_iter().find_map(|effect| match effect {
+        Effect::Opens { node, flags: Some(flags) } => Some((node, flags)),
+        _ => None,
+    })
 }
 
 /// When a file was made; where the tree does not know that, when it was changed last.
@@ -110,10 +110,18 @@ impl Redo<'_> {
         None
     }
 
-    async fn created(&self, op: &Create) -> Option<Reply> {
-        let entry = self.made(op.dir, &op.name, FileKind::Regular).await?;
+    /// The same with a handle, where the request opens what it makes.
+    async fn made_new(
+        &self,
+        dir: Node,
+        name: &Name,
+        kind: FileKind,
+        opens: Option<OpenFlags>,
+    ) -> Option<Reply> {
+        let entry = self.made(dir, name, kind).await?;
+        let Some(flags) = opens else { return Some(Reply::Entry(entry)) };
         // The file was empty when it was made, and others may have found it since.
-        let flags = op.flags - OpenFlags::EXCL - OpenFlags::TRUNC;
+        let flags = flags - OpenFlags::EXCL - OpenFlags::TRUNC;
         match ask(&**self.below, self.cx, Open { node: entry.node, flags }).await {
             Ok(opened) => Some(Reply::Created(Created { entry, opened })),
             Err(error) => {
@@ -123,9 +131,9 @@ impl Redo<'_> {
         }
     }
 
-    async fn linked(&self, op: &Link) -> Option<Entry> {
-        let entry = find(self.below, self.cx, op.dir, &op.name).await.ok()??;
-        if self.intent.before == Before::Absent && entry.node == op.node {
+    async fn linked(&self, dir: Node, name: &Name, node: Node) -> Option<Entry> {
+        let entry = find(self.below, self.cx, dir, name).await.ok()??;
+        if self.intent.before == Before::Absent && entry.node == node {
             return Some(entry);
         }
         give_back(self.below, self.cx, entry.node).await;
@@ -153,13 +161,13 @@ impl Redo<'_> {
         attrs.is_ok_and(|attrs| nanos(attrs.attr.mtime) >= self.intent.time)
     }
 
-    async fn moved(&self, op: &Rename) -> bool {
-        let one = inode(self.below, self.cx, op.dir, &op.name).await;
-        let two = inode(self.below, self.cx, op.to_dir, &op.to_name).await;
+    async fn moved(&self, from: (Node, &Name), to: (Node, &Name), flags: RenameFlags) -> bool {
+        let one = inode(self.below, self.cx, from.0, from.1).await;
+        let two = inode(self.below, self.cx, to.0, to.1).await;
         let (Ok(one), Ok(two)) = (one, two) else { return false };
         match self.intent.before {
             Before::Present(inode) => one != Some(inode) && two == Some(inode),
-            Before::Pair(a, b) if op.flags.contains(RenameFlags::EXCHANGE) && a != b => {
+            Before::Pair(a, b) if flags.contains(RenameFlags::EXCHANGE) && a != b => {
                 one.is_some_and(|one| one.ino == b) && two.is_some_and(|two| two.ino == a)
             }
             _ => false,
@@ -174,37 +182,35 @@ impl Redo<'_> {
         }
     }
 
-    /// For a write that appends: its reply, or the same write at the place where the first attempt began.
-    async fn appended(&self, op: &Write) -> Option<Verdict> {
-        let Before::Size(old) = self.intent.before else { return None };
-        let new = size(self.below, self.cx, op.node, op.handle).await.ok()?;
+    /// For a write that appends: its reply, or what is left to do.
+    async fn appended(&self, request: Request) -> Verdict {
+        let (Before::Size(old), Request::Write(op)) = (self.intent.before, &request) else {
+            return Again(request);
+        };
+        let Ok(new) = size(self.below, self.cx, op.node, op.handle).await else { return Again(request) };
         let len = op.data.len() as u64;
-        if len > 0 && new.saturating_sub(old) >= len {
-            return Some(Made(Reply::Count(Count(len))));
+        match new.saturating_sub(old) {
+            // Nothing was written: an append as it was asked.
+            grown if grown == 0 || len == 0 => Again(request),
+            grown if grown >= len => Made(Reply::Count(Count(len))),
+            // A part was: all of it once more, at the same place.
+            _ => Again(Write { offset: old, cached: true, ..op.clone() }.into()),
         }
-        // Nothing was written: an append as it was asked. A part was: all of it once more, at the same place.
-        let partly = new > old;
-        (partly && len > 0).then(|| Again(Write { offset: old, cached: true, ..op.clone() }.into()))
     }
 
-    async fn shifted(&self, op: &Fallocate) -> bool {
-        let (true, Before::Size(old)) = (shifts(op.mode), self.intent.before) else { return false };
-        let after = if op.mode.contains(FallocateMode::COLLAPSE_RANGE) {
-            old.checked_sub(op.len)
-        } else {
-            old.checked_add(op.len)
-        };
-        size(self.below, self.cx, op.node, op.handle).await.ok() == after && op.len > 0
+    async fn shifted(&self, node: Node, handle: Handle, by: i128) -> bool {
+        let Before::Size(old) = self.intent.before else { return false };
+        let size = size(self.below, self.cx, node, handle).await;
+        by != 0 && size.is_ok_and(|size| i128::from(size) == i128::from(old) + by)
     }
 }
 
 /// A recorded reply whose handle had a host file, which is not in the record: opens the file once more, so that the
 /// kernel gets the same kind of handle as for its other opens.
 pub(crate) async fn reopen(below: &Below, cx: &Cx, request: &Request, recorded: Reply) -> Reply {
-    let (node, flags, opened) = match (request, &recorded) {
-        (Request::Open(op), Reply::Opened(opened)) => (op.node, op.flags, opened),
-        (Request::Create(op), Reply::Created(created)) => (created.entry.node, op.flags, &created.opened),
-        (Request::TmpFile(op), Reply::Created(created)) => (created.entry.node, op.flags, &created.opened),
+    let (node, flags, opened) = match (opens(request), &recorded) {
+        (Some((Some(node), flags)), Reply::Opened(opened)) => (node, flags, opened),
+        (Some((None, flags)), Reply::Created(created)) => (created.entry.node, flags, &created.opened),
         _ => return recorded,
     };
     let again = Open { node, flags: flags - OpenFlags::EXCL - OpenFlags::TRUNC };

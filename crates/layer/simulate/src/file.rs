@@ -4,15 +4,9 @@
 use crate::Below;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::{Access, Create, GetAttr, MkNod, Open, OpenFlags, Seek, SetAttr, Whence};
-use outrigger_core::reply::{Created, Entry, Offset, Opened, Ttl};
-use outrigger_core::{
-    Answer, Attr, Credentials, Errno, FileKind, Node, OpCode, Reply, Result, SetAttrs, ask,
-};
+use outrigger_core::reply::{Created, Entry, Granted, Offset, Opened, Ttl};
+use outrigger_core::{Answer, Errno, FileKind, Node, OpCode, Reply, Result, SetAttrs, ask};
 
-/// The bits of access(2).
-const R_OK: u32 = 4;
-const X_OK: u32 = 1;
-const W_OK: u32 = 2;
 /// How often `create` starts again because somebody removes the file it found.
 const TRIES: u32 = 5;
 
@@ -105,24 +99,9 @@ impl Below<'_> {
         }
     }
 
-    pub(crate) async fn access(&self, op: Access) -> Result<()> {
+    pub(crate) async fn access(&self, op: Access) -> Result<Granted> {
         let get = GetAttr { node: op.node, handle: None };
         let attr = ask(self.next, self.cx, get).await?.attr;
-        if permitted(&attr, self.cx.cred) & op.mask == op.mask { Ok(()) } else { Err(Errno::EACCES.into()) }
+        Ok(Granted::of(op.mask, attr.granted(self.cx.cred)))
     }
-}
-
-/// The `R_OK`, `W_OK` and `X_OK` bits the permission bits grant (see path_resolution(7)).
-fn permitted(attr: &Attr, cred: Credentials) -> u32 {
-    let mode = attr.permissions();
-    if cred.uid == 0 {
-        let may_execute = attr.is_dir() || mode & 0o111 != 0;
-        return R_OK | W_OK | if may_execute { X_OK } else { 0 };
-    }
-    let shift = match attr {
-        _ if attr.uid == cred.uid => 6,
-        _ if attr.gid == cred.gid => 3,
-        _ => 0,
-    };
-    (mode >> shift) & 7
 }

@@ -74,6 +74,7 @@ pub(crate) fn result(reply: &Reply) -> String {
         Reply::Created(created) => format!("{} {}", found(&created.entry), handle(&created.opened)),
         Reply::Data(data) => format!("{} bytes", length(data)),
         Reply::Count(count) => format!("{} bytes", count.0),
+        Reply::Granted(granted) => format!("granted {}", granted.0),
         Reply::Offset(offset) => format!("offset {}", offset.0),
         Reply::Dirents(list) => entries(list.entries.len(), list.eof),
         Reply::DirentsPlus(list) => entries(list.entries.len(), list.eof),

@@ -50,6 +50,17 @@ fn single_names_are_believed_as_long_as_told() {
 }
 
 #[test]
+fn a_new_name_that_has_no_place_in_the_listing_is_never_taken_for_absent() {
+    for (placing, last) in [(Placing::Unknown, 3), (Placing::Last, COOKIE_MAX)] {
+        let mut names = listed_in(placing, [1, 2, last]);
+        names.learn(&name("x"), file(7), (0, 10));
+        assert_eq!(names.find(b"x", 9).0, file(7));
+        assert_eq!(names.find(b"x", 10).0, What::Unknown, "the listing is believed longer than the name");
+        assert_eq!(names.find(b"y", 10).0, What::Absent);
+    }
+}
+
+#[test]
 fn a_listing_tells_what_is_not_there_and_follows_changes() {
     let mut names = listed([1, 2, 3]);
     assert_eq!((names.find(b"b", 99).0, names.find(b"x", 99).0), (file(12), What::Absent));

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A tree that a program in any language serves: it gets the messages of the core as `docs/PROTOCOL.md` describes them, on a
+//! socket that is its standard input and output.
+//!
+//! # What is agreed at the start
+//! Each side sends the magic and the version 0, which says that messages are agreed on one by one. Then this side sends an
+//! [`Offer`]: the operations it may ask for, each with the number of its encoding
+//! ([`OpCode::layout`](outrigger_core::OpCode::layout)). The program answers with an [`Answer`]: those it does, with its own
+//! numbers. An operation whose numbers differ is not asked for. So a program that was written for one release works with
+//! every other one that encodes the operations it does in the same way.
+//!
+//! # What a program need not care about
+//! * **Dying.** A program that ends is started again. A request that changes nothing, or that was not sent, is asked again; a
+//!   change whose reply did not come fails with `EIO`, because it may have been made. Files are opened again when their handle
+//!   is used next. All this needs node numbers that mean the same file in every process of the program; one that says
+//!   otherwise ([`Answer::persistent`]) is not started a second time.
+//! * **Handles.** All opens of a file with the same access mode share one handle of the program, which is released when the
+//!   last of them is closed.
+//!
+//! # Limits
+//! Locks, poll and ioctl are not passed on, nor are notices of the program: what others change shows when the door's or the
+//! cache's time has passed. Copies between two files of the tree are made by reads and writes.
+#![forbid(unsafe_code)]
+
+mod greeting;
+mod handles;
+mod life;
+mod options;
+
+pub use greeting::{Answer, Offer};
+pub use options::{DRIVER, OPTIONS, Options};
+
+use handles::Handles;
+use life::{Life, Lives, Lost};
+use outrigger_core::registry::Site;
+use outrigger_core::{
+    Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Keep, Notify, OpCode,
+    OpSet, Reply, Request, Result, Service,
+};
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Operations that are not passed on: see the limits above.
+const NOT_PASSED_ON: OpSet =
+    OpSet::of(&[OpCode::GetLock, OpCode::SetLock, OpCode::Poll, OpCode::Ioctl, OpCode::CopyRange]);
+
+/// How often a request is asked in all when the program dies of it or before it.
+const ATTEMPTS: u32 = 3;
+
+/// The driver.
+pub struct Program {
+    lives: Lives,
+    handles: Handles,
+    abilities: Abilities,
+}
+
+impl Program {
+    /// Starts `command`, a program and its arguments, and has it serve `location`.
+    ///
+    /// # Errors
+    /// Why it cannot be started, or what it says about the location.
+    pub async fn start(
+        command: Vec<OsString>,
+        location: &str,
+        options: Options,
+        site: &Site<'_>,
+    ) -> Result<Self> {
+        let ops = OpSet::all().without(NOT_PASSED_ON);
+        let runtime = Arc::clone(site.runtime);
+        let (lives, answer) = Lives::begin(command, location, options, ops, runtime).await?;
+        if let Some(keep) = site.keep {
+            is_taken_over(&**keep, answer.persistent)?;
+        }
+        let spoken = greeting::spoken(ops, &answer);
+        let abilities = Abilities {
+            identity: if answer.persistent { Identity::Persistent } else { Identity::ByPath },
+            class: DriverClass::PassThrough,
+            read_only: answer.read_only,
+            stateless_files: !spoken.has(OpCode::Open),
+            stateless_dirs: !spoken.has(OpCode::OpenDir),
+            max_io: answer.max_io.clamp(4 << 10, 1 << 20),
+            ..Abilities::new("program", String::from_utf8_lossy(&answer.tree), spoken)
+        };
+        Ok(Program { lives, handles: Handles::new(spoken), abilities })
+    }
+
+    async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply> {
+        let mut attempts = 1;
+        loop {
+            let life = self.lives.current().await?;
+            match self.attempt(&life, cx, &request).await {
+                Ok(reply) => return Ok(reply),
+                Err(lost) if attempts < ATTEMPTS && may_repeat(&request, &lost) => attempts += 1,
+                Err(lost) => return Err(lost_during(&request, &lost)),
+            }
+        }
+    }
+
+    /// Asks once, with handles of this life of the program.
+    async fn attempt(&self, life: &Life, cx: &Cx, request: &Request) -> Result<Reply, Lost> {
+        let mut request = request.clone();
+        if request.effects().into_iter().any(|effect| matches!(effect, Effect::Ends { .. })) {
+            return self.close(life, cx, request).await;
+        }
+        if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {
+            return Ok(reply);
+        }
+        let reply = life.ask(cx.cred, request.clone()).await?;
+        Ok(self.handles.opened(life, cx, &request, reply).await)
+    }
+
+    /// One of those who share a handle closes it; the last one does so in the program.
+    async fn close(&self, life: &Life, cx: &Cx, mut request: Request) -> Result<Reply, Lost> {
+        match self.handles.close(life, &mut request) {
+            true => life.ask(cx.cred, request).await,
+            false => Ok(Reply::Done(())),
+        }
+    }
+}
+
+/// Notes for the process that takes over whether what it is asked will still mean the same files.
+///
+/// # Errors
+/// `EIO` in that process, if it does not.
+fn is_taken_over(keep: &dyn Keep, persistent: bool) -> Result<()> {
+    const SERVED: u64 = 1;
+    let region = keep.region("program", 1)?;
+    let was_served = region.word(0).swap(SERVED, Ordering::AcqRel) == SERVED;
+    if was_served && !persistent {
+        return Err(Errno::EIO.because("the program's node numbers do not outlive it"));
+    }
+    Ok(())
+}
+
+/// Whether a request whose reply did not come may be asked again.
+fn may_repeat(request: &Request, lost: &Lost) -> bool {
+    !lost.sent || request.class() == Class::Query
+}
+
+fn lost_during(request: &Request, lost: &Lost) -> Error {
+    let (op, why) = (request.op().name(), &lost.why);
+    let perhaps = if may_repeat(request, lost) { "" } else { "; it may have been done" };
+    Errno::EIO.because(format!("the program was lost during {op}: {why}{perhaps}"))
+}
+
+impl Service for Program {
+    fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Later<'a> {
+        if !self.abilities.ops.has(request.op()) {
+            return Later::error(Errno::ENOSYS);
+        }
+        Later::later(async move { self.ask(cx, request).await.unwrap_or_else(Reply::Error) })
+    }
+
+    fn abilities(&self) -> Abilities {
+        self.abilities.clone()
+    }
+
+    fn attach(&self, _: Arc<dyn Notify>) {}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options: one of this driver, and those that the program gets.
+
+use outrigger_core::option::{OptionTable, option};
+use outrigger_core::registry::DriverInfo;
+use outrigger_core::{Errno, Result};
+use std::time::Duration;
+
+/// The driver as `outrigger drivers` shows it.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "program",
+    opens: "what a program in any language serves, by messages on a socket",
+    location: "NAME:REST, with --driver-program NAME=COMMAND",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "the program's own",
+    schemes: &[],
+};
+
+/// The options of this driver; all others are the program's.
+pub const OPTIONS: OptionTable = OptionTable {
+    owner: "program",
+    options: &[option(
+        "patience",
+        "SECONDS",
+        "30",
+        "how long the program may be silent while it owes an answer; it is started anew then",
+    )],
+};
+
+/// How a program is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How long it may be silent while it owes an answer.
+    pub patience: Duration,
+    /// Keys and values for the program.
+    pub passed: Vec<(String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { patience: Duration::from_secs(30), passed: Vec::new() }
+    }
+}
+
+impl Options {
+    /// Sets the option `key`, or keeps it for the program.
+    ///
+    /// # Errors
+    /// `EINVAL` for a value that cannot be meant.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        if key != "patience" {
+            self.passed.push((key.to_owned(), value.to_owned()));
+            return Ok(());
+        }
+        let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        self.patience = seconds.filter(|patience| !patience.is_zero()).ok_or_else(|| {
+            Errno::EINVAL.because(format!("patience={value}: a number of seconds above 0 is needed"))
+        })?;
+        Ok(())
+    }
+}
