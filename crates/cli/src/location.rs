@@ -3,20 +3,21 @@
 //!
 //! ```text
 //! LOCATION = BASE [ "::" PATH ]...
-//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | "fuse:" COMMAND | HOST-PATH
+//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | NAME ":" REST | "fuse:" COMMAND | HOST-PATH
 //! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
+//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
 //!
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
 use crate::status::Failure;
-use crate::trees;
+use crate::trees::{self, driver_program};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -190,8 +191,8 @@ impl Location {
         if let Some(path) = self.nested.pop() {
             return match self {
                 // The program's tree itself, not one inside a file of it.
-                Location { base: program @ Base::Program(_), nested } if nested.is_empty() => {
-                    (TreeName::Whole(program), path)
+                Location { base, nested } if nested.is_empty() && base.is_of_program() => {
+                    (TreeName::Whole(base), path)
                 }
                 other => (TreeName::Inside(Box::new(other)), path),
             };
@@ -291,6 +292,15 @@ fn is_host(text: &str) -> bool {
 }
 
 impl Base {
+    /// Whether a program that the user named serves the tree.
+    fn is_of_program(&self) -> bool {
+        match self {
+            Base::Program(_) => true,
+            Base::Url { scheme, .. } => driver_program::declared(scheme).is_some(),
+            Base::Host(_) | Base::Remote { .. } => false,
+        }
+    }
+
     fn host(path: &[u8]) -> Self {
         Base::Host(PathBuf::from(OsString::from_vec(path.to_vec())))
     }
@@ -309,6 +319,9 @@ impl Base {
         let Ok(before) = std::str::from_utf8(before) else { return host() };
         if before.is_empty() || before.contains('/') {
             return host();
+        }
+        if driver_program::declared(before).is_some() {
+            return Base::url(before, after.strip_prefix(b"//").unwrap_or(after));
         }
         if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());

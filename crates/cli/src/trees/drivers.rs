@@ -40,6 +40,7 @@ pub const DRIVERS: &[DriverInfo] = &[
         ..outrigger_driver_sftp::DRIVER
     },
     outrigger_driver_libfuse::DRIVER,
+    outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
 ];
 
@@ -205,6 +206,9 @@ mod tests {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });
         taken(&outrigger_layer_cache::OPTIONS, |k, v| outrigger_layer_cache::Options::default().set(k, v));
+        taken(&outrigger_driver_program::OPTIONS, |k, v| {
+            outrigger_driver_program::Options::default().set(k, v)
+        });
         taken(&outrigger_driver_null::OPTIONS, |k, v| outrigger_driver_null::Options::default().set(k, v));
         taken(&outrigger_driver_kernel::OPTIONS, |key, value| {
             let value = if key == "erase" { "128k" } else { value };

@@ -2,6 +2,7 @@
 //! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
 
 mod archive;
+pub mod driver_program;
 mod drivers;
 mod image;
 mod layers;
@@ -10,6 +11,7 @@ mod program;
 mod remote;
 
 pub use archive::{kind as archive_kind, unserved};
+pub use driver_program::DriverProgram;
 pub use drivers::{DRIVERS, DriverOptions, Sides, scheme};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
@@ -173,6 +175,9 @@ fn url(
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
+    if let Some(program) = driver_program::declared(name) {
+        return program.serve(context, rest, options, keep);
+    }
     let Some(scheme) = scheme(name) else {
         return Err(Failure::serious(format!(
             "unsupported scheme '{name}': `outrigger drivers` lists what there is"
