@@ -76,7 +76,8 @@ mod tests {
     fn known_days() {
         assert_eq!(timestamp(b"19700101000000"), Some(0));
         assert_eq!(timestamp(b"20261125083000.123"), Some(1_795_595_400));
-        for text in ["2026112508300", "20261325083000", "20261125253000", "2026112508300x", "20261125083000x"] {
+        for text in ["2026112508300", "20261325083000", "20261125253000", "2026112508300x", "20261125083000x"]
+        {
             assert_eq!(timestamp(text.as_bytes()), None, "{text}");
         }
     }
