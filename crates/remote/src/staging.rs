@@ -181,7 +181,7 @@ impl Staged {
     /// Writes at a place of the file that is not before its base.
     ///
     /// # Errors
-    /// `ENOSPC` when the spool is full, or the disk.
+    /// `EFBIG` for a file that no spool takes, `ENOSPC` when the spool is full, or the disk.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let mut state = self.lock();
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
@@ -206,11 +206,16 @@ impl Staged {
     }
 
     fn reserve(&self, state: &StagedState, end: u64) -> Result<()> {
-        let more = end.saturating_sub(state.size);
+        let (more, limit) = (end.saturating_sub(state.size), self.limit);
+        if end - state.base > limit {
+            let why = format!(
+                "a file that is being written takes more than {limit} bytes; spool=BYTES permits more"
+            );
+            return Err(Errno::EFBIG.because(why));
+        }
         let before = self.used.fetch_add(more, Ordering::Relaxed);
-        if before.saturating_add(more) > self.limit {
+        if before.saturating_add(more) > limit {
             self.used.fetch_sub(more, Ordering::Relaxed);
-            let limit = self.limit;
             let why = format!(
                 "files that are being written take more than {limit} bytes; spool=BYTES permits more"
             );
@@ -282,8 +287,10 @@ mod tests {
         let staging = Staging::open(std::env::temp_dir(), 10, None).expect("staging");
         let staged = staging.begin(Node(5), NEW).expect("a spool file");
         staged.write(0, b"0123456789").expect("room");
-        assert_eq!(staged.write(10, b"x").unwrap_err().errno, Errno::ENOSPC);
-        assert_eq!(staged.resize(11).unwrap_err().errno, Errno::ENOSPC);
+        assert_eq!(staged.write(10, b"x").unwrap_err().errno, Errno::EFBIG);
+        assert_eq!(staged.resize(11).unwrap_err().errno, Errno::EFBIG);
+        let other = staging.begin(Node(7), NEW).expect("a spool file");
+        assert_eq!(other.write(0, b"x").unwrap_err().errno, Errno::ENOSPC);
         staged.write(3, b"x").expect("no more than before");
         staged.resize(5).expect("shorter");
         staged.resize(8).expect("room again");

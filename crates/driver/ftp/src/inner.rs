@@ -127,6 +127,11 @@ impl Inner {
         if self.has_mlst().await? {
             return self.listing(&[line("MLSD", path)?], |line| mlsx(line, false)).await;
         }
+        self.list_plainly(path).await
+    }
+
+    /// The same by LIST.
+    pub(crate) async fn list_plainly(&self, path: &[u8]) -> Result<Vec<Listed>, Fault> {
         let now = self.runtime.wall().secs;
         // LIST takes its argument for options or patterns, so the directory is gone to. Names that begin with a dot are shown on
         // demand, where the server knows how.

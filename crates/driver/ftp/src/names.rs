@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making, moving and removing names.
 
-use crate::inner::Inner;
+use crate::inner::{Inner, kind};
 use crate::session::{Fault, line};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
-use outrigger_core::{Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, Result};
+use outrigger_proto_ftp::Kind;
 use outrigger_toolkit_remote::{Attempt, SILLY_PREFIX, join, parent, unique_name};
 
 /// How a file is opened: closing one that was not written has nothing to tell.
@@ -41,6 +42,7 @@ impl Inner {
                 if flags.contains(OpenFlags::TRUNC) {
                     let _lock = self.locks.lock(entry.node).await;
                     self.resize(entry.node, 0).await?;
+                    return self.opened_new(Entry { attr: Attr { size: 0, ..entry.attr }, ..entry }, flags);
                 }
                 entry
             }
@@ -48,12 +50,15 @@ impl Inner {
                 let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
                 self.stage_empty(node, mode & 0o7777, true)
                     .inspect_err(|_| self.inodes.table().forget(node, 1))?;
-                let mut entry = self.entry(dir, &name, None)?;
+                let entry = self.entry(dir, &name, None)?;
                 self.inodes.table().forget(node, 1);
-                entry.attr = self.attr(node, None)?;
                 entry
             }
         };
+        self.opened_new(entry, flags)
+    }
+
+    fn opened_new(&self, entry: Entry, flags: OpenFlags) -> Result<Created> {
         let handle = self.open.add(entry.node, flags)?;
         Ok(Created { entry, opened: opened(handle, flags) })
     }
@@ -133,7 +138,7 @@ impl Inner {
         }
         let silly = unique_name(SILLY_PREFIX)?;
         let aside = self.inodes.child(dir, &silly)?;
-        self.rename_lines(path, &aside).await.map_err(outrigger_core::Error::from)?;
+        self.rename_lines(path, &aside).await.map_err(Error::from)?;
         table.renamed((dir, name), (dir, &silly))?;
         if !self.open.mark_removed(node) {
             self.remove_silly(node).await?;
@@ -147,7 +152,7 @@ impl Inner {
             let path = self.inodes.child(dir, &name)?;
             let removed = self.change(&[line("DELE", &path)?]).await;
             self.inodes.table().removed(dir, &name);
-            removed.map_err(outrigger_core::Error::from)?;
+            removed.map_err(Error::from)?;
         }
         Ok(())
     }
@@ -164,7 +169,7 @@ impl Inner {
             outcome => return outcome,
         };
         let kinds = [self.stat(from).await?.kind, self.stat(to).await.map_err(|_| refused.clone())?.kind];
-        if kinds.contains(&outrigger_proto_ftp::Kind::Directory) {
+        if kinds.contains(&Kind::Directory) {
             return Err(refused);
         }
         let aside = join(parent(to).to_vec(), &unique_name(SILLY_PREFIX)?)?;
@@ -185,13 +190,17 @@ impl Inner {
         }
         let (from, to) = (self.inodes.child(dir, &name)?, self.inodes.child(to_dir, &to_name)?);
         let table = self.inodes.table();
-        if flags.contains(RenameFlags::NOREPLACE) && from != to {
+        if flags.contains(RenameFlags::NOREPLACE) {
             match self.find(to_dir, &to_name).await {
                 Ok(_) => return Err(Errno::EEXIST.into()),
                 Err(error) if error.errno == Errno::ENOENT => {}
                 Err(error) => return Err(error),
             }
         }
+        let unknown = match table.get(dir, &name) {
+            Some(_) => None,
+            None => Some(self.inodes.found(dir, &name, kind(self.look(&from).await?.kind))?.0),
+        };
         let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
         if let Some(node) = node.filter(|&node| self.staged(node).is_some_and(|state| state.is_new)) {
             let _lock = self.locks.lock(node).await;
@@ -201,7 +210,7 @@ impl Inner {
             return self.find(dir, &name).await.map(drop);
         }
         if let Some(target) = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular)) {
-            if self.look(&from).await?.kind == outrigger_proto_ftp::Kind::Directory {
+            if self.look(&from).await?.kind == Kind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
             let _lock = self.locks.lock(target).await;
@@ -212,6 +221,12 @@ impl Inner {
         if let Err(fault) = self.replace(&from, &to).await {
             return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces: true }).await);
         }
-        table.renamed((dir, &name), (to_dir, &to_name))
+        table.renamed((dir, &name), (to_dir, &to_name))?;
+        // Its inode number is no longer that of its name.
+        if let Some(oldest) = self.inodes.pin(to_dir, &to_name) {
+            table.forget(oldest, 1);
+        }
+        unknown.into_iter().for_each(|node| table.forget(node, 1));
+        Ok(())
     }
 }

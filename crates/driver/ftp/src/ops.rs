@@ -9,10 +9,11 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Result,
-    Target,
+    Abilities, Cx, Driver, Errno, Error, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload,
+    Result, Target,
 };
-use outrigger_toolkit_remote::{contained, in_order, relative_target};
+use outrigger_proto_ftp::{Kind, Listed};
+use outrigger_toolkit_remote::{Attempt, contained, in_order, parent, relative_target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -125,6 +126,14 @@ impl Driver for Ftp {
 
     async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
         self.run(async move |inner| inner.mkdir(op).await).await
+    }
+
+    async fn symlink(&self, _: &Cx, _: SymLink) -> Result<Entry> {
+        Err(Errno::EPERM.because("FTP makes no symbolic links"))
+    }
+
+    async fn link(&self, _: &Cx, _: Link) -> Result<Entry> {
+        Err(Errno::EPERM.because("FTP makes no links"))
     }
 
     async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
@@ -290,10 +299,17 @@ impl Inner {
         if self.inodes.kind(node)? != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let listed = self.look(&self.inodes.path(node)?).await?;
-        let target = listed
-            .target
-            .ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads"))?;
+        let path = self.inodes.path(node)?;
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let mut target = self.look(&path).await?.target;
+        if target.is_none() {
+            // Some servers tell it in LIST only.
+            let listed = self.list_plainly(parent(&path)).await.map_err(Error::from)?;
+            target =
+                listed.into_iter().find(|listed| &listed.name[..] == name).and_then(|listed| listed.target);
+        }
+        let target =
+            target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads"))?;
         let depth = self.inodes.table().path(node)?.len();
         let target = match self.dialer.options.contain_symlinks {
             true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
@@ -308,7 +324,7 @@ impl Inner {
         let listed = match self.list(&path).await {
             Ok(listed) => listed,
             Err(fault) => {
-                return Err(self.why(fault, outrigger_toolkit_remote::Attempt::RmDir { path: &path }).await);
+                return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
             }
         };
         let mut names = Vec::new();
@@ -322,9 +338,9 @@ impl Inner {
         for (staged, state) in self.staging.all() {
             let places = self.inodes.table().names(staged).unwrap_or_default();
             for (_, name) in places.into_iter().filter(|(dir, _)| state.is_new && *dir == node) {
-                let file = outrigger_proto_ftp::Listed {
+                let file = Listed {
                     name: name.as_bytes().to_vec().into(),
-                    kind: outrigger_proto_ftp::Kind::File,
+                    kind: Kind::File,
                     size: Some(state.size),
                     modified: Some(state.mtime.secs),
                     mode: Some(state.mode),
@@ -344,7 +360,7 @@ impl Inner {
         cookie: u64,
         size: usize,
         each: usize,
-    ) -> Result<(Vec<(u64, (Name, outrigger_proto_ftp::Listed))>, bool)> {
+    ) -> Result<(Vec<(u64, (Name, Listed))>, bool)> {
         let known = lock(&self.dirs).get(&handle).cloned();
         let dir = match known {
             Some((dir, was_read)) if cookie != 0 || !was_read => dir,

@@ -53,7 +53,15 @@ fn errno_of_reply(reply: &Reply) -> Errno {
         let message = errno.message().as_bytes();
         words.len() >= message.len() && words[words.len() - message.len()..].eq_ignore_ascii_case(message)
     };
-    let named = [Errno::ENOENT, Errno::EACCES, Errno::ENOSPC, Errno::EDQUOT, Errno::ENOTEMPTY, Errno::EROFS];
+    let named = [
+        Errno::ENOENT,
+        Errno::EACCES,
+        Errno::ENOSPC,
+        Errno::EDQUOT,
+        Errno::ENOTEMPTY,
+        Errno::EEXIST,
+        Errno::EROFS,
+    ];
     match reply.code {
         452 | 552 => Errno::ENOSPC,
         500 | 501 | 502 | 504 => Errno::EOPNOTSUPP,

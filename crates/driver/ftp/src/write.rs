@@ -3,11 +3,12 @@
 
 use crate::inner::{Inner, UPLOAD_PREFIX, lock};
 use crate::session::{Fault, line};
-use outrigger_core::{Errno, Node, Result, SetAttrs, SetTime, Time};
+use outrigger_core::attr::without_set_id;
+use outrigger_core::{Errno, Error, FileKind, Node, Result, SetAttrs, SetTime, Time};
 use outrigger_proto_ftp::stamp;
 use outrigger_toolkit_remote::{Attempt, Closed, REPEATS, Staged, StagedState, parent, unique_name, within};
 use std::sync::Arc;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How much is read from a spool file at once, in bytes.
 const PIECE: usize = 1 << 18;
@@ -77,12 +78,19 @@ impl Inner {
     /// The content of a staged file was changed.
     pub(crate) fn touch(&self, node: Node) {
         let now = self.runtime.wall();
-        self.staging.update(node, |state| (state.dirty, state.mtime) = (true, now));
+        self.staging.update(node, |state| {
+            (state.dirty, state.mtime, state.mode) = (true, now, without_set_id(state.mode));
+        });
         lock(&self.reading).remove(&node);
     }
 
     /// Makes a file `size` bytes long; the caller holds the lock of the node.
     pub(crate) async fn resize(&self, node: Node, size: u64) -> Result<()> {
+        match self.inodes.kind(node)? {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR.into()),
+            _ => return Err(Errno::EINVAL.because("only files have a size that can be set")),
+        }
         let known = self.staging.get(node).map(|staged| staged.state());
         match (size, known) {
             // Nothing of what was there is needed.
@@ -154,7 +162,7 @@ impl Inner {
                 Ok(()) => {
                     if chmod {
                         // Some servers refuse that for some files; the content matters more.
-                        self.ask(true, &[permit(&aside)?]).await.map_err(outrigger_core::Error::from)?;
+                        self.ask(true, &[permit(&aside)?]).await.map_err(Error::from)?;
                     }
                     if let Err(fault) = self.replace(&aside, path).await {
                         let error = self.why(fault, Attempt::Make { path }).await;
@@ -193,7 +201,13 @@ impl Inner {
         let sent = loop {
             let piece = staged.read(at, PIECE)?;
             if piece.is_empty() {
-                break within(limit, "sending", data.shutdown()).await;
+                let ended = async {
+                    data.shutdown().await?;
+                    // Closed with something unread, as a ticket of TLS, the connection would be reset, and what was sent lost.
+                    while data.read(&mut [0; 256]).await? > 0 {}
+                    Ok::<_, std::io::Error>(())
+                };
+                break within(limit, "sending", ended).await;
             }
             if let Err(error) = within(limit, "sending", data.write_all(&piece)).await {
                 break Err(error);
@@ -255,8 +269,7 @@ impl Inner {
         if let Some(mode) = attrs.mode {
             let mode = mode & 0o7777;
             let argument = [format!("CHMOD {mode:o} ").as_bytes(), &path].concat();
-            let changed =
-                self.ask(true, &[line("SITE", &argument)?]).await.map_err(outrigger_core::Error::from)?;
+            let changed = self.ask(true, &[line("SITE", &argument)?]).await.map_err(Error::from)?;
             if !changed[0].is_good() {
                 return Err(self.why_not_set(Fault::Refused(changed[0].clone()), &path).await);
             }
@@ -287,7 +300,7 @@ impl Inner {
         }
         let mut refused = None;
         for way in ways {
-            let reply = self.ask(true, &[way]).await.map_err(outrigger_core::Error::from)?.remove(0);
+            let reply = self.ask(true, &[way]).await.map_err(Error::from)?.remove(0);
             if reply.is_good() {
                 return Ok(());
             }
@@ -299,8 +312,8 @@ impl Inner {
         }
     }
 
-    async fn why_not_set(&self, fault: Fault, path: &[u8]) -> outrigger_core::Error {
-        let error = outrigger_core::Error::from(fault);
+    async fn why_not_set(&self, fault: Fault, path: &[u8]) -> Error {
+        let error = Error::from(fault);
         match (error.errno, self.look(path).await) {
             (Errno::EIO, Ok(_)) => Errno::EPERM.because(error.reason.unwrap_or_default()),
             (Errno::EIO, Err(missing)) => missing,

@@ -82,7 +82,8 @@ fn kind_of(value: &[u8], is_path: bool, target: &mut Option<Bytes>) -> Option<Ki
         b"os.unix=symlink" => Kind::Symlink,
         _ if lower.starts_with(b"os.unix=slink") => {
             let at = value.iter().position(|&byte| byte == b':');
-            *target = at.map(|at| Bytes::copy_from_slice(&value[at + 1..]));
+            let leads = at.map(|at| &value[at + 1..]).filter(|leads| !leads.is_empty());
+            *target = leads.map(Bytes::copy_from_slice);
             Kind::Symlink
         }
         _ => Kind::Other,
@@ -273,6 +274,7 @@ mod tests {
             ),
             ("Type=dir;Modify=19700101000000.5;  x", Some("Directory -1 0 0 [ x]")),
             ("type=OS.unix=slink:/etc;size=4; l", Some("Symlink 4 -1 0 [l] -> /etc")),
+            ("type=OS.unix=slink:;size=1; l", Some("Symlink 1 -1 0 [l]")),
             ("type=OS.unix=symlink; l", Some("Symlink -1 -1 0 [l]")),
             ("type=OS.unix=chr-1/3; null", Some("Other -1 -1 0 [null]")),
             ("type=cdir; .", None),
