@@ -12,7 +12,7 @@ use outrigger_toolkit_remote::{
     StagedState, Staging, diagnose, parent,
 };
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A tree of a server.
@@ -139,8 +139,12 @@ impl Inner {
             let lines = [line("CWD", path)?, line("LIST", how)?];
             self.listing(&lines, |line| list(line, now)).await
         };
+        let lists_all = &self.dialer.lists_all;
         match list_in(b"-a").await {
-            Ok(names) if !names.is_empty() => Ok(names),
+            Ok(names) if !names.is_empty() || lists_all.load(Ordering::Relaxed) => {
+                lists_all.store(true, Ordering::Relaxed);
+                Ok(names)
+            }
             Ok(_) | Err(Fault::Refused(_)) => list_in(b"").await,
             fault => fault,
         }

@@ -87,6 +87,8 @@ pub(crate) struct Dialer {
     pub(crate) tls: Option<Tls>,
     /// The server does not know EPSV.
     pub(crate) without_epsv: AtomicBool,
+    /// The server knows `LIST -a`.
+    pub(crate) lists_all: AtomicBool,
 }
 
 /// A control connection of somebody who has logged in.
