@@ -18,6 +18,7 @@
 
 use crate::status::Failure;
 use crate::trees::{self, driver_program};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -202,7 +203,11 @@ impl Location {
             Base::Remote { host, port, path } => {
                 (TreeName::Whole(Base::Remote { host, port, path: Vec::new() }), path)
             }
-            other @ (Base::Url { .. } | Base::Program(_)) => (TreeName::Whole(other), Vec::new()),
+            Base::Url { scheme, rest } => {
+                let (rest, path) = split_host(&scheme, rest);
+                (TreeName::Whole(Base::Url { scheme, rest }), path)
+            }
+            other @ Base::Program(_) => (TreeName::Whole(other), Vec::new()),
         }
     }
 }
@@ -212,7 +217,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
-            Base::Url { scheme, rest } => write!(f, "{scheme}://{rest}")?,
+            Base::Url { scheme, rest } => write!(f, "{scheme}://{}", without_password(scheme, rest))?,
             Base::Program(command) => write!(f, "fuse:{command}")?,
             Base::Remote { host, port: Some(port), path } => {
                 let path = String::from_utf8_lossy(path);
@@ -225,10 +230,35 @@ impl fmt::Display for Location {
     }
 }
 
+/// What follows `://` as the tree of a host, and the path in it; a tree of another kind is all of it. A path begins at the root of
+/// the host after two slashes, and where the login leads after one.
+fn split_host(scheme: &str, rest: String) -> (String, Vec<u8>) {
+    let slash = rest.find('/').filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host));
+    let Some(slash) = slash else { return (rest, Vec::new()) };
+    let (host, path) = rest.split_at(slash);
+    let path = decoded(path.as_bytes());
+    match path.starts_with(b"//") {
+        true => (format!("{host}//"), path[1..].to_vec()),
+        false => (host.to_owned(), path),
+    }
+}
+
+/// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.
+pub fn without_password<'a>(scheme: &str, rest: &'a str) -> Cow<'a, str> {
+    let host = rest.split('/').next().unwrap_or_default();
+    let login = host.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
+    match login.filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host)) {
+        Some((user, at)) => format!("{user}:***@{at}{}", &rest[host.len()..]).into(),
+        None => rest.into(),
+    }
+}
+
 /// The end of an address in brackets, as in `[::1]:/path` and `sftp://user@[::1]/path`; 0 where there is none.
 fn end_of_address(text: &[u8]) -> usize {
     let Some(open) = text.iter().position(|&byte| byte == b'[') else { return 0 };
-    let user = text[..open].strip_prefix(b"sftp://").unwrap_or(&text[..open]);
+    let user =
+        [&b"sftp://"[..], b"ftp://", b"ftps://"].iter().find_map(|scheme| text[..open].strip_prefix(*scheme));
+    let user = user.unwrap_or(&text[..open]);
     let is_host = user.is_empty() || user.ends_with(b"@") && !user.contains(&b'/');
     let close = text.iter().position(|&byte| byte == b']').filter(|_| is_host);
     close.map_or(0, |close| close + 1)
