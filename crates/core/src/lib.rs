@@ -33,6 +33,7 @@
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
 //! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
+//! | [`survive`] | typed data in what outlives the process |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |
 //!
 //! # What is deliberately absent
@@ -72,6 +73,7 @@ pub mod reply;
 pub mod runtime;
 pub mod service;
 pub mod spin;
+pub mod survive;
 pub mod traverse;
 pub mod wire;
 

@@ -13,7 +13,7 @@
 //! * **Memory.** 32 bytes an entry and its name in words of eight bytes, in a [`Region`]; an index of about 5 to 11
 //!   bytes an entry (twice that where keys are used) in the process.
 //! * **Crashes.** A region may outlive its process: each change is a transaction that a kill leaves done or not done,
-//!   and [`NodeTable::reopen`] takes over what is there. It reads the whole table once to build its index.
+//!   and [`NodeTable::attach`] takes over what is there. It reads the whole table once to build its index.
 
 mod edit;
 mod index;
@@ -56,33 +56,24 @@ struct Inner {
 type Place<'a> = (u32, &'a [u8]);
 
 impl NodeTable {
-    /// An empty table in `region`, whose content is lost.
+    /// The table in `region`: a new one where every word is still zero, else what another owner, perhaps killed in the middle of
+    /// a change, left there.
     ///
     /// # Errors
-    /// `EINVAL` when the region is too small for any node.
-    pub fn create(region: Arc<dyn Region>) -> Result<Self> {
-        NodeTable::empty(Store::format(Memory::Kept(region))?)
-    }
-
-    fn empty(store: Store) -> Result<Self> {
-        let mut change = store.change();
-        let (slot, record) = change.take_record()?;
-        debug_assert_eq!(slot, ROOT);
-        change.put(slot, Record { kind: Kind::Node, refs: REFS_STUCK, ..record });
-        change.commit();
-        let index = Index::build(&store)?;
-        Ok(NodeTable { inner: Mutex::new(Inner { store, index, suspects: Vec::new() }) })
-    }
-
-    /// The table that another owner, perhaps killed in the middle of a change, left in `region`.
-    ///
-    /// # Errors
-    /// `EUCLEAN` when the region holds no table, one of another version, or one that contradicts itself.
-    pub fn reopen(region: Arc<dyn Region>) -> Result<Self> {
-        NodeTable::of(Store::recover(Memory::Kept(region))?)
+    /// `EUCLEAN` when the region holds something else, or a table that contradicts itself; `EPROTO` for one of another version;
+    /// `EINVAL` when it is too small for any node.
+    pub fn attach(region: Arc<dyn Region>) -> Result<Self> {
+        NodeTable::of(Store::open(Memory::Kept(region))?)
     }
 
     fn of(store: Store) -> Result<Self> {
+        if store.records() == 0 {
+            let mut change = store.change();
+            let (slot, record) = change.take_record()?;
+            debug_assert_eq!(slot, ROOT);
+            change.put(slot, Record { kind: Kind::Node, refs: REFS_STUCK, ..record });
+            change.commit();
+        }
         let index = Index::build(&store)?;
         // A change and the dropping of what it left over are two transactions.
         let suspects = (1..=store.records()).collect();
@@ -91,20 +82,12 @@ impl NodeTable {
         Ok(NodeTable { inner: Mutex::new(inner) })
     }
 
-    /// The table in `region`: a new one where every word is still zero, else what another owner left.
-    ///
-    /// # Errors
-    /// As [`NodeTable::create`] and [`NodeTable::reopen`].
-    pub fn attach(region: Arc<dyn Region>) -> Result<Self> {
-        if Store::is_blank(&*region) { NodeTable::create(region) } else { NodeTable::reopen(region) }
-    }
-
     /// An empty table in this process's memory for as many entries as fit into `bytes`.
     ///
     /// # Errors
     /// `EINVAL` when no node fits.
     pub fn in_memory(bytes: usize) -> Result<Self> {
-        NodeTable::empty(Store::format(Memory::Private(HeapRegion::new(bytes / 8)))?)
+        NodeTable::of(Store::open(Memory::Private(HeapRegion::new(bytes / 8)))?)
     }
 
     /// Appends all of the table, for [`NodeTable::restored`].
@@ -118,7 +101,7 @@ impl NodeTable {
     /// # Errors
     /// `EUCLEAN` when that was another size, and when it contradicts itself.
     pub fn restored(bytes: usize, saved: &mut Input) -> Result<Self> {
-        NodeTable::of(Store::restore(Memory::Private(HeapRegion::new(bytes / 8)), saved)?)
+        NodeTable::of(Store::restore(HeapRegion::new(bytes / 8), saved)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -327,12 +310,10 @@ impl NodeTable {
     pub fn forget(&self, node: Node, count: u64) {
         self.change(|inner| {
             if let Ok(slot) = inner.slot(node) {
-                let refs = inner.store.record(slot).refs;
-                if refs != REFS_STUCK {
-                    let left = refs.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
-                    inner.store.set_refs(slot, left);
-                    inner.suspects.push(slot);
-                }
+                let count = u32::try_from(count).unwrap_or(u32::MAX);
+                let less = |refs: u32| if refs == REFS_STUCK { refs } else { refs.saturating_sub(count) };
+                inner.store.change_refs(slot, less);
+                inner.suspects.push(slot);
             }
         });
     }
@@ -369,7 +350,7 @@ impl NodeTable {
 
 impl Inner {
     fn node(&self, slot: u32) -> Node {
-        Node(u64::from(self.store.record(slot).generation) << 32 | u64::from(slot))
+        Node(u64::from(self.store.generation(slot)) << 32 | u64::from(slot))
     }
 
     fn slot(&self, node: Node) -> Result<u32> {
@@ -412,8 +393,7 @@ impl Inner {
     }
 
     fn add_ref(&mut self, slot: u32) {
-        let refs = self.store.record(slot).refs;
-        self.store.set_refs(slot, refs.saturating_add(1));
+        self.store.change_refs(slot, |refs| refs.saturating_add(1));
     }
 
     fn find_or_add(&mut self, place: Place<'_>, key: u64) -> Result<u32> {

@@ -6,11 +6,11 @@
 //! functions the words on that stack lead back to.
 
 use crate::seat::Seat;
-use crate::state::{STACK_WORDS, State, at};
+use crate::state::{STACK_WORDS, State};
 use std::fs;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// A crash that was not reported yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,27 +70,27 @@ extern "C" fn record(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
 
 fn note(recorder: &Recorder, signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let state = &recorder.state;
-    if state.word(at::CRASHED).compare_exchange(0, RECORDING, AcqRel, Acquire).is_err() {
+    if state.words().crashed().atomic().compare_exchange(0, RECORDING, AcqRel, Acquire).is_err() {
         return;
     }
     // SAFETY: the kernel passes valid pointers to a handler with SA_SIGINFO.
     let (fault, (instruction, stack)) = unsafe { ((*info).si_addr() as u64, registers(&*context.cast())) };
     let request = recorder.current.get().and_then(|current| current());
-    state.set(at::CULPRIT, request.map_or(0, |request| request + 1));
-    state.set(at::SIGNAL, signal as u64);
-    state.set(at::FAULT, fault);
-    state.set(at::INSTRUCTION, instruction);
-    state.set(at::STACK_POINTER, stack);
+    state.words().culprit().set(request.map_or(0, |request| request + 1));
+    state.words().signal().set(signal as u64);
+    state.words().fault().set(fault);
+    state.words().instruction().set(instruction);
+    state.words().stack_pointer().set(stack);
     let local = libc::iovec {
-        iov_base: ptr::from_ref(state.word(at::STACK)).cast_mut().cast(),
+        iov_base: ptr::from_ref(state.words().stack().at(0).atomic()).cast_mut().cast(),
         iov_len: STACK_WORDS * 8,
     };
     let remote = libc::iovec { iov_base: stack as *mut libc::c_void, iov_len: STACK_WORDS * 8 };
     // SAFETY: the kernel checks the source; the destination is STACK_WORDS words of the shared region.
     let copied =
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
-    state.set(at::STACK_LEN, u64::try_from(copied).unwrap_or(0) / 8);
-    state.set(at::CRASHED, RECORDED);
+    state.words().stack_len().set(u64::try_from(copied).unwrap_or(0) / 8);
+    state.words().crashed().set(RECORDED);
 }
 
 /// Program counter and stack pointer.
@@ -117,20 +117,20 @@ impl Seat {
     /// How the worker before this one crashed, if it did and its successors have not been told.
     pub fn take_crash(&self) -> Option<Crash> {
         let state = self.state();
-        if state.get(at::CRASHED) == 0 {
+        if state.words().crashed().get() == 0 {
             return None;
         }
-        let len = (state.get(at::STACK_LEN) as usize).min(STACK_WORDS);
-        let stack = (0..len).map(|index| state.word(at::STACK + index).load(Relaxed));
+        let len = state.words().stack_len().get() as usize;
+        let stack = state.words().stack().iter().take(len).map(|word| word.get());
         let code = code_ranges();
         let is_code = |word: &u64| code.iter().any(|range| range.contains(word));
         let crash = Crash {
-            signal: state.get(at::SIGNAL) as i32,
-            fault: state.get(at::FAULT),
-            request: state.get(at::CULPRIT).checked_sub(1),
-            frames: std::iter::once(state.get(at::INSTRUCTION)).chain(stack.filter(is_code)).collect(),
+            signal: state.words().signal().get() as i32,
+            fault: state.words().fault().get(),
+            request: state.words().culprit().get().checked_sub(1),
+            frames: std::iter::once(state.words().instruction().get()).chain(stack.filter(is_code)).collect(),
         };
-        state.set(at::CRASHED, 0);
+        state.words().crashed().set(0);
         Some(crash)
     }
 }

@@ -7,7 +7,7 @@
 use crate::exec::{become_keeper, inherited};
 use crate::manager::Manager;
 use crate::seat::Seat;
-use crate::state::{Phase, State, UNGUARDED, at};
+use crate::state::{Phase, State, UNGUARDED};
 use crate::watch::Watch;
 use outrigger_core::{Errno, Result};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
@@ -133,7 +133,7 @@ struct Keeper {
 
 impl Keeper {
     fn new(settings: Settings, state: State) -> Result<Self> {
-        state.set(at::KEEPER, u64::from(std::process::id()));
+        state.words().keeper().set(u64::from(std::process::id()));
         let told = state.phase() != Phase::Starting;
         let manager = Manager::from_environment();
         if let Some(manager) = &manager {
@@ -157,14 +157,14 @@ impl Keeper {
 
     /// Makes the next worker.
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
-        self.state.set(at::STARTED, self.state.get(at::STARTED) + 1);
+        self.state.words().started().set(self.state.words().started().get() + 1);
         self.look();
         self.answered = self.watch.as_ref().map_or(0, Watch::answered);
         match clone_sharing_descriptors()? {
             0 => std::process::exit(begin(self.settings, self.state.clone(), &self.directory, worker)),
             pid => {
                 self.worker = pid;
-                self.state.set(at::WORKER, pid as u64);
+                self.state.words().worker().set(pid as u64);
                 Ok(())
             }
         }
@@ -179,7 +179,7 @@ impl Keeper {
         loop {
             match next_signal(tick) {
                 // The worker serves until here: it does not rely on a keeper that dies meanwhile.
-                Some(READY_SIGNAL) if self.state.get(at::UPGRADE) != 0 => self.forward(libc::SIGKILL),
+                Some(READY_SIGNAL) if self.state.words().upgrade().get() != 0 => self.forward(libc::SIGKILL),
                 Some(READY_SIGNAL) => self.mount_is_ready(),
                 Some(libc::SIGCHLD) | None => {}
                 Some(signal) => self.forward(signal),
@@ -192,7 +192,7 @@ impl Keeper {
                 self.forward(libc::SIGKILL);
             }
             self.tell_alive();
-            crashing = if self.state.get(at::CRASHED) != 0 { crashing + tick } else { Duration::ZERO };
+            crashing = if self.state.words().crashed().get() != 0 { crashing + tick } else { Duration::ZERO };
             if crashing > CRASHING {
                 self.forward(libc::SIGKILL);
             }
@@ -290,11 +290,11 @@ impl Keeper {
     }
 
     fn judge(&mut self, status: i32) -> Verdict {
-        let upgrade = self.state.get(at::UPGRADE) != 0;
-        self.state.set(at::UPGRADE, 0);
+        let upgrade = self.state.words().upgrade().get() != 0;
+        self.state.words().upgrade().set(0);
         // One that has ended by itself meanwhile has unmounted.
         if upgrade && libc::WIFSIGNALED(status) {
-            self.state.set(at::DIED_MONOTONIC, monotonic());
+            self.state.words().died_monotonic().set(monotonic());
             return Verdict::Upgrade;
         }
         if libc::WIFEXITED(status) {
@@ -316,11 +316,11 @@ impl Keeper {
         }
         self.look();
         let state = &self.state;
-        state.set(at::DEATHS, state.get(at::DEATHS) + 1);
-        state.set(at::LAST_DEATH, status as u64);
-        state.set(at::HUNG, self.hung);
-        state.set(at::DIED_AT, wall());
-        state.set(at::DIED_MONOTONIC, monotonic());
+        state.words().deaths().set(state.words().deaths().get() + 1);
+        state.words().last_death().set(status as u64);
+        state.words().hung().set(self.hung);
+        state.words().died_at().set(wall());
+        state.words().died_monotonic().set(monotonic());
         let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
         self.again(progress)
     }
@@ -366,7 +366,7 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, READY_SIGNAL) };
     if rustix::process::getppid()
-        .is_none_or(|parent| parent.as_raw_nonzero().get() as u64 != state.get(at::KEEPER))
+        .is_none_or(|parent| parent.as_raw_nonzero().get() as u64 != state.words().keeper().get())
     {
         UNGUARDED.store(true, Relaxed);
     }
@@ -393,15 +393,15 @@ extern "C" fn keeper_died(_: libc::c_int) {
     UNGUARDED.store(true, Relaxed);
 }
 
-/// Tells the keeper that the mount is there, or that [`at::UPGRADE`] is set.
+/// Tells the keeper that the mount is there, or that an upgrade is wanted.
 pub(crate) fn tell(state: &State) {
     // SAFETY: takes no pointers; the parent of a worker is its keeper.
-    unsafe { libc::kill(state.get(at::KEEPER) as libc::pid_t, READY_SIGNAL) };
+    unsafe { libc::kill(state.words().keeper().get() as libc::pid_t, READY_SIGNAL) };
 }
 
 /// How the last worker died, in words.
 pub(crate) fn describe(state: &State) -> String {
-    words(state.get(at::LAST_DEATH) as i32, state.get(at::HUNG) != 0)
+    words(state.words().last_death().get() as i32, state.words().hung().get() != 0)
 }
 
 fn words(status: i32, hung: bool) -> String {

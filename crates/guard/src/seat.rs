@@ -5,7 +5,7 @@ use crate::exec::become_keeper;
 use crate::keeper::{self, monotonic};
 use crate::proxy;
 use crate::region::SharedRegion;
-use crate::state::{Phase, RECOVERIES, State, UNGUARDED, at};
+use crate::state::{Phase, RECOVERIES, State, UNGUARDED};
 use outrigger_core::{Errno, Error, Keep, Region, Result};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -82,13 +82,13 @@ impl Seat {
     pub fn alone() -> Result<Self> {
         UNGUARDED.store(true, Relaxed);
         let state = State::create()?;
-        state.set(at::STARTED, 1);
+        state.words().started().set(1);
         Ok(Seat::new(state, std::env::current_dir()?))
     }
 
     /// How many workers there were before this one.
     pub fn predecessors(&self) -> u64 {
-        self.state.get(at::STARTED).saturating_sub(1)
+        self.state.words().started().get().saturating_sub(1)
     }
 
     /// The mount to go on with; `None` when there is none yet.
@@ -99,9 +99,9 @@ impl Seat {
         if self.state.phase() == Phase::Starting {
             return Ok(None);
         }
-        let device = self.adopt(self.state.get(at::DEVICE) as RawFd - 1)?;
+        let device = self.adopt(self.state.words().device().get() as RawFd - 1)?;
         let negotiated = self.state.negotiated();
-        match self.state.get(at::PROXY) as RawFd {
+        match self.state.words().proxy().get() as RawFd {
             0 => Ok(Some(Inherited { device, negotiated, proxied: false })),
             control => {
                 let device = self.reconnect(control - 1, device)?;
@@ -120,9 +120,9 @@ impl Seat {
         let (control, process) = proxy::start().map_err(failed)?;
         let served = proxy::connect(control.as_fd(), device.as_fd(), init).map_err(failed)?;
         self.hold(control.as_fd())?;
-        self.state.set(at::PROXY_PROCESS, process.into());
+        self.state.words().proxy_process().set(process.into());
         // Open for all workers to come; nobody here owns it.
-        self.state.set(at::PROXY, control.into_raw_fd() as u64 + 1);
+        self.state.words().proxy().set(control.into_raw_fd() as u64 + 1);
         Ok(served)
     }
 
@@ -131,7 +131,7 @@ impl Seat {
         let failed = |error| Error::from(error).errno.because("the proxy of the mount has ended");
         let served = proxy::reconnect(borrow(&self.state, control)?, former.as_fd()).map_err(failed)?;
         // From this store on it stays open: a worker that dies before leaves nothing that nobody knows of.
-        self.state.set(at::DEVICE, served.as_raw_fd() as u64 + 1);
+        self.state.words().device().set(served.as_raw_fd() as u64 + 1);
         self.hold(served.as_fd())?;
         self.let_go(former.as_fd());
         Ok(served)
@@ -145,7 +145,7 @@ impl Seat {
         self.state.set_negotiated(negotiated)?;
         self.hold(device.as_fd())?;
         // It stays open for all workers to come; nobody here owns it.
-        self.state.set(at::DEVICE, device.into_raw_fd() as u64 + 1);
+        self.state.words().device().set(device.into_raw_fd() as u64 + 1);
         self.state.set_phase(Phase::Serving);
         if self.is_guarded() {
             keeper::leave_foreground();
@@ -156,7 +156,7 @@ impl Seat {
 
     /// Notes that this worker has taken over.
     pub fn took_over(&self) {
-        let died = self.state.get(at::DIED_MONOTONIC);
+        let died = self.state.words().died_monotonic().get();
         self.state.note_recovery(monotonic().saturating_sub(died));
     }
 
@@ -167,7 +167,7 @@ impl Seat {
 
     /// The process that watches over the workers; this one when it never had a keeper.
     pub fn owner(&self) -> u32 {
-        match self.state.get(at::KEEPER) as u32 {
+        match self.state.words().keeper().get() as u32 {
             0 => std::process::id(),
             keeper => keeper,
         }
@@ -193,7 +193,7 @@ impl Seat {
         if let Err(error) = self.state.set_program(program.as_os_str().as_bytes()) {
             return error;
         }
-        self.state.set(at::UPGRADE, 1);
+        self.state.words().upgrade().set(1);
         if self.is_guarded() {
             keeper::tell(&self.state);
         }
@@ -201,35 +201,35 @@ impl Seat {
         while self.is_guarded() && monotonic() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.state.set(at::UPGRADE, 0);
+        self.state.words().upgrade().set(0);
         if self.is_guarded() {
             return Errno(libc::ETIMEDOUT).because("the keeper of the mount does not react");
         }
-        self.state.set(at::DIED_MONOTONIC, monotonic());
+        self.state.words().died_monotonic().set(monotonic());
         become_keeper(&self.state, program, &self.directory)
     }
 
     /// What happened to the workers so far; `None` in a process that never had a keeper.
     pub fn history(&self) -> Option<History> {
         let state = &self.state;
-        if state.get(at::KEEPER) == 0 {
+        if state.words().keeper().get() == 0 {
             return None;
         }
-        let deaths = state.get(at::DEATHS);
-        let recoveries = state.get(at::RECOVERED);
-        let kept = (recoveries as usize).min(RECOVERIES);
-        let ring = |index: u64| state.get(at::RING + index as usize % RECOVERIES);
+        let deaths = state.words().deaths().get();
+        let recoveries = state.words().recovered().get();
+        let kept = recoveries.min(RECOVERIES as u64);
+        let ring = |index: u64| state.words().recovery_times().at(index as usize % RECOVERIES).get();
         Some(History {
-            keeper: self.is_guarded().then(|| state.get(at::KEEPER) as u32),
-            proxy: Some(state.get(at::PROXY_PROCESS) as u32).filter(|&process| process != 0),
-            incarnations: state.get(at::STARTED),
+            keeper: self.is_guarded().then(|| state.words().keeper().get() as u32),
+            proxy: Some(state.words().proxy_process().get() as u32).filter(|&process| process != 0),
+            incarnations: state.words().started().get(),
             deaths,
             last_death: (deaths > 0).then(|| Death {
                 reason: keeper::describe(state),
-                at: Duration::from_nanos(state.get(at::DIED_AT)),
+                at: Duration::from_nanos(state.words().died_at().get()),
             }),
             recoveries,
-            recovery_times: (recoveries - kept as u64..recoveries)
+            recovery_times: (recoveries - kept..recoveries)
                 .map(|index| Duration::from_nanos(ring(index)))
                 .collect(),
         })
@@ -237,7 +237,7 @@ impl Seat {
 
     /// The request in which the worker before this one hung.
     pub fn hung_in(&self) -> Option<u64> {
-        self.state.get(at::HUNG).checked_sub(1)
+        self.state.words().hung().get().checked_sub(1)
     }
 
     /// The shared words, for the crash handler.
@@ -265,7 +265,7 @@ impl Seat {
 impl Keep for Seat {
     fn region(&self, name: &'static str, words: usize) -> Result<Arc<dyn Region>> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((number, _)) = self.state.region(name)? {
+        if let Some((number, _)) = self.state.region(name) {
             let fd = borrow(&self.state, number)?.try_clone_to_owned().map_err(Error::from)?;
             return Ok(Arc::new(SharedRegion::open(fd)?));
         }

@@ -16,7 +16,7 @@ pub(crate) struct Watch(journal::Watch);
 impl Watch {
     /// `None` when there is no journal yet, or a worker that died had only begun to make it.
     pub(crate) fn open(state: &State) -> Option<Self> {
-        let (number, _) = state.region(journal::REGION).ok()??;
+        let (number, _) = state.region(journal::REGION)?;
         // SAFETY: regions stay open under their number.
         let region = Mapping::of(unsafe { BorrowedFd::borrow_raw(number) }).ok()?;
         journal::Watch::open(Arc::new(region)).ok().map(Watch)

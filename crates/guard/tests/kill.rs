@@ -35,7 +35,7 @@ struct Tail {
 impl Tail {
     fn reopen(region: &Arc<SharedRegion>, linger: u32) -> NodeTable {
         let tail = Tail { region: Arc::clone(region), linger };
-        NodeTable::reopen(Arc::new(tail)).expect("a sound table")
+        NodeTable::attach(Arc::new(tail)).expect("a sound table")
     }
 }
 
@@ -133,7 +133,7 @@ fn copy(region: &SharedRegion) -> NodeTable {
     for index in 0..WORDS - HEAD {
         heap.word(index).store(region.word(index + HEAD).load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    NodeTable::reopen(Arc::new(heap)).expect("a sound table")
+    NodeTable::attach(Arc::new(heap)).expect("a sound table")
 }
 
 /// Runs a child and kills it after some operations.
@@ -183,6 +183,6 @@ fn main() {
     }
     let region = Arc::new(SharedRegion::create("test", WORDS).expect("memory"));
     let tail = Tail { region: Arc::clone(&region), linger: 0 };
-    NodeTable::create(Arc::new(tail)).expect("room");
+    NodeTable::attach(Arc::new(tail)).expect("room");
     (0..ROUNDS).for_each(|number| round(&region, number));
 }

@@ -4,6 +4,7 @@
 use super::directory::{directory, hash_number};
 use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
+use outrigger_core::survive::{Layout, Stored};
 use outrigger_guard::Seat;
 use outrigger_layer_fault::{Acted, FaultControl};
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -72,14 +74,20 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// The most clients at once; more are turned away.
 const CLIENTS_MAX: usize = 16;
 
-/// The region in which the descriptor of the socket is noted: whoever asks while one process has died and the next is not
-/// there yet waits in line.
-const REGION: &str = "control";
-/// The region in which the process is noted that the socket is named after: a service manager starts another keeper.
-const OWNER: &str = "control-owner";
+const LAYOUT: Layout = Layout::new("control", 2);
 
-/// The region in which it is noted what the name of the socket starts with: the mount may be elsewhere later.
-const HASH: &str = "control-hash";
+outrigger_core::fields! {
+    /// What the first process of a mount notes for those to come.
+    struct Noted {
+        /// What the name of the socket starts with, which is not 0: the mount may be elsewhere later.
+        hash: u64,
+        /// The process that the socket is named after: a service manager starts another keeper.
+        owner: u64,
+        /// The descriptor of the socket, plus one: a client that asks while one process has died and the next is not there yet
+        /// waits in line.
+        listener: u64,
+    }
+}
 
 /// What the names of files end with in which sentences are left: see [`Server::leave`].
 pub const WORDS: &str = "end";
@@ -98,16 +106,18 @@ impl Server {
         let owner = seat.map_or_else(std::process::id, Seat::owner);
         let directory = directory()?;
         forget_words(&directory);
-        let hash = match seat {
-            Some(seat) => noted(seat, hash_number(mountpoint))?,
-            None => hash_number(mountpoint),
+        let hash = hash_number(mountpoint);
+        let place = |hash: u64, owner: u64| directory.join(format!("{hash:016x}-{connection}-{owner}.sock"));
+        let Some(seat) = seat else {
+            let path = place(hash, owner.into());
+            return Ok(Server { listener: bind(&path)?, path });
         };
-        let named = |owner: u64| directory.join(format!("{hash:016x}-{connection}-{owner}.sock"));
+        let noted = LAYOUT.attach(seat, Noted::WORDS)?.area;
+        let noted = noted.view::<Noted<'_>>();
+        let first = noted.hash().atomic().compare_exchange(0, hash, AcqRel, Acquire);
+        let named = |owner| place(first.err().unwrap_or(hash), owner);
+        let listener = kept(named, owner.into(), noted, seat)?;
         let path = named(owner.into());
-        let listener = match seat {
-            Some(seat) => kept(named, owner.into(), seat)?,
-            None => bind(&path)?,
-        };
         Ok(Server { path, listener })
     }
 
@@ -147,24 +157,20 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// What the first process has noted, which is `hash` for that one.
-fn noted(keep: &dyn Keep, hash: u64) -> io::Result<u64> {
-    let note = keep.region(HASH, 1)?;
-    Ok(note.word(0).compare_exchange(0, hash, Ordering::AcqRel, Ordering::Acquire).err().unwrap_or(hash))
-}
-
 /// The socket of the process before, or a new one for all processes to come. It has the name `named` gives it for
 /// `owner`, the keeper.
-fn kept(named: impl Fn(u64) -> PathBuf, owner: u64, keep: &dyn Keep) -> io::Result<UnixListener> {
-    let note = keep.region(REGION, 1)?;
-    let number = note.word(0);
-    let note = keep.region(OWNER, 1)?;
-    let former = match note.word(0).swap(owner, Ordering::AcqRel) {
+fn kept(
+    named: impl Fn(u64) -> PathBuf,
+    owner: u64,
+    noted: Noted<'_>,
+    keep: &dyn Keep,
+) -> io::Result<UnixListener> {
+    let former = match noted.owner().atomic().swap(owner, AcqRel) {
         0 => owner,
         former => former,
     };
     let path = named(owner);
-    if let Some(number) = number.load(Ordering::Acquire).checked_sub(1)
+    if let Some(number) = noted.listener().get().checked_sub(1)
         // Clients that were waiting for the former keeper's mount stay in line.
         && fs::rename(named(former), &path).is_ok()
         && let Ok(listener) = keep.adopt(number as RawFd)
@@ -173,7 +179,7 @@ fn kept(named: impl Fn(u64) -> PathBuf, owner: u64, keep: &dyn Keep) -> io::Resu
     }
     let listener = bind(&path)?;
     keep.hold(listener.as_fd())?;
-    number.store(listener.as_raw_fd() as u64 + 1, Ordering::Release);
+    noted.listener().set(listener.as_raw_fd() as u64 + 1);
     Ok(listener)
 }
 

@@ -143,7 +143,6 @@ fn a_full_table_says_so_and_recovers_when_something_is_forgotten() {
 #[test]
 fn a_damaged_region_is_refused() {
     let region: Arc<dyn Region> = Arc::new(HeapRegion::new(4096));
-    assert!(NodeTable::reopen(Arc::clone(&region)).is_err(), "nothing there yet");
     let table = NodeTable::attach(Arc::clone(&region)).expect("room");
     find(&table, "a/b/c");
     drop(table);
@@ -154,7 +153,7 @@ fn a_damaged_region_is_refused() {
     for index in 0..4096 {
         for wrong in [0, 1, 0x8000_0001, u64::MAX, 3 << 32 | 2] {
             region.word(index).store(wrong, Ordering::Relaxed);
-            if let Ok(table) = NodeTable::reopen(Arc::clone(&region))
+            if let Ok(table) = NodeTable::attach(Arc::clone(&region))
                 && let Ok(node) = table.found(Node::ROOT, &name("a"), None)
             {
                 table.forget(node, 1);
@@ -209,7 +208,7 @@ const NAMES: [&str; 4] = ["a", "a name of some length", "c", "d"];
 impl Model {
     fn new(keyed: bool) -> Self {
         let region: Arc<dyn Region> = Arc::new(HeapRegion::new(1 << 14));
-        let table = NodeTable::create(Arc::clone(&region)).expect("room");
+        let table = NodeTable::attach(Arc::clone(&region)).expect("room");
         let directories = HashMap::from([(1, BTreeMap::new())]);
         let held = BTreeMap::from([(Node::ROOT, (1, 1))]);
         let (known, seen) = (BTreeMap::new(), Vec::new());
@@ -345,7 +344,7 @@ impl Model {
                 self.rename((self.pick_dir(from.0), from.1), (self.pick_dir(to.0), to.1), exchange);
             }
             Step::Forget { held, count } => self.forget(self.pick(held).0, count),
-            Step::Reopen => self.table = NodeTable::reopen(Arc::clone(&self.region)).expect("intact"),
+            Step::Reopen => self.table = NodeTable::attach(Arc::clone(&self.region)).expect("intact"),
         }
     }
 
@@ -414,11 +413,11 @@ proptest! {
         calls in prop::collection::vec((0..10_u8, 0..99_usize, 0..9_usize, 0..99_usize, 0..9_usize), 1..60),
     ) {
         let region: Arc<dyn Region> = Arc::new(HeapRegion::new(1 << 14));
-        let table = NodeTable::create(Arc::clone(&region)).expect("room");
+        let table = NodeTable::attach(Arc::clone(&region)).expect("room");
         let mut seen = vec![Node::ROOT];
         for call in calls {
             do_call(&table, &mut seen, call);
-            let again = NodeTable::reopen(Arc::clone(&region));
+            let again = NodeTable::attach(Arc::clone(&region));
             prop_assert!(again.is_ok(), "{call:?}: {:?}", again.err());
         }
     }

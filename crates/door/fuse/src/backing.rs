@@ -8,11 +8,12 @@
 //! does too ([`Notes`]), so that a successor neither opens a file against the first decision nor loses an id.
 use crate::device::Device;
 use crate::slot::lock;
-use outrigger_core::{Node, Region};
+use outrigger_core::survive::{Layout, Slots};
+use outrigger_core::{Keep, Node, Result};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// How a file is opened.
@@ -54,6 +55,11 @@ struct Shared {
 }
 
 impl Shared {
+    fn noted(self, node: u64) -> Noted {
+        let id = u64::from(self.id.unwrap_or(0).cast_unsigned());
+        Noted { node, id_and_opens: id << 32 | u64::from(self.opens) }
+    }
+
     /// Whether its attributes may change without a request: the kernel does not notice what is written through a mapping.
     fn changes_unseen(self) -> bool {
         self.id.is_some() && self.writable
@@ -61,9 +67,26 @@ impl Shared {
 }
 
 impl Files {
+    /// What a predecessor has noted.
+    fn reopen(notes: Notes) -> Self {
+        let shared = |Noted { id_and_opens, .. }| Shared {
+            id: Some((id_and_opens >> 32) as i32).filter(|&id| id > 0),
+            opens: id_and_opens as u32,
+            // Not noted: any may have been opened for writing.
+            writable: true,
+            note: None,
+        };
+        let open = notes.iter().map(|(slot, noted)| {
+            let node = noted.node;
+            (node, Shared { note: Some(slot.index), ..shared(noted) })
+        });
+        Files { open: open.collect(), notes: Some(notes) }
+    }
+
     fn insert(&mut self, node: u64, id: Option<i32>, writable: bool) {
         let mut file = Shared { id, opens: 1, writable, note: None };
-        file.note = self.notes.as_mut().and_then(|notes| notes.add(node, file));
+        file.note =
+            self.notes.as_mut().and_then(|notes| notes.insert(&file.noted(node))).map(|slot| slot.index);
         self.open.insert(node, file);
     }
 
@@ -73,7 +96,7 @@ impl Files {
         file.writable |= writable;
         file.opens = file.opens.saturating_add(1);
         if let (Some(notes), Some(note)) = (&self.notes, file.note) {
-            notes.change(note, *file);
+            notes.update(note, &file.noted(node));
         }
         Some(*file)
     }
@@ -89,24 +112,22 @@ impl Files {
             entry.remove();
         }
         if let (Some(notes), Some(note)) = (&mut self.notes, note) {
-            if left.opens == 0 { notes.remove(note) } else { notes.change(note, left) }
+            if left.opens == 0 { notes.remove(note) } else { notes.update(note, &left.noted(node)) }
         }
         left.id.filter(|_| left.opens == 0)
     }
 }
 
 impl Backings {
-    /// An empty table, noted in `region` if there is one.
-    pub(crate) fn new(device: Arc<Device>, region: Option<Arc<dyn Region>>) -> Self {
-        let notes = region.map(Notes::empty);
+    /// An empty table, noted in `notes` if there are some, which are emptied.
+    pub(crate) fn new(device: Arc<Device>, mut notes: Option<Notes>) -> Self {
+        notes.iter_mut().for_each(Slots::clear);
         Self::with(device, Files { open: HashMap::new(), notes })
     }
 
-    /// The table a predecessor left in `region`.
-    pub(crate) fn reopen(device: Arc<Device>, region: Option<Arc<dyn Region>>) -> Self {
-        let Some(region) = region else { return Self::new(device, None) };
-        let (notes, open) = Notes::reopen(region);
-        Self::with(device, Files { open, notes: Some(notes) })
+    /// The table a predecessor left in `notes`.
+    pub(crate) fn reopen(device: Arc<Device>, notes: Option<Notes>) -> Self {
+        Self::with(device, notes.map(Files::reopen).unwrap_or_default())
     }
 
     fn with(device: Arc<Device>, files: Files) -> Self {
@@ -183,104 +204,45 @@ impl Backings {
     }
 }
 
-/// The table of open inodes in memory that may outlive the process.
-///
-/// Word 0 counts the slots ever used; each slot is two words: the node (zero when the slot is free), then the id in the
-/// upper half and the number of opens in the lower. A kill between any two stores leaves at worst an id in the kernel
-/// that is in no slot: it stays there until the mount ends.
-struct Notes {
-    region: Arc<dyn Region>,
-    free: Vec<u32>,
+outrigger_core::record! {
+    /// An open inode, in memory that may outlive the process. A kill leaves at worst an id in the kernel that is in no slot: it
+    /// stays there until the mount ends.
+    pub(crate) struct Noted {
+        node: u64,
+        /// The id in the upper half and the number of opens in the lower.
+        id_and_opens: u64,
+    }
 }
+
+/// Where they are noted.
+pub(crate) type Notes = Slots<Noted>;
 
 /// Inodes open at once that are noted; what is open beyond that, a successor does not know of.
 const SLOTS: usize = 1 << 18;
-/// How large the region is, in words.
-pub(crate) const WORDS: usize = 1 + 2 * SLOTS;
-/// Name of the region.
-pub(crate) const REGION: &str = "fuse-backings";
 
-impl Notes {
-    fn empty(region: Arc<dyn Region>) -> Self {
-        region.word(0).store(0, Ordering::Release);
-        Self { region, free: Vec::new() }
-    }
-
-    fn reopen(region: Arc<dyn Region>) -> (Self, HashMap<u64, Shared>) {
-        let mut notes = Self { region, free: Vec::new() };
-        let mut open = HashMap::new();
-        for slot in 0..notes.used() {
-            let state = notes.state(slot).load(Ordering::Acquire);
-            let (id, opens) = ((state >> 32) as i32, state as u32);
-            match notes.node(slot).load(Ordering::Acquire) {
-                0 => notes.free.push(slot),
-                node => {
-                    // Not noted: any may have been opened for writing.
-                    let (id, writable) = ((id > 0).then_some(id), true);
-                    open.insert(node, Shared { id, opens, writable, note: Some(slot) });
-                }
-            }
-        }
-        (notes, open)
-    }
-
-    /// Slots that were ever used.
-    fn used(&self) -> u32 {
-        let slots = self.region.words().saturating_sub(1) / 2;
-        self.region.word(0).load(Ordering::Acquire).min(slots as u64) as u32
-    }
-
-    fn node(&self, slot: u32) -> &AtomicU64 {
-        self.region.word(1 + 2 * slot as usize)
-    }
-
-    fn state(&self, slot: u32) -> &AtomicU64 {
-        self.region.word(2 + 2 * slot as usize)
-    }
-
-    fn add(&mut self, node: u64, file: Shared) -> Option<u32> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot = self.used();
-                if 2 * slot as usize + 2 >= self.region.words() {
-                    return None;
-                }
-                // What was there before an earlier session's end must not come back.
-                self.node(slot).store(0, Ordering::Release);
-                self.region.word(0).store(u64::from(slot) + 1, Ordering::Release);
-                slot
-            }
-        };
-        self.change(slot, file);
-        self.node(slot).store(node, Ordering::Release);
-        Some(slot)
-    }
-
-    fn change(&self, slot: u32, file: Shared) {
-        let id = u64::from(file.id.unwrap_or(0).cast_unsigned());
-        self.state(slot).store(id << 32 | u64::from(file.opens), Ordering::Release);
-    }
-
-    fn remove(&mut self, slot: u32) {
-        self.node(slot).store(0, Ordering::Release);
-        self.free.push(slot);
-    }
+/// The notes in `keep`.
+///
+/// # Errors
+/// Those of [`Layout::attach`].
+pub(crate) fn notes(keep: &dyn Keep) -> Result<Notes> {
+    let opened = Layout::new("fuse-backings", 2).attach(keep, Notes::words(SLOTS))?;
+    Ok(Notes::open(opened.area))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::{HeapKeep, Keep};
+    use outrigger_core::HeapKeep;
+    use outrigger_core::survive::testing::each_death;
 
-    fn files(notes: Notes) -> Files {
-        Files { open: HashMap::new(), notes: Some(notes) }
+    fn reopen(keep: &dyn Keep) -> Files {
+        Files::reopen(notes(keep).unwrap())
     }
 
     #[test]
     fn a_successor_knows_what_is_open() {
         let keep = HeapKeep::default();
-        let mut before = files(Notes::empty(keep.region(REGION, WORDS).unwrap()));
+        let mut before = reopen(&keep);
         for (node, id) in [(3, Some(1)), (1 << 40, None), (5, Some(2)), (6, Some(4))] {
             before.insert(node, id, true);
         }
@@ -292,36 +254,38 @@ mod tests {
         let known = before.open.clone();
         drop(before);
 
-        let (notes, open) = Notes::reopen(keep.region(REGION, WORDS).unwrap());
-        assert_eq!(open, known);
-        let mut after = Files { open, notes: Some(notes) };
+        let mut after = reopen(&keep);
+        assert_eq!(after.open, known);
         assert_eq!((after.count_close(6), after.count_close(6)), (None, Some(4)));
         assert_eq!(after.count_close(6), None, "a close too many");
-        assert_eq!(Notes::reopen(keep.region(REGION, WORDS).unwrap()).1, after.open);
-
-        assert!(Notes::empty(keep.region(REGION, WORDS).unwrap()).free.is_empty());
-        assert!(Notes::reopen(keep.region(REGION, WORDS).unwrap()).1.is_empty(), "a new mount begins anew");
+        assert_eq!(reopen(&keep).open, after.open);
+        let device = Arc::new(Device::from_fd(std::fs::File::open("/dev/null").unwrap().into()));
+        drop(Backings::new(device, Some(notes(&keep).unwrap())));
+        assert!(reopen(&keep).open.is_empty(), "a new mount begins anew");
     }
 
-    /// Whatever a kill leaves of one change is what was before it or what is after it.
+    #[test]
+    fn a_full_region_limits_only_what_a_successor_knows() {
+        let keep = HeapKeep::default();
+        keep.region("fuse-backings", Layout::words(Notes::words(3))).unwrap();
+        let mut table = reopen(&keep);
+        (1..=5).for_each(|node| table.insert(node, None, true));
+        assert_eq!((table.open.len(), reopen(&keep).open.len()), (5, 3));
+    }
+
+    /// Whatever a kill leaves of a change is what was before it or what is after it.
     #[test]
     fn every_store_is_whole() {
-        let keep = HeapKeep::default();
-        let region = keep.region(REGION, 7).unwrap();
-        let mut table = files(Notes::empty(Arc::clone(&region)));
-        table.insert(3, Some(1), true);
-        table.count_close(3);
-        // A slot whose owner died between the two stores: noted before it is filled.
-        region.word(2).store(9 << 32 | 1, Ordering::Relaxed);
-        let (notes, open) = Notes::reopen(Arc::clone(&region));
-        assert!(open.is_empty());
-        let mut table = Files { open, notes: Some(notes) };
-        for node in 1..=5 {
-            table.insert(node, None, true);
-        }
-        assert_eq!(table.open.len(), 5, "a full region limits only what a successor knows");
-        assert_eq!(Notes::reopen(Arc::clone(&region)).1.len(), 3);
-        region.word(0).store(u64::MAX, Ordering::Relaxed);
-        assert_eq!(Notes::reopen(region).1.len(), 3, "a count that is no count");
+        each_death(|life| {
+            let keep = Arc::new(HeapKeep::default());
+            let mut table = Files::reopen(notes(&life.of(&keep)).unwrap());
+            table.insert(3, Some(1), true);
+            table.count_open(3, true);
+            table.count_close(3);
+            table.count_close(3);
+            let left = reopen(&*keep).open;
+            let is_whole = |file: &Shared| file.id == Some(1) && (1..=2).contains(&file.opens);
+            assert!(left.is_empty() || left.len() == 1 && is_whole(&left[&3]), "{left:?}");
+        });
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session: a service behind a connection to the kernel.
 use crate::answer::View;
-use crate::backing::{self, Backings};
+use crate::backing::{self, Backings, Notes};
 use crate::connection::Connection;
 use crate::crew::Crew;
 use crate::device::Device;
@@ -15,7 +15,7 @@ use crate::slot::{Slots, coarse_now, lock};
 use crate::status::{Counters, InFlight, Status};
 use crate::translate::Rules;
 use crate::unmount::{Force, UnmountError, unmount};
-use outrigger_core::{Abilities, Notice, Notify, Region, Runtime, Service};
+use outrigger_core::{Abilities, Notice, Notify, Runtime, Service};
 use outrigger_proto_fuse::{Dialect, InitFlags, Notification, Opcode};
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
@@ -107,10 +107,9 @@ impl Shared {
 }
 
 /// Where open files are noted, if a successor shall know them.
-fn region(options: &Options) -> io::Result<Option<Arc<dyn Region>>> {
-    let Some(Kept(keep)) = &options.keep else { return Ok(None) };
-    let region = keep.region(backing::REGION, backing::WORDS);
-    region.map(Some).map_err(|error| io::Error::from_raw_os_error(error.errno.0))
+fn notes(options: &Options) -> io::Result<Option<Notes>> {
+    let notes = options.keep.as_ref().map(|Kept(keep)| backing::notes(&**keep)).transpose();
+    notes.map_err(|error| io::Error::from_raw_os_error(error.errno.0))
 }
 
 /// A running session. Dropping it unmounts what it has mounted.
@@ -192,10 +191,10 @@ impl Session {
         let Connection { device, mounted, first, .. } = connection;
         let device = Arc::new(device);
         let (notifier, courier) = notifier(Arc::clone(&device));
-        let region = region(&options)?;
+        let notes = notes(&options)?;
         let backings = match negotiated {
-            None => Backings::new(Arc::clone(&device), region),
-            Some(_) => Backings::reopen(Arc::clone(&device), region),
+            None => Backings::new(Arc::clone(&device), notes),
+            Some(_) => Backings::reopen(Arc::clone(&device), notes),
         };
         let abilities = service.abilities();
         service.attach(Arc::new(notifier.clone()));

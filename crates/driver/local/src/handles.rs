@@ -1,10 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A table of things that are open, which a process that takes over finds again.
 
-use crate::notes::{Note, Notes};
-use outrigger_core::{Errno, Error, Handle, Result};
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{PoisonError, RwLock};
+use outrigger_core::survive::{Area, Layout, Slot, Slots};
+use outrigger_core::{Errno, Error, Handle, HeapRegion, Keep, Region, Result};
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// So many things may be open in a table that does not outlive the process.
+const UNKEPT: usize = 1 << 24;
+
+outrigger_core::record! {
+    /// What is written down about something open.
+    struct Noted {
+        /// The number of its descriptor, which is held.
+        fd: i32,
+        /// What else is known of it.
+        known: u64,
+    }
+}
 
 /// Something open that can be taken over by another process.
 pub(crate) trait Kept: Clone {
@@ -18,70 +32,75 @@ pub(crate) trait Kept: Clone {
     fn adopt(fd: OwnedFd, known: u64) -> Self;
 }
 
-/// Things that have a [`Handle`]. A handle that was closed never names another thing: its high half counts how often
-/// its place was used.
-#[derive(Debug)]
+/// Things that have a [`Handle`]. A handle that was closed never names another thing: its high half is the generation of
+/// its slot.
+///
+/// What a kill may lose is a descriptor that is held already and not noted yet, or not noted any more and still held: one a
+/// thread.
 pub(crate) struct Handles<T> {
     table: RwLock<Table<T>>,
-    notes: Option<Notes>,
+    keep: Option<Arc<dyn Keep>>,
 }
 
-#[derive(Debug)]
 struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
+    slots: Slots<Noted>,
+    /// What is in each slot, with its generation.
+    things: Vec<Option<(u32, T)>>,
 }
 
-#[derive(Debug)]
-struct Slot<T> {
-    round: u32,
-    thing: Option<T>,
+fn handle(slot: Slot) -> Handle {
+    Handle(u64::from(slot.generation) << 32 | u64::from(slot.index + 1))
 }
 
-fn join(place: u32, round: u32) -> Handle {
-    Handle(u64::from(round) << 32 | u64::from(place + 1))
-}
-
-fn split(handle: Handle) -> Option<(u32, u32)> {
-    let place = (handle.0 as u32).checked_sub(1)?;
-    Some((place, (handle.0 >> 32) as u32))
+fn slot(handle: Handle) -> Option<Slot> {
+    let index = (handle.0 as u32).checked_sub(1)?;
+    Some(Slot { index, generation: (handle.0 >> 32) as u32 })
 }
 
 impl<T> Table<T> {
-    /// The place of the next thing.
-    fn next(&self) -> u32 {
-        self.free.last().copied().unwrap_or(self.slots.len() as u32)
+    fn put(&mut self, slot: Slot, thing: T) {
+        let index = slot.index as usize;
+        if index >= self.things.len() {
+            self.things.resize_with(index + 1, || None);
+        }
+        self.things[index] = Some((slot.generation, thing));
+    }
+
+    fn full(&self) -> Error {
+        Errno::ENFILE.because(format!("{} are open, which is all that can be noted", self.slots.capacity()))
     }
 }
 
-fn full(notes: &Notes) -> Error {
-    Errno::ENFILE.because(format!("{} are open, which is all that can be noted", notes.capacity()))
-}
-
 impl<T: Kept> Handles<T> {
-    /// A table with what is in `notes`, under the handles it had; an empty one without notes.
-    pub(crate) fn new(notes: Option<Notes>) -> Self {
-        let mut table = Table { slots: Vec::new(), free: Vec::new() };
-        if let Some(notes) = &notes {
-            for place in 0..notes.used() {
-                let Note { round, content } = notes.adopt(place);
-                let thing = content.map(|(fd, known)| T::adopt(fd, known));
-                if thing.is_none() {
-                    table.free.push(place);
-                }
-                table.slots.push(Slot { round, thing });
+    /// The table called `name` in `keep`, with what a former process left in it, of at most `capacity` things; without a keep an
+    /// empty one.
+    ///
+    /// # Errors
+    /// Those of [`Layout::attach`].
+    pub(crate) fn open(keep: Option<Arc<dyn Keep>>, name: &'static str, capacity: usize) -> Result<Self> {
+        let area = match &keep {
+            Some(keep) => Layout::new(name, 2).attach(&**keep, Slots::<Noted>::words(capacity))?.area,
+            None => {
+                let region = HeapRegion::new(Slots::<Noted>::words(UNKEPT));
+                Area::whole(Arc::new(region) as Arc<dyn Region>)
             }
+        };
+        let mut table = Table { slots: Slots::open(area), things: Vec::new() };
+        if let Some(keep) = &keep {
+            let left: Vec<(Slot, Noted)> = table.slots.iter().collect();
+            left.into_iter().for_each(|(slot, noted)| table.adopt(&**keep, slot, noted));
         }
-        Handles { table: RwLock::new(table), notes }
+        Ok(Handles { table: RwLock::new(table), keep })
     }
 
     /// Everything in the table.
     pub(crate) fn all(&self) -> Vec<(Handle, T)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let named = |(place, slot): (usize, &Slot<T>)| {
-            slot.thing.clone().map(|thing| (join(place as u32, slot.round), thing))
+        let named = |(index, thing): (usize, &Option<(u32, T)>)| {
+            let (generation, thing) = thing.clone()?;
+            Some((handle(Slot { index: index as u32, generation }), thing))
         };
-        table.slots.iter().enumerate().filter_map(named).collect()
+        table.things.iter().enumerate().filter_map(named).collect()
     }
 
     /// Fails when the next [`Handles::insert`] would: to find out before anything is opened.
@@ -89,9 +108,8 @@ impl<T: Kept> Handles<T> {
     /// # Errors
     /// `ENFILE` when as many things are open as can be noted.
     pub(crate) fn has_room(&self) -> Result<()> {
-        let Some(notes) = &self.notes else { return Ok(()) };
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        if table.next() < notes.capacity() { Ok(()) } else { Err(full(notes)) }
+        if table.slots.has_room() { Ok(()) } else { Err(table.full()) }
     }
 
     /// Gives `thing` a handle, never 0.
@@ -100,23 +118,16 @@ impl<T: Kept> Handles<T> {
     /// `ENFILE` when as many things are open as can be noted, `EMFILE` when its descriptor cannot be held.
     pub(crate) fn insert(&self, thing: T) -> Result<Handle> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let place = table.next();
-        let round = table.slots.get(place as usize).map_or(0, |slot| slot.round);
-        if let Some(notes) = &self.notes {
-            if place >= notes.capacity() {
-                return Err(full(notes));
-            }
-            notes.write(place, round, thing.fd(), thing.known())?;
+        if !table.slots.has_room() {
+            return Err(table.full());
         }
-        let slot = Slot { round, thing: Some(thing) };
-        match table.slots.get_mut(place as usize) {
-            Some(free) => {
-                *free = slot;
-                table.free.pop();
-            }
-            None => table.slots.push(slot),
+        if let Some(keep) = &self.keep {
+            keep.hold(thing.fd())?;
         }
-        Ok(join(place, round))
+        let noted = Noted { fd: thing.fd().as_raw_fd(), known: thing.known() };
+        let slot = table.slots.insert(&noted).ok_or_else(|| table.full())?;
+        table.put(slot, thing);
+        Ok(handle(slot))
     }
 
     /// What `handle` names.
@@ -125,11 +136,11 @@ impl<T: Kept> Handles<T> {
     /// `EBADF` when it names nothing.
     pub(crate) fn get(&self, handle: Handle) -> Result<T> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let find = |(place, round): (u32, u32)| {
-            let slot = table.slots.get(place as usize).filter(|slot| slot.round == round)?;
-            slot.thing.clone()
+        let find = |slot: Slot| match table.things.get(slot.index as usize)? {
+            Some((generation, thing)) if *generation == slot.generation => Some(thing.clone()),
+            _ => None,
         };
-        split(handle).and_then(find).ok_or_else(|| Errno::EBADF.because(format!("{handle:?} is not open")))
+        slot(handle).and_then(find).ok_or_else(|| closed(handle))
     }
 
     /// Ends `handle`.
@@ -138,26 +149,56 @@ impl<T: Kept> Handles<T> {
     /// `EBADF` when it names nothing.
     pub(crate) fn remove(&self, handle: Handle) -> Result<T> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        let taken = split(handle).and_then(|(place, round)| {
-            let slot = table.slots.get_mut(place as usize).filter(|slot| slot.round == round)?;
-            let thing = slot.thing.take()?;
-            slot.round = slot.round.wrapping_add(1);
-            if let Some(notes) = &self.notes {
-                notes.erase(place, slot.round, thing.fd());
-            }
-            table.free.push(place);
-            Some(thing)
+        let Table { slots, things } = &mut *table;
+        let place = slot(handle).and_then(|slot| {
+            let place = things.get_mut(slot.index as usize)?;
+            place
+                .as_ref()
+                .is_some_and(|(generation, _)| *generation == slot.generation)
+                .then_some((slot, place))
         });
-        taken.ok_or_else(|| Errno::EBADF.because(format!("{handle:?} is not open")))
+        let (slot, place) = place.ok_or_else(|| closed(handle))?;
+        slots.remove(slot.index);
+        let (_, thing) = place.take().ok_or_else(|| closed(handle))?;
+        if let Some(keep) = &self.keep {
+            keep.let_go(thing.fd());
+        }
+        Ok(thing)
+    }
+}
+
+impl<T: Kept> Table<T> {
+    /// Takes over what a former process noted. A descriptor that is not held any more is as good as closed.
+    fn adopt(&mut self, keep: &dyn Keep, slot: Slot, Noted { fd: number, known }: Noted) {
+        match keep.adopt(number) {
+            Ok(fd) => {
+                // It may have another number here.
+                self.slots.update(slot.index, &Noted { fd: fd.as_raw_fd(), known });
+                self.put(slot, T::adopt(fd, known));
+            }
+            Err(error) => {
+                tracing::warn!(%error, number, "an open file of the former process is lost");
+                self.slots.remove(slot.index);
+            }
+        }
+    }
+}
+
+fn closed(handle: Handle) -> Error {
+    Errno::EBADF.because(format!("{handle:?} is not open"))
+}
+
+impl<T> fmt::Debug for Handles<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).slots.fmt(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_core::{HeapKeep, Keep};
+    use outrigger_core::HeapKeep;
     use std::os::fd::AsFd;
-    use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     #[derive(Clone, Debug)]
@@ -185,14 +226,14 @@ mod tests {
         table.get(handle).map(|thing| thing.1).map_err(|error| error.errno)
     }
 
-    fn notes(keep: &Arc<HeapKeep>, capacity: u32) -> Option<Notes> {
-        Some(Notes::open(Arc::clone(keep) as _, "things", capacity).expect("notes"))
+    fn open(keep: Option<&Arc<HeapKeep>>) -> Handles<Thing> {
+        Handles::open(keep.map(|keep| Arc::clone(keep) as _), "things", 4).expect("a table")
     }
 
     #[test]
     fn a_closed_handle_stays_closed_when_its_slot_is_used_again() {
-        for notes in [None, notes(&Arc::default(), 8)] {
-            let table = Handles::new(notes);
+        for keep in [None, Some(&Arc::default())] {
+            let table = open(keep);
             let first = table.insert(thing(1)).expect("room");
             assert_eq!(known(&table, first), Ok(1));
             assert_eq!(table.remove(first).map(|thing| thing.1), Ok(1));
@@ -208,7 +249,7 @@ mod tests {
     #[test]
     fn a_successor_has_the_same_handles() {
         let keep = Arc::<HeapKeep>::default();
-        let table = Handles::new(notes(&keep, 4));
+        let table = open(Some(&keep));
         let handles: Vec<Handle> = (0..4).map(|i| table.insert(thing(i)).expect("room")).collect();
         assert_eq!(table.insert(thing(9)).unwrap_err().errno, Errno::ENFILE, "no more can be noted");
         table.remove(handles[1]).expect("open");
@@ -216,7 +257,7 @@ mod tests {
         table.remove(handles[2]).expect("open");
         std::mem::forget(table);
 
-        let table = Handles::<Thing>::new(notes(&keep, 4));
+        let table = open(Some(&keep));
         assert_eq!(table.all().len(), 3);
         let expected = [(handles[0], Ok(0)), (reused, Ok(11)), (handles[3], Ok(3))];
         for (handle, value) in expected {
@@ -236,15 +277,16 @@ mod tests {
     fn foreign_regions_are_refused_and_lost_descriptors_are_closed_handles() {
         let keep = Arc::<HeapKeep>::default();
         keep.region("things", 99).expect("memory").word(0).store(7, Ordering::Relaxed);
-        assert_eq!(Notes::open(keep, "things", 4).expect_err("not ours").errno, Errno::EUCLEAN);
+        let refused = Handles::<Thing>::open(Some(keep), "things", 4).expect_err("not ours");
+        assert_eq!(refused.errno, Errno::EUCLEAN);
 
         let keep = Arc::<HeapKeep>::default();
-        let table = Handles::new(notes(&keep, 4));
+        let table = open(Some(&keep));
         let lost = thing(1);
         let handle = table.insert(lost.clone()).expect("room");
         keep.let_go(lost.fd());
         std::mem::forget(table);
-        let table = Handles::<Thing>::new(notes(&keep, 4));
+        let table = open(Some(&keep));
         assert_eq!(known(&table, handle), Err(Errno::EBADF));
         assert_ne!(table.insert(thing(2)).expect("room"), handle);
     }

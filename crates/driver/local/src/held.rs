@@ -2,8 +2,7 @@
 //! Nodes that only a descriptor leads to: the root, and files without a name that somebody still refers to.
 
 use crate::handles::{Handles, Kept};
-use crate::notes::Notes;
-use outrigger_core::{Handle, Node};
+use outrigger_core::{Handle, Keep, Node, Result};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,12 +39,15 @@ pub(crate) struct HeldNodes {
 }
 
 impl HeldNodes {
-    /// What is in `notes`; nothing without.
-    pub(crate) fn new(notes: Option<Notes>) -> Self {
-        let table = Handles::<HeldNode>::new(notes);
+    /// What is in `keep`; nothing without.
+    ///
+    /// # Errors
+    /// Those of [`Handles::open`].
+    pub(crate) fn open(keep: Option<Arc<dyn Keep>>, most: usize) -> Result<Self> {
+        let table = Handles::<HeldNode>::open(keep, "local-held", most)?;
         let named = |(handle, held): (Handle, HeldNode)| (held.node, (Some(handle), held.fd));
         let by_node = Mutex::new(table.all().into_iter().map(named).collect());
-        HeldNodes { table, by_node }
+        Ok(HeldNodes { table, by_node })
     }
 
     fn lock(&self) -> MutexGuard<'_, ByNode> {

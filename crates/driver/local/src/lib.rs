@@ -88,7 +88,6 @@ mod fileattr;
 mod handle;
 mod handles;
 mod held;
-mod notes;
 mod open;
 mod ops;
 mod options;
@@ -104,7 +103,6 @@ pub use options::{DRIVER, LocalOptions, OPTIONS};
 use crate::caller::Callers;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
-use crate::notes::Notes;
 use crate::open::Open;
 use crate::tree::Tree;
 use outrigger_core::{Keep, Node, NodeTable, Result};
@@ -127,7 +125,7 @@ pub struct Local {
 /// Room for the nodes known by path, in words; taken as it fills.
 const TABLE_WORDS: usize = 1 << 26;
 /// How many files and directories may be open where a keep holds them; and how many removed ones it holds.
-const OPEN_MAX: u32 = 1 << 16;
+const OPEN_MAX: usize = 1 << 16;
 
 impl Local {
     /// Serves the directory at `path`.
@@ -155,13 +153,12 @@ impl Local {
     }
 
     fn open_with(path: &Path, options: LocalOptions, keep: Option<Arc<dyn Keep>>) -> Result<Self> {
-        let notes = |name| keep.clone().map(|keep| Notes::open(keep, name, OPEN_MAX)).transpose();
         let table = match &keep {
             Some(keep) => NodeTable::attach(keep.region("local-nodes", TABLE_WORDS)?)?,
             None => NodeTable::in_memory(TABLE_WORDS * 8)?,
         };
-        let tree = Tree::open(path, &options, table, HeldNodes::new(notes("local-held")?))?;
-        let open = Handles::new(notes("local-files")?);
+        let tree = Tree::open(path, &options, table, HeldNodes::open(keep.clone(), OPEN_MAX)?)?;
+        let open = Handles::open(keep, "local-files", OPEN_MAX)?;
         rustix::process::umask(rustix::fs::Mode::empty());
         let acl = options.xattr && xattr::keeps_acl(tree.at(Node::ROOT)?.as_fd());
         Ok(Local { path: path.to_path_buf(), options, tree, callers: Callers::new(), open, acl })

@@ -9,6 +9,7 @@ use outrigger_core::ops::{
     Forget, GetAttr, Ioctl, Open, OpenDir, OpenFlags, ReadDir, ReadDirPlus, ReleaseDir, RmDir, TmpFile,
     Unlink,
 };
+use outrigger_core::survive::Layout;
 use outrigger_core::{BlockingDriver, Errno, Handle, HeapKeep, Inline, Keep, Node, Result};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_runtime::Threads;
@@ -219,7 +220,7 @@ fn the_directory_itself_may_move() {
 fn more_than_can_be_noted_is_refused_before_anything_is_made() {
     let keep = Arc::<HeapKeep>::default();
     // Room for three notes: whoever makes a region decides its size.
-    keep.region("local-files", 2 + 3 * 2).expect("memory");
+    keep.region("local-files", Layout::words(1 + 3 * 3)).expect("memory");
     let dir = tempfile::tempdir().expect("a directory");
     let options = LocalOptions::default();
     let local = Local::open_with_keep(dir.path(), options, Arc::clone(&keep) as _).expect("open");

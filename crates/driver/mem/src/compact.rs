@@ -11,10 +11,10 @@
 use crate::Mem;
 use crate::content::Change;
 use crate::inode::{Body, Inode, State};
-use crate::log::Log;
 use crate::record::Record;
 use crate::table::SHARDS;
 use outrigger_core::Node;
+use outrigger_core::survive::Log;
 
 /// How many words one change adds to the shorter log, roughly: many times what it adds to the log.
 const SLICE: usize = 512;
@@ -37,7 +37,7 @@ impl Mem {
     /// Does a little of the work on a shorter log, if there is some. The caller holds no lock of an inode.
     pub(crate) fn tend_log(&self) {
         if let Some(log) = self.log.as_ref().filter(|log| log.is_due())
-            && let Some(mut cursor) = log.cursor.try_lock()
+            && let Some(mut cursor) = self.cursor.try_lock()
         {
             self.compact_some(log, &mut cursor, SLICE);
         }
@@ -46,7 +46,7 @@ impl Mem {
     /// Makes the log as short as can be. The caller holds no lock of an inode.
     pub(crate) fn compact(&self) {
         let Some(log) = &self.log else { return };
-        let mut cursor = log.cursor.lock();
+        let mut cursor = self.cursor.lock();
         while log.may_shrink() && self.compact_some(log, &mut cursor, SLICE) {}
     }
 
@@ -54,7 +54,11 @@ impl Mem {
     fn compact_some(&self, log: &Log, cursor: &mut Cursor, budget: usize) -> bool {
         if !cursor.running {
             *cursor = Cursor { running: true, ..Cursor::default() };
-            log.begin_copy(|| self.tree_record());
+            log.begin_copy(|| {
+                let mut words = Vec::new();
+                self.tree_record().put(&mut words);
+                words
+            });
         }
         let (mut words, mut done) = (Vec::new(), 0);
         while done < budget {
@@ -79,11 +83,8 @@ impl Mem {
     }
 
     /// The record every log begins with.
-    pub(crate) fn tree_record(&self) -> Vec<u64> {
-        let mut words = Vec::new();
-        let (last, next) = (self.table.last(), self.store.next());
-        Record::Tree { generation: self.generation.0, last, next }.put(&mut words);
-        words
+    pub(crate) fn tree_record(&self) -> Record {
+        Record::Tree { generation: self.generation.0, last: self.table.last(), next: self.store.next() }
     }
 
     /// Copies an inode, of a directory not the names; `false` when there is no shorter log any more.

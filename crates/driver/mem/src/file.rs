@@ -6,7 +6,6 @@ use crate::content::{Content, Edit, PAGE};
 use crate::group::NAMES;
 use crate::handle;
 use crate::inode::{Inode, State, is_privileged};
-use crate::log::Room;
 use crate::record::{CHANGE_WORDS, INODE_WORDS};
 use crate::tree::{Life, Seed, find, make, make_inode};
 use crate::{FILE_MAX, Mem};
@@ -16,6 +15,7 @@ use outrigger_core::ops::{
     Access, Create, GetAttr, Open, OpenFlags, Read, ReadLink, Seek, SetAttr, TmpFile, Whence, Write,
 };
 use outrigger_core::reply::{Attrs, Count, Created, Granted, Offset, OpenHow, Opened};
+use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, FileKind, Node, Payload, Result, SetAttrs, SetTime, Target, Time};
 
 fn opened(flags: OpenFlags) -> Opened {

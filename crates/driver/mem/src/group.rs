@@ -7,8 +7,8 @@
 use crate::Mem;
 use crate::content::{Edit, Extent};
 use crate::inode::{Inode, State};
-use crate::log::Room;
 use crate::record::{INODE_WORDS, NAME_WORDS, Record};
+use outrigger_core::survive::Room;
 use outrigger_core::{Errno, Name, Result};
 use std::sync::Arc;
 

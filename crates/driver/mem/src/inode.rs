@@ -8,11 +8,11 @@
 
 use crate::content::{Content, PAGE};
 use crate::locks::Locks;
-use crate::log::Log;
 use crate::names::Names;
 use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
 use outrigger_core::attr::without_set_id;
+use outrigger_core::survive::Log;
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Result, Target, Time};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};

@@ -43,7 +43,6 @@ mod group;
 mod handle;
 mod inode;
 mod locks;
-mod log;
 mod names;
 mod options;
 mod range;
@@ -59,13 +58,14 @@ mod xattr;
 pub use options::{DRIVER, OPTIONS, Options};
 
 use bytes::Bytes;
+use compact::Cursor;
 use group::NAMES;
 use inode::{Birth, Body, Inode};
 use locks::Waits;
-use log::Log;
 use names::Names;
 use outrigger_core::ops::*;
 use outrigger_core::reply::*;
+use outrigger_core::survive::Log;
 use outrigger_core::{
     Abilities, Clock, Cx, DriverClass, Errno, FileKind, Generation, Identity, Node, Notice, Notify, OpSet,
     Payload, Prompt, Request, Result, Target, Time, XattrName,
@@ -93,6 +93,8 @@ pub struct Mem {
     table: Table,
     store: Arc<Store>,
     log: Option<Log>,
+    /// How far the work on a shorter log is.
+    cursor: Mutex<Cursor>,
     waits: Waits,
     /// Held by whatever moves or removes directories.
     topology: Mutex<()>,
@@ -130,16 +132,12 @@ impl Mem {
         // The root counts, and a tree without room for it would be of no use.
         let _ = mem.space.take_inode();
         let root = Arc::new(Inode::new(mem.table.next_number(), birth));
-        if let Some(log) = &mem.log {
-            log.append(&mem.tree_record(), || {});
-        }
+        // In one group: a log with anything in it is that of a tree.
         let mut group = mem.change_anyway(NAMES);
+        group.push(|| mem.tree_record());
         group.born(&root);
         group.commit();
         drop(group);
-        if let Some(log) = &mem.log {
-            log.begin_tree();
-        }
         mem
     }
 
@@ -159,6 +157,7 @@ impl Mem {
             table: Table::new(),
             store,
             log,
+            cursor: Mutex::default(),
             waits: Waits::default(),
             topology: Mutex::new(()),
             generation,

@@ -3,9 +3,9 @@
 
 use crate::Mem;
 use crate::inode::Inode;
-use crate::log::Room;
 use crate::record::Record;
 use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
+use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, LockOwner, Node, Result};
 use parking_lot::Mutex;
 use std::future::Future;

@@ -4,9 +4,9 @@
 use crate::Mem;
 use crate::group::{Group, NAMES};
 use crate::inode::{Body, Inode, State};
-use crate::log::Room;
 use crate::tree::{Life, Seed, is_within, make_in};
 use outrigger_core::ops::{Rename, RenameFlags};
+use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, FileKind, Result, Time};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;

@@ -8,20 +8,42 @@ use crate::Mem;
 use crate::content::{Content, Extent};
 use crate::inode::{Body, Inode, State, time_of_nanos};
 use crate::locks::Locks;
-use crate::log::{Log, senseless};
 use crate::names::Names;
 use crate::options::Options;
 use crate::record::{Facts, Record};
 use crate::store::{PAGES_MAX, Run, Store};
 use crate::table::ByNumber;
 use crate::xattr::Xattrs;
-use outrigger_core::{Clock, FileKind, Generation, Keep, Name, Node, Result, Target};
+use outrigger_core::survive::{Layout, Log, Stored};
+use outrigger_core::{Clock, Errno, Error, FileKind, Generation, Keep, Name, Node, Result, Target};
 use std::collections::{BTreeMap, HashSet};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 /// The region of the log.
-const REGION: &str = "mem-log";
+const LAYOUT: Layout = Layout::new("mem-log", 2);
+/// The most words of a log as short as can be: 32 GiB, of which only what is used takes memory.
+const WORDS_MAX: u64 = 4 << 30;
+
+outrigger_core::fields! {
+    struct Head {
+        /// The number of the memory file, plus 1.
+        file: u64,
+        /// Not 0 since there is a tree: a log without any is damaged.
+        begun: u64,
+    }
+}
+
+/// How many words describe a tree with these limits at most, roughly: for each inode with its name 128, for each page of
+/// content 8. Trees of longer names and many links may find it too small.
+fn words_for(options: &Options) -> usize {
+    options.inodes.saturating_mul(128).saturating_add(options.size / 512).min(WORDS_MAX) as usize
+}
+
+/// What is said of a log that no version of this program can have written.
+fn senseless() -> Error {
+    Errno::EUCLEAN.because("the log of the tree in memory makes no sense; the tree is lost")
+}
 
 /// An inode of which the log has been read in part.
 struct Draft {
@@ -69,24 +91,31 @@ impl Mem {
     /// Those of the keep; `ENOSPC` for a region too small; `EPROTO` for a tree of another version of this program;
     /// `EUCLEAN` for one that makes no sense.
     pub fn with_keep(options: Options, clock: Arc<dyn Clock>, keep: Arc<dyn Keep>) -> Result<Self> {
-        let log = Log::open(keep.region(REGION, Log::words_for(&options))?)?;
-        let file = match log.file() {
+        let words = <Head<'_>>::WORDS + Log::words_for(words_for(&options));
+        let mut area = LAYOUT.attach(&*keep, words)?.area;
+        let head = area.take_for::<Head<'_>>()?;
+        let (noted, log) = (head.view::<Head<'_>>(), Log::open(area)?);
+        let file = match noted.file().get().checked_sub(1).and_then(|number| RawFd::try_from(number).ok()) {
+            _ if log.is_empty() && noted.begun().get() != 0 => return Err(senseless()),
             Some(number) => keep.adopt(number)?,
-            None if log.has_tree() => return Err(senseless()),
+            None if !log.is_empty() => return Err(senseless()),
             None => {
                 let file = Store::create()?;
                 keep.hold(file.as_fd())?;
                 file
             }
         };
-        log.set_file(file.as_raw_fd());
+        noted.file().set(file.as_raw_fd() as u64 + 1);
         let store = Store::kept(file);
-        if !log.has_tree() {
+        if log.is_empty() {
             store.begin(0);
-            return Ok(Mem::planted(options, clock, store, Some(log)));
+            let mem = Mem::planted(options, clock, store, Some(log));
+            noted.begun().set(1);
+            return Ok(mem);
         }
+        noted.begun().set(1);
         let mut replay = Replay { store, drafts: ByNumber::default(), generation: None, last: 0, next: 0 };
-        let words = log.words();
+        let words = log.read();
         let mut rest = &words[..];
         while !rest.is_empty() {
             replay.take(Record::get(&mut rest)?)?;

@@ -4,10 +4,10 @@
 use crate::Mem;
 use crate::acl;
 use crate::inode::{Inode, is_privileged};
-use crate::log::Room;
 use crate::record::{INODE_WORDS, Record, words_of};
 use bytes::Bytes;
 use outrigger_core::ops::{GetXattr, ListXattr, RemoveXattr, SetXattr, XattrFlags};
+use outrigger_core::survive::Room;
 use outrigger_core::{Cx, Errno, FileKind, Result, XattrName};
 use std::collections::BTreeMap;
 

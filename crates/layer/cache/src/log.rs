@@ -3,35 +3,16 @@
 //!
 //! A write is appended before it is answered, and marked as done when it has been made, before anything that waits for it
 //! goes on. So what a new process finds can be made once more without harm: nothing that came later and overlaps it has been.
-//! One store makes a record part of the log, one marks it as done.
-//!
-//! | from word | what |
-//! |---|---|
-//! | 0 | mark and version |
-//! | 1, 2 | where the log begins and ends, in words; the ring begins anew at each multiple of its length |
-//! | [`LOST`] | files of which writes failed and nobody was told: node and error |
-//! | [`RING`] | records: length in words, whether it is to be made, the write |
-
 use crate::delayed::{Manner, Piece};
 use crate::record::lock;
 use bytes::Bytes;
+use outrigger_core::survive::{Layout, Queue, Record, Slots};
 use outrigger_core::wire::Wire;
-use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Region, Result, SetAttrs};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, Mutex};
+use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result, SetAttrs};
+use std::sync::Mutex;
 
-/// "ORCache" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"ORCach\0\x03");
-const BEGIN: usize = 1;
-const END: usize = 2;
-const LOST: usize = 16;
+const LAYOUT: Layout = Layout::new("cache-log", 4);
 const LOST_MAX: usize = 256;
-const RING: usize = LOST + 2 * LOST_MAX;
-/// Words of a record beside its bytes.
-const HEAD: usize = 9;
-/// States of a record.
-const DONE: u64 = 0;
-const TO_BE_MADE: u64 = 1;
 const CACHED: u64 = 1;
 const KILL_SETID: u64 = 2;
 /// The bytes are attributes to be set.
@@ -40,56 +21,45 @@ const SETS: u64 = 4;
 const MAKES: u64 = 8;
 
 /// Where a record is.
-pub(crate) type Place = u64;
+pub(crate) type Place = outrigger_core::survive::Ticket;
+
+outrigger_core::record! {
+    /// What a record says before its bytes.
+    struct Head {
+        node: Node,
+        handle: Handle,
+        flags: u64,
+        uid: u32,
+        gid: u32,
+        pid: u32,
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    }
+}
+
+outrigger_core::record! {
+    /// A file of which a write failed, which no program knows yet.
+    struct Lost { node: Node, errno: Errno }
+}
 
 /// The log.
 pub(crate) struct Log {
-    region: Arc<dyn Region>,
-    /// Words of the ring.
-    ring: u64,
-    ends: Mutex<Ends>,
-}
-
-/// Where it begins and ends.
-struct Ends {
-    begin: u64,
-    end: u64,
+    writes: Queue,
+    lost: Mutex<Slots<Lost>>,
 }
 
 impl Log {
     /// The log in `keep`, which has room for writes that take `bytes` altogether.
     ///
     /// # Errors
-    /// Those of [`Keep::region`]; `EUCLEAN` when the region holds something else.
+    /// Those of [`Layout::attach`].
     pub(crate) fn open(keep: &dyn Keep, bytes: usize) -> Result<Self> {
-        let region = keep.region("cache-log", RING + bytes / 8 + bytes / 32 + (1 << 18))?;
-        let log = Log {
-            ring: region.words().saturating_sub(RING) as u64,
-            region,
-            ends: Mutex::new(Ends { begin: 0, end: 0 }),
-        };
-        match log.get(0) {
-            _ if log.ring == 0 => return Err(Errno::EUCLEAN.because("the region cache-log is too small")),
-            MAGIC => {}
-            0 => log.put(0, MAGIC),
-            _ => return Err(Errno::EUCLEAN.because("the region cache-log is of another version")),
-        }
-        let begin = log.get(BEGIN);
-        // Where it was empty it may have begun anew behind its end.
-        *lock(&log.ends) = Ends { begin, end: log.get(END).max(begin) };
-        Ok(log)
-    }
-
-    fn get(&self, word: usize) -> u64 {
-        self.region.word(word).load(Acquire)
-    }
-
-    fn put(&self, word: usize, value: u64) {
-        self.region.word(word).store(value, Release);
-    }
-
-    fn at(&self, place: Place) -> usize {
-        RING + (place % self.ring) as usize
+        let lost = Slots::<Lost>::words(LOST_MAX);
+        let writes = Queue::words(bytes / 8 + bytes / 32 + (1 << 18));
+        let mut area = LAYOUT.attach(keep, lost + writes)?.area;
+        let lost = Mutex::new(Slots::open(area.take(lost)?));
+        Ok(Log { writes: Queue::open(area)?, lost })
     }
 
     /// Appends a write, a setting, or that the file is to be made; `None` when there is no room.
@@ -106,130 +76,68 @@ impl Log {
 
     fn append_bytes(&self, node: Node, piece: &Piece, data: &[u8]) -> Option<Place> {
         let Piece { manner, offset, .. } = piece;
-        let len = (HEAD + data.len().div_ceil(8)) as u64;
-        let mut ends = lock(&self.ends);
-        let rest = self.ring - ends.end % self.ring;
-        // It does not go on at the beginning of the ring.
-        let skip = if len > rest { rest } else { 0 };
-        if skip + len > self.ring - (ends.end - ends.begin) {
-            return None;
-        }
-        if skip > 0 {
-            self.region.word(self.at(ends.end)).store(skip << 1 | 1, Relaxed);
-        }
-        let place = ends.end + skip;
-        let at = self.at(place);
         let flag = |raised: bool, flag| if raised { flag } else { 0 };
         let flags = flag(manner.cached, CACHED)
             | flag(manner.kill_setid, KILL_SETID)
             | flag(piece.set.is_some(), SETS)
             | flag(piece.makes.is_some(), MAKES);
-        let Credentials { uid, gid, .. } = manner.cred;
-        let head = [
-            len << 1,
-            TO_BE_MADE,
-            node.0,
-            manner.handle.0,
-            flags,
-            u64::from(uid) << 32 | u64::from(gid),
-            manner.pid.into(),
-            *offset,
-            data.len() as u64,
-        ];
-        let (whole, part) = data.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..part.len()].copy_from_slice(part);
-        let words =
-            whole.iter().chain((!part.is_empty()).then_some(&last)).map(|word| u64::from_le_bytes(*word));
-        for (index, word) in head.into_iter().chain(words).enumerate() {
-            self.region.word(at + index).store(word, Relaxed);
-        }
-        ends.end = place + len;
-        self.put(END, ends.end);
-        Some(place)
+        let (Manner { handle, pid, .. }, Credentials { uid, gid, .. }) = (*manner, manner.cred);
+        let head = Head { node, handle, flags, uid, gid, pid, offset: *offset, len: data.len() as u64 };
+        self.writes.append(&head.encode(), data)
     }
 
     /// A write has been made, or has failed.
     pub(crate) fn done(&self, place: Place) {
-        self.put(self.at(place) + 1, DONE);
-        let mut ends = lock(&self.ends);
-        let before = ends.begin;
-        while ends.begin < ends.end {
-            let at = self.at(ends.begin);
-            let (skip, len) = (self.get(at) & 1 == 1, self.get(at) >> 1);
-            if !skip && self.get(at + 1) != DONE {
-                break;
-            }
-            ends.begin += len;
-        }
-        if ends.begin == ends.end && ends.begin != before {
-            // The memory at the beginning of the ring is there already.
-            ends.begin = ends.begin.next_multiple_of(self.ring);
-            ends.end = ends.begin;
-        }
-        self.put(BEGIN, ends.begin);
+        self.writes.done(place);
     }
 
     /// The writes and settings that former processes have answered and not made, in their order.
     pub(crate) fn left(&self) -> Vec<(Node, Piece)> {
-        let ends = lock(&self.ends);
-        let (mut place, mut left) = (ends.begin, Vec::new());
-        while place < ends.end {
-            let at = self.at(place);
-            let (skip, len) = (self.get(at) & 1 == 1, self.get(at) >> 1);
-            if !skip && self.get(at + 1) == TO_BE_MADE {
-                left.extend(self.read(place, at));
-            }
-            place += len.max(1);
-        }
-        left
-    }
-
-    /// `None` for what is no record.
-    fn read(&self, place: Place, at: usize) -> Option<(Node, Piece)> {
-        let word = |index: usize| self.get(at + index);
-        let (flags, owner, len) = (word(4), word(5), word(8) as usize);
-        let cred = Credentials { uid: (owner >> 32) as u32, gid: owner as u32 };
-        let manner = Manner {
-            handle: Handle(word(3)),
-            cred,
-            pid: word(6) as u32,
-            cached: flags & CACHED != 0,
-            kill_setid: flags & KILL_SETID != 0,
-        };
-        let data: Bytes =
-            (0..len.div_ceil(8)).flat_map(|index| word(HEAD + index).to_le_bytes()).take(len).collect();
-        let piece = match flags & (SETS | MAKES) {
-            SETS => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
-            MAKES => Piece::making(manner, Wire::get(&mut data.clone()).ok()?, Some(place)),
-            _ => Piece::new(manner, word(7), data, Some(place)),
-        };
-        Some((Node(word(2)), piece))
+        self.writes.left(read).into_iter().flatten().collect()
     }
 
     /// A write to a file failed that had been answered.
     pub(crate) fn lose(&self, node: Node, errno: Errno) {
-        let places = (0..LOST_MAX).map(|index| LOST + 2 * index);
-        let same = places.clone().find(|&at| self.get(at) == node.0);
-        if let Some(at) = same.or_else(|| places.clone().find(|&at| self.get(at) == 0)) {
-            self.put(at + 1, errno.0 as u64);
-            self.put(at, node.0);
+        let mut lost = lock(&self.lost);
+        let known = lost.iter().find(|(_, lost)| lost.node == node).map(|(slot, _)| slot.index);
+        match known {
+            Some(index) => lost.update(index, &Lost { node, errno }),
+            // What is too much the log of this process alone tells.
+            None => drop(lost.insert(&Lost { node, errno })),
         }
     }
 
     /// Somebody was told so.
     pub(crate) fn told(&self, node: Node) {
-        let mut places = (0..LOST_MAX).map(|index| LOST + 2 * index);
-        if let Some(at) = places.find(|&at| self.get(at) == node.0) {
-            self.put(at, 0);
-        }
+        let mut lost = lock(&self.lost);
+        let known = lost.iter().find(|(_, lost)| lost.node == node).map(|(slot, _)| slot.index);
+        known.into_iter().for_each(|index| lost.remove(index));
     }
 
     /// The files of which writes failed that former processes had answered, as far as nobody was told.
     pub(crate) fn lost(&self) -> Vec<(Node, Errno)> {
-        let places = (0..LOST_MAX).map(|index| LOST + 2 * index).filter(|&at| self.get(at) != 0);
-        places.map(|at| (Node(self.get(at)), Errno(self.get(at + 1) as i32))).collect()
+        lock(&self.lost).iter().map(|(_, Lost { node, errno })| (node, errno)).collect()
     }
+}
+
+/// `None` for what is no record.
+fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
+    let (head, words) = words.split_first_chunk()?;
+    let Head { node, handle, flags, uid, gid, pid, offset, len } = Head::decode(head);
+    let manner = Manner {
+        handle,
+        cred: Credentials { uid, gid },
+        pid,
+        cached: flags & CACHED != 0,
+        kill_setid: flags & KILL_SETID != 0,
+    };
+    let data: Bytes = words.iter().flat_map(|word| word.to_le_bytes()).take(len as usize).collect();
+    let piece = match flags & (SETS | MAKES) {
+        SETS => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
+        MAKES => Piece::making(manner, Wire::get(&mut data.clone()).ok()?, Some(place)),
+        _ => Piece::new(manner, offset, data, Some(place)),
+    };
+    Some((node, piece))
 }
 
 #[cfg(test)]

@@ -3,23 +3,39 @@
 
 use crate::power::Power;
 use crate::rule::{self, Action, BadRule, Rule};
-use outrigger_core::{HeapRegion, Keep, OpCode, Region, Result};
+use outrigger_core::survive::{Layout, Text, Twin};
+use outrigger_core::{Keep, OpCode, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The name of the region with the rules and their counts.
-const REGION: &str = "fault-generations";
+/// The region with the rules and their counts.
+const LAYOUT: Layout = Layout::new("fault-generations", 2);
 /// The most rules.
 const RULES_MAX: usize = 1024;
 /// The longest text of rules that is kept, in words of 8 bytes.
 const TEXT_WORDS: usize = 8192;
-/// The words of what is kept of one generation of rules: the length of their text plus one, the text, and two counts for each.
-const HALF: usize = 1 + TEXT_WORDS + 2 * RULES_MAX;
-/// The words of the region: the number of the generation that holds, whose last bit says in which half it is, and both halves.
-const WORDS: usize = 1 + 2 * HALF;
+
+outrigger_core::fields! {
+    /// How many requests a rule matched, and on how many it acted.
+    struct Counts {
+        matched: u64,
+        acted: u64,
+    }
+}
+
+outrigger_core::fields! {
+    /// What is kept of one generation of rules.
+    struct Generation {
+        /// The rules; none when they are those that the process was started with.
+        text: Text<'static, TEXT_WORDS>,
+        counts: [Counts<'static>; RULES_MAX],
+    }
+}
+
+type Generations = Twin<Generation<'static>>;
 
 /// Rules, and what their probabilities follow from.
 #[derive(Debug, Clone, Default)]
@@ -70,77 +86,60 @@ impl fmt::Display for Rules {
     }
 }
 
-/// Where one generation of rules is kept with its counts.
+/// One generation of rules with its counts.
 #[derive(Clone)]
-struct Half {
-    region: Arc<dyn Region>,
+struct Kept {
+    generations: Generations,
     number: u64,
 }
 
-impl Half {
-    /// The one in `region` that holds.
-    fn of(region: Arc<dyn Region>) -> Self {
-        let number = region.word(0).load(Ordering::Acquire);
-        Half { region, number }
+impl Kept {
+    /// The one that holds.
+    fn of(generations: Generations) -> Self {
+        Kept { number: generations.number(), generations }
     }
 
-    fn word(&self, index: usize) -> &AtomicU64 {
-        let start = if self.number.is_multiple_of(2) { 1 } else { 1 + HALF };
-        self.region.word(start + index)
-    }
-
-    fn matched(&self, place: usize) -> &AtomicU64 {
-        self.word(1 + TEXT_WORDS + 2 * place)
-    }
-
-    fn acted(&self, place: usize) -> &AtomicU64 {
-        self.word(1 + TEXT_WORDS + 2 * place + 1)
+    fn counts(&self, place: usize) -> Counts<'_> {
+        self.generations.at(self.number).counts().at(place)
     }
 
     /// The text of the rules; none when they are those that the process was started with.
     fn text(&self) -> Option<String> {
-        let len = self.word(0).load(Ordering::Relaxed).checked_sub(1)? as usize;
-        let words = len.div_ceil(8).min(TEXT_WORDS);
-        let bytes = (1..=words).flat_map(|index| self.word(index).load(Ordering::Relaxed).to_le_bytes());
-        Some(String::from_utf8_lossy(&bytes.take(len).collect::<Vec<u8>>()).into_owned())
+        let text = self.generations.at(self.number).text().get()?;
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Puts `rules` into the other half, with counts of 0. It holds from the last store on: a process that dies before leaves
+    /// The next generation, of `rules`, with counts of 0. It holds from the last store on: a process that dies before leaves
     /// these rules and their counts as they are.
-    fn followed_by(&self, rules: &Rules) -> Half {
-        let next = Half { region: Arc::clone(&self.region), number: self.number.wrapping_add(1) };
-        let text = rules.to_string();
-        next.word(0).store(text.len() as u64 + 1, Ordering::Relaxed);
-        for (index, bytes) in text.as_bytes().chunks(8).enumerate() {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            next.word(1 + index).store(u64::from_le_bytes(word), Ordering::Relaxed);
-        }
-        for place in 0..rules.list.len() {
-            next.matched(place).store(0, Ordering::Relaxed);
-            next.acted(place).store(0, Ordering::Relaxed);
-        }
-        self.region.word(0).store(next.number, Ordering::Release);
-        next
+    fn followed_by(&self, rules: &Rules) -> Kept {
+        self.generations.replace(|next| {
+            let kept = next.text().set(rules.to_string().as_bytes());
+            debug_assert!(kept.is_ok(), "rules that are too long are refused");
+            for counts in next.counts().iter().take(rules.list.len()) {
+                counts.matched().set(0);
+                counts.acted().set(0);
+            }
+        });
+        Kept::of(self.generations.clone())
     }
 }
 
 /// The rules that hold at a time, and their counts.
 pub(crate) struct Current {
     pub(crate) rules: Rules,
-    half: Half,
+    kept: Kept,
 }
 
 impl Current {
     /// Which generation of rules they are.
     pub(crate) fn number(&self) -> u64 {
-        self.half.number
+        self.kept.number
     }
 
     /// Counts a match of rule number `place`; a random number when the rule acts on it.
     pub(crate) fn acts(&self, place: usize) -> Option<u64> {
         let rule = self.rules.list.get(place)?;
-        let before = self.half.matched(place).fetch_add(1, Ordering::Relaxed);
+        let before = self.kept.counts(place).matched().increase(1);
         let in_turn = before.checked_sub(rule.after()).is_some_and(|n| (n + 1).is_multiple_of(rule.every()));
         let seed =
             self.rules.seed ^ (place as u64).rotate_left(48) ^ before.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -150,7 +149,7 @@ impl Current {
         }
         let limit = rule.times();
         let take = |acted: u64| (acted < limit).then_some(acted + 1);
-        let taken = self.half.acted(place).fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let taken = self.kept.counts(place).acted().atomic().fetch_update(Relaxed, Relaxed, take);
         taken.is_ok().then(|| random.u64(..))
     }
 
@@ -158,15 +157,15 @@ impl Current {
     fn acted(&self) -> Vec<Acted> {
         let acted = |(place, rule): (usize, &Rule)| Acted {
             rule: rule.to_string(),
-            matched: self.half.matched(place).load(Ordering::Relaxed),
-            acted: self.half.acted(place).load(Ordering::Relaxed),
+            matched: self.kept.counts(place).matched().get(),
+            acted: self.kept.counts(place).acted().get(),
         };
         self.rules.list.iter().enumerate().map(acted).collect()
     }
 
     /// Whether one of the rules has cut the power.
     fn has_cut(&self) -> bool {
-        let acted = |place| self.half.acted(place).load(Ordering::Relaxed) > 0;
+        let acted = |place| self.kept.counts(place).acted().get() > 0;
         let mut rules = self.rules.list.iter().enumerate();
         rules.any(|(place, rule)| rule.action() == Action::Cut && acted(place))
     }
@@ -175,19 +174,15 @@ impl Current {
 /// What the layer and its controls share.
 pub(crate) struct State {
     current: RwLock<Current>,
-    /// One replacement at a time: each fills the half that does not hold.
+    /// One replacement at a time: each fills the one that does not hold.
     replacing: Mutex<()>,
     pub(crate) power: Arc<Power>,
 }
 
 impl State {
     pub(crate) fn new(rules: Rules) -> Self {
-        let half = Half::of(Arc::new(HeapRegion::new(WORDS)));
-        State {
-            current: RwLock::new(Current { rules, half }),
-            replacing: Mutex::default(),
-            power: Arc::default(),
-        }
+        let current = RwLock::new(Current { rules, kept: Kept::of(Generations::default()) });
+        State { current, replacing: Mutex::default(), power: Arc::default() }
     }
 
     /// Does something with the rules that hold. They are not replaced before it ends, so what it counts is counted for them;
@@ -206,15 +201,15 @@ impl State {
 
     /// Goes on with the rules and counts in `keep`, if there are any.
     pub(crate) fn keep_in(&self, keep: &dyn Keep) -> Result<()> {
-        let half = Half::of(keep.region(REGION, WORDS)?);
+        let kept = Kept::of(Generations::take(&mut LAYOUT.attach(keep, Generations::WORDS)?.area)?);
         let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let own = self.with_rules(|current| current.rules.clone());
-        let current = match half.text().map(|text| text.parse()) {
-            None => Current { rules: own, half },
-            Some(Ok(rules)) => Current { rules, half },
+        let current = match kept.text().map(|text| text.parse()) {
+            None => Current { rules: own, kept },
+            Some(Ok(rules)) => Current { rules, kept },
             Some(Err(error)) => {
                 tracing::warn!(%error, "rules of a former process cannot be understood, so those of the start hold");
-                Current { half: half.followed_by(&own), rules: own }
+                Current { kept: kept.followed_by(&own), rules: own }
             }
         };
         self.hold(current);
@@ -224,9 +219,9 @@ impl State {
     /// Obeys `rules` from now on, whose counts begin at 0. The power is on again.
     fn replace(&self, rules: Rules) {
         let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Meanwhile requests go on by the rules before and count in their half.
-        let half = self.with_rules(|current| current.half.clone()).followed_by(&rules);
-        self.hold(Current { rules, half });
+        // Meanwhile requests go on by the rules before and count in their generation.
+        let kept = self.with_rules(|current| current.kept.clone()).followed_by(&rules);
+        self.hold(Current { rules, kept });
     }
 }
 

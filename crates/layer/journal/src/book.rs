@@ -1,129 +1,152 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The region: counters, handles that append, one entry a slot, and what former processes left unsettled.
-//!
-//! | words | content |
-//! |---|---|
-//! | 0, 1 | mark and version |
-//! | 2 to 9 | [`Counter`]s |
-//! | 16 to 2071 | handles that append (`appenders`) |
-//! | then 32 for each of [`SLOTS`] | the entry of that slot (`entry`) |
-//! | then 32 for each of [`CARRIED`] | entries of former processes, a ring |
 
-use crate::entry::{self, Entry, Slot, State};
-use crate::{Counts, appenders};
-use outrigger_core::{Errno, OpCode, Region, Result, wire};
+use crate::Counts;
+use crate::appenders::Appender;
+use crate::entry::{Entry, Slot, State, Words};
+use outrigger_core::survive::{Area, Layout, Opened, Slots, Stored};
+use outrigger_core::{Keep, OpCode, Region, Result, wire};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
-use std::sync::atomic::compiler_fence;
+use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The name of the region.
+pub const REGION: &str = "journal";
 /// How many requests can be journalled at the same time.
 pub const SLOTS: usize = 8192;
 /// How many entries of former processes are kept: as many as one process can leave.
 pub(crate) const CARRIED: usize = SLOTS;
+/// How many handles that append have a place.
+const APPENDERS: usize = 1024;
 
-/// "OUTRJRNL", read as a little-endian number.
-const MARK: u64 = u64::from_le_bytes(*b"OUTRJRNL");
-/// Version of the layout, and of the encoding of replies.
-const VERSION: u64 = 1 << 32 | wire::VERSION as u64;
+/// The hundreds are those of the layout, the rest is the version of the encoding of replies.
+const LAYOUT: Layout = Layout::new(REGION, 200 + wire::VERSION as u32);
 
-const MARK_AT: usize = 0;
-const VERSION_AT: usize = 1;
-pub(crate) const APPENDERS_AT: usize = 16;
-const SLOTS_AT: usize = APPENDERS_AT + appenders::WORDS;
-const CARRIED_AT: usize = SLOTS_AT + SLOTS * entry::WORDS;
-/// Words of the region.
-pub(crate) const WORDS: usize = CARRIED_AT + CARRIED * entry::WORDS;
+outrigger_core::fields! {
+    /// What is counted in the region.
+    pub(crate) struct Counters {
+        /// Slots ever used: the highest number plus one.
+        used: u64,
+        /// Entries ever carried; the ring goes on at this one.
+        carried: u64,
+        /// Requests answered when this process took over.
+        answered_before: u64,
+        /// Recorded replies answered to a request that came again.
+        replayed: u64,
+        /// Changes that came again and were judged by the state of the tree.
+        redone: u64,
+        /// Requests passed on without an entry.
+        unjournalled: u64,
+        /// Processes that took over.
+        takeovers: u64,
+        /// Not 0 when more handles appended than have a place.
+        overflown: u64,
+    }
+}
 
-/// A counter in the region.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Counter {
-    /// Slots ever used: the highest number plus one.
-    Used = 2,
-    /// Entries ever carried; the ring goes on at this one.
-    Carried = 3,
-    /// Requests answered when this process took over.
-    AnsweredBefore = 4,
-    /// Recorded replies answered to a request that came again.
-    Replayed = 5,
-    /// Changes that came again and were judged by the state of the tree.
-    Redone = 6,
-    /// Requests passed on without an entry.
-    Unjournalled = 7,
-    /// Processes that took over.
-    Takeovers = 8,
+/// The entries of the slots, and those of former processes.
+type Entries = [Words<'static>; SLOTS];
+type Ring = [Words<'static>; CARRIED];
+
+/// The parts of the region.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    counters: Area,
+    appenders: Area,
+    slots: Area,
+    ring: Area,
+}
+
+impl Parts {
+    fn of(Opened { mut area, .. }: Opened) -> Result<Self> {
+        Ok(Parts {
+            counters: area.take_for::<Counters<'_>>()?,
+            appenders: area.take(Slots::<Appender>::words(APPENDERS))?,
+            slots: area.take_for::<Entries>()?,
+            ring: area.take_for::<Ring>()?,
+        })
+    }
+
+    /// Those of a journal that another process writes.
+    ///
+    /// # Errors
+    /// Those of [`Layout::look`].
+    pub(crate) fn look(region: Arc<dyn Region>) -> Result<Self> {
+        Parts::of(LAYOUT.look(region)?)
+    }
+
+    /// What is counted.
+    #[inline]
+    pub(crate) fn counters(&self) -> Counters<'_> {
+        self.counters.view::<Counters<'_>>()
+    }
+
+    /// Handles that append, and what counts that they were too many.
+    pub(crate) fn appenders(&self) -> (Slots<Appender>, Area) {
+        (Slots::open(self.appenders.clone()), self.counters.clone())
+    }
+
+    #[inline]
+    fn slot(&self, slot: usize) -> Words<'_> {
+        self.slots.view::<Entries>().at(slot)
+    }
+
+    fn in_ring(&self, index: usize) -> Words<'_> {
+        self.ring.view::<Ring>().at(index)
+    }
+
+    /// How many slots were ever used.
+    #[inline]
+    fn used(&self) -> usize {
+        usize::try_from(self.counters().used().get()).map_or(SLOTS, |used| used.min(SLOTS))
+    }
+
+    /// The entries of the slots that were ever used.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Words<'_>> {
+        (0..self.used()).map(|slot| self.slot(slot))
+    }
+
+    fn answered(&self) -> u64 {
+        self.entries().map(|entry| entry.answered().get()).fold(0, u64::wrapping_add)
+    }
+
+    /// What was counted.
+    pub(crate) fn counts(&self) -> Counts {
+        let counters = self.counters();
+        Counts {
+            answered: self.answered(),
+            carried: counters.carried().get(),
+            replayed: counters.replayed().get(),
+            redone: counters.redone().get(),
+            unjournalled: counters.unjournalled().get(),
+            takeovers: counters.takeovers().get(),
+        }
+    }
 }
 
 /// The region, taken over.
 pub(crate) struct Book {
-    region: Arc<dyn Region>,
+    parts: Parts,
     /// Where in the ring the entry of a request is.
     carried: Mutex<HashMap<u64, usize>>,
     /// The largest id that was carried: most requests are newer, and need not look.
     newest: u64,
 }
 
-fn get(region: &dyn Region, word: usize) -> u64 {
-    region.word(word).load(Relaxed)
-}
-
-fn count(region: &dyn Region, counter: Counter) -> u64 {
-    get(region, counter as usize)
-}
-
-/// How many slots were ever used.
-pub(crate) fn used(region: &dyn Region) -> usize {
-    usize::try_from(count(region, Counter::Used)).map_or(SLOTS, |used| used.min(SLOTS))
-}
-
-/// Where the entry of `slot` is.
-pub(crate) fn slot_at(slot: usize) -> usize {
-    SLOTS_AT + slot * entry::WORDS
-}
-
-fn carried_at(index: usize) -> usize {
-    CARRIED_AT + index * entry::WORDS
-}
-
-fn answered(region: &dyn Region) -> u64 {
-    (0..used(region)).map(|slot| entry::answered(region, slot_at(slot))).fold(0, u64::wrapping_add)
-}
-
-/// What was counted.
-pub(crate) fn counts(region: &dyn Region) -> Counts {
-    Counts {
-        answered: answered(region),
-        carried: count(region, Counter::Carried),
-        replayed: count(region, Counter::Replayed),
-        redone: count(region, Counter::Redone),
-        unjournalled: count(region, Counter::Unjournalled),
-        takeovers: count(region, Counter::Takeovers),
-    }
-}
-
-/// Checks that `region` holds a journal of this version.
-///
-/// # Errors
-/// `EUCLEAN` when it does not.
-pub(crate) fn check(region: &dyn Region) -> Result<()> {
-    let right = region.words() == WORDS && get(region, MARK_AT) == MARK && get(region, VERSION_AT) == VERSION;
-    let reason = "the region holds no journal of this version and size: start with a new region";
-    if right { Ok(()) } else { Err(Errno::EUCLEAN.because(reason)) }
-}
-
 impl Book {
-    /// Takes over `region`, or begins a journal in it when it is new. `culprit` is the request whose thread ended the
-    /// process before, when that is known.
-    pub(crate) fn attach(region: Arc<dyn Region>, culprit: Option<u64>) -> Result<Self> {
-        if region.words() == WORDS && get(&*region, MARK_AT) == 0 {
-            region.word(VERSION_AT).store(VERSION, Release);
-            compiler_fence(SeqCst);
-            region.word(MARK_AT).store(MARK, Release);
-        } else {
-            check(&*region)?;
-            region.word(Counter::Takeovers as usize).fetch_add(1, Relaxed);
+    /// Takes over the journal in `keep`, or begins one. `culprit` is the request whose thread ended the process before, when that
+    /// is known.
+    ///
+    /// # Errors
+    /// Those of [`Layout::attach`].
+    pub(crate) fn attach(keep: &dyn Keep, culprit: Option<u64>) -> Result<Self> {
+        let words = Counters::WORDS + Slots::<Appender>::words(APPENDERS) + Entries::WORDS + Ring::WORDS;
+        let opened = LAYOUT.attach(keep, words)?;
+        let is_new = opened.is_new;
+        let mut book = Book { parts: Parts::of(opened)?, carried: Mutex::default(), newest: 0 };
+        if !is_new {
+            book.parts.counters().takeovers().increase(1);
         }
-        let mut book = Book { region, carried: Mutex::default(), newest: 0 };
         let mut carried = book.read_ring();
         book.carry(&mut carried, culprit);
         book.newest = carried.keys().copied().max().unwrap_or(0);
@@ -131,29 +154,28 @@ impl Book {
         Ok(book)
     }
 
-    pub(crate) fn region(&self) -> &Arc<dyn Region> {
-        &self.region
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
     }
 
     /// What earlier processes left.
     fn read_ring(&self) -> HashMap<u64, usize> {
-        let region = &*self.region;
         // Beyond the entries ever carried nothing was touched, and shall not be: that would take memory.
-        let touched = usize::try_from(count(region, Counter::Carried)).map_or(CARRIED, |n| n.min(CARRIED));
-        let read = |index| entry::read(region, carried_at(index)).map(|entry| (entry.id, index));
+        let carried = self.parts.counters().carried().get();
+        let touched = usize::try_from(carried).map_or(CARRIED, |n| n.min(CARRIED));
+        let read = |index| self.parts.in_ring(index).read().map(|entry| (entry.id, index));
         (0..touched).filter_map(read).collect()
     }
 
     /// Moves what the process before left in the slots to the ring. When this process is killed meanwhile, the next one
     /// goes on: an entry is first copied and then cleared, and a copy of a request replaces an older one.
     fn carry(&self, carried: &mut HashMap<u64, usize>, culprit: Option<u64>) {
-        let region = &*self.region;
-        let total = answered(region);
-        let did_nothing = total == count(region, Counter::AnsweredBefore);
-        for at in (0..used(region)).map(slot_at) {
-            let Some(left) = entry::read(region, at) else { continue };
+        let (total, counters) = (self.parts.answered(), self.parts.counters());
+        let did_nothing = total == counters.answered_before().get();
+        for slot in self.parts.entries() {
+            let Some(left) = slot.read() else { continue };
             if self.is_aside(&left, carried) {
-                entry::clear(region, at);
+                slot.clear();
                 continue;
             }
             let guilty = match culprit {
@@ -161,11 +183,11 @@ impl Book {
                 None => did_nothing && left.state != State::Replied && !left.patient,
             };
             let index = carried.get(&left.id).copied().unwrap_or_else(|| self.next_in_ring(carried));
-            entry::carry(region, at, carried_at(index), guilty.into());
+            self.parts.in_ring(index).carry(slot, guilty.into());
             carried.insert(left.id, index);
-            entry::clear(region, at);
+            slot.clear();
         }
-        region.word(Counter::AnsweredBefore as usize).store(total, Release);
+        counters.answered_before().set(total);
     }
 
     /// Whether an entry is of something that the door did aside, under the id of a request: what that handed out and
@@ -174,8 +196,7 @@ impl Book {
         match left.op {
             OpCode::Forget => true,
             OpCode::Release | OpCode::ReleaseDir => {
-                let other =
-                    carried.get(&left.id).and_then(|&at| entry::glance(&*self.region, carried_at(at)));
+                let other = carried.get(&left.id).and_then(|&index| self.parts.in_ring(index).glance());
                 other.is_some_and(|other| other.op != left.op)
             }
             _ => false,
@@ -184,30 +205,26 @@ impl Book {
 
     /// The next place in the ring, whose entry is forgotten.
     fn next_in_ring(&self, carried: &mut HashMap<u64, usize>) -> usize {
-        let number = self.region.word(Counter::Carried as usize).fetch_add(1, Relaxed);
+        let number = self.parts.counters().carried().increase(1);
         let index = (number % CARRIED as u64) as usize;
-        let former = entry::glance(&*self.region, carried_at(index)).map(|entry| entry.id);
+        let former = self.parts.in_ring(index).glance().map(|entry| entry.id);
         if let Some(id) = former.filter(|id| carried.get(id) == Some(&index)) {
             carried.remove(&id);
         }
         index
     }
 
-    /// Adds 1 to `counter`.
-    pub(crate) fn add(&self, counter: Counter) {
-        self.region.word(counter as usize).fetch_add(1, Relaxed);
-    }
-
-    /// Where the entry of `slot` is; `None` for a slot without one.
-    pub(crate) fn slot(&self, slot: u32) -> Option<usize> {
+    /// The entry of `slot`; `None` for a slot without one.
+    #[inline]
+    pub(crate) fn slot(&self, slot: u32) -> Option<Words<'_>> {
         let slot = slot as usize;
         if slot >= SLOTS {
             return None;
         }
-        if used(&*self.region) <= slot {
-            self.region.word(Counter::Used as usize).fetch_max(slot as u64 + 1, Relaxed);
+        if self.parts.used() <= slot {
+            self.parts.counters().used().atomic().fetch_max(slot as u64 + 1, AcqRel);
         }
-        Some(slot_at(slot))
+        Some(self.parts.slot(slot))
     }
 
     fn ring(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
@@ -220,21 +237,21 @@ impl Book {
             return None;
         }
         let index = self.ring().get(&id).copied()?;
-        entry::read(&*self.region, carried_at(index))
+        self.parts.in_ring(index).read()
     }
 
     /// Moves what is known about the request of `slot` from the ring into its slot.
     pub(crate) fn resume<'r>(&self, id: u64, slot: Slot<'r>, now: i64) -> Slot<'r> {
         let Some(index) = self.ring().remove(&id) else { return slot };
-        let slot = slot.resume(carried_at(index), now);
-        entry::clear(&*self.region, carried_at(index));
+        let slot = slot.resume(self.parts.in_ring(index), now);
+        self.parts.in_ring(index).clear();
         slot
     }
 
     /// Forgets what a former process left about the request `id`.
     pub(crate) fn forget(&self, id: u64) {
         if let Some(index) = self.ring().remove(&id) {
-            entry::clear(&*self.region, carried_at(index));
+            self.parts.in_ring(index).clear();
         }
     }
 }

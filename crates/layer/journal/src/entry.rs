@@ -1,45 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One entry of the journal: what is known about one request.
 //!
-//! | word | content |
-//! |---|---|
-//! | 0 | request id |
-//! | 1 | state and flags (8 bits), deaths (8), operation (16), low half of the request id (32) |
-//! | 2 | when it began, in nanoseconds since 1970 by [`Clock::coarse_wall`](outrigger_core::Clock::coarse_wall) |
-//! | 3 | how many requests were answered in this slot |
-//! | 4 | when the change was first intended, likewise; words 4 to 8 are valid from the intent on |
-//! | 5 to 7 | what there was before ([`Before`]) |
-//! | 8 | checksum of words 0, 4 to 7 and the operation |
-//! | 9 | length of the reply in bytes and flags, once there is one |
-//! | 10 | checksum of words 0 and 9 and the reply |
-//! | 11 to 31 | the reply, encoded ([`Wire`]) |
-//!
-//! Word 1 is stored last whenever the state changes, and everything it vouches for before. So a process that is killed
+//! The head is stored last whenever the state changes, and everything it vouches for before. So a process that is killed
 //! between two stores leaves the former state, or, while another request takes the slot, an entry whose ids differ:
 //! that reads as none, which is right as the former reply was delivered and the new request not begun.
 
 use crate::before::Before;
 use bytes::Bytes;
 use outrigger_core::reply::Created;
-use outrigger_core::{OpCode, Region, Reply, Time, Wire};
-use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::sync::atomic::{Ordering, compiler_fence};
+use outrigger_core::survive::{Stored, Word};
+use outrigger_core::{OpCode, Reply, Time, Wire};
 
-/// Words of an entry: four cache lines.
-pub(crate) const WORDS: usize = 32;
 /// The most bytes of a reply that fit.
-pub(crate) const REPLY_BYTES: usize = (WORDS - REPLY) * 8;
+pub(crate) const REPLY_BYTES: usize = REPLY_WORDS * 8;
+const REPLY_WORDS: usize = 21;
 
-const ID: usize = 0;
-const HEAD: usize = 1;
-const BEGAN: usize = 2;
-const ANSWERED: usize = 3;
-const INTENT: usize = 4;
-const BEFORE: usize = 5;
-const CHECK: usize = 8;
-const SIZE: usize = 9;
-const REPLY_CHECK: usize = 10;
-const REPLY: usize = 11;
+outrigger_core::fields! {
+    /// The words of an entry: four cache lines.
+    pub(crate) struct Words {
+        /// The request.
+        id: u64,
+        /// State and flags (8 bits), deaths (8), operation (16), low half of the request id (32).
+        head: u64,
+        /// When it began, in nanoseconds since 1970 by [`Clock::coarse_wall`](outrigger_core::Clock::coarse_wall).
+        began: u64,
+        /// How many requests were answered in this slot.
+        answered: u64,
+        /// When the change was first intended, likewise. This and what follows is valid from the intent on.
+        intent: u64,
+        /// What there was before ([`Before`]).
+        before: [u64; 3],
+        /// Of the id, the operation and the intent.
+        check: u64,
+        /// Length of the reply in bytes and flags, once there is one.
+        size: u64,
+        /// Of the id, the size and the reply.
+        reply_check: u64,
+        /// The reply, encoded ([`Wire`]).
+        reply: [u64; REPLY_WORDS],
+    }
+}
+
+const _: () = assert!(<Words<'_>>::WORDS == 32, "four cache lines");
 
 /// In the word of the length: the reply did not fit and is not there.
 const TOO_LARGE: u64 = 1 << 32;
@@ -104,50 +106,37 @@ fn checksum(words: impl IntoIterator<Item = u64>) -> u64 {
 /// The place of an entry, and what its head says beside the state.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'r> {
-    region: &'r dyn Region,
-    at: usize,
+    words: Words<'r>,
     id: u64,
     rest: u64,
 }
 
 impl<'r> Slot<'r> {
-    /// The entry that starts at word `at`, for the request `id`.
-    pub(crate) fn new(region: &'r dyn Region, at: usize, id: u64, op: OpCode, patient: bool) -> Self {
+    /// The entry in `words`, for the request `id`.
+    pub(crate) fn new(words: Words<'r>, id: u64, op: OpCode, patient: bool) -> Self {
         let patient = if patient { PATIENT } else { 0 };
-        Slot { region, at, id, rest: patient | u64::from(op as u16) << 16 | id << 32 }
+        Slot { words, id, rest: patient | u64::from(op as u16) << 16 | id << 32 }
     }
 
-    fn get(&self, word: usize) -> u64 {
-        self.region.word(self.at + word).load(Relaxed)
-    }
-
-    fn put(&self, word: usize, value: u64) {
-        self.region.word(self.at + word).store(value, Relaxed);
-    }
-
-    /// Switches to `state`, after everything stored so far and before whatever is done next. A kill cuts the stores of
-    /// the program's order, so it is the compiler alone that must not move them.
+    /// Switches to `state`, after everything stored so far and before whatever is done next.
     fn switch(&self, state: State) {
-        compiler_fence(Ordering::SeqCst);
-        self.region.word(self.at + HEAD).store(self.rest | state as u64, Release);
-        compiler_fence(Ordering::SeqCst);
+        self.words.head().set(self.rest | state as u64);
     }
 
     /// Notes that the request is being worked on.
     pub(crate) fn begin(&self, now: i64) {
-        self.put(ID, self.id);
-        self.put(BEGAN, now as u64);
+        self.words.id().prepare(self.id);
+        self.words.began().prepare(now as u64);
         self.switch(State::Running);
     }
 
     /// Notes that the change may have been made from now on.
     pub(crate) fn intend(&self, intent: Intent) {
-        let words = intent.before.encode();
-        for (index, word) in words.into_iter().enumerate() {
-            self.put(BEFORE + index, word);
-        }
-        self.put(INTENT, intent.time as u64);
-        self.put(CHECK, intent_checksum(self.id, self.rest >> 16, intent.time as u64, words));
+        let before = intent.before.encode();
+        self.words.before().iter().zip(before).for_each(|(word, value)| word.prepare(value));
+        self.words.intent().prepare(intent.time as u64);
+        let check = intent_checksum(self.id, self.rest >> 16, intent.time as u64, before);
+        self.words.check().prepare(check);
         self.switch(State::Intent);
     }
 
@@ -166,13 +155,13 @@ impl<'r> Slot<'r> {
         }
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let mut sum = checksum([self.id, size]);
-        for (index, chunk) in bytes.as_chunks::<8>().0.iter().enumerate() {
-            let word = u64::from_le_bytes(*chunk);
-            self.put(REPLY + index, word);
-            sum = mix(sum, word);
+        for (word, chunk) in self.words.reply().iter().zip(bytes.as_chunks::<8>().0) {
+            let value = u64::from_le_bytes(*chunk);
+            word.prepare(value);
+            sum = mix(sum, value);
         }
-        self.put(SIZE, size);
-        self.put(REPLY_CHECK, sum);
+        self.words.size().prepare(size);
+        self.words.reply_check().prepare(sum);
         self.switch(State::Replied);
     }
 
@@ -184,21 +173,21 @@ impl<'r> Slot<'r> {
     /// Counts an answer.
     pub(crate) fn count(&self) {
         // A slot has one request at a time, so nobody else stores here.
-        self.put(ANSWERED, self.get(ANSWERED).wrapping_add(1));
+        let answered = self.words.answered();
+        answered.prepare(answered.get().wrapping_add(1));
     }
 
     /// Empties the entry.
     pub(crate) fn clear(&self) {
-        clear(self.region, self.at);
+        self.words.clear();
     }
 
-    /// Takes over what is known about the request from the entry at word `from`; its age counts from `now`.
-    pub(crate) fn resume(self, from: usize, now: i64) -> Self {
-        let (state, rest) = split_head(self.region.word(from + HEAD).load(Relaxed));
-        let slot = Slot { rest, ..self };
-        copy(self.region, from, self.at, state | rest);
-        slot.put(BEGAN, now as u64);
-        slot
+    /// Takes over what is known about the request from the entry `from`; its age counts from `now`.
+    pub(crate) fn resume(self, from: Words<'_>, now: i64) -> Self {
+        let (state, rest) = split_head(from.head().get());
+        self.words.copy(from, state | rest);
+        self.words.began().set(now as u64);
+        Slot { rest, ..self }
     }
 }
 
@@ -219,36 +208,6 @@ fn split_head(head: u64) -> (u64, u64) {
     (head & 0x7f, head & !0x7f)
 }
 
-/// Empties the entry at word `at`.
-pub(crate) fn clear(region: &dyn Region, at: usize) {
-    region.word(at + HEAD).store(0, Release);
-    compiler_fence(Ordering::SeqCst);
-}
-
-/// Copies the entry at word `from` to word `to` with another head; the count of answers stays.
-fn copy(region: &dyn Region, from: usize, to: usize, head: u64) {
-    clear(region, to);
-    for word in (0..WORDS).filter(|&word| word != HEAD && word != ANSWERED) {
-        region.word(to + word).store(region.word(from + word).load(Relaxed), Relaxed);
-    }
-    compiler_fence(Ordering::SeqCst);
-    region.word(to + HEAD).store(head, Release);
-    compiler_fence(Ordering::SeqCst);
-}
-
-/// Copies the entry at word `from` to word `to`, with `more` deaths.
-pub(crate) fn carry(region: &dyn Region, from: usize, to: usize, more: u8) {
-    let head = region.word(from + HEAD).load(Relaxed);
-    let deaths = (head >> 8) as u8;
-    let head = head & !0xff00 | u64::from(deaths.saturating_add(more)) << 8;
-    copy(region, from, to, head);
-}
-
-/// How many requests were answered in the slot whose entry starts at word `at`.
-pub(crate) fn answered(region: &dyn Region, at: usize) -> u64 {
-    region.word(at + ANSWERED).load(Relaxed)
-}
-
 /// The part of an entry that needs no checksum, which another process may read while it changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Glance {
@@ -260,64 +219,89 @@ pub(crate) struct Glance {
     pub(crate) began: i64,
 }
 
-/// What the entry at word `at` is about; `None` when it is empty or being replaced.
-pub(crate) fn glance(region: &dyn Region, at: usize) -> Option<Glance> {
-    let get = |word| region.word(at + word).load(Ordering::Acquire);
-    let head = get(HEAD);
-    let state = match split_head(head).0 {
-        1 => State::Running,
-        2 => State::Intent,
-        3 => State::Replied,
-        _ => return None,
-    };
-    let (id, began) = (get(ID), get(BEGAN) as i64);
-    if id as u32 != (head >> 32) as u32 || get(HEAD) != head {
-        return None;
+impl<'r> Words<'r> {
+    /// All but the head and the count of answers.
+    fn content(self) -> impl Iterator<Item = Word<'r>> {
+        let about = [self.id(), self.began(), self.intent(), self.check(), self.size(), self.reply_check()];
+        about.into_iter().chain(self.before().iter()).chain(self.reply().iter())
     }
-    let number = (head >> 16) as u16;
-    let op = OpCode::ALL.iter().copied().find(|&op| op as u16 == number)?;
-    Some(Glance { id, op, state, patient: head & PATIENT != 0, began })
-}
 
-/// The entry at word `at`; `None` when it is empty, incomplete or damaged.
-pub(crate) fn read(region: &dyn Region, at: usize) -> Option<Entry> {
-    let Glance { id, op, state, patient, .. } = glance(region, at)?;
-    let get = |word| region.word(at + word).load(Relaxed);
-    let (time, before) = (get(INTENT), [get(BEFORE), get(BEFORE + 1), get(BEFORE + 2)]);
-    if state != State::Running && intent_checksum(id, op as u64, time, before) != get(CHECK) {
-        return None;
+    /// Empties the entry.
+    pub(crate) fn clear(self) {
+        self.head().set(0);
     }
-    let intent = Intent { time: time as i64, before: Before::decode(before) };
-    let deaths = (get(HEAD) >> 8) as u8;
-    let (mut reply, mut backed) = (None, false);
-    if state == State::Replied {
-        let size = get(SIZE);
-        reply = read_reply(region, at, id, size)?;
-        backed = size & BACKED != 0;
-    }
-    Some(Entry { id, op, state, deaths, patient, intent, reply, backed })
-}
 
-/// The reply: `Some(None)` when it did not fit, `None` when it is damaged.
-fn read_reply(region: &dyn Region, at: usize, id: u64, size: u64) -> Option<Option<Reply>> {
-    let get = |word| region.word(at + word).load(Relaxed);
-    let len = (size as u32) as usize;
-    if len > REPLY_BYTES {
-        return None;
+    /// Becomes a copy of `from` with another head; the count of answers stays.
+    fn copy(self, from: Words<'_>, head: u64) {
+        self.clear();
+        let (to, from) = (self.content(), from.content());
+        to.zip(from).for_each(|(to, from)| to.prepare(from.get()));
+        self.head().set(head);
     }
-    let mut sum = checksum([id, size]);
-    let mut bytes = Vec::with_capacity(REPLY_BYTES);
-    for index in 0..len.div_ceil(8) {
-        let word = get(REPLY + index);
-        sum = mix(sum, word);
-        bytes.extend_from_slice(&word.to_le_bytes());
+
+    /// Becomes a copy of `from`, with `more` deaths.
+    pub(crate) fn carry(self, from: Words<'_>, more: u8) {
+        let head = from.head().get();
+        let deaths = (head >> 8) as u8;
+        self.copy(from, head & !0xff00 | u64::from(deaths.saturating_add(more)) << 8);
     }
-    if sum != get(REPLY_CHECK) {
-        return None;
+
+    /// What the entry is about; `None` when it is empty or being replaced.
+    pub(crate) fn glance(self) -> Option<Glance> {
+        let head = self.head().get();
+        let state = match split_head(head).0 {
+            1 => State::Running,
+            2 => State::Intent,
+            3 => State::Replied,
+            _ => return None,
+        };
+        let (id, began) = (self.id().get(), self.began().get() as i64);
+        if id as u32 != (head >> 32) as u32 || self.head().get() != head {
+            return None;
+        }
+        let number = (head >> 16) as u16;
+        let op = OpCode::ALL.iter().copied().find(|&op| op as u16 == number)?;
+        Some(Glance { id, op, state, patient: head & PATIENT != 0, began })
     }
-    if size & TOO_LARGE != 0 {
-        return Some(None);
+
+    /// The entry; `None` when it is empty, incomplete or damaged.
+    pub(crate) fn read(self) -> Option<Entry> {
+        let Glance { id, op, state, patient, .. } = self.glance()?;
+        let (time, before) = (self.intent().get(), self.before().read());
+        if state != State::Running && intent_checksum(id, op as u64, time, before) != self.check().get() {
+            return None;
+        }
+        let intent = Intent { time: time as i64, before: Before::decode(before) };
+        let deaths = (self.head().get() >> 8) as u8;
+        let (mut reply, mut backed) = (None, false);
+        if state == State::Replied {
+            let size = self.size().get();
+            reply = self.read_reply(id, size)?;
+            backed = size & BACKED != 0;
+        }
+        Some(Entry { id, op, state, deaths, patient, intent, reply, backed })
     }
-    bytes.truncate(len);
-    Reply::get(&mut Bytes::from(bytes)).ok().map(Some)
+
+    /// The reply: `Some(None)` when it did not fit, `None` when it is damaged.
+    fn read_reply(self, id: u64, size: u64) -> Option<Option<Reply>> {
+        let len = (size as u32) as usize;
+        if len > REPLY_BYTES {
+            return None;
+        }
+        let mut sum = checksum([id, size]);
+        let mut bytes = Vec::with_capacity(REPLY_BYTES);
+        for word in self.reply().iter().take(len.div_ceil(8)) {
+            let word = word.get();
+            sum = mix(sum, word);
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        if sum != self.reply_check().get() {
+            return None;
+        }
+        if size & TOO_LARGE != 0 {
+            return Some(None);
+        }
+        bytes.truncate(len);
+        Reply::get(&mut Bytes::from(bytes)).ok().map(Some)
+    }
 }

@@ -52,13 +52,13 @@ mod recent;
 mod redo;
 mod watch;
 
-pub use book::SLOTS;
+pub use book::{REGION, SLOTS};
 pub use current::current;
 pub use watch::{Counts, InFlight, Watch};
 
 use appenders::Appenders;
 use before::{Before, Traces};
-use book::{Book, Counter};
+use book::Book;
 use entry::{Entry, Intent, Slot, State, nanos};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
@@ -70,8 +70,6 @@ use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The name of the region.
-pub const REGION: &str = "journal";
 /// How many processes a request may end.
 const DEATHS_MAX: u8 = 3;
 /// Reports kept until somebody takes them.
@@ -117,7 +115,7 @@ impl Journal {
     /// `culprit` is the id of the request whose thread ended the process before, when a crash handler saw it ([`current`]).
     ///
     /// # Errors
-    /// `EUCLEAN` when the region holds something else or another version; those of [`Keep::region`].
+    /// `EUCLEAN` when the region holds something else, `EPROTO` when it is of another version; those of [`Keep::region`].
     pub fn attach(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>) -> Result<Self> {
         Self::open(keep, clock, culprit, true)
     }
@@ -132,11 +130,10 @@ impl Journal {
     }
 
     fn open(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>, records: bool) -> Result<Self> {
-        let region = keep.region(REGION, book::WORDS)?;
-        let book = Book::attach(region, culprit)?;
+        let book = Book::attach(keep, culprit)?;
         let inner = Inner {
             records,
-            appenders: Appenders::attach(Arc::clone(book.region()), book::APPENDERS_AT),
+            appenders: Appenders::attach(book.parts()),
             recent: Recent::new(nanos(clock.coarse_wall())),
             near: AtomicBool::new(false),
             births: AtomicBool::new(false),
@@ -163,7 +160,7 @@ impl Journal {
     }
 
     fn watch(&self) -> Watch {
-        Watch::of(Arc::clone(self.0.book.region()))
+        Watch::of(self.0.book.parts())
     }
 }
 
@@ -177,11 +174,11 @@ impl Layer for Journal {
         if !inner.records {
             return inner.follow_handles(next, cx, request);
         }
-        let Some(at) = inner.book.slot(cx.slot) else {
-            inner.book.add(Counter::Unjournalled);
+        let Some(words) = inner.book.slot(cx.slot) else {
+            inner.book.parts().counters().unjournalled().increase(1);
             return next.call(cx, request);
         };
-        let slot = Slot::new(&**inner.book.region(), at, cx.id, request.op(), request.waits());
+        let slot = Slot::new(words, cx.id, request.op(), request.waits());
         match inner.book.carried(cx.id) {
             None => inner.first(next, cx, request, slot),
             Some(carried) => inner.again(next, cx, request, slot, carried),
@@ -361,16 +358,16 @@ impl Inner {
         match (carried.state, carried.reply) {
             (State::Running, _) => self.first(next, cx, request, slot),
             (State::Replied, Some(reply)) if carried.backed => {
-                self.book.add(Counter::Replayed);
+                self.book.parts().counters().replayed().increase(1);
                 self.work(cx, slot, note, async move { redo::reopen(next, cx, &request, reply).await })
             }
             (State::Replied, Some(reply)) => {
-                self.book.add(Counter::Replayed);
+                self.book.parts().counters().replayed().increase(1);
                 slot.count();
                 Answer::Ready(reply)
             }
             (State::Intent | State::Replied, _) => {
-                self.book.add(Counter::Redone);
+                self.book.parts().counters().redone().increase(1);
                 slot.repeat();
                 self.work(cx, slot, note, redo::redo(next, cx, request, carried.intent))
             }

@@ -329,12 +329,12 @@ fn what_the_door_gives_back_under_the_id_of_a_request_does_not_hide_it() {
 #[test]
 fn another_version_or_size_is_refused() {
     let driver = Driver::new(|_, _| done());
-    for (word, value) in [(0, 5), (1, 99)] {
+    for (word, value, errno) in [(0, 5, Errno::EUCLEAN), (2, 99, Errno::EPROTO)] {
         let keep = HeapKeep::default();
         Process::start(&keep, &driver, None);
         keep.region(REGION, 0).unwrap().word(word).store(value, Ordering::Relaxed);
         let refused = Journal::attach(&keep, Sim::new(0), None).err().unwrap();
-        assert_eq!(refused.errno, Errno::EUCLEAN);
+        assert_eq!(refused.errno, errno);
     }
     let keep = HeapKeep::default();
     let small = keep.region(REGION, 100).unwrap();

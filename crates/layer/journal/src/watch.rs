@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading a journal from beside it: for status, and for a watchdog in another process.
 
-use crate::book;
-use crate::entry::{State, glance, nanos};
+use crate::book::Parts;
+use crate::entry::{State, Words, nanos};
 use outrigger_core::{OpCode, Region, Result, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A journal that somebody else writes. Reading allocates nothing and waits for nobody.
 #[derive(Clone)]
-pub struct Watch(Arc<dyn Region>);
+pub struct Watch(Parts);
 
 /// A request being worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,23 +43,24 @@ impl Watch {
     /// Reads the journal in `region`.
     ///
     /// # Errors
-    /// `EUCLEAN` when it holds none of this version.
+    /// `EUCLEAN` when it holds none, `EPROTO` when that is of another version.
     pub fn open(region: Arc<dyn Region>) -> Result<Self> {
-        book::check(&*region)?;
-        Ok(Watch(region))
+        Parts::look(region).map(Watch)
     }
 
-    /// Reads a journal that is known to be one.
-    pub(crate) fn of(region: Arc<dyn Region>) -> Self {
-        Watch(region)
+    /// Reads a journal of this process.
+    pub(crate) fn of(parts: &Parts) -> Self {
+        Watch(parts.clone())
     }
 
     /// The request that is being worked on for the longest at `now`, which comes from
     /// [`Clock::coarse_wall`](outrigger_core::Clock::coarse_wall). Locks that wait are left out: they may.
     pub fn oldest(&self, now: Time) -> Option<InFlight> {
-        let region = &*self.0;
-        let slots = (0..book::used(region)).filter_map(|slot| glance(region, book::slot_at(slot)));
-        let busy = slots.filter(|entry| entry.state != State::Replied && !entry.patient);
+        let busy = self
+            .0
+            .entries()
+            .filter_map(Words::glance)
+            .filter(|entry| entry.state != State::Replied && !entry.patient);
         let oldest = busy.min_by_key(|entry| entry.began)?;
         let age = nanos(now).saturating_sub(oldest.began);
         let age = Duration::from_nanos(u64::try_from(age).unwrap_or(0));
@@ -68,7 +69,7 @@ impl Watch {
 
     /// What was counted.
     pub fn counts(&self) -> Counts {
-        book::counts(&*self.0)
+        self.0.counts()
     }
 }
 

@@ -8,6 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 const WORDS: usize = 20_000;
+/// Where things are in the region: in its header the version, then the number of the file, the length of the log, and the log.
+const VERSION: usize = 2;
+const FILE: usize = 4;
+const STATE: usize = 6;
+const FIRST: usize = 7;
 
 fn take_over(keep: &Arc<HeapKeep>) -> Result<Mem> {
     Mem::with_keep(options(), Arc::new(Ticks::default()), keep.clone())
@@ -24,7 +29,7 @@ fn left_behind(seed: u64) -> (Arc<HeapKeep>, Arc<dyn Region>, usize) {
         known.count(&call(&*tree, request));
     }
     drop(tree);
-    let len = log.word(2).load(Relaxed) & (u64::MAX >> 1);
+    let len = log.word(STATE).load(Relaxed) & (u64::MAX >> 1);
     (keep, log, len as usize)
 }
 
@@ -42,7 +47,7 @@ fn words_that_changed_are_refused_or_understood() {
     for seed in 0..400 {
         let (keep, log, len) = left_behind(seed % 10);
         for _ in 0..=numbers.below(3) {
-            let word = log.word(8 + numbers.below(len as u64) as usize);
+            let word = log.word(FIRST + numbers.below(len as u64) as usize);
             let old = word.load(Relaxed);
             let new = [old ^ 1 << numbers.below(64), numbers.below(100), u64::MAX, old.wrapping_add(1)];
             word.store(numbers.of(&new), Relaxed);
@@ -60,7 +65,7 @@ fn random_words_are_refused() {
     let mut numbers = Numbers(8);
     for _ in 0..200 {
         let (keep, log, len) = left_behind(1);
-        (8..8 + len).for_each(|index| {
+        (FIRST..FIRST + len).for_each(|index| {
             let word = numbers.below(1 << 31) << 33 | numbers.below(1 << 31);
             log.word(index).store(word >> numbers.below(64), Relaxed);
         });
@@ -73,7 +78,7 @@ fn a_log_that_was_cut_is_refused_or_understood() {
     let len = left_behind(3).2;
     for len in 0..=len {
         let (keep, log, _) = left_behind(3);
-        log.word(2).store(len as u64, Relaxed);
+        log.word(STATE).store(len as u64, Relaxed);
         use_it(take_over(&keep));
     }
 }
@@ -82,11 +87,11 @@ fn a_log_that_was_cut_is_refused_or_understood() {
 fn a_header_that_makes_no_sense_is_refused() {
     for (word, value, errno) in [
         (0, 12345, Errno::EUCLEAN),
-        (1, 0, Errno::EUCLEAN),
-        (1, 1 << 40, Errno::EUCLEAN),
-        (1, 1000, Errno::EBADF),
-        (2, 15_000, Errno::EUCLEAN),
-        (2, 0, Errno::EUCLEAN),
+        (FILE, 0, Errno::EUCLEAN),
+        (FILE, 1 << 40, Errno::EUCLEAN),
+        (FILE, 1000, Errno::EBADF),
+        (STATE, 15_000, Errno::EUCLEAN),
+        (STATE, 0, Errno::EUCLEAN),
     ] {
         let (keep, log, _) = left_behind(1);
         log.word(word).store(value, Relaxed);
@@ -94,7 +99,7 @@ fn a_header_that_makes_no_sense_is_refused() {
         assert_eq!(error.errno, errno, "word {word} is {value}");
     }
     let (keep, log, _) = left_behind(1);
-    log.word(0).fetch_add(1, Relaxed);
+    log.word(VERSION).fetch_add(1, Relaxed);
     let error = take_over(&keep).err().expect("an error");
     assert!(error.reason.expect("a reason").contains("version"));
     let keep = Arc::new(HeapKeep::default());

@@ -23,9 +23,9 @@ fn kept(keep: &Arc<HeapKeep>) -> Arc<dyn Service> {
     timed(keep, &Arc::default())
 }
 
-/// In which half the log is.
+/// In which half the log is: after the header, the number of the file and whether there is a tree.
 fn side(keep: &HeapKeep) -> u64 {
-    keep.region("mem-log", 0).expect("the log").word(2).load(Relaxed) >> 63
+    keep.region("mem-log", 0).expect("the log").word(6).load(Relaxed) >> 63
 }
 
 #[test]
