@@ -7,10 +7,10 @@
 """
 import errno, io, json, os, socket, struct, sys, time
 
-LOOKUP, GETATTR, SETATTR, UNLINK, CREATE, READ, WRITE, READDIR = 1, 3, 4, 10, 14, 16, 17, 25
-CHANGES = (SETATTR, UNLINK, CREATE, WRITE)
+LOOKUP, GETATTR, SETATTR, UNLINK, RENAME, CREATE, READ, WRITE, READDIR = 1, 3, 4, 10, 12, 14, 16, 17, 25
+CHANGES = (SETATTR, UNLINK, RENAME, CREATE, WRITE)
 # How this program encodes each operation: the numbers that docs/PROTOCOL.md has for it.
-LAYOUTS = {LOOKUP: 0xf10864ff, GETATTR: 0x2c3ccc06, SETATTR: 0x3765b0ea, UNLINK: 0xa7948eed,
+LAYOUTS = {LOOKUP: 0xf10864ff, GETATTR: 0x2c3ccc06, SETATTR: 0x3765b0ea, UNLINK: 0xa7948eed, RENAME: 0x5d226842,
            CREATE: 0x1ab4c4f5, READ: 0x1b23cea0, WRITE: 0x048d3200, READDIR: 0x6df28a10}
 SOCKET = socket.socket(fileno=os.dup(0))
 
@@ -57,7 +57,7 @@ def carry_out(notes, operation, ask):
     if node != 1 and not name:
         raise OSError(errno.ESTALE, "the note was removed")
     text = notes[name]["text"].encode("latin-1") if name else b""
-    if operation in (LOOKUP, UNLINK, CREATE):
+    if operation in (LOOKUP, UNLINK, RENAME, CREATE):
         name = os.fsdecode(take_bytes(ask))
         if operation == CREATE and name not in notes:
             change(notes, name, b"")
@@ -65,6 +65,13 @@ def carry_out(notes, operation, ask):
             raise OSError(errno.ENOENT, f"there is no note {name!r}")
         if operation == UNLINK:
             del notes[name]
+            return 1, b""
+        if operation == RENAME:
+            take(ask, "Q")
+            new, flags = os.fsdecode(take_bytes(ask)), take(ask, "I")
+            if flags:
+                raise OSError(errno.EINVAL, "notes are not exchanged")
+            notes[new] = notes.pop(name)
             return 1, b""
         entry = struct.pack("<QQ", notes[name]["node"], 0) + pack_attr(notes, name) + bytes(8)
         return (2, entry) if operation == LOOKUP else (7, entry + bytes(12))
@@ -98,7 +105,7 @@ path, notes, refusal = os.fsdecode(take_bytes(offer)), {}, b"\0"
 try:
     notes = json.load(open(path))
 except OSError as error:
-    refusal = b"\1" + pack_error(error)
+    refusal = b"\1" + pack_error(OSError(error.errno, "the notes cannot be read"))
 operations = struct.pack("<I", len(LAYOUTS)) + b"".join(struct.pack("<HI", *pair) for pair in LAYOUTS.items())
 send_frame(4, 0, pack_bytes(refusal + pack_bytes(path.encode()) + struct.pack("<BBI", 1, 0, 1 << 20) + operations))
 while True:

@@ -12,7 +12,8 @@ test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
     zsh=zsh fish=fish zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
     tree=tree groff-base=groff
-    bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd squashfuse=squashfuse
+    bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd vsftpd=vsftpd
+    openssl=openssl libsodium23=/usr/share/doc/libsodium23 squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
     archivemount=archivemount encfs=encfs s3fs=s3fs curl=curl rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
     python3-pyfuse3=/usr/share/doc/python3-pyfuse3 pkg-config=pkg-config libfuse3-dev=/usr/include/fuse3/fuse.h
@@ -83,6 +84,18 @@ install_loopback() {
     rm -rf "$scratch"
 }
 
+# pure-ftpd cannot be installed beside vsftpd; its tests need the programs only.
+unpack_pure_ftpd() {
+    local dir=$target/test-tools/pure-ftpd package
+    [ ! -x "$dir/usr/sbin/pure-ftpd" ] || return 0
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    (cd "$scratch" && deadline 300 apt-get -q -o "APT::Sandbox::User=$(id -un)" download pure-ftpd pure-ftpd-common >/dev/null)
+    mkdir -p "$dir"
+    for package in "$scratch"/*.deb; do dpkg -x "$package" "$dir"; done
+    rm -rf "$scratch"
+}
+
 # fetch_source PACKAGE: its upstream source as Debian signs it, in target/test-tools/PACKAGE.orig.tar, compressed somehow.
 # It comes from where the system's packages come from. The lists this takes are kept apart, and no right to install is needed.
 fetch_source() {
@@ -116,6 +129,7 @@ install_packages "${packages[@]}"
 case $1 in
 test)
     fetch_source zlib
+    unpack_pure_ftpd
     install_loopback
     # moto is a server of the S3 protocol.
     install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"

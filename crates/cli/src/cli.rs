@@ -3,6 +3,7 @@
 
 use crate::commands::Command;
 use crate::status::Failure;
+use crate::trees::DriverProgram;
 use clap::{Args, Parser};
 use std::time::Duration;
 
@@ -34,6 +35,10 @@ pub struct TreeOptions {
     /// ProxyCommand=, ...). Must stand in front of the command, where no pattern of the shell puts a file name.
     #[arg(long, help_heading = "Trees")]
     pub allow_programs: bool,
+    /// Have the program COMMAND serve LOCATIONs that begin with `NAME:`, as in `--driver-program notes=./notes.py`; can be repeated. Must
+    /// stand in front of the command, where no pattern of the shell puts a file name.
+    #[arg(long, help_heading = "Trees", value_name = "NAME=COMMAND")]
+    pub driver_program: Vec<DriverProgram>,
     /// Options for the drivers, as in `--opt key=value,key`.
     #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
     pub opt: Vec<String>,

@@ -3,20 +3,22 @@
 //!
 //! ```text
 //! LOCATION = BASE [ "::" PATH ]...
-//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | "fuse:" COMMAND | HOST-PATH
+//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | NAME ":" REST | "fuse:" COMMAND | HOST-PATH
 //! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
+//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
 //!
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
 use crate::status::Failure;
-use crate::trees;
+use crate::trees::{self, driver_program};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -190,8 +192,8 @@ impl Location {
         if let Some(path) = self.nested.pop() {
             return match self {
                 // The program's tree itself, not one inside a file of it.
-                Location { base: program @ Base::Program(_), nested } if nested.is_empty() => {
-                    (TreeName::Whole(program), path)
+                Location { base, nested } if nested.is_empty() && base.is_of_program() => {
+                    (TreeName::Whole(base), path)
                 }
                 other => (TreeName::Inside(Box::new(other)), path),
             };
@@ -201,7 +203,11 @@ impl Location {
             Base::Remote { host, port, path } => {
                 (TreeName::Whole(Base::Remote { host, port, path: Vec::new() }), path)
             }
-            other @ (Base::Url { .. } | Base::Program(_)) => (TreeName::Whole(other), Vec::new()),
+            Base::Url { scheme, rest } => {
+                let (rest, path) = split_host(&scheme, rest);
+                (TreeName::Whole(Base::Url { scheme, rest }), path)
+            }
+            other @ Base::Program(_) => (TreeName::Whole(other), Vec::new()),
         }
     }
 }
@@ -211,7 +217,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
-            Base::Url { scheme, rest } => write!(f, "{scheme}://{rest}")?,
+            Base::Url { scheme, rest } => write!(f, "{scheme}://{}", without_password(scheme, rest))?,
             Base::Program(command) => write!(f, "fuse:{command}")?,
             Base::Remote { host, port: Some(port), path } => {
                 let path = String::from_utf8_lossy(path);
@@ -224,10 +230,35 @@ impl fmt::Display for Location {
     }
 }
 
+/// What follows `://` as the tree of a host, and the path in it; a tree of another kind is all of it. A path begins at the root of
+/// the host after two slashes, and where the login leads after one.
+fn split_host(scheme: &str, rest: String) -> (String, Vec<u8>) {
+    let slash = rest.find('/').filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host));
+    let Some(slash) = slash else { return (rest, Vec::new()) };
+    let (host, path) = rest.split_at(slash);
+    let path = decoded(path.as_bytes());
+    match path.starts_with(b"//") {
+        true => (format!("{host}//"), path[1..].to_vec()),
+        false => (host.to_owned(), path),
+    }
+}
+
+/// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.
+pub fn without_password<'a>(scheme: &str, rest: &'a str) -> Cow<'a, str> {
+    let host = rest.split('/').next().unwrap_or_default();
+    let login = host.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
+    match login.filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host)) {
+        Some((user, at)) => format!("{user}:***@{at}{}", &rest[host.len()..]).into(),
+        None => rest.into(),
+    }
+}
+
 /// The end of an address in brackets, as in `[::1]:/path` and `sftp://user@[::1]/path`; 0 where there is none.
 fn end_of_address(text: &[u8]) -> usize {
     let Some(open) = text.iter().position(|&byte| byte == b'[') else { return 0 };
-    let user = text[..open].strip_prefix(b"sftp://").unwrap_or(&text[..open]);
+    let user =
+        [&b"sftp://"[..], b"ftp://", b"ftps://"].iter().find_map(|scheme| text[..open].strip_prefix(*scheme));
+    let user = user.unwrap_or(&text[..open]);
     let is_host = user.is_empty() || user.ends_with(b"@") && !user.contains(&b'/');
     let close = text.iter().position(|&byte| byte == b']').filter(|_| is_host);
     close.map_or(0, |close| close + 1)
@@ -291,6 +322,15 @@ fn is_host(text: &str) -> bool {
 }
 
 impl Base {
+    /// Whether a program that the user named serves the tree.
+    fn is_of_program(&self) -> bool {
+        match self {
+            Base::Program(_) => true,
+            Base::Url { scheme, .. } => driver_program::declared(scheme).is_some(),
+            Base::Host(_) | Base::Remote { .. } => false,
+        }
+    }
+
     fn host(path: &[u8]) -> Self {
         Base::Host(PathBuf::from(OsString::from_vec(path.to_vec())))
     }
@@ -309,6 +349,9 @@ impl Base {
         let Ok(before) = std::str::from_utf8(before) else { return host() };
         if before.is_empty() || before.contains('/') {
             return host();
+        }
+        if driver_program::declared(before).is_some() {
+            return Base::url(before, after.strip_prefix(b"//").unwrap_or(after));
         }
         if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());

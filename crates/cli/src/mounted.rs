@@ -114,6 +114,8 @@ fn shown(source: &OsStr) -> String {
             }
             location.to_string()
         }
+        // Without the password that a URL may have.
+        Base::Url { .. } if trees::asks(source) => location.to_string(),
         _ => source.to_string_lossy().into_owned(),
     }
 }
@@ -403,7 +405,7 @@ impl Mounted {
         Mounted {
             connection,
             mountpoint,
-            source: source.to_string_lossy().into_owned(),
+            source: if trees::asks(source) { shown(source) } else { source.to_string_lossy().into_owned() },
             tree,
             session,
             trace,

@@ -38,6 +38,10 @@ pub struct Scheme {
     pub name: &'static str,
     /// Whether something follows `://`; else the tree is named `NAME:`.
     pub takes_path: bool,
+    /// Whether what follows `://` is a host and a path in its tree, as in `http://HOST/PATH`. [`Scheme::open`] gets the host only,
+    /// with `//` behind it where two slashes follow it; mounts have a cache, and let nobody else in; opening one may ask for a
+    /// password.
+    pub host: bool,
     /// Whether the tree outlives the process that serves it, where there is a [`Keep`].
     pub survives: bool,
     /// Opens the tree at what follows `://`.

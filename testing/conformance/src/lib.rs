@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cases;
+pub mod ftp;
 pub mod mount;
 pub mod sample;
 pub mod sftp;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another host for tests and benchmarks, which is this one: an SSH server of our own.
+//! Another host for tests and benchmarks, which is this one: an SSH server and FTP servers of our own.
 //!
 //! [`Sshd`] listens on a port of the loopback device, with keys and a configuration of its own, and ends with its sessions
-//! when it is dropped. [`Line`] puts it far away. Limits: whoever runs it is the only user who can log in.
+//! when it is dropped; [`Ftpd`] starts FTP servers. [`Line`] puts them far away. Limits: whoever runs it is the only user who can log in.
 #![forbid(unsafe_code)]
 
+mod ftpd;
 mod line;
 pub mod processes;
 pub mod programs;
 mod sshd;
 
+pub use ftpd::{FtpServer, Ftpd};
 pub use line::Line;
 pub use sshd::{HOST, Sshd};

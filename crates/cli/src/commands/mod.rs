@@ -40,6 +40,7 @@ use crate::deferred::Deferred;
 use crate::interrupt;
 use crate::output;
 use crate::status::{Exits, Failure, Status};
+use crate::trees::driver_program;
 use clap::Subcommand;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use outrigger_core::{Cancel, Error};
@@ -80,6 +81,7 @@ macro_rules! commands {
         /// Runs the command the user asked for.
         pub fn run(cli: Cli) -> ExitCode {
             let Cli { json, trees, command, .. } = cli;
+            driver_program::declare(&trees.driver_program);
             match command { $(Command::$command(command) => start(command.into_inner(), json, trees),)* }
         }
 
@@ -190,9 +192,9 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
 
 /// What to write instead of an option that `command` has not, and people look for there.
 fn instead(command: &str, argument: &str) -> Option<String> {
-    if argument == "--allow-programs" && !command.is_empty() {
+    if ["--allow-programs", "--driver-program"].contains(&argument) && !command.is_empty() {
         return Some(format!(
-            "it stands in front of the command, as in `outrigger --allow-programs {command} ...`"
+            "it stands in front of the command, as in `outrigger {argument} {command} ...`"
         ));
     }
     let known = MOUNT_INSTEAD.iter().find(|(other, _)| command == mount::Mount::NAME && *other == argument);

@@ -39,7 +39,13 @@ pub const DRIVERS: &[DriverInfo] = &[
         others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
         ..outrigger_driver_sftp::DRIVER
     },
+    DriverInfo {
+        options: &[&outrigger_driver_ftp::OPTIONS, &outrigger_layer_cache::OPTIONS],
+        others: "those of the cache concern mounts only",
+        ..outrigger_driver_ftp::DRIVER
+    },
     outrigger_driver_libfuse::DRIVER,
+    outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
 ];
 
@@ -94,7 +100,7 @@ impl DriverOptions {
     /// system.
     pub fn is_elsewhere(&self, key: &str) -> bool {
         let of = |driver: &DriverInfo| driver.each_option().any(|option| option.name == key);
-        let others = ["local", "archive", "sftp"];
+        let others = ["local", "archive", "sftp", "ftp"];
         self.sides.is_some()
             && DRIVERS.iter().any(|driver| others.contains(&driver.name) && of(driver))
             && !DRIVERS.iter().any(|driver| driver.name == "kernel" && of(driver))
@@ -116,8 +122,8 @@ impl DriverOptions {
     }
 
     /// The same options, with one in front that any of them can take back.
-    pub fn with_default(mut self, key: &str) -> Self {
-        self.pairs.insert(0, (key.to_owned(), String::new()));
+    pub fn with_default(mut self, key: &str, value: &str) -> Self {
+        self.pairs.insert(0, (key.to_owned(), value.to_owned()));
         self
     }
 
@@ -201,10 +207,14 @@ mod tests {
             outrigger_driver_archive::Options::default().set(k, v)
         });
         taken(&outrigger_driver_sftp::OPTIONS, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        taken(&outrigger_driver_ftp::OPTIONS, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });
         taken(&outrigger_layer_cache::OPTIONS, |k, v| outrigger_layer_cache::Options::default().set(k, v));
+        taken(&outrigger_driver_program::OPTIONS, |k, v| {
+            outrigger_driver_program::Options::default().set(k, v)
+        });
         taken(&outrigger_driver_null::OPTIONS, |k, v| outrigger_driver_null::Options::default().set(k, v));
         taken(&outrigger_driver_kernel::OPTIONS, |key, value| {
             let value = if key == "erase" { "128k" } else { value };

@@ -2,6 +2,7 @@
 //! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
 
 mod archive;
+pub mod driver_program;
 mod drivers;
 mod image;
 mod layers;
@@ -10,6 +11,7 @@ mod program;
 mod remote;
 
 pub use archive::{kind as archive_kind, unserved};
+pub use driver_program::DriverProgram;
 pub use drivers::{DRIVERS, DriverOptions, Sides, scheme};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
@@ -19,7 +21,7 @@ pub use program::{named as program, replacement};
 pub use remote::Opened;
 
 use crate::context::Context;
-use crate::location::{Base, Location, TreeName};
+use crate::location::{Base, Location, TreeName, without_password};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
@@ -98,7 +100,16 @@ fn given(context: &Context, others: &[String]) -> DriverOptions {
 
 /// Whether opening the tree that `text` names may ask for a password.
 pub fn asks(text: &OsStr) -> bool {
-    matches!(Location::parse(text).base, Base::Remote { .. })
+    is_remote(&Location::parse(text).base)
+}
+
+/// Whether a tree is at another host: mounts of it have a cache, and requests are those of the one who logged in.
+fn is_remote(base: &Base) -> bool {
+    match base {
+        Base::Remote { .. } => true,
+        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.host),
+        Base::Host(_) | Base::Program(_) => false,
+    }
 }
 
 /// Whether `text` names a disk image with these options, whose driver guards it by itself.
@@ -173,6 +184,9 @@ fn url(
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
+    if let Some(program) = driver_program::declared(name) {
+        return program.serve(context, rest, options, keep);
+    }
     let Some(scheme) = scheme(name) else {
         return Err(Failure::serious(format!(
             "unsupported scheme '{name}': `outrigger drivers` lists what there is"
@@ -182,6 +196,11 @@ fn url(
         return Err(takes_no_path(name));
     }
     let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
+    let timeout = context.options().timeout.filter(|timeout| scheme.host && !timeout.is_zero());
+    let options = match timeout {
+        Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
+        None => options,
+    };
     let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
     (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
@@ -249,13 +268,15 @@ pub fn mountable(
         let layered = layers::stack(opened.service(), layers, User::Mount, &context.runtime, None, None)?;
         return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
-    let one_user = matches!(location.base, Base::Remote { .. });
+    let one_user = is_remote(&location.base);
     let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };
+    if one_user {
+        // Who follows a link in a mount follows it on this machine, whatever program that is.
+        options = options.with_default("contain_symlinks", "");
+    }
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(context, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
-            // Who follows a link in a mount follows it on this machine, whatever program that is.
-            options = options.with_default("contain_symlinks");
             let sftp = remote::at(context, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = remote::lasting_name(context, &sftp, (host, *port), path, &options)?;
@@ -264,6 +285,13 @@ pub fn mountable(
             (Arc::new(Serve(sftp)) as Arc<dyn Service>, None)
         }
         (_, Some(path)) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
+        (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
+            if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
+                let name = format!("{scheme} {}", without_password(scheme, rest));
+                disk = Some(layers::disk(cache, &name, &context.runtime)?);
+            }
+            below(context, location, &options, keep)?
+        }
         _ => below(context, location, &options, keep)?,
     };
     let cache = cache.map(|options| Cached { options, disk });

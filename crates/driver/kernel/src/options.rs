@@ -20,6 +20,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     schemes: &[Scheme {
         name: "tmpfs",
         takes_path: false,
+        host: false,
         survives: false,
         open: |_, given, _| {
             let mut options = Options::default();

@@ -19,6 +19,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     schemes: &[Scheme {
         name: "mem",
         takes_path: false,
+        host: false,
         survives: true,
         open: |_, given, site| {
             let mut options = Options::default();

@@ -18,6 +18,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     schemes: &[Scheme {
         name: "null",
         takes_path: false,
+        host: false,
         survives: true,
         open: |_, given, site| {
             let mut options = Options::default();

@@ -26,20 +26,21 @@ mod greeting;
 mod handles;
 mod life;
 mod options;
+mod place;
 
 pub use greeting::{Answer, Offer};
 pub use options::{DRIVER, OPTIONS, Options};
 
 use handles::Handles;
-use life::{Life, Lives, Lost};
+use life::{Life, Lives, Lost, Starter};
 use outrigger_core::registry::Site;
 use outrigger_core::{
-    Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Keep, Notify, OpCode,
+    Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Notify, OpCode,
     OpSet, Reply, Request, Result, Service,
 };
+use place::Place;
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Operations that are not passed on: see the limits above.
 const NOT_PASSED_ON: OpSet =
@@ -67,10 +68,12 @@ impl Program {
         site: &Site<'_>,
     ) -> Result<Self> {
         let ops = OpSet::all().without(NOT_PASSED_ON);
-        let runtime = Arc::clone(site.runtime);
-        let (lives, answer) = Lives::begin(command, location, options, ops, runtime).await?;
+        let offer = Offer::new(location, &options.passed, ops);
+        let place = Place::new(site.keep.map(|keep| &**keep))?;
+        let starter = Starter::new(command, offer, options.patience, place, Arc::clone(site.runtime));
+        let (lives, answer) = Lives::begin(starter).await?;
         if let Some(keep) = site.keep {
-            is_taken_over(&**keep, answer.persistent)?;
+            place::is_taken_over(&**keep, answer.persistent)?;
         }
         let spoken = greeting::spoken(ops, &answer);
         let abilities = Abilities {
@@ -117,20 +120,6 @@ impl Program {
             false => Ok(Reply::Done(())),
         }
     }
-}
-
-/// Notes for the process that takes over whether what it is asked will still mean the same files.
-///
-/// # Errors
-/// `EIO` in that process, if it does not.
-fn is_taken_over(keep: &dyn Keep, persistent: bool) -> Result<()> {
-    const SERVED: u64 = 1;
-    let region = keep.region("program", 1)?;
-    let was_served = region.word(0).swap(SERVED, Ordering::AcqRel) == SERVED;
-    if was_served && !persistent {
-        return Err(Errno::EIO.because("the program's node numbers do not outlive it"));
-    }
-    Ok(())
 }
 
 /// Whether a request whose reply did not come may be asked again.

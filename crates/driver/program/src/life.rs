@@ -2,21 +2,24 @@
 //! The processes of a program, one after the other.
 
 use crate::greeting::{Answer, Offer, greet};
-use crate::options::Options;
+use crate::place::Place;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
-use outrigger_core::{Credentials, Errno, Error, OpSet, Reply, Request, Result, Runtime};
+use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result, Runtime};
 use outrigger_host::Confined;
 use outrigger_mux::{Frame as Packet, Limits, Mux, Protocol};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::OsString;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Socket;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
@@ -26,6 +29,8 @@ const STARTS_IN: Duration = Duration::from_secs(10);
 
 /// What is longer counts as moving content, and must not delay small requests.
 const SMALL: usize = 8 << 10;
+/// The most bytes of the last line that a program said.
+const LINE: usize = 300;
 /// Where the number of a frame begins: after its length and kind.
 const NUMBER: std::ops::Range<usize> = 5..13;
 
@@ -64,7 +69,39 @@ pub(crate) struct Life {
     /// Which one: handles belong to one life.
     pub(crate) number: u64,
     mux: Mux,
+    /// What it said last.
+    said: Arc<Said>,
     _process: Process,
+}
+
+/// The last line that a program wrote to its standard error.
+#[derive(Default)]
+struct Said(std::sync::Mutex<Vec<u8>>);
+
+impl Said {
+    /// Passes on what the program says until it ends: to our standard error, and the last line to who asks why it ended.
+    async fn listen(&self, mut errors: pipe::Receiver) {
+        let mut buffer = [0; 4096];
+        while let Ok(count @ 1..) = errors.read(&mut buffer).await {
+            // Without a place to say it, it is lost.
+            let _ = std::io::stderr().write_all(&buffer[..count]);
+            let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            line.extend_from_slice(&buffer[..count]);
+            let rest = line.trim_ascii_end();
+            let start = rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            let start = start.max(rest.len().saturating_sub(LINE));
+            line.drain(..start);
+        }
+    }
+
+    /// The line, after a colon; nothing if it said nothing.
+    fn shown(&self) -> String {
+        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match line.trim_ascii() {
+            [] => String::new(),
+            line => format!(": it said '{}'", line.escape_ascii()),
+        }
+    }
 }
 
 /// A process and those it starts, which are killed when this is dropped.
@@ -135,10 +172,11 @@ struct Current {
 }
 
 /// How a process of the program is started.
-struct Starter {
+pub(crate) struct Starter {
     command: Vec<OsString>,
     offer: Offer,
     patience: Duration,
+    place: Place,
     runtime: Arc<dyn Runtime>,
 }
 
@@ -155,16 +193,9 @@ impl Lives {
     ///
     /// # Errors
     /// Why it cannot be started or does not serve.
-    pub(crate) async fn begin(
-        command: Vec<OsString>,
-        location: &str,
-        options: Options,
-        ops: OpSet,
-        runtime: Arc<dyn Runtime>,
-    ) -> Result<(Self, Answer)> {
-        let offer = Offer::new(location, &options.passed, ops);
-        let now = runtime.monotonic();
-        let starter = Arc::new(Starter { command, offer, patience: options.patience, runtime });
+    pub(crate) async fn begin(starter: Starter) -> Result<(Self, Answer)> {
+        let starter = Arc::new(starter);
+        let now = starter.runtime.monotonic();
         let (life, answer) = starter.start(1).await?;
         let current = Mutex::new(Current { life: Arc::new(life), starts: vec![now] });
         Ok((Lives { starter, answer: answer.clone(), current }, answer))
@@ -177,6 +208,7 @@ impl Lives {
     pub(crate) async fn current(&self) -> Result<Arc<Life>> {
         let mut current = self.current.lock().await;
         let Some(why) = current.life.mux.ended() else { return Ok(Arc::clone(&current.life)) };
+        let why = format!("{why}{}", current.life.said.shown());
         let refused = |reason: String| Errno::EIO.because(format!("the program was lost: {why}; {reason}"));
         if !self.answer.persistent {
             return Err(refused("its node numbers do not outlive it".into()));
@@ -199,6 +231,17 @@ impl Lives {
 }
 
 impl Starter {
+    /// Starts `command` with this offer at `place`.
+    pub(crate) fn new(
+        command: Vec<OsString>,
+        offer: Offer,
+        patience: Duration,
+        place: Place,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        Starter { command, offer, patience, place, runtime }
+    }
+
     /// Starts a process in a task of its own: only there can sockets be opened, and giving up a request does not stop it
     /// half-way.
     async fn start(self: &Arc<Self>, number: u64) -> Result<(Life, Answer)> {
@@ -214,12 +257,15 @@ impl Starter {
 
     async fn start_here(&self, number: u64) -> Result<(Life, Answer)> {
         let (ours, theirs) = Socket::pair()?;
-        let mut process = spawn(&self.command, theirs)?;
+        let (mut process, errors) = spawn(&self.command, &self.place, theirs)?;
+        let (said, listener) = (Arc::<Said>::default(), pipe::Receiver::from_owned_fd(errors)?);
+        let listening = Arc::clone(&said);
+        self.runtime.spawn(Box::pin(async move { listening.listen(listener).await }));
         ours.set_nonblocking(true)?;
         let greeting = greet(Frames, UnixStream::from_std(ours)?.into_split(), &self.offer);
         let (framed, answer) = match timeout(self.patience, greeting).await {
             Ok(Ok(greeted)) => greeted,
-            Ok(Err(error)) => return Err(ended(&mut process, error).await),
+            Ok(Err(error)) => return Err(ended(&mut process, error, &said).await),
             Err(_) => {
                 let seconds = self.patience.as_secs_f32();
                 return Err(Errno::ETIMEDOUT.because(format!("the program said nothing for {seconds} s")));
@@ -227,31 +273,35 @@ impl Starter {
         };
         let (mux, connection) = framed.start(Limits { patience: self.patience, ..Limits::default() });
         self.runtime.spawn(Box::pin(connection));
-        Ok((Life { number, mux, _process: process }, answer))
+        Ok((Life { number, mux, said, _process: process }, answer))
     }
 }
 
 /// Runs the program with the socket as its input and output.
-fn spawn(command: &[OsString], socket: Socket) -> Result<Process> {
+fn spawn(command: &[OsString], place: &Place, socket: Socket) -> Result<(Process, OwnedFd)> {
     let [program, arguments @ ..] = command else {
         return Err(Errno::EINVAL.because("no program is named"));
     };
     let (input, output) = (OwnedFd::from(socket.try_clone()?), OwnedFd::from(socket));
     let mut command = Command::new(program);
     // Ctrl-C ends what uses the tree first, and the program after it.
-    command.args(arguments).process_group(0).stdin(Stdio::from(input)).stdout(Stdio::from(output));
-    command.confined(&[]).spawn().map(Process).map_err(|error| {
+    command.args(arguments).process_group(0).current_dir(place.path());
+    command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::piped());
+    let mut process = command.confined(&[]).spawn().map_err(|error| {
         let errno = Errno(error.raw_os_error().unwrap_or(Errno::EIO.0));
         errno.because(format!("cannot start {}: {error}", program.display()))
-    })
+    })?;
+    let errors = process.stderr.take().map(OwnedFd::from);
+    let errors = errors.ok_or_else(|| Errno::EIO.because("the program has no standard error"))?;
+    Ok((Process(process), errors))
 }
 
 /// The error with how the process ended, if it has, where it said nothing itself.
-async fn ended(process: &mut Process, error: Error) -> Error {
+async fn ended(process: &mut Process, error: Error, said: &Said) -> Error {
     match process.end().await {
         Some(status) if error.errno == Errno::EPROTO => {
-            let why = error.reason.as_deref().unwrap_or("it said nothing");
-            error.errno.because(format!("the program has ended ({status}): {why}"))
+            let why = error.reason.as_deref().unwrap_or("it did not greet");
+            error.errno.because(format!("the program has ended ({status}): {why}{}", said.shown()))
         }
         _ => error,
     }

@@ -79,7 +79,7 @@ impl Inner {
     pub(crate) fn begin_change(&self, op: &mut impl Traverse) -> Underway<'_> {
         let subjects = subjects(op);
         let paths = self.places_of(&subjects);
-        let table = self.places.table();
+        let table = self.inodes.table();
         let names = |Subject { node, names }: &Subject| names.first().map(|name| (*node, name.clone()));
         // With a second name the first one is moved; one that is not known may be a directory's.
         let moves_a_directory = subjects.iter().filter_map(names).count() > 1
@@ -87,7 +87,7 @@ impl Inner {
                 .iter()
                 .find_map(names)
                 .and_then(|(dir, name)| table.get(dir, &name))
-                .is_none_or(|node| self.places.kind(node).is_ok_and(|kind| kind == FileKind::Directory));
+                .is_none_or(|node| self.inodes.kind(node).is_ok_and(|kind| kind == FileKind::Directory));
         Underway { inner: self, subjects, paths, moves_a_directory }
     }
 
@@ -103,11 +103,11 @@ impl Inner {
     fn places_of(&self, subjects: &[Subject]) -> Vec<Vec<u8>> {
         let mut paths = Vec::new();
         for Subject { node, names } in subjects {
-            paths.extend(self.places.path(*node));
-            for (dir, name) in self.places.table().names(*node).unwrap_or_default() {
-                paths.extend(self.places.child(dir, &name));
+            paths.extend(self.inodes.path(*node));
+            for (dir, name) in self.inodes.table().names(*node).unwrap_or_default() {
+                paths.extend(self.inodes.child(dir, &name));
             }
-            paths.extend(names.iter().filter_map(|name| self.places.child(*node, name).ok()));
+            paths.extend(names.iter().filter_map(|name| self.inodes.child(*node, name).ok()));
         }
         paths.sort_unstable();
         paths.dedup();

@@ -7,11 +7,11 @@ use crate::inner::Inner;
 use crate::known::Change;
 use crate::link::Again;
 use crate::slots::Held;
-use crate::trouble::Attempt;
 use outrigger_core::ops::{CopyRange, OpenFlags};
 use outrigger_core::reply::Count;
 use outrigger_core::{Errno, Payload, Result};
 use outrigger_proto_sftp::{Request, StatusCode};
+use outrigger_toolkit_remote::Attempt;
 use std::sync::Arc;
 
 /// The longest piece of a copy that a server is asked for at once, in bytes: it does nothing else meanwhile.
@@ -44,7 +44,7 @@ impl Inner {
         match copied {
             Ok(count) => Ok(Count(count)),
             Err(fault) => {
-                let Ok(path) = self.places.path(to.node) else { return Err(fault.into()) };
+                let Ok(path) = self.inodes.path(to.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
         }

@@ -6,10 +6,10 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::listing::{Item, Listing, Progress};
-use outrigger_core::listing::cookie_of;
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
 use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
+use outrigger_toolkit_remote::in_order;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -66,10 +66,10 @@ impl Dirs {
 
 impl Inner {
     pub(crate) async fn open_dir(&self, node: Node) -> Result<Opened> {
-        if self.places.kind(node)? != FileKind::Directory {
+        if self.inodes.kind(node)? != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        let path = self.places.path(node)?;
+        let path = self.inodes.path(node)?;
         let parent = path.iter().rposition(|&byte| byte == b'/').filter(|_| node != Node::ROOT);
         let parent = parent.map(|slash| if slash == 0 { &path[..1] } else { &path[..slash] });
         let listing = self.ahead.list(&path, parent);
@@ -98,7 +98,7 @@ impl Inner {
     ) -> Result<(Vec<(u64, Item)>, bool)> {
         if cookie == 0 && dir.was_read.swap(true, Ordering::Relaxed) {
             // rewinddir(3): the directory as it is now.
-            let path = self.places.path(dir.node)?;
+            let path = self.inodes.path(dir.node)?;
             let again = self.ahead.begin(&path, false);
             std::mem::replace(&mut *lock(&dir.listing), again).leave();
             *lock(&dir.ordered) = None;
@@ -172,7 +172,7 @@ impl Inner {
                 Progress::Failed(error) => return Err(error),
             }
         }
-        let ordered = Arc::new(in_order(items));
+        let ordered = Arc::new(in_order(items, |item| &item.name));
         *lock(&dir.ordered) = Some(Arc::clone(&ordered));
         Ok(ordered)
     }
@@ -194,7 +194,7 @@ impl Inner {
         let asked = lock(&dir.listing).asked();
         let mut entries = Vec::with_capacity(names.len());
         for (cookie, Item { name, attrs, .. }) in names {
-            let path = || self.places.child(dir.node, &name).ok();
+            let path = || self.inodes.child(dir.node, &name).ok();
             let entry = match attrs.permissions {
                 // The listing may have been asked for before we changed it: whoever wants to know asks for it.
                 Some(_) if self.ahead.is_outdated(asked, path) => self.name_only(dir.node, &name, &attrs)?,
@@ -212,7 +212,7 @@ impl Inner {
     /// The number of a listed file, and its kind, if the server tells that.
     fn listed(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<(u64, Option<FileKind>)> {
         let kind = attrs.permissions.map(|_| kind(attrs));
-        Ok((self.places.listed(dir, name, kind.unwrap_or(FileKind::Regular))?, kind))
+        Ok((self.inodes.listed(dir, name, kind.unwrap_or(FileKind::Regular))?, kind))
     }
 
     /// A name about which the server says nothing that can be shown. It has a number: those without one are passed over by
@@ -233,7 +233,7 @@ impl Inner {
     pub(crate) async fn sync_dir(&self, handle: Handle) -> Result<()> {
         let dir = self.dirs.get(handle)?;
         self.require_fsync()?;
-        let path = self.places.path(dir.node)?;
+        let path = self.inodes.path(dir.node)?;
         let synced = self.link.run(Again::Always, |session| {
             let path = &path;
             async move {
@@ -249,17 +249,4 @@ impl Inner {
             other => Ok(other?),
         }
     }
-}
-
-/// Names with their cookies, in that order; each once, however often the server tells it.
-fn in_order(items: Vec<Item>) -> Vec<(u64, Item)> {
-    let mut ordered: Vec<(u64, Item)> = items.into_iter().map(|item| (cookie_of(&item.name), item)).collect();
-    ordered.sort_by(|(one, a), (other, b)| (one, &a.name[..]).cmp(&(other, &b.name[..])));
-    ordered.dedup_by(|(_, b), (_, a)| a.name == b.name);
-    let mut last = 0;
-    for (cookie, _) in &mut ordered {
-        *cookie = (*cookie).max(last + 1);
-        last = *cookie;
-    }
-    ordered
 }

@@ -4,6 +4,7 @@
 use outrigger_core::{Errno, Error};
 use outrigger_mux as mux;
 use outrigger_proto_sftp::{DecodeError, Reply, Status, StatusCode};
+use outrigger_toolkit_remote::errno_of;
 
 /// Why a request was not answered as hoped.
 #[derive(Debug, Clone)]
@@ -123,30 +124,8 @@ fn usual(code: StatusCode) -> Errno {
     }
 }
 
-/// What strerror(3) says for errors that servers report as a mere failure; some servers send it along.
-const TOLD: &[Errno] = &[
-    Errno::EEXIST,
-    Errno::ENOTDIR,
-    Errno::EISDIR,
-    Errno::ENOTEMPTY,
-    Errno::ENOSPC,
-    Errno::EDQUOT,
-    Errno::EROFS,
-    Errno::EXDEV,
-    Errno::EBUSY,
-    Errno::EFBIG,
-    Errno::EMLINK,
-    Errno::EMFILE,
-    Errno::ETXTBSY,
-    Errno::ELOOP,
-    Errno::ENAMETOOLONG,
-    Errno::EPERM,
-    Errno::ESTALE,
-];
-
 fn told(status: &Status) -> Option<Errno> {
-    let words = status.message.trim_ascii();
-    TOLD.iter().copied().find(|errno| words.eq_ignore_ascii_case(errno.message().as_bytes()))
+    errno_of(&status.message)
 }
 
 #[cfg(test)]

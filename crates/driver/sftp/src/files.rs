@@ -11,13 +11,13 @@ use crate::origin::Kept as UnsyncedBy;
 use crate::read_ahead::{Budget, ReadAhead};
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
-use crate::trouble::Attempt;
 use bytes::Bytes;
 use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
+use outrigger_toolkit_remote::Attempt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::RwLock;
@@ -223,14 +223,14 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
 impl Inner {
     /// Opens a file that exists.
     pub(crate) async fn open_file(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
-        match self.places.kind(node)? {
+        match self.inodes.kind(node)? {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::EISDIR.into()),
             FileKind::Symlink => return Err(Errno::ELOOP.into()),
             // Opening a pipe would keep the server waiting for its other end.
             _ => return Err(Errno::ENXIO.because("only regular files are opened")),
         }
-        let path = self.places.path(node)?;
+        let path = self.inodes.path(node)?;
         let (theirs, empties) = (server_flags(flags), flags.contains(OpenFlags::TRUNC));
         let (asked, known) = (self.seen.last(), self.known_before(node));
         let slot = if theirs == Flags::READ && !empties && self.seen.is_readable(node) {
@@ -250,7 +250,11 @@ impl Inner {
                     }
                     Slot::open(theirs, held)
                 }
-                Err(fault) => return Err(self.why(fault, Attempt::Open { path: &path, flags: first }).await),
+                Err(fault) => {
+                    return Err(self
+                        .why(fault, Attempt::Open { path: &path, writes: first.contains(Flags::WRITE) })
+                        .await);
+                }
             }
         };
         self.files.add(cx, node, flags, (slot, asked, known))
@@ -298,7 +302,7 @@ impl Inner {
         let now = self.seen.last();
         // What was written stays with the handle by which it was: it is the one that is synchronised.
         let slot = if file.writes() { &file.other } else { &file.main };
-        let Ok(path) = self.places.path(file.node) else { return };
+        let Ok(path) = self.inodes.path(file.node) else { return };
         match slot.open_again(&self.link, &path).await {
             Ok(()) => {
                 file.reads_by_other.store(file.writes(), Ordering::Release);
@@ -325,8 +329,8 @@ impl Inner {
         match read {
             Ok(pieces) => Ok(Payload::Chunks(pieces)),
             Err(fault) => {
-                let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
-                Err(self.why(fault, Attempt::Open { path: &path, flags: Flags::READ }).await)
+                let Ok(path) = self.inodes.path(file.node) else { return Err(fault.into()) };
+                Err(self.why(fault, Attempt::Open { path: &path, writes: false }).await)
             }
         }
     }
@@ -341,7 +345,7 @@ impl Inner {
     /// knows the length a file had when the handle was opened. Whether there is one.
     async fn look_again(&self, file: &OpenFile) -> bool {
         let slot = if file.writes() { &file.other } else { &file.main };
-        let Ok(path) = self.places.path(file.node) else { return false };
+        let Ok(path) = self.inodes.path(file.node) else { return false };
         let known = self.known_before(file.node);
         let opened = slot.open_again(&self.link, &path).await.is_ok();
         if opened {
@@ -402,7 +406,7 @@ impl Inner {
                 Ok(Count(count))
             }
             Err(fault) => {
-                let Ok(path) = self.places.path(file.node) else { return Err(fault.into()) };
+                let Ok(path) = self.inodes.path(file.node) else { return Err(fault.into()) };
                 Err(self.why(fault, Attempt::Write { path: &path }).await)
             }
         }
@@ -417,7 +421,7 @@ impl Inner {
     pub(crate) async fn sync_file(&self, handle: Handle) -> Result<()> {
         let file = self.files.get(handle)?;
         self.require_fsync()?;
-        let ino = self.places.ino(file.node)?;
+        let ino = self.inodes.ino(file.node)?;
         let written = self.unsynced.take(ino);
         let sync = |held: Arc<Held>| async move {
             held.session.begin(&Request::FSync { handle: &held.handle }).await.done().await?;
@@ -440,7 +444,7 @@ impl Inner {
 
     /// A file was changed by way of a connection.
     pub(crate) fn note_unsynced(&self, node: Node, session: &Session) {
-        if let Ok(ino) = self.places.ino(node) {
+        if let Ok(ino) = self.inodes.ino(node) {
             let is_first = self.unsynced.note(ino, session);
             self.kept.iter().for_each(|kept| kept.note_unsynced(UnsyncedBy::of(session), is_first));
         }

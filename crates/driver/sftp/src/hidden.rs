@@ -6,69 +6,17 @@
 //! crash of this client it stays, unless the tree outlives its process: the name is noted before it is given.
 
 use crate::fault::Fault;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::kept::Aside;
 use crate::link::Again;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
-use tokio::sync::Notify;
-
-/// What hidden names begin with.
-const PREFIX: &str = ".outrigger-removed-";
-
-/// Names aside that are being removed: there is nothing to see of them any more.
-#[derive(Default)]
-pub(crate) struct Leaving {
-    names: Mutex<HashSet<(Node, Name)>>,
-    left: Notify,
-}
-
-/// One of them, until this is dropped.
-struct Leaves {
-    all: Arc<Leaving>,
-    place: (Node, Name),
-}
-
-impl Leaving {
-    fn begin(self: &Arc<Self>, dir: Node, name: &Name) -> Leaves {
-        let place = (dir, name.clone());
-        lock(&self.names).insert(place.clone());
-        Leaves { all: Arc::clone(self), place }
-    }
-
-    fn has(&self, dir: Node, name: &Name) -> bool {
-        lock(&self.names).contains(&(dir, name.clone()))
-    }
-
-    /// Waits until all have left that are in a directory.
-    pub(crate) async fn wait(&self, dir: Node) {
-        loop {
-            let left = self.left.notified();
-            if !lock(&self.names).iter().any(|(place, _)| *place == dir) {
-                return;
-            }
-            left.await;
-        }
-    }
-}
-
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        lock(&self.all.names).remove(&self.place);
-        self.all.left.notify_waiters();
-    }
-}
-
-fn new_name() -> Result<Name> {
-    Name::try_from(&*format!("{PREFIX}{:016x}", fastrand::u64(..)))
-}
+use outrigger_toolkit_remote::{SILLY_PREFIX, unique_name};
 
 impl Inner {
     /// The file called `name`, if it has to be hidden when it loses that name.
     pub(crate) fn must_hide(&self, dir: Node, name: &Name) -> Option<Node> {
-        let table = self.places.table();
+        let table = self.inodes.table();
         let node = table.get(dir, name)?;
         let hides = self.files.is_open(node)
             && !self.files.is_hidden(node)
@@ -78,14 +26,14 @@ impl Inner {
 
     /// Whether `name` is the one of a hidden file.
     pub(crate) fn is_hidden_name(&self, dir: Node, name: &Name) -> bool {
-        let ours = || self.places.table().get(dir, name).is_some_and(|node| self.files.is_hidden(node));
-        name.starts_with(PREFIX.as_bytes()) && (ours() || self.leaving.has(dir, name))
+        let ours = || self.inodes.table().get(dir, name).is_some_and(|node| self.files.is_hidden(node));
+        name.starts_with(SILLY_PREFIX.as_bytes()) && (ours() || self.removing.has(dir, name))
     }
 
     /// Renames an open file aside.
     pub(crate) async fn hide(&self, dir: Node, name: &Name, node: Node) -> Result<(), Fault> {
-        let aside = new_name()?;
-        let (from, to) = (self.places.child(dir, name)?, self.places.child(dir, &aside)?);
+        let aside = unique_name(SILLY_PREFIX)?;
+        let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
         let note = self.note_aside(node, dir, name, &aside);
         if let Err(fault) = self.change(&self.renaming(&from, &to)).await {
             self.erase_aside(note);
@@ -110,11 +58,11 @@ impl Inner {
     /// Finds out what became of the files that former processes renamed aside, or were about to.
     pub(crate) async fn settle_asides(&self) {
         let asides = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.asides());
-        let table = self.places.table();
+        let table = self.inodes.table();
         for Aside { note, node, dir, name, aside } in asides {
             let is_there = match table.get(dir, &aside) {
                 Some(known) => Ok(known == node),
-                None => match self.places.child(dir, &aside) {
+                None => match self.inodes.child(dir, &aside) {
                     Ok(path) => self.is_there(&path).await,
                     Err(_) => Ok(false),
                 },
@@ -148,8 +96,8 @@ impl Inner {
         name: &Name,
         node: Option<Node>,
     ) -> Result<(Name, Option<usize>), Fault> {
-        let aside = new_name()?;
-        let (from, to) = (self.places.child(dir, name)?, self.places.child(dir, &aside)?);
+        let aside = unique_name(SILLY_PREFIX)?;
+        let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
         let note = node.and_then(|node| self.note_aside(node, dir, name, &aside));
         // A second name leaves no moment without the first one; not every file system has such a thing.
         let linked = match self.extensions.contains(Extensions::HARDLINK) {
@@ -168,7 +116,7 @@ impl Inner {
 
     /// Gives a file that was kept aside its name back.
     pub(crate) async fn put_back(&self, dir: Node, name: &Name, (aside, note): (&Name, Option<usize>)) {
-        let (Ok(from), Ok(to)) = (self.places.child(dir, aside), self.places.child(dir, name)) else {
+        let (Ok(from), Ok(to)) = (self.inodes.child(dir, aside), self.inodes.child(dir, name)) else {
             return;
         };
         // rename(2) leaves two names of one file alone, so what is left of them is removed.
@@ -190,7 +138,7 @@ impl Inner {
         aside: &Name,
         (node, note): (Node, Option<usize>),
     ) -> Result<()> {
-        let table = self.places.table();
+        let table = self.inodes.table();
         if table.get(dir, aside) != Some(node) {
             table.renamed((dir, name), (dir, aside))?;
         }
@@ -204,7 +152,7 @@ impl Inner {
 
     /// Removes a hidden file that nobody has open any more, without waiting.
     pub(crate) fn remove_hidden(&self, node: Node, note: Option<usize>) {
-        let table = self.places.table();
+        let table = self.inodes.table();
         for (dir, name) in table.names(node).unwrap_or_default() {
             self.remove_aside(dir, &name, note);
             self.changed(dir);
@@ -214,8 +162,8 @@ impl Inner {
 
     /// Removes what is at a name aside, without waiting.
     fn remove_aside(&self, dir: Node, aside: &Name, note: Option<usize>) {
-        let Ok(path) = self.places.child(dir, aside) else { return };
-        let leaves = self.leaving.begin(dir, aside);
+        let Ok(path) = self.inodes.child(dir, aside) else { return };
+        let hiding = self.removing.hide(dir, aside);
         let (link, kept) = (self.link.clone(), self.kept.clone());
         self.link.runtime().spawn(Box::pin(async move {
             let request = Request::Remove { path: &path };
@@ -232,18 +180,18 @@ impl Inner {
                 let error = outrigger_core::Error::from(fault);
                 tracing::warn!(%error, path = %path.escape_ascii(), "a removed file is left behind");
             }
-            drop(leaves);
+            drop(hiding);
         }));
     }
 
     /// Moves hidden files out of a directory that is to be removed; whether there were any.
     pub(crate) async fn clear_hidden(&self, dir: Node, above: Node) -> bool {
-        let table = self.places.table();
+        let table = self.inodes.table();
         let mut any = false;
         for node in self.files.hidden() {
             let names = table.names(node).unwrap_or_default();
             let Some((_, name)) = names.into_iter().find(|(place, _)| *place == dir) else { continue };
-            let (Ok(from), Ok(to)) = (self.places.child(dir, &name), self.places.child(above, &name)) else {
+            let (Ok(from), Ok(to)) = (self.inodes.child(dir, &name), self.inodes.child(above, &name)) else {
                 continue;
             };
             let moved = self.change(&self.renaming(&from, &to)).await.is_ok();

@@ -6,7 +6,6 @@ use crate::attr;
 use crate::dial::Dial;
 use crate::dirs::Dirs;
 use crate::fault::Fault;
-use crate::hidden::Leaving;
 use crate::idmap::People;
 use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
@@ -15,12 +14,12 @@ use crate::newborn::Usual;
 use crate::opened::Files;
 use crate::options::Options;
 use crate::origin::{Earlier, Kept as UnsyncedBy, Unsynced};
-use crate::places::Places;
 use crate::seen::Seen;
 use crate::session::Session;
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
+use outrigger_toolkit_remote::{HiddenNames, InodeTable};
 use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +28,7 @@ use std::time::Duration;
 /// A tree of a server.
 pub(crate) struct Inner {
     pub(crate) link: Link,
-    pub(crate) places: Places,
+    pub(crate) inodes: InodeTable,
     pub(crate) people: People,
     pub(crate) files: Files,
     pub(crate) unsynced: Unsynced,
@@ -43,7 +42,7 @@ pub(crate) struct Inner {
     /// Attributes of files that were removed while somebody referred to them, and were not open.
     pub(crate) removed: Mutex<HashMap<Node, Attr>>,
     /// Files that nobody has open any more and that are being removed.
-    pub(crate) leaving: Arc<Leaving>,
+    pub(crate) removing: Arc<HiddenNames>,
     /// What new files look like.
     pub(crate) usual: Usual,
     /// What was last seen of files.
@@ -87,7 +86,7 @@ impl Inner {
             kept.note_origins(&origins);
         }
         let inner = Inner {
-            places: Places::new(table, origins.base, kept.clone()),
+            inodes: InodeTable::new(table, origins.base, kept.clone().map(|kept| kept as _)),
             people,
             files: Files::new(read_ahead, kept.clone()),
             unsynced: Unsynced::default(),
@@ -97,7 +96,7 @@ impl Inner {
             tree: format!("{host}:{shown}"),
             extensions: origins.extensions,
             removed: Mutex::default(),
-            leaving: Arc::default(),
+            removing: Arc::default(),
             usual: Usual::default(),
             seen: Seen::default(),
             kept,
@@ -198,7 +197,7 @@ impl Inner {
             _ if self.files.is_hidden(node) => attr.nlink = 0,
             FileKind::Directory => {}
             // Links that were made or found here are known; of others nobody tells.
-            _ => attr.nlink = self.places.table().links(node).max(1) as u32,
+            _ => attr.nlink = self.inodes.table().links(node).max(1) as u32,
         }
         if attr.kind() == FileKind::Regular {
             let now = self.link.runtime().coarse_wall();
@@ -213,7 +212,7 @@ impl Inner {
     pub(crate) fn entry(&self, dir: Node, name: &Name, attrs: &Attrs) -> Result<Entry> {
         // Before a reference is counted that nobody would give back.
         self.people.shown(attrs.owner.unwrap_or_default())?;
-        let (node, ino) = self.places.found(dir, name, attr::kind(attrs))?;
+        let (node, ino) = self.inodes.found(dir, name, attr::kind(attrs))?;
         self.entry_of(node, ino, attrs)
     }
 
@@ -230,13 +229,13 @@ impl Inner {
 
     /// What getattr answers for a node with these attributes.
     pub(crate) fn attrs_of(&self, node: Node, attrs: &Attrs) -> Result<AttrsReply> {
-        let ino = self.places.ino(node)?;
+        let ino = self.inodes.ino(node)?;
         Ok(AttrsReply { attr: self.shown(node, ino, attrs)?, ttl: Ttl::SECOND })
     }
 
     /// Remembers what `name` in `dir` leads to, though nobody may refer to it.
     pub(crate) fn keep(&self, dir: Node, name: &Name) {
-        if let Some(oldest) = self.places.keep(dir, name) {
+        if let Some(oldest) = self.inodes.pin(dir, name) {
             self.forget(oldest, 1);
         }
     }
@@ -259,8 +258,8 @@ impl Inner {
 
     /// Drops what is known of a node that nobody refers to any more.
     pub(crate) fn forget(&self, node: Node, count: u64) {
-        self.places.table().forget(node, count);
-        if self.places.table().key(node).is_err() {
+        self.inodes.table().forget(node, count);
+        if self.inodes.table().key(node).is_err() {
             lock(&self.removed).remove(&node);
             self.seen.forget(node);
             self.usual.forget(node);
@@ -269,7 +268,7 @@ impl Inner {
 }
 
 fn join_home(home: &[u8], path: &[u8]) -> Result<Vec<u8>> {
-    if path.is_empty() { Ok(home.to_vec()) } else { crate::places::join(home.to_vec(), path) }
+    if path.is_empty() { Ok(home.to_vec()) } else { outrigger_toolkit_remote::join(home.to_vec(), path) }
 }
 
 /// Finds out where a tree begins, and to whom that place belongs, if that is known.

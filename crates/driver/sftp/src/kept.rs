@@ -22,11 +22,11 @@
 use crate::inner::lock;
 use crate::known::Facts;
 use crate::origin::Kept as UnsyncedBy;
-use crate::places::KEPT_MAX;
 use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Handle, Keep, Name, Node, NodeTable, Region, Result};
 use outrigger_proto_sftp::{Extensions, Owner};
+use outrigger_toolkit_remote::{PINNED_MAX, PinNotes};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -66,7 +66,7 @@ const HIDDEN_MAX: usize = 1 << 10;
 const NAME: usize = 1 + 32;
 const HIDDEN_ONE: usize = 3 + 2 * NAME;
 const RECENT: usize = HIDDEN + HIDDEN_MAX * HIDDEN_ONE;
-const WORDS: usize = RECENT + 2 + KEPT_MAX + 1;
+const WORDS: usize = RECENT + 2 + PINNED_MAX + 1;
 
 /// Notes of one kind.
 struct Kind {
@@ -468,22 +468,23 @@ impl Kept {
         };
         all.filter_map(read).collect()
     }
+}
 
-    /// Notes that `node` is remembered.
-    pub(crate) fn remember(&self, node: Node) {
+impl PinNotes for Kept {
+    fn pinned(&self) -> Vec<Node> {
+        let (start, end) = (self.get(RECENT), self.get(RECENT + 1));
+        let nodes = start..end;
+        let at = |index: u64| RECENT + 2 + index as usize % (PINNED_MAX + 1);
+        nodes.take(PINNED_MAX).map(|index| Node(self.get(at(index)))).collect()
+    }
+
+    fn pin(&self, node: Node) {
         let end = self.get(RECENT + 1);
-        self.put(RECENT + 2 + end as usize % (KEPT_MAX + 1), node.0);
+        self.put(RECENT + 2 + end as usize % (PINNED_MAX + 1), node.0);
         self.put(RECENT + 1, end + 1);
     }
 
-    /// Notes that the one remembered for longest is not any more.
-    pub(crate) fn drop_oldest(&self) {
+    fn unpin_oldest(&self) {
         self.put(RECENT, self.get(RECENT) + 1);
-    }
-
-    /// The nodes that former processes remembered, the oldest first.
-    pub(crate) fn remembered(&self) -> impl Iterator<Item = Node> {
-        let (start, end) = (self.get(RECENT), self.get(RECENT + 1));
-        (start..end).take(KEPT_MAX).map(|index| Node(self.get(RECENT + 2 + index as usize % (KEPT_MAX + 1))))
     }
 }

@@ -26,7 +26,7 @@
 //! # Identity
 //!
 //! The protocol knows paths only. Nodes are places in a [`NodeTable`]; inode numbers are hashes of
-//! names (see `places`), the same in every mount. A file that others rename is another one; a file that others replace by one
+//! names (see `InodeTable`), the same in every mount. A file that others rename is another one; a file that others replace by one
 //! of the same kind is the same: once that was seen, whoever has it open reads the new one, and what is written by a handle that
 //! was opened before goes to the old one, as on other file systems. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
@@ -90,6 +90,7 @@ mod ahead;
 mod attr;
 mod changes;
 mod copy;
+mod diagnosis;
 mod dial;
 mod dirs;
 mod fault;
@@ -109,7 +110,6 @@ mod opened;
 mod ops;
 mod options;
 mod origin;
-mod places;
 mod read_ahead;
 mod reopen;
 mod seen;
@@ -117,7 +117,6 @@ mod session;
 mod setattr;
 mod slots;
 mod symlinks;
-mod trouble;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;

@@ -14,16 +14,11 @@ use crate::session::Session;
 use outrigger_core::{Errno, Error, Runtime};
 use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
+use outrigger_toolkit_remote::{REPEATS, Setback};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-
-/// How often a request is made again when connections are lost in the middle of it.
-const REPEATS: u32 = 3;
-/// For how long a failure to connect is the answer, before it is tried again.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Whether something may be done once more when the connection was lost while it was on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +50,7 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     epochs: AtomicU64,
     state: Mutex<State>,
+    setback: Setback,
     /// Where connections are noted that outlive this process.
     kept: Option<Arc<Kept>>,
 }
@@ -66,8 +62,8 @@ enum State {
     Up(Session),
     /// One is being made.
     Dialing(watch::Receiver<Option<Outcome>>),
-    /// There is none, and the last attempt, if any, failed at that time.
-    Down(Option<(Error, Duration)>),
+    /// There is none.
+    Down,
 }
 
 impl Link {
@@ -78,8 +74,16 @@ impl Link {
         runtime: Arc<dyn Runtime>,
         kept: Option<Arc<Kept>>,
     ) -> Self {
-        let (epochs, state) = (AtomicU64::new(1), Mutex::new(State::Down(None)));
-        let link = Link(Arc::new(Shared { dial, options, runtime, epochs, state, kept }));
+        let (epochs, state) = (AtomicU64::new(1), Mutex::new(State::Down));
+        let link = Link(Arc::new(Shared {
+            dial,
+            options,
+            runtime,
+            epochs,
+            state,
+            setback: Setback::default(),
+            kept,
+        }));
         link.inherit();
         link
     }
@@ -126,12 +130,10 @@ impl Link {
             match &*state {
                 State::Up(session) if session.is_open() => return Ok(session.clone()),
                 State::Dialing(dialing) => dialing.clone(),
-                State::Down(Some((error, at)))
-                    if self.0.runtime.monotonic().saturating_sub(*at) < AFTER_FAILURE =>
-                {
-                    return Err(error.clone());
-                }
-                State::Up(_) | State::Down(_) => {
+                State::Up(_) | State::Down => {
+                    if let Some(error) = self.0.setback.recent(self.0.runtime.monotonic()) {
+                        return Err(error);
+                    }
                     let (sender, receiver) = watch::channel(None);
                     *state = State::Dialing(receiver.clone());
                     self.0.runtime.spawn(Box::pin(Arc::clone(&self.0).dial(sender)));
@@ -195,7 +197,10 @@ impl Shared {
         let outcome = self.connect().await;
         let state = match &outcome {
             Ok(session) => State::Up(session.clone()),
-            Err(error) => State::Down(Some((error.clone(), self.runtime.monotonic()))),
+            Err(error) => {
+                self.setback.note(error, self.runtime.monotonic());
+                State::Down
+            }
         };
         *self.lock() = state;
         let _ = sender.send(Some(outcome));

@@ -272,7 +272,7 @@ async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -
     let mut asked = Vec::new();
     for (index, Item { name, attrs, .. }) in items.iter().enumerate() {
         if (attrs.permissions.is_none() || follows(attrs))
-            && let Ok(path) = crate::places::join(path.to_vec(), name)
+            && let Ok(path) = outrigger_toolkit_remote::join(path.to_vec(), name)
         {
             asked.push((index, link.look(session, &path).await));
         }

@@ -9,17 +9,17 @@ use crate::known::moment;
 use crate::link::Again;
 use crate::newborn::permissions;
 use crate::slots::{Held, Slot};
-use crate::trouble::Attempt;
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
 };
 use outrigger_core::reply::{Created, Entries, Entry, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
+use outrigger_toolkit_remote::Attempt;
 
 impl Inner {
     pub(crate) async fn find(&self, op: Lookup) -> Result<Entry> {
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         if self.is_hidden_name(op.dir, &op.name) {
             return Err(Errno::ENOENT.into());
         }
@@ -32,10 +32,10 @@ impl Inner {
 
     /// All steps are asked for at once; those behind what is no directory do not count.
     pub(crate) async fn walk_down(&self, op: Walk) -> Result<Entries> {
-        let mut path = self.places.path(op.dir)?;
+        let mut path = self.inodes.path(op.dir)?;
         let mut paths = Vec::with_capacity(op.names.len());
         for name in &op.names {
-            path = crate::places::join(path, name)?;
+            path = outrigger_toolkit_remote::join(path, name)?;
             paths.push(path.clone());
         }
         let asked = moment();
@@ -82,7 +82,7 @@ impl Inner {
 
     pub(crate) async fn make_dir(&self, op: MkDir) -> Result<Entry> {
         self.people.can_own()?;
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         let attrs = Attrs { permissions: Some(op.mode & 0o7777), ..Attrs::NONE };
         let made = self.change_and_look(&Request::MkDir { path: &path, attrs }, &path).await;
         let attrs = self.made(&path, made).await?;
@@ -92,7 +92,7 @@ impl Inner {
 
     pub(crate) async fn make_link(&self, op: SymLink) -> Result<Entry> {
         self.people.can_own()?;
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::SymLink { target: &op.target, path: &path }, &path).await;
         let attrs = self.made(&path, made).await?;
         self.entry(op.dir, &op.name, &attrs)
@@ -107,7 +107,7 @@ impl Inner {
 
     /// Only regular files can be made.
     pub(crate) async fn make_node(&self, op: MkNod) -> Result<Entry> {
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         match FileKind::of_mode(op.mode) {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory | FileKind::Symlink) => return Err(Errno::EINVAL.into()),
@@ -150,7 +150,7 @@ impl Inner {
 
     pub(crate) async fn create_file(&self, cx: &Cx, op: Create) -> Result<Created> {
         self.people.can_own()?;
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         if op.flags.contains(OpenFlags::BEHIND)
             && let Some(created) = self.create_behind(cx, &op, &path).await?
         {
@@ -194,7 +194,7 @@ impl Inner {
     }
 
     pub(crate) async fn link_file(&self, op: Link) -> Result<Entry> {
-        if self.places.kind(op.node)? == FileKind::Directory {
+        if self.inodes.kind(op.node)? == FileKind::Directory {
             return Err(Errno::EPERM.because("directories have one name only"));
         }
         if !self.options().hard_links || !self.extensions.contains(Extensions::HARDLINK) {
@@ -203,8 +203,8 @@ impl Inner {
         if self.files.is_hidden(op.node) {
             return Err(Errno::ENOENT.because("the file was removed"));
         }
-        let from = self.places.path(op.node).map_err(|_| Errno::ENOENT.because("the file was removed"))?;
-        let to = self.places.child(op.dir, &op.name)?;
+        let from = self.inodes.path(op.node).map_err(|_| Errno::ENOENT.because("the file was removed"))?;
+        let to = self.inodes.child(op.dir, &op.name)?;
         let made = self.change_and_look(&Request::HardLink { from: &from, to: &to }, &to).await;
         let made = match made {
             Err(fault @ Fault::Refused(_)) => self.was_linked(&from, &to).await.ok_or(fault),
@@ -214,14 +214,14 @@ impl Inner {
             Ok(attrs) => attrs,
             Err(fault) => return Err(self.why(fault, Attempt::Link { from: &from, to: &to }).await),
         };
-        self.places.table().linked(op.node, op.dir, &op.name)?;
+        self.inodes.table().linked(op.node, op.dir, &op.name)?;
         self.keep(op.dir, &op.name);
-        let entry = self.entry_of(op.node, self.places.ino(op.node)?, &attrs);
+        let entry = self.entry_of(op.node, self.inodes.ino(op.node)?, &attrs);
         entry.inspect_err(|_| self.forget(op.node, 1))
     }
 
     pub(crate) async fn remove_name(&self, op: Unlink) -> Result<()> {
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         if self.is_hidden_name(op.dir, &op.name) {
             return Err(Errno::ENOENT.into());
         }
@@ -232,7 +232,7 @@ impl Inner {
                 hidden => return Ok(hidden?),
             }
         }
-        let is_known = self.places.table().get(op.dir, &op.name).is_some();
+        let is_known = self.inodes.table().get(op.dir, &op.name).is_some();
         let removed = self.link.run(Again::Never, |session| {
             let path = &path;
             async move {
@@ -253,9 +253,9 @@ impl Inner {
 
     /// Notes that a name was removed or is another file's now. What somebody still refers to keeps its last attributes.
     fn is_gone(&self, dir: Node, name: &Name, attrs: Option<Attrs>) {
-        let table = self.places.table();
+        let table = self.inodes.table();
         let Some(node) = table.get(dir, name) else { return };
-        let ino = self.places.ino(node);
+        let ino = self.inodes.ino(node);
         table.removed(dir, name);
         let nameless = table.names(node).is_ok_and(|names| names.is_empty());
         if let (Some(attrs), Ok(ino), true) = (attrs, ino, nameless)
@@ -267,11 +267,11 @@ impl Inner {
     }
 
     pub(crate) async fn remove_dir(&self, op: RmDir) -> Result<()> {
-        let path = self.places.child(op.dir, &op.name)?;
+        let path = self.inodes.child(op.dir, &op.name)?;
         let request = Request::RmDir { path: &path };
-        let known = self.places.table().get(op.dir, &op.name);
+        let known = self.inodes.table().get(op.dir, &op.name);
         if let Some(node) = known {
-            self.leaving.wait(node).await;
+            self.removing.none_in(node).await;
         }
         let mut removed = self.change(&request).await;
         if removed.as_ref().is_err_and(Fault::is_vague)
@@ -293,8 +293,8 @@ impl Inner {
         if !(op.flags - RenameFlags::NOREPLACE).is_empty() {
             return Err(Errno::EINVAL.because("the protocol cannot exchange names"));
         }
-        let from = self.places.child(op.dir, &op.name)?;
-        let to = self.places.child(op.to_dir, &op.to_name)?;
+        let from = self.inodes.child(op.dir, &op.name)?;
+        let to = self.inodes.child(op.to_dir, &op.to_name)?;
         if self.is_hidden_name(op.dir, &op.name) {
             return Err(Errno::ENOENT.into());
         }
@@ -314,7 +314,7 @@ impl Inner {
                 return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces }).await);
             }
         };
-        let table = self.places.table();
+        let table = self.inodes.table();
         let moved = table.get(op.dir, &op.name);
         if replaced.is_some() && moved != table.get(op.to_dir, &op.to_name) {
             self.is_gone(op.to_dir, &op.to_name, replaced);
@@ -327,7 +327,7 @@ impl Inner {
     /// Whether what cannot be renamed is at its new name because a former process has done that, and died before it could say
     /// so: what is known here is still the state before.
     async fn was_renamed(&self, op: &Rename, (from, to): (&[u8], &[u8])) -> bool {
-        if !self.repeats() || self.places.table().get(op.dir, &op.name).is_none() {
+        if !self.repeats() || self.inodes.table().get(op.dir, &op.name).is_none() {
             return false;
         }
         let gone = self.look(from).await.is_err_and(|fault| fault.code() == Some(StatusCode::NoSuchFile));
@@ -345,12 +345,12 @@ impl Inner {
 
     /// Enters what `name` in `dir` leads to, so that its node follows it to another name.
     async fn know(&self, dir: Node, name: &Name, path: &[u8]) -> Result<()> {
-        if self.places.table().get(dir, name).is_some() {
+        if self.inodes.table().get(dir, name).is_some() {
             return Ok(());
         }
         // What is not there the server refuses to rename, in its own words.
         if let Ok(attrs) = self.look(path).await {
-            let (node, _) = self.places.found(dir, name, kind(&attrs))?;
+            let (node, _) = self.inodes.found(dir, name, kind(&attrs))?;
             self.keep(dir, name);
             self.forget(node, 1);
         }
@@ -359,7 +359,7 @@ impl Inner {
 
     /// Renames over what has the new name, and tells its attributes if it is known.
     async fn replace(&self, op: &Rename, from: &[u8], to: &[u8]) -> Result<Option<Attrs>, Fault> {
-        let table = self.places.table();
+        let table = self.inodes.table();
         let (moved, there) = (table.get(op.dir, &op.name), table.get(op.to_dir, &op.to_name));
         let open = self.must_hide(op.to_dir, &op.to_name).filter(|&node| Some(node) != moved);
         let is_atomic = self.extensions.contains(Extensions::POSIX_RENAME);
@@ -381,7 +381,7 @@ impl Inner {
         match open {
             Some(node) => self.is_aside(op.to_dir, &op.to_name, &aside, (node, note))?,
             None => {
-                let aside = self.places.child(op.to_dir, &aside)?;
+                let aside = self.inodes.child(op.to_dir, &aside)?;
                 self.change(&Request::Remove { path: &aside }).await?;
                 self.is_gone(op.to_dir, &op.to_name, None);
             }

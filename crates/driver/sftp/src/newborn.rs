@@ -15,11 +15,11 @@ use crate::known::moment;
 use crate::look::Look;
 use crate::session::{Pending, Session};
 use crate::slots::{Held, open};
-use crate::trouble::Attempt;
 use outrigger_core::ops::{Create, OpenFlags};
 use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{Cx, Errno, Error, FileKind, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags as Flags, Owner, Request, Times};
+use outrigger_toolkit_remote::Attempt;
 use std::collections::HashMap;
 use std::sync::Mutex as PlainMutex;
 use tokio::sync::Mutex;
@@ -147,7 +147,7 @@ impl Inner {
     /// Asks for what a former process was about to make, before anything else is asked.
     pub(crate) async fn ask_for_unmade(&self, session: &Session) {
         for file in self.files.all() {
-            if let Ok(path) = self.places.path(file.node) {
+            if let Ok(path) = self.inodes.path(file.node) {
                 self.ask_for(&file, session, &path).await;
             }
         }
@@ -198,7 +198,7 @@ impl Inner {
         again: bool,
         asked: Option<Asked>,
     ) -> Result<NewOrOther> {
-        let path = self.places.path(file.node)?;
+        let path = self.inodes.path(file.node)?;
         let theirs = server_flags(file.flags);
         let (made, again) = match asked {
             Some(asked) => match asked.answer().await {
@@ -233,7 +233,11 @@ impl Inner {
         }
         let held = match open(&self.link, path, flags, Attrs::NONE).await {
             Ok(held) => held,
-            Err(fault) => return Err(self.why(fault, Attempt::Open { path, flags }).await),
+            Err(fault) => {
+                return Err(self
+                    .why(fault, Attempt::Open { path, writes: flags.contains(Flags::WRITE) })
+                    .await);
+            }
         };
         let size = if flags.contains(Flags::TRUNC) { Some(0) } else { attrs.size };
         Ok((held, Attrs { size, ..attrs }))
@@ -250,7 +254,7 @@ impl Inner {
     /// The attributes of a new file, with the permissions it was to have.
     async fn as_wanted(&self, file: &OpenFile, attrs: Attrs, mode: u32) -> Attrs {
         self.dirs_of(file.node).for_each(|(dir, _)| self.usual.learn(dir, mode, &attrs));
-        match self.places.path(file.node) {
+        match self.inodes.path(file.node) {
             // Boxed, for setting attributes waits until a file has been made.
             Ok(path) => Box::pin(self.complete_mode(&path, attrs, mode)).await,
             Err(_) => attrs,
@@ -261,13 +265,13 @@ impl Inner {
     fn is_not_made(&self, node: Node) {
         self.changed(node);
         for (dir, name) in self.dirs_of(node) {
-            self.places.table().removed(dir, &name);
+            self.inodes.table().removed(dir, &name);
             self.usual.forget(dir);
         }
     }
 
     fn dirs_of(&self, node: Node) -> impl Iterator<Item = (Node, Name)> {
-        self.places.table().names(node).unwrap_or_default().into_iter()
+        self.inodes.table().names(node).unwrap_or_default().into_iter()
     }
 }
 

@@ -104,7 +104,7 @@ impl Driver for Sftp {
         }
         // By its path: a handle leads to the file that it was opened for, also when others have put another one in its place.
         let asked = moment();
-        let look = match self.0.places.path(op.node) {
+        let look = match self.0.inodes.path(op.node) {
             Ok(path) => self.0.look(&path).await.inspect(|attrs| self.0.saw_by_path(op.node, attrs, asked)),
             Err(error) => Err(error.into()),
         };
@@ -207,7 +207,7 @@ impl Driver for Sftp {
             // Programs want to know the longest name; all else is told as unknown.
             return Ok(FsStat { namelen: NAME_MAX, bsize: 4096, frsize: 4096, ..FsStat::default() });
         }
-        let path = self.0.places.path(op.node)?;
+        let path = self.0.inodes.path(op.node)?;
         let space = self.0.space(&path).await?;
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Ok(FsStat {
@@ -224,7 +224,7 @@ impl Driver for Sftp {
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
         let mut path = Vec::new();
-        for name in self.0.places.table().path(op.node)? {
+        for name in self.0.inodes.table().path(op.node)? {
             path.push(b'/');
             path.extend_from_slice(&name);
         }

@@ -10,11 +10,11 @@
 use crate::fault::Fault;
 use crate::inner::lock;
 use crate::link::{Again, Link};
-use crate::places::hash;
 use crate::session::Session;
 use bytes::Bytes;
 use outrigger_core::BoxFuture;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request, StatusCode};
+use outrigger_toolkit_remote::hash;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;

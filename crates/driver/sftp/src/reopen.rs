@@ -35,7 +35,7 @@ impl Inner {
         let is_first = !changes && !file.is_main(slot) && !file.main().is_lost().await;
         let mut repeats = 0;
         loop {
-            let path = self.places.path(file.node)?;
+            let path = self.inodes.path(file.node)?;
             let held = open(&self.link, &path, slot.flags(), Attrs::NONE).await?;
             if is_first {
                 return Ok(held);

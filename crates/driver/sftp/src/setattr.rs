@@ -11,11 +11,11 @@ use crate::inner::Inner;
 use crate::known::Change;
 use crate::link::Again;
 use crate::session::Session;
-use crate::trouble::Attempt;
 use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
 use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
 use outrigger_proto_sftp::{Attrs, Owner, Request, StatusCode, Times};
+use outrigger_toolkit_remote::Attempt;
 use std::sync::Arc;
 
 /// What attributes are set on.
@@ -34,13 +34,13 @@ impl Inner {
         let wanted = self.people.meant(&op.attrs)?;
         let file = op.handle.and_then(|handle| self.files.get(handle).ok());
         let open = file.filter(|file| file.writes());
-        let is_link = self.places.kind(op.node)? == FileKind::Symlink;
+        let is_link = self.inodes.kind(op.node)? == FileKind::Symlink;
         if is_link && (op.attrs.mode.is_some() || op.attrs.size.is_some()) {
             return Err(
                 Errno::EOPNOTSUPP.because("symbolic links have neither permissions nor a size to set")
             );
         }
-        let subject = Subject { node: Some(op.node), path: self.places.path(op.node), open, is_link };
+        let subject = Subject { node: Some(op.node), path: self.inodes.path(op.node), open, is_link };
         let attrs = self.set_all(cx, &subject, &wanted).await;
         self.usual.forget(op.node);
         self.attrs_of(op.node, &attrs?)

@@ -10,22 +10,23 @@ use crate::options::Options;
 use bytes::Bytes;
 use outrigger_core::{Errno, Node, Result, Target};
 use outrigger_proto_sftp::Request;
+use outrigger_toolkit_remote::{contained, relative_target};
 
 impl Inner {
     pub(crate) async fn read_link(&self, node: Node) -> Result<Target> {
         use outrigger_core::FileKind;
-        if self.places.kind(node)? != FileKind::Symlink {
+        if self.inodes.kind(node)? != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let path = self.places.path(node)?;
+        let path = self.inodes.path(node)?;
         let request = Request::ReadLink { path: &path };
         let target = self.link.run(Again::Always, |session| {
             let request = &request;
             async move { session.begin(request).await.name().await }
         });
         let target = target.await?;
-        let depth = self.places.table().path(node)?.len();
-        let shown = shown(&target, self.places.base(), depth, self.options())?;
+        let depth = self.inodes.table().path(node)?.len();
+        let shown = shown(&target, self.inodes.base(), depth, self.options())?;
         Target::new(shown)
     }
 }
@@ -33,40 +34,8 @@ impl Inner {
 /// The target that is shown for one told by the server, of a link `depth` levels below the root, which is at `base`.
 fn shown(target: &Bytes, base: &[u8], depth: usize, options: &Options) -> Result<Bytes> {
     let changes = options.transform_symlinks || options.contain_symlinks;
-    let inside = target.strip_prefix(base).filter(|rest| rest.is_empty() || rest.starts_with(b"/"));
-    let target = match inside {
-        Some(rest) if target.starts_with(b"/") && changes => Bytes::from(relative(rest, depth)),
-        _ => target.clone(),
-    };
-    if options.contain_symlinks && !stays_inside(&target, depth) {
-        return Err(Errno::EPERM.because(format!(
-            "the symbolic link leads out of the tree, to {}: contain_symlinks refuses that",
-            target.escape_ascii()
-        )));
-    }
-    Ok(target)
-}
-
-/// The way from a link `depth` levels below the root to a path from the root.
-fn relative(path: &[u8], depth: usize) -> Vec<u8> {
-    let path = path.iter().position(|&byte| byte != b'/').map_or(&b""[..], |start| &path[start..]);
-    let mut target = b"../".repeat(depth.saturating_sub(1));
-    target.extend_from_slice(path);
-    if target.ends_with(b"/") {
-        target.pop();
-    }
-    if target.is_empty() { b".".to_vec() } else { target }
-}
-
-/// Whether a target cannot lead out of the tree: it climbs at its beginning only, where each step is to the directory above,
-/// and not above the root. Further on a step up may follow another link, to wherever that leads.
-fn stays_inside(target: &[u8], depth: usize) -> bool {
-    if target.starts_with(b"/") {
-        return false;
-    }
-    let names = || target.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && name != b".");
-    let climbs = names().take_while(|name| name == b"..").count();
-    climbs < depth.max(1) && names().skip(climbs).all(|name| name != b"..")
+    let target = if changes { relative_target(target, base, depth) } else { target.clone() };
+    if options.contain_symlinks { contained(target, depth) } else { Ok(target) }
 }
 
 #[cfg(test)]

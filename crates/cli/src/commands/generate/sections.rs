@@ -241,7 +241,7 @@ const OPERANDS: &[(&str, &str)] = &[
 ];
 
 /// The options of every command, with their values.
-const GLOBAL: &str = "[--json] [--allow-programs] [--opt KEY[=VALUE],...]... [--layer NAME[=SPEC]]... [--timeout SECONDS] \
+const GLOBAL: &str = "[--json] [--allow-programs] [--driver-program NAME=COMMAND]... [--opt KEY[=VALUE],...]... [--layer NAME[=SPEC]]... [--timeout SECONDS] \
     COMMAND [ARGUMENT]...";
 
 /// Text of which words in capital letters are variable, and the others bold, in roff.

@@ -6,7 +6,6 @@
 //! every pause, and kept while the file is known, also when it is renamed. The number is the table's key of the node, and
 //! holds the kind of the file in its last three bits, for a name that leads to another kind leads to another file.
 
-use crate::kept::Kept;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
@@ -21,37 +20,48 @@ const PATH_MAX: usize = 4095;
 /// The bits of an inode number that hold the kind.
 const KIND: u64 = 7;
 
+/// Where it is noted, for a process that takes over, which nodes are pinned.
+pub trait PinNotes: Send + Sync {
+    /// The nodes that former processes pinned, the oldest first.
+    fn pinned(&self) -> Vec<Node>;
+
+    /// A node is pinned.
+    fn pin(&self, node: Node);
+
+    /// The oldest one is not pinned any more.
+    fn unpin_oldest(&self);
+}
+
 /// Nodes and where they are at the server.
-pub(crate) struct Places {
+pub struct InodeTable {
     table: NodeTable,
     /// The path of the root at the server.
     base: Bytes,
     /// Held from looking at a name to entering it, so that no two names get one number.
     naming: Mutex<()>,
-    /// Nodes that are remembered for a while though nobody refers to them, because their numbers do not follow from their
-    /// names; the oldest first.
-    kept: Mutex<VecDeque<Node>>,
-    /// Where that is noted.
-    notes: Option<Arc<Kept>>,
+    /// Nodes that stay for a while without references, because their numbers do not follow from their names; the oldest first.
+    pinned: Mutex<VecDeque<Node>>,
+    notes: Option<Arc<dyn PinNotes>>,
 }
 
-/// How many nodes are remembered.
-pub(crate) const KEPT_MAX: usize = 1 << 14;
+/// How many nodes are pinned at most.
+pub const PINNED_MAX: usize = 1 << 14;
 
-impl Places {
+impl InodeTable {
     /// The tree below `base`, an absolute path, with what `table` knows of it.
-    pub(crate) fn new(table: NodeTable, base: Bytes, notes: Option<Arc<Kept>>) -> Self {
+    pub fn new(table: NodeTable, base: Bytes, notes: Option<Arc<dyn PinNotes>>) -> Self {
         let base = if base.ends_with(b"/") { base.slice(..base.len() - 1) } else { base };
-        let kept = notes.iter().flat_map(|notes| notes.remembered()).collect();
-        Places { table, base, naming: Mutex::new(()), kept: Mutex::new(kept), notes }
+        let pinned = notes.iter().flat_map(|notes| notes.pinned()).collect();
+        InodeTable { table, base, naming: Mutex::new(()), pinned: Mutex::new(pinned), notes }
     }
 
-    pub(crate) fn table(&self) -> &NodeTable {
+    /// Nodes, their names and keys.
+    pub fn table(&self) -> &NodeTable {
         &self.table
     }
 
     /// The path of the root at the server, without a slash at its end: empty when it is the root there too.
-    pub(crate) fn base(&self) -> &[u8] {
+    pub fn base(&self) -> &[u8] {
         &self.base
     }
 
@@ -59,7 +69,7 @@ impl Places {
     ///
     /// # Errors
     /// `ESTALE` when the node is not known or was removed, `ENAMETOOLONG` when the path is longer than servers take.
-    pub(crate) fn path(&self, node: Node) -> Result<Vec<u8>> {
+    pub fn path(&self, node: Node) -> Result<Vec<u8>> {
         let names = self.table.path(node)?;
         let mut path = self.base.to_vec();
         for name in &names {
@@ -75,8 +85,8 @@ impl Places {
     /// The path of a name in a directory.
     ///
     /// # Errors
-    /// As [`Places::path`].
-    pub(crate) fn child(&self, dir: Node, name: &Name) -> Result<Vec<u8>> {
+    /// As [`InodeTable::path`].
+    pub fn child(&self, dir: Node, name: &Name) -> Result<Vec<u8>> {
         join(self.path(dir)?, name)
     }
 
@@ -84,7 +94,7 @@ impl Places {
     ///
     /// # Errors
     /// `ESTALE` when `dir` is not known, `ENFILE` when too many files are known.
-    pub(crate) fn found(&self, dir: Node, name: &Name, kind: FileKind) -> Result<(Node, u64)> {
+    pub fn found(&self, dir: Node, name: &Name, kind: FileKind) -> Result<(Node, u64)> {
         let _naming = self.naming();
         if let Some(node) = self.table.get(dir, name) {
             let ino = self.ino(node)?;
@@ -101,24 +111,27 @@ impl Places {
         Ok((self.table.found(dir, name, FileKey::new(ino))?, ino))
     }
 
-    /// Remembers the node that `name` in `dir` leads to: it was renamed, or has several names. Gives a node that is to be
-    /// forgotten in its place.
-    pub(crate) fn keep(&self, dir: Node, name: &Name) -> Option<Node> {
+    /// Keeps the node that `name` in `dir` leads to without references: it was renamed, or has several names. Gives a node that
+    /// is to be forgotten in its place.
+    pub fn pin(&self, dir: Node, name: &Name) -> Option<Node> {
         let node = self.table.get(dir, name)?;
         let key = self.table.key(node).ok()?;
         self.table.found(dir, name, key).ok()?;
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = if kept.len() >= KEPT_MAX { kept.pop_front() } else { None };
-        kept.push_back(node);
+        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = if pinned.len() >= PINNED_MAX { pinned.pop_front() } else { None };
+        pinned.push_back(node);
         if let Some(notes) = &self.notes {
-            oldest.iter().for_each(|_| notes.drop_oldest());
-            notes.remember(node);
+            oldest.iter().for_each(|_| notes.unpin_oldest());
+            notes.pin(node);
         }
         oldest
     }
 
     /// The inode number that `name` in `dir` shows in a listing.
-    pub(crate) fn listed(&self, dir: Node, name: &Name, kind: FileKind) -> Result<u64> {
+    ///
+    /// # Errors
+    /// `ESTALE` when `dir` is not known.
+    pub fn listed(&self, dir: Node, name: &Name, kind: FileKind) -> Result<u64> {
         let known = self.table.get(dir, name).and_then(|node| self.ino(node).ok());
         match known.filter(|&ino| kind_of(ino) == Some(kind)) {
             Some(ino) => Ok(ino),
@@ -134,7 +147,7 @@ impl Places {
     ///
     /// # Errors
     /// `ESTALE` when it is not known.
-    pub(crate) fn ino(&self, node: Node) -> Result<u64> {
+    pub fn ino(&self, node: Node) -> Result<u64> {
         if node == Node::ROOT {
             return Ok(ROOT_INO);
         }
@@ -145,7 +158,7 @@ impl Places {
     ///
     /// # Errors
     /// `ESTALE` when it is not known.
-    pub(crate) fn kind(&self, node: Node) -> Result<FileKind> {
+    pub fn kind(&self, node: Node) -> Result<FileKind> {
         if node == Node::ROOT {
             return Ok(FileKind::Directory);
         }
@@ -161,7 +174,7 @@ impl Places {
 ///
 /// # Errors
 /// `ENAMETOOLONG` when it is longer than servers take.
-pub(crate) fn join(mut dir: Vec<u8>, name: &[u8]) -> Result<Vec<u8>> {
+pub fn join(mut dir: Vec<u8>, name: &[u8]) -> Result<Vec<u8>> {
     if !dir.ends_with(b"/") {
         dir.push(b'/');
     }
@@ -181,7 +194,7 @@ fn too_long(len: usize) -> Error {
 }
 
 /// A hash that is the same in every process and every build.
-pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
+pub fn hash(parts: &[&[u8]]) -> u64 {
     siphash13(&parts.concat())
 }
 
@@ -212,8 +225,8 @@ mod tests {
         assert_eq!(hash(&[&7_u64.to_le_bytes(), b"again\xff"]), 0xb5f0_5bae_1f72_2a8b);
     }
 
-    fn places() -> Places {
-        Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"), None)
+    fn inodes() -> InodeTable {
+        InodeTable::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"), None)
     }
 
     fn name(text: &str) -> Name {
@@ -222,60 +235,61 @@ mod tests {
 
     #[test]
     fn paths_follow_renames() {
-        let places = places();
-        let (dir, _) = places.found(Node::ROOT, &name("d"), FileKind::Directory).expect("found");
-        let (file, ino) = places.found(dir, &name("f"), FileKind::Regular).expect("found");
-        assert_eq!(places.path(file).as_deref(), Ok(&b"/srv/d/f"[..]));
-        assert_eq!(places.path(Node::ROOT).as_deref(), Ok(&b"/srv"[..]));
-        places.table().renamed((Node::ROOT, &name("d")), (Node::ROOT, &name("e"))).expect("renamed");
-        assert_eq!(places.path(file).as_deref(), Ok(&b"/srv/e/f"[..]));
-        assert_eq!(places.ino(file), Ok(ino));
-        let whole = Places::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"), None);
+        let inodes = inodes();
+        let (dir, _) = inodes.found(Node::ROOT, &name("d"), FileKind::Directory).expect("found");
+        let (file, ino) = inodes.found(dir, &name("f"), FileKind::Regular).expect("found");
+        assert_eq!(inodes.path(file).as_deref(), Ok(&b"/srv/d/f"[..]));
+        assert_eq!(inodes.path(Node::ROOT).as_deref(), Ok(&b"/srv"[..]));
+        inodes.table().renamed((Node::ROOT, &name("d")), (Node::ROOT, &name("e"))).expect("renamed");
+        assert_eq!(inodes.path(file).as_deref(), Ok(&b"/srv/e/f"[..]));
+        assert_eq!(inodes.ino(file), Ok(ino));
+        let whole =
+            InodeTable::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"), None);
         assert_eq!(whole.path(Node::ROOT).as_deref(), Ok(&b"/"[..]));
         assert_eq!(whole.child(Node::ROOT, &name("x")).as_deref(), Ok(&b"/x"[..]));
     }
 
     #[test]
     fn a_file_has_one_number_however_often_it_is_forgotten() {
-        let places = places();
-        let (node, ino) = places.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
-        assert_eq!(places.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
-        places.table().forget(node, 1);
-        assert_eq!(places.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
-        let (_, again) = places.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
+        let inodes = inodes();
+        let (node, ino) = inodes.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
+        assert_eq!(inodes.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
+        inodes.table().forget(node, 1);
+        assert_eq!(inodes.listed(Node::ROOT, &name("f"), FileKind::Regular), Ok(ino));
+        let (_, again) = inodes.found(Node::ROOT, &name("f"), FileKind::Regular).expect("found");
         assert_eq!(again, ino);
     }
 
     #[test]
     fn a_renamed_file_keeps_its_number_and_a_new_one_in_its_place_gets_another() {
-        let places = places();
-        let (node, ino) = places.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
-        places.table().renamed((Node::ROOT, &name("a")), (Node::ROOT, &name("b"))).expect("renamed");
-        let (new, other) = places.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
+        let inodes = inodes();
+        let (node, ino) = inodes.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
+        inodes.table().renamed((Node::ROOT, &name("a")), (Node::ROOT, &name("b"))).expect("renamed");
+        let (new, other) = inodes.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
         assert!(new != node && other != ino);
-        assert_eq!(places.found(Node::ROOT, &name("b"), FileKind::Regular), Ok((node, ino)));
+        assert_eq!(inodes.found(Node::ROOT, &name("b"), FileKind::Regular), Ok((node, ino)));
     }
 
     #[test]
     fn a_name_that_leads_to_another_kind_leads_to_another_file() {
-        let places = places();
+        let inodes = inodes();
         for kind in FileKind::ALL {
-            let (node, ino) = places.found(Node::ROOT, &name("f"), kind).expect("found");
-            assert_eq!(places.kind(node), Ok(kind));
-            assert_eq!(places.found(Node::ROOT, &name("f"), kind), Ok((node, ino)));
+            let (node, ino) = inodes.found(Node::ROOT, &name("f"), kind).expect("found");
+            assert_eq!(inodes.kind(node), Ok(kind));
+            assert_eq!(inodes.found(Node::ROOT, &name("f"), kind), Ok((node, ino)));
         }
-        assert_eq!(places.kind(Node::ROOT), Ok(FileKind::Directory));
+        assert_eq!(inodes.kind(Node::ROOT), Ok(FileKind::Directory));
     }
 
     #[test]
     fn paths_that_no_server_takes_are_refused() {
-        let places = places();
+        let inodes = inodes();
         let mut dir = Node::ROOT;
         let long = name(&"x".repeat(255));
         for _ in 0..15 {
-            dir = places.found(dir, &long, FileKind::Directory).expect("found").0;
+            dir = inodes.found(dir, &long, FileKind::Directory).expect("found").0;
         }
-        assert_eq!(places.path(dir).map(|path| path.len()), Ok(4 + 15 * 256));
-        assert_eq!(places.child(dir, &long).unwrap_err().errno, Errno::ENAMETOOLONG);
+        assert_eq!(inodes.path(dir).map(|path| path.len()), Ok(4 + 15 * 256));
+        assert_eq!(inodes.child(dir, &long).unwrap_err().errno, Errno::ENAMETOOLONG);
     }
 }

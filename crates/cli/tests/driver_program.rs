@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Drivers that are programs: examples/python/notes.py, by commands and on a mount.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::{Place, can_mount, descendant, kill_server, signal};
+
+const DRIVER: [&str; 2] = ["--driver-program", "notes=./notes.py"];
+
+/// A place with the driver and no notes.
+fn place() -> Place {
+    let place = Place::new();
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python/notes.py");
+    fs::copy(driver, place.at("notes.py")).expect("the driver");
+    place.file("notes.json", "{}");
+    place
+}
+
+fn with_driver<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&DRIVER, args].concat()
+}
+
+#[test]
+fn commands_work_on_the_tree_of_a_program() {
+    let place = place();
+    let run = |args: &[&str]| place.run(&with_driver(args));
+    place.file("one", "first\n");
+    run(&["cp", "one", "notes:notes.json::/"]).ok();
+    run(&["cp", "one", "notes://notes.json::/two"]).ok();
+    assert_eq!(run(&["cat", "notes:notes.json::/two"]).ok(), "first\n");
+    run(&["mv", "notes:notes.json::/two", "notes:notes.json::/three"]).ok();
+    run(&["rm", "notes:notes.json::/one"]).ok();
+    assert_eq!(run(&["find", "notes:notes.json", "-type", "f"]).ok(), "notes:notes.json/three\n");
+    run(&["df", "notes:notes.json"]).ok();
+    let said = run(&["mkdir", "notes:notes.json::/d"]).refused(1);
+    assert!(said.contains("Function not implemented"), "{said}");
+    let said = run(&["ls", "notes:other.json"]).refused(2);
+    assert!(
+        said.contains("cannot open 'notes:other.json': No such file or directory: the notes cannot be read"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_of_that_name_is_that_file_and_no_name_starts_a_program() {
+    let place = place();
+    place.file("notes:x", "a file");
+    assert_eq!(place.run(&with_driver(&["cat", "notes:x"])).ok(), "a file");
+    let said = place.run(&["ls", "--driver-program", "notes=./notes.py", "notes:notes.json"]).refused(2);
+    assert!(said.contains("it stands in front of the command"), "{said}");
+}
+
+#[test]
+fn a_mount_survives_the_program_its_server_and_an_upgrade() {
+    if !can_mount() {
+        return;
+    }
+    let place = place();
+    place.run(&with_driver(&["mount", "notes:notes.json", "m"])).ok();
+    let note = place.at("m/note");
+    let is = |expected: &str| assert_eq!(fs::read_to_string(&note).unwrap(), expected);
+    fs::write(&note, "one").unwrap();
+    is("one");
+    signal(descendant(place.server(), "python3").expect("the program"), "KILL");
+    is("one");
+    fs::write(&note, "two").unwrap();
+    kill_server(&place, "KILL");
+    is("two");
+    fs::write(&note, "three").unwrap();
+    place.run(&["upgrade", "m"]).ok();
+    is("three");
+    place.run(&["umount", "m"]).ok();
+    assert!(fs::read_to_string(place.at("notes.json")).unwrap().contains("three"));
+}

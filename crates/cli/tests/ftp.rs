@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! FTP servers of our own, by commands and mounted.
+
+mod support;
+
+use outrigger_remote::{FtpServer, Ftpd};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use support::{Place, can_mount, kill_server};
+
+/// A server, and a place beside it.
+struct Far {
+    place: Place,
+    server: FtpServer,
+}
+
+impl Far {
+    /// `None` where no server can be; says so.
+    fn new(kind: Ftpd) -> Option<Self> {
+        if let Some(missing) = kind.missing() {
+            assert!(std::env::var_os("CI").is_none(), "{missing} must be here");
+            eprintln!("SKIPPED: there is no {missing}");
+            return None;
+        }
+        if !can_mount() {
+            return None;
+        }
+        let place = Place::new();
+        fs::create_dir(place.at("ftpd")).unwrap();
+        fs::set_permissions(place.at(""), PermissionsExt::from_mode(0o755)).unwrap();
+        let server = kind.start(&place.at("ftpd")).unwrap();
+        Some(Far { place, server })
+    }
+
+    fn location(&self, path: &str) -> String {
+        format!("ftp://{}{path}", self.server.place(self.server.port()))
+    }
+
+    fn mount(&self, more: &[&str]) {
+        self.place.run(&[&["mount", &self.location(""), "m"], more].concat()).ok();
+    }
+}
+
+const KINDS: [Ftpd; 2] = [Ftpd::Vsftpd, Ftpd::PureFtpd];
+
+/// A tree with many small files, a large one, odd names and an empty directory.
+fn tree(place: &Place, name: &str) {
+    for number in 0..50_u32 {
+        place.file(
+            &format!("{name}/d{}/file {number}", number % 5),
+            format!("{number}\n").repeat(number as usize),
+        );
+    }
+    let large: Vec<u8> =
+        (0..3_000_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    place.file(&format!("{name}/-large*"), large);
+    fs::create_dir(place.at(name).join("empty")).unwrap();
+}
+
+fn sums(place: &Place, dir: &Path) -> String {
+    let command = "cd \"$0\" && find . -type f -exec sha256sum {} + | sort && find . -type d | sort";
+    place.run_as("sh", &["-c", command, &dir.display().to_string()]).ok()
+}
+
+#[test]
+fn trees_are_copied_both_ways_by_commands_and_through_a_mount() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        let (place, at_server) = (&far.place, far.server.root());
+        tree(place, "tree");
+        let expected = sums(place, &place.at("tree"));
+        place.run(&["cp", "-r", "tree", &far.location("/")]).ok();
+        assert_eq!(sums(place, &at_server.join("tree")), expected, "{kind:?}");
+        place.run(&["cp", "-r", &far.location("/tree"), "back"]).ok();
+        assert_eq!(sums(place, &place.at("back")), expected, "{kind:?}");
+        far.mount(&[]);
+        place.run_as("cp", &["-r", "tree", "m/mounted"]).ok();
+        assert_eq!(sums(place, &at_server.join("mounted")), expected, "{kind:?}");
+        place.run_as("cp", &["-r", "m/tree", "again"]).ok();
+        assert_eq!(sums(place, &place.at("again")), expected, "{kind:?}");
+        assert_eq!(sums(place, &place.at("m/mounted")), expected, "{kind:?}");
+    }
+}
+
+#[test]
+fn commands_say_what_they_say_elsewhere() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { continue };
+        let run = |args: &[&str]| far.place.run(args);
+        run(&["mkdir", "-p", &far.location("/a/b")]).ok();
+        far.place.file("one", "one\n");
+        run(&["cp", "one", &far.location("/a/b/f")]).ok();
+        assert_eq!(run(&["cat", &far.location("/a/b/f")]).ok(), "one\n");
+        assert_eq!(run(&["ls", &far.location("/a/b")]).ok(), "f\n");
+        run(&["mv", &far.location("/a/b/f"), &far.location("/a/g")]).ok();
+        assert_eq!(fs::read_to_string(far.server.root().join("a/g")).unwrap(), "one\n");
+        let missing = run(&["cat", &far.location("/a/nothing")]).refused(1);
+        assert!(missing.contains("No such file"), "{missing}");
+        run(&["rm", "-r", &far.location("/a")]).ok();
+        assert_eq!(fs::read_dir(far.server.root()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_mount_does_not_show_the_password_and_survives_the_death_of_its_server_and_of_its_process() {
+    let Some(mut far) = Far::new(Ftpd::PureFtpd) else { return };
+    far.mount(&[]);
+    let shown = [far.place.run(&["status"]).ok(), fs::read_to_string("/proc/mounts").unwrap()].concat();
+    assert!(shown.contains("alice:***@localhost") && !shown.contains("secret@localhost"), "{shown}");
+    let mut file = File::create(far.place.at("m/f")).unwrap();
+    file.write_all(b"before, ").unwrap();
+    kill_server(&far.place, "KILL");
+    file.write_all(b"after").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(far.server.root().join("f")).unwrap(), b"before, after");
+    far.server.stop();
+    far.server.start().unwrap();
+    file.write_all(b", again").unwrap();
+    file.sync_all().unwrap();
+    let mut piece = [0; 20];
+    File::open(far.place.at("m/f")).unwrap().read_exact_at(&mut piece, 0).unwrap();
+    assert_eq!(&piece, b"before, after, again");
+    far.server.signal_sessions(Signal::KILL);
+    assert_eq!(fs::read(far.place.at("m/f")).unwrap(), b"before, after, again");
+}
+
+#[test]
+fn a_copy_that_does_not_arrive_is_never_a_success() {
+    let Some(mut far) = Far::new(Ftpd::Vsftpd) else { return };
+    far.place.file("large", vec![7; 8 << 20]);
+    far.mount(&["-o", "timeout=5"]);
+    assert_eq!(fs::read_dir(far.place.at("m")).unwrap().count(), 0);
+    far.server.stop();
+    let through_mount = far.place.run_as("cp", &["large", "m/large"]);
+    through_mount.refused(1);
+    far.place.run(&["cp", "large", &far.location("/large")]).refused(1);
+    far.server.start().unwrap();
+    assert!(!far.server.root().join("large").exists());
+}

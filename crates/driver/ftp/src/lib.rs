@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A directory of an FTP server as a tree, in clear or over explicit TLS (RFC 959, 2389, 2428, 3659, 4217).
+//!
+//! [`Ftp`] is an asynchronous [`Driver`](outrigger_core::Driver) on `outrigger-proto-ftp`, a codec of ours, and the toolkit for
+//! drivers of servers. The crate suppaftp was considered: it gathers listings without a bound, waits without deadlines, and sends
+//! one command after the other, where this driver sends several at once and waits for one round trip.
+//!
+//! # Servers
+//!
+//! Passive mode only, EPSV or PASV; data connections go to the address of the control connection, whatever PASV says. Up to
+//! `connections=N` (4) control connections are kept. With MLSD a listing tells sizes, times and permissions; without it LIST of
+//! Unix and Windows is read, whose times are those of the server's clock taken for UTC, to the minute or the day.
+//!
+//! | operation | asks |
+//! |---|---|
+//! | listing a directory | MLSD, or CWD and LIST: nothing for single files |
+//! | lookup, getattr | MLST, or a listing of the directory above |
+//! | reading | one RETR for a file that is read from the front to the back; REST to begin elsewhere |
+//! | writing | nothing; content is staged on this machine in a spool file |
+//! | close, fsync | STOR under a temporary name, SITE CHMOD, RNFR and RNTO; APPE where content was only appended |
+//! | rename, mkdir, rmdir, unlink | RNFR and RNTO at once, MKD, RMD, DELE |
+//! | chmod | SITE CHMOD |
+//! | times of change | MFMT, MDTM with a time (vsftpd), or SITE UTIME in either form |
+//!
+//! The first write in the middle of a file that is not staged fetches all of it. An upload that fails is reported by close(2) or
+//! fsync(2), and the server keeps the old file; with `upload=direct`, or in a directory where no file can be made, a broken upload
+//! leaves what had arrived. A new file is at the server once it is closed.
+//!
+//! # TLS
+//!
+//! With `ftps://` or `tls` the login, all commands and all content go over TLS, or the tree is not opened. Certificates are checked
+//! against those of the system or `ca=FILE`. Data connections resume the TLS session of their control connection, which some servers
+//! demand (`require_ssl_reuse` of vsftpd). Implicit TLS (port 990) is not there. Without TLS a password is sent in clear, as by
+//! other FTP clients, with a warning in the log.
+//!
+//! # When the connection is lost
+//!
+//! Requests that only ask are made again, and a read goes on where it was, unless size or time of the file show that it was changed
+//! (`ESTALE`). An upload under a temporary name begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and
+//! unlink are not made again: `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`.
+//!
+//! # When this process is killed
+//!
+//! With a [`Keep`] the next process goes on with nodes, open files, the login and what was staged; connections are made anew.
+//!
+//! # What the protocol cannot do
+//!
+//! * No links are made, no devices, extended attributes, locks, holes or preallocation; owners cannot be changed or seen: files
+//!   belong to the user of this process. Permissions are changed where the server has SITE CHMOD.
+//! * Times have whole seconds; the time of access is that of change. Free space is unknown.
+//! * fsync means that the server has the file, not that its disk has it.
+//! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
+//! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.
+//! * Symbolic links are shown where a listing tells of them.
+#![forbid(unsafe_code)]
+
+mod inner;
+mod kept;
+mod names;
+mod ops;
+mod options;
+mod read;
+mod session;
+mod write;
+
+pub use options::{OPTIONS, Options, Server};
+
+use crate::inner::Inner;
+use crate::kept::Kept;
+use crate::session::Dialer;
+use outrigger_core::registry::{DriverInfo, Given, Scheme, Site};
+use outrigger_core::{Error, Keep, NodeTable, Result, Runtime, Serve, Service};
+use outrigger_proto_ftp::pwd;
+use outrigger_toolkit_remote::{
+    InodeTable, Login, OpenFiles, Pool, SILLY_PREFIX, Setback, Staging, Tls, join,
+};
+use std::sync::{Arc, OnceLock, mpsc};
+
+/// The description of this driver in `outrigger drivers`, the manual and completion.
+pub const DRIVER: DriverInfo = DriverInfo {
+    name: "ftp",
+    opens: "directories of FTP servers, in clear or over TLS",
+    location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
+    writable: true,
+    options: &[&OPTIONS],
+    others: "",
+    schemes: &[
+        Scheme {
+            name: "ftp",
+            takes_path: true,
+            host: true,
+            survives: true,
+            open: |at, given, site| open(at, given, site, false),
+        },
+        Scheme {
+            name: "ftps",
+            takes_path: true,
+            host: true,
+            survives: true,
+            open: |at, given, site| open(at, given, site, true),
+        },
+    ],
+};
+
+fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
+    let mut options = Options { tls, ..Options::default() };
+    given.apply(&mut |key, value| options.set(key, value))?;
+    let (server, runtime, keep) = (Server::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
+    let (sender, receiver) = mpsc::channel();
+    let task = Arc::clone(&runtime);
+    task.spawn(Box::pin(async move {
+        let _ = sender.send(Ftp::connect(server, options, runtime, keep).await);
+    }));
+    let ended = |_| outrigger_core::Errno::EIO.because("the program is ending");
+    Ok(Arc::new(Serve(receiver.recv().map_err(ended)??)))
+}
+
+/// Room for the nodes known, in bytes; taken as it fills.
+const TABLE: usize = 1 << 29;
+
+/// A directory of an FTP server, served as a tree.
+#[derive(Clone)]
+pub struct Ftp(Arc<Inner>);
+
+impl Ftp {
+    /// Connects to a server and serves the directory of the user who logs in, or the server's root. Tasks run on `runtime`. With
+    /// `keep`, the tree outlives this process.
+    ///
+    /// # Errors
+    /// Why there is no connection, and `EACCES` when the login is refused or the certificate is not the server's; `EUCLEAN` when
+    /// `keep` has something else.
+    pub async fn connect(
+        server: Server,
+        options: Options,
+        runtime: Arc<dyn Runtime>,
+        keep: Option<Arc<dyn Keep>>,
+    ) -> Result<Self> {
+        let Server { host, port, user, password, from_root } = server;
+        let tls = options.tls.then(|| Tls::new(&host, options.ca.as_deref())).transpose()?;
+        let kept = keep.as_deref().map(Kept::open).transpose()?;
+        let known = kept.as_ref().and_then(Kept::origin);
+        let login = match &known {
+            Some((login, _)) => login.clone(),
+            None => Login::find(&host, user, password, options.netrc.clone())?,
+        };
+        let table = match &keep {
+            Some(keep) => NodeTable::attach(keep.region("ftp-nodes", TABLE / 8)?)?,
+            None => NodeTable::in_memory(TABLE)?,
+        };
+        let staging = Staging::open(options.spool_dir.clone(), options.spool, keep.clone())?;
+        let is_silly = |node| {
+            let names = table.names(node).unwrap_or_default();
+            names.iter().any(|(_, name)| name.starts_with(SILLY_PREFIX.as_bytes()))
+        };
+        let open = OpenFiles::open(keep.as_deref(), is_silly)?;
+        let pool = Pool::new(options.connections);
+        let dialer = Dialer { host, port, login, options, tls, without_epsv: false.into(), lists_all: false.into() };
+        // The next process need not reach the server at once.
+        let base = match known {
+            Some((_, base)) => base,
+            None => {
+                let session = dialer.dial().await?;
+                let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
+                if from_root { b"/".to_vec() } else { home }
+            }
+        };
+        kept.iter().for_each(|kept| kept.note_origin(&dialer.login, &base));
+        Ok(Ftp(Arc::new(Inner {
+            dialer,
+            pool,
+            setback: Setback::default(),
+            features: OnceLock::new(),
+            inodes: InodeTable::new(table, join(base, b"")?.into(), None),
+            open,
+            staging,
+            locks: Default::default(),
+            reading: Default::default(),
+            dirs: Default::default(),
+            last_dir: Default::default(),
+            runtime,
+        })))
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Making, moving and removing names.
+
+use crate::inner::{Inner, kind};
+use crate::session::{Fault, line};
+use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
+use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
+use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, Result};
+use outrigger_proto_ftp::Kind;
+use outrigger_toolkit_remote::{Attempt, SILLY_PREFIX, join, parent, unique_name};
+
+/// How a file is opened: closing one that was not written has nothing to tell.
+pub(crate) fn opened(handle: outrigger_core::Handle, flags: OpenFlags) -> Opened {
+    let writes = flags.intersects(OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE);
+    let how = if writes { OpenHow::empty() } else { OpenHow::NO_FLUSH };
+    Opened { handle, how, ..Opened::default() }
+}
+
+impl Inner {
+    /// What `name` in `dir` leads to, if anything.
+    async fn existing(&self, dir: Node, name: &Name) -> Result<Option<Entry>> {
+        match self.find(dir, name).await {
+            Ok(listed) => self.entry(dir, name, listed.as_ref()).map(Some),
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn create(&self, op: Create) -> Result<Created> {
+        let Create { dir, name, mode, flags, .. } = op;
+        let entry = match self.existing(dir, &name).await? {
+            Some(entry) => {
+                let refused = match entry.attr.kind() {
+                    _ if flags.contains(OpenFlags::EXCL) => Some(Errno::EEXIST),
+                    FileKind::Directory => Some(Errno::EISDIR),
+                    _ => None,
+                };
+                if let Some(errno) = refused {
+                    self.inodes.table().forget(entry.node, 1);
+                    return Err(errno.into());
+                }
+                if flags.contains(OpenFlags::TRUNC) {
+                    let _lock = self.locks.lock(entry.node).await;
+                    self.resize(entry.node, 0).await?;
+                    return self.opened_new(Entry { attr: Attr { size: 0, ..entry.attr }, ..entry }, flags);
+                }
+                entry
+            }
+            None => {
+                let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
+                self.stage_empty(node, mode & 0o7777, true)
+                    .inspect_err(|_| self.inodes.table().forget(node, 1))?;
+                let entry = self.entry(dir, &name, None)?;
+                self.inodes.table().forget(node, 1);
+                entry
+            }
+        };
+        self.opened_new(entry, flags)
+    }
+
+    fn opened_new(&self, entry: Entry, flags: OpenFlags) -> Result<Created> {
+        let handle = self.open.add(entry.node, flags)?;
+        Ok(Created { entry, opened: opened(handle, flags) })
+    }
+
+    /// Makes an empty file.
+    pub(crate) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
+        let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
+        let op = Create { dir, name: name.clone(), mode, umask: 0, flags };
+        let Created { entry, opened } = self.create(op).await?;
+        self.close(entry.node, opened.handle).await?;
+        Ok(entry)
+    }
+
+    pub(crate) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
+        let path = self.inodes.child(op.dir, &op.name)?;
+        if let Err(fault) = self.change(&[line("MKD", &path)?]).await {
+            return Err(self.why(fault, Attempt::Make { path: &path }).await);
+        }
+        if self.has("SITE CHMOD").await? {
+            let argument = [format!("CHMOD {:o} ", op.mode & 0o7777).as_bytes(), &path].concat();
+            let _ = self.ask(true, &[line("SITE", &argument)?]).await;
+        }
+        let listed = self.look(&path).await?;
+        self.entry(op.dir, &op.name, Some(&listed))
+    }
+
+    pub(crate) async fn rmdir(&self, op: RmDir) -> Result<()> {
+        let path = self.inodes.child(op.dir, &op.name)?;
+        let dir = self.inodes.table().get(op.dir, &op.name);
+        let is_new = |node| self.staged(node).is_some_and(|state| state.is_new && !state.nameless);
+        let below = |node| {
+            self.inodes.table().names(node).is_ok_and(|names| names.iter().any(|(at, _)| Some(*at) == dir))
+        };
+        if self.staging.all().into_iter().any(|(node, _)| is_new(node) && below(node)) {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        if let Err(fault) = self.change(&[line("RMD", &path)?]).await {
+            return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
+        }
+        self.inodes.table().removed(op.dir, &op.name);
+        Ok(())
+    }
+
+    pub(crate) async fn unlink(&self, op: Unlink) -> Result<()> {
+        let path = self.inodes.child(op.dir, &op.name)?;
+        let removal = line("DELE", &path)?;
+        let known = self.inodes.table().get(op.dir, &op.name);
+        if let Some(node) = known {
+            let _lock = self.locks.lock(node).await;
+            if self.detach(op.dir, &op.name, node, &path).await? {
+                return Ok(());
+            }
+        }
+        if let Err(fault) = self.change(&[removal]).await {
+            return Err(self.why(fault, Attempt::Remove { path: &path }).await);
+        }
+        if let Some(node) = known {
+            self.staging.update(node, |state| state.nameless = true);
+        }
+        self.inodes.table().removed(op.dir, &op.name);
+        Ok(())
+    }
+
+    /// Prepares a file for losing its name; whether that is all. One that is open goes on under a silly name, unless all of it is
+    /// staged here.
+    async fn detach(&self, dir: Node, name: &Name, node: Node, path: &[u8]) -> Result<bool> {
+        let table = self.inodes.table();
+        let staged = self.staging.get(node).map(|staged| staged.state());
+        if staged.is_some_and(|state| state.is_new) {
+            self.staging.update(node, |state| state.nameless = true);
+            table.removed(dir, name);
+            return Ok(true);
+        }
+        let is_here = staged.is_some_and(|state| state.base == 0);
+        if is_here || !self.open.is_open(node) || self.inodes.kind(node)? != FileKind::Regular {
+            return Ok(false);
+        }
+        let silly = unique_name(SILLY_PREFIX)?;
+        let aside = self.inodes.child(dir, &silly)?;
+        self.rename_lines(path, &aside).await.map_err(Error::from)?;
+        table.renamed((dir, name), (dir, &silly))?;
+        if !self.open.mark_removed(node) {
+            self.remove_silly(node).await?;
+        }
+        Ok(true)
+    }
+
+    /// Removes a file that lost its last name and is not open any more.
+    pub(crate) async fn remove_silly(&self, node: Node) -> Result<()> {
+        for (dir, name) in self.inodes.table().names(node)? {
+            let path = self.inodes.child(dir, &name)?;
+            let removed = self.change(&[line("DELE", &path)?]).await;
+            self.inodes.table().removed(dir, &name);
+            removed.map_err(Error::from)?;
+        }
+        Ok(())
+    }
+
+    async fn rename_lines(&self, from: &[u8], to: &[u8]) -> Result<(), Fault> {
+        self.change(&[line("RNFR", from)?, line("RNTO", to)?]).await
+    }
+
+    /// Renames, replacing a file: servers that do not replace have it moved aside first, so that it is there again when the rename
+    /// fails.
+    pub(crate) async fn replace(&self, from: &[u8], to: &[u8]) -> Result<(), Fault> {
+        let refused = match self.rename_lines(from, to).await {
+            Err(Fault::Refused(reply)) => Fault::Refused(reply),
+            outcome => return outcome,
+        };
+        let kinds = [self.stat(from).await?.kind, self.stat(to).await.map_err(|_| refused.clone())?.kind];
+        if kinds.contains(&Kind::Directory) {
+            return Err(refused);
+        }
+        let aside = join(parent(to).to_vec(), &unique_name(SILLY_PREFIX)?)?;
+        self.rename_lines(to, &aside).await.map_err(|_| refused)?;
+        match self.rename_lines(from, to).await {
+            Ok(()) => self.change(&[line("DELE", &aside)?]).await,
+            Err(fault) => {
+                self.rename_lines(&aside, to).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    pub(crate) async fn rename(&self, op: Rename) -> Result<()> {
+        let Rename { dir, name, to_dir, to_name, flags } = op;
+        if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
+            return Err(Errno::EINVAL.because("FTP cannot exchange names"));
+        }
+        let (from, to) = (self.inodes.child(dir, &name)?, self.inodes.child(to_dir, &to_name)?);
+        let table = self.inodes.table();
+        if flags.contains(RenameFlags::NOREPLACE) {
+            match self.find(to_dir, &to_name).await {
+                Ok(_) => return Err(Errno::EEXIST.into()),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let unknown = match table.get(dir, &name) {
+            Some(_) => None,
+            None => Some(self.inodes.found(dir, &name, kind(self.look(&from).await?.kind))?.0),
+        };
+        let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
+        if let Some(node) = node.filter(|&node| self.staged(node).is_some_and(|state| state.is_new)) {
+            let _lock = self.locks.lock(node).await;
+            self.upload(node).await?;
+        }
+        if node.is_some() && node == target || from == to {
+            return self.find(dir, &name).await.map(drop);
+        }
+        if let Some(target) = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular)) {
+            if self.look(&from).await?.kind == Kind::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            let _lock = self.locks.lock(target).await;
+            if !self.detach(to_dir, &to_name, target, &to).await? {
+                self.staging.update(target, |state| state.nameless = true);
+            }
+        }
+        if let Err(fault) = self.replace(&from, &to).await {
+            return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces: true }).await);
+        }
+        table.renamed((dir, &name), (to_dir, &to_name))?;
+        // Its inode number is no longer that of its name.
+        if let Some(oldest) = self.inodes.pin(to_dir, &to_name) {
+            table.forget(oldest, 1);
+        }
+        unknown.into_iter().for_each(|node| table.forget(node, 1));
+        Ok(())
+    }
+}

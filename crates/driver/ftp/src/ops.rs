@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The operations. Each runs as a task of its own: it ends properly also when the one who asked does not wait for it.
+
+use crate::Ftp;
+use crate::inner::{Dir, Inner, kind, lock};
+use crate::names::opened;
+use outrigger_core::ops::*;
+use outrigger_core::reply::{
+    Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
+};
+use outrigger_core::{
+    Abilities, Cx, Driver, Errno, Error, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload,
+    Result, Target,
+};
+use outrigger_proto_ftp::{Kind, Listed};
+use outrigger_toolkit_remote::{Attempt, contained, in_order, parent, relative_target};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const OPS: OpSet = OpSet::of(&[
+    OpCode::Lookup,
+    OpCode::Walk,
+    OpCode::GetAttr,
+    OpCode::SetAttr,
+    OpCode::ReadLink,
+    OpCode::MkNod,
+    OpCode::MkDir,
+    OpCode::Unlink,
+    OpCode::RmDir,
+    OpCode::Rename,
+    OpCode::Open,
+    OpCode::Create,
+    OpCode::Read,
+    OpCode::Write,
+    OpCode::Flush,
+    OpCode::FSync,
+    OpCode::FSyncDir,
+    OpCode::Release,
+    OpCode::OpenDir,
+    OpCode::ReadDir,
+    OpCode::ReadDirPlus,
+    OpCode::ReleaseDir,
+    OpCode::StatFs,
+    OpCode::Forget,
+    OpCode::Locate,
+]);
+
+/// What an entry counts beside its name when a listing is cut into pieces, in bytes.
+const DIRENT: usize = 24;
+const DIRENT_PLUS: usize = 152;
+
+impl Ftp {
+    async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let work = work(Arc::clone(&self.0));
+        self.0.runtime.spawn(Box::pin(async move {
+            let _ = sender.send(work.await);
+        }));
+        receiver.await.unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
+    }
+}
+
+impl Driver for Ftp {
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            identity: Identity::ByPath,
+            cookies_by_name: true,
+            reads_ahead: true,
+            time_unit: 1_000_000_000,
+            negative_ttl: Ttl::SECOND,
+            ..Abilities::new("ftp", format!("ftp://{}", self.0.dialer.host), OPS)
+        }
+    }
+
+    async fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {
+        self.run(async move |inner| inner.lookup(op.dir, &op.name).await).await
+    }
+
+    async fn walk(&self, _: &Cx, op: Walk) -> Result<Entries> {
+        self.run(async move |inner| {
+            let (mut dir, mut entries) = (op.dir, Vec::new());
+            for name in &op.names {
+                match inner.lookup(dir, name).await {
+                    Ok(entry) => entries.push(entry),
+                    Err(error) if entries.is_empty() => return Err(error),
+                    Err(_) => break,
+                }
+                dir = entries[entries.len() - 1].node;
+            }
+            Ok(entries)
+        })
+        .await
+    }
+
+    async fn forget(&self, _: &Cx, op: Forget) -> Result<()> {
+        self.0.inodes.table().forget(op.node, op.count);
+        Ok(())
+    }
+
+    async fn getattr(&self, _: &Cx, op: GetAttr) -> Result<Attrs> {
+        self.run(async move |inner| inner.attrs(op.node).await).await
+    }
+
+    async fn setattr(&self, _: &Cx, op: SetAttr) -> Result<Attrs> {
+        self.run(async move |inner| {
+            let _lock = inner.locks.lock(op.node).await;
+            inner.set_attrs(op.node, &op.attrs, op.handle.is_some()).await?;
+            inner.attrs(op.node).await
+        })
+        .await
+    }
+
+    async fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
+        self.run(async move |inner| inner.read_link(op.node).await).await
+    }
+
+    async fn mknod(&self, _: &Cx, op: MkNod) -> Result<Entry> {
+        if FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) != FileKind::Regular {
+            return Err(Errno::EPERM.because("FTP makes no devices, pipes and sockets"));
+        }
+        self.run(async move |inner| inner.make_file(op.dir, &op.name, op.mode).await).await
+    }
+
+    async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
+        self.run(async move |inner| inner.mkdir(op).await).await
+    }
+
+    async fn symlink(&self, _: &Cx, _: SymLink) -> Result<Entry> {
+        Err(Errno::EPERM.because("FTP makes no symbolic links"))
+    }
+
+    async fn link(&self, _: &Cx, _: Link) -> Result<Entry> {
+        Err(Errno::EPERM.because("FTP makes no links"))
+    }
+
+    async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
+        self.run(async move |inner| inner.unlink(op).await).await
+    }
+
+    async fn rmdir(&self, _: &Cx, op: RmDir) -> Result<()> {
+        self.run(async move |inner| inner.rmdir(op).await).await
+    }
+
+    async fn rename(&self, _: &Cx, op: Rename) -> Result<()> {
+        self.run(async move |inner| inner.rename(op).await).await
+    }
+
+    async fn open(&self, _: &Cx, op: Open) -> Result<Opened> {
+        self.run(async move |inner| {
+            let _lock = inner.locks.lock(op.node).await;
+            match inner.inodes.kind(op.node)? {
+                FileKind::Directory => return Err(Errno::EISDIR.into()),
+                FileKind::Regular => {}
+                _ => return Err(Errno::ENXIO.because("FTP opens regular files only")),
+            }
+            if op.flags.contains(OpenFlags::TRUNC) {
+                inner.resize(op.node, 0).await?;
+            } else if inner.staged(op.node).is_none() {
+                // Who opens a file reads what the server has now.
+                lock(&inner.reading).remove(&op.node);
+                inner.staging.end(op.node);
+            }
+            Ok(opened(inner.open.add(op.node, op.flags)?, op.flags))
+        })
+        .await
+    }
+
+    async fn create(&self, _: &Cx, op: Create) -> Result<Created> {
+        self.run(async move |inner| inner.create(op).await).await
+    }
+
+    async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
+        self.run(async move |inner| {
+            let Read { node, offset, len, .. } = op;
+            let _lock = inner.locks.lock(node).await;
+            match inner.staging.get(node) {
+                Some(staged) if staged.state().base <= offset => {
+                    Ok(staged.read(offset, len as usize)?.into())
+                }
+                Some(_) => {
+                    inner.upload(node).await?;
+                    Ok(inner.read_at(node, offset, len as usize).await?.into())
+                }
+                None => Ok(inner.read_at(node, offset, len as usize).await?.into()),
+            }
+        })
+        .await
+    }
+
+    async fn write(&self, _: &Cx, op: Write) -> Result<Count> {
+        let flags = self.0.open.flags(op.handle)?;
+        self.run(async move |inner| {
+            let _lock = inner.locks.lock(op.node).await;
+            let appends = flags.contains(OpenFlags::APPEND) && !op.cached;
+            let at = if appends { u64::MAX } else { op.offset };
+            let staged = inner.stage(op.node, at).await?;
+            let at = if appends { staged.state().size } else { op.offset };
+            let data = op.data.into_bytes()?;
+            staged.write(at, &data)?;
+            inner.touch(op.node);
+            Ok(Count(data.len() as u64))
+        })
+        .await
+    }
+
+    async fn flush(&self, _: &Cx, op: Flush) -> Result<()> {
+        self.run(async move |inner| {
+            let _lock = inner.locks.lock(op.node).await;
+            inner.upload(op.node).await
+        })
+        .await
+    }
+
+    async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
+        self.run(async move |inner| {
+            let _lock = inner.locks.lock(op.node).await;
+            inner.upload(op.node).await
+        })
+        .await
+    }
+
+    async fn fsyncdir(&self, _: &Cx, _: FSyncDir) -> Result<()> {
+        Ok(())
+    }
+
+    async fn release(&self, _: &Cx, op: Release) -> Result<()> {
+        self.run(async move |inner| inner.close(op.node, op.handle).await).await
+    }
+
+    async fn opendir(&self, _: &Cx, op: OpenDir) -> Result<Opened> {
+        self.run(async move |inner| {
+            if inner.inodes.kind(op.node)? != FileKind::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            let dir = inner.names(op.node).await?;
+            let handle = Handle(inner.last_dir.fetch_add(1, Ordering::Relaxed) + 1);
+            lock(&inner.dirs).insert(handle, (dir, false));
+            Ok(Opened { handle, ..Opened::default() })
+        })
+        .await
+    }
+
+    async fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
+        self.run(async move |inner| {
+            let (piece, eof) = inner.piece((op.node, op.handle), op.cookie, op.size as usize, DIRENT).await?;
+            let entries = piece.into_iter().map(|(cookie, (name, listed))| {
+                let kind = kind(listed.kind);
+                let ino = inner.inodes.listed(op.node, &name, kind)?;
+                Ok(Dirent { ino, cookie, kind: Some(kind), name })
+            });
+            Ok(Dirents { entries: entries.collect::<Result<_>>()?, eof })
+        })
+        .await
+    }
+
+    async fn readdirplus(&self, _: &Cx, op: ReadDirPlus) -> Result<DirentsPlus> {
+        self.run(async move |inner| {
+            let (piece, eof) =
+                inner.piece((op.node, op.handle), op.cookie, op.size as usize, DIRENT_PLUS).await?;
+            let entries = piece.into_iter().map(|(cookie, (name, listed))| {
+                let entry = inner.entry(op.node, &name, Some(&listed))?;
+                Ok(DirentPlus { cookie, name, entry })
+            });
+            Ok(DirentsPlus { entries: entries.collect::<Result<_>>()?, eof })
+        })
+        .await
+    }
+
+    async fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
+        lock(&self.0.dirs).remove(&op.handle);
+        Ok(())
+    }
+
+    async fn statfs(&self, _: &Cx, _: StatFs) -> Result<FsStat> {
+        // The protocol tells nothing of it.
+        Ok(FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() })
+    }
+
+    async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
+        let names = self.0.inodes.table().path(op.node)?;
+        let path: Vec<u8> = names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Target::new(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+}
+
+impl Inner {
+    async fn lookup(&self, dir: Node, name: &Name) -> Result<Entry> {
+        if self.inodes.kind(dir)? != FileKind::Directory {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let listed = self.find(dir, name).await?;
+        self.entry(dir, name, listed.as_ref())
+    }
+
+    async fn read_link(&self, node: Node) -> Result<Target> {
+        if self.inodes.kind(node)? != FileKind::Symlink {
+            return Err(Errno::EINVAL.because("only symbolic links have a target"));
+        }
+        let path = self.inodes.path(node)?;
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let mut target = self.look(&path).await?.target;
+        if target.is_none() {
+            // Some servers tell it in LIST only.
+            let listed = self.list_plainly(parent(&path)).await.map_err(Error::from)?;
+            target =
+                listed.into_iter().find(|listed| &listed.name[..] == name).and_then(|listed| listed.target);
+        }
+        let target =
+            target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads"))?;
+        let depth = self.inodes.table().path(node)?.len();
+        let target = match self.dialer.options.contain_symlinks {
+            true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
+            false => target,
+        };
+        Target::new(target)
+    }
+
+    /// The names in a directory in the order of their cookies, with files that the server does not have yet.
+    async fn names(&self, node: Node) -> Result<Dir> {
+        let path = self.inodes.path(node)?;
+        let listed = match self.list(&path).await {
+            Ok(listed) => listed,
+            Err(fault) => {
+                return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
+            }
+        };
+        let mut names = Vec::new();
+        for listed in listed {
+            // What is no name here cannot be asked for.
+            let Ok(name) = Name::new(listed.name.clone()) else { continue };
+            if !self.is_ours(node, &name) {
+                names.push((name, listed));
+            }
+        }
+        for (staged, state) in self.staging.all() {
+            let places = self.inodes.table().names(staged).unwrap_or_default();
+            for (_, name) in places.into_iter().filter(|(dir, _)| state.is_new && *dir == node) {
+                let file = Listed {
+                    name: name.as_bytes().to_vec().into(),
+                    kind: Kind::File,
+                    size: Some(state.size),
+                    modified: Some(state.mtime.secs),
+                    mode: Some(state.mode),
+                    target: None,
+                };
+                names.push((name, file));
+            }
+        }
+        Ok(Arc::new(in_order(names, |(name, _)| name)))
+    }
+
+    /// Names of an open directory after `cookie`, as many as fit into `size` when each counts `each` and its name; and whether
+    /// the directory ends with them.
+    async fn piece(
+        &self,
+        (node, handle): (Node, Handle),
+        cookie: u64,
+        size: usize,
+        each: usize,
+    ) -> Result<(Vec<(u64, (Name, Listed))>, bool)> {
+        let known = lock(&self.dirs).get(&handle).cloned();
+        let dir = match known {
+            Some((dir, was_read)) if cookie != 0 || !was_read => dir,
+            // rewinddir(3), or what a former process has listed.
+            _ => self.names(node).await?,
+        };
+        lock(&self.dirs).insert(handle, (Arc::clone(&dir), true));
+        let rest = &dir[dir.partition_point(|(at, _)| *at <= cookie)..];
+        let (mut left, mut names) = (size, Vec::new());
+        for (at, item) in rest {
+            let takes = each + item.0.len();
+            if takes > left && !names.is_empty() {
+                return Ok((names, false));
+            }
+            left = left.saturating_sub(takes);
+            names.push((*at, item.clone()));
+        }
+        Ok((names, true))
+    }
+}

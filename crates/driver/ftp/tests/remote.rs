@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What happens between this driver and real servers, and when the servers die.
+
+mod support;
+
+use outrigger_client::{Client, File, Follow, Inode, Settings};
+use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenFlags, Release, RenameFlags, Write};
+use outrigger_core::{
+    Credentials, Cx, Driver, Errno, HeapKeep, Keep, LockOwner, Name, Node, Payload, Result, Serve, SetAttrs,
+    SetTime, Time,
+};
+use outrigger_driver_ftp::Ftp;
+use outrigger_remote::{Ftpd, Line};
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::{Far, far};
+
+const KINDS: [Ftpd; 2] = [Ftpd::Vsftpd, Ftpd::PureFtpd];
+
+fn client(far: &Far, ftp: &Ftp) -> Client {
+    Client::new(Arc::new(Serve(ftp.clone())), far.runtime.clone(), Settings::default())
+}
+
+fn name(text: &str) -> Name {
+    Name::try_from(text).expect("a name")
+}
+
+/// Bytes of which no two pieces are alike.
+fn content(len: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+fn create(root: &Inode, text: &str, flags: OpenFlags) -> File {
+    root.create(&name(text), 0o644, flags | OpenFlags::WRITE_ONLY).expect("created").1
+}
+
+fn put(root: &Inode, text: &str, data: &[u8]) -> Result<()> {
+    let file = create(root, text, OpenFlags::TRUNC);
+    file.write_all_at(0, data.to_vec().into())?;
+    file.close()
+}
+
+fn get(file: &File, len: usize) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    while data.len() < len {
+        let piece = file.read_at(data.len() as u64, 100_000)?;
+        if piece.is_empty() {
+            break;
+        }
+        data.extend_from_slice(&piece);
+    }
+    Ok(data)
+}
+
+/// Names in a directory of the server.
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_written_read_and_changed_in_clear_and_over_tls_with_mlsd_and_without() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let certificate = far.server.certificate().display().to_string();
+        let data = content(3_000_000);
+        for options in
+            [&[][..], &[("no_mlsd", "")], &[("tls", ""), ("ca", &certificate)], &[("upload", "direct")]]
+        {
+            let client = client(&far, &far.connect(options));
+            let root = client.root().expect("a root");
+            put(&root, "f", &data).expect("written");
+            assert!(fs::read(far.server.root().join("f")).expect("there") == data, "{kind:?} {options:?}");
+            let file = root.lookup(&name("f")).expect("found").open(OpenFlags::READ_WRITE).expect("opened");
+            assert!(get(&file, data.len()).expect("read") == data, "{kind:?} {options:?}");
+            file.write_all_at(7, b"seven".to_vec().into()).expect("written");
+            file.close().expect("closed");
+            let appender = create(&root, "f", OpenFlags::APPEND);
+            appender.write_all_at(0, b"end".to_vec().into()).expect("appended");
+            appender.close().expect("closed");
+            let mut expected = data.clone();
+            expected[7..12].copy_from_slice(b"seven");
+            expected.extend_from_slice(b"end");
+            assert!(
+                fs::read(far.server.root().join("f")).expect("there") == expected,
+                "{kind:?} {options:?}"
+            );
+            assert_eq!(names(&far.server.root()), ["f"], "nothing is left behind");
+        }
+    }
+}
+
+#[test]
+fn reading_on_takes_one_transfer_also_where_the_server_dies_in_its_middle() {
+    for kind in KINDS {
+        let Some(mut far) = far(kind) else { continue };
+        let data = content(30_000_000);
+        fs::write(far.server.root().join("f"), &data).expect("a file");
+        let client = client(&far, &far.connect(&[]));
+        let inode = client.walk(b"/f", Follow::Yes).expect("found");
+        let file = inode.open(OpenFlags::empty()).expect("opened");
+        assert!(get(&file, 100_000).expect("read") == data[..100_000]);
+        far.server.stop();
+        far.server.start().expect("again");
+        let rest = get(&file, data.len()).expect("it goes on");
+        assert!(rest == data, "{kind:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_while_the_connection_is_lost_is_not_read_on() {
+    let Some(far) = far(Ftpd::PureFtpd) else { return };
+    let data = content(30_000_000);
+    let path = far.server.root().join("f");
+    fs::write(&path, &data).expect("a file");
+    let client = client(&far, &far.connect(&[]));
+    let file = client.walk(b"/f", Follow::Yes).expect("found").open(OpenFlags::empty()).expect("opened");
+    file.read_at(0, 1000).expect("read");
+    far.server.signal_sessions(Signal::KILL);
+    fs::write(&path, &data[1..]).expect("another file");
+    let mut outcome = Ok(1_u64);
+    // What had arrived before may still be read.
+    let mut at = 0;
+    while let Ok(1..) = outcome {
+        outcome = file.read_at(at, 1 << 20).map(|piece| piece.len() as u64);
+        at += 1 << 20;
+    }
+    assert_eq!(outcome.expect_err("another file").errno, Errno::ESTALE);
+}
+
+#[test]
+fn a_write_that_does_not_arrive_is_an_error_and_the_old_file_stays() {
+    for kind in KINDS {
+        let Some(mut far) = far(kind) else { continue };
+        let old = content(1000);
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        put(&root, "f", &old).expect("written");
+        let file = create(&root, "f", OpenFlags::TRUNC);
+        file.write_all_at(0, content(500_000).into()).expect("staged");
+        far.server.stop();
+        let error = file.close().expect_err("nobody is there");
+        assert_eq!(error.errno, Errno::ECONNREFUSED, "{kind:?}: {error}");
+        assert_eq!(fs::read(far.server.root().join("f")).expect("the old one"), old);
+        // It is there again: so an attempt arrives, once the last failure is long enough ago.
+        far.server.start().expect("again");
+        let until = Instant::now() + Duration::from_secs(30);
+        let arrived = || {
+            let (_, file) = root.create(&name("f"), 0o644, OpenFlags::TRUNC | OpenFlags::WRITE_ONLY)?;
+            file.write_all_at(0, content(500_000).into())?;
+            file.close()
+        };
+        while let Err(error) = arrived() {
+            assert!(error.errno == Errno::ECONNREFUSED && Instant::now() < until, "{kind:?}: {error}");
+            std::thread::yield_now();
+        }
+        assert!(fs::read(far.server.root().join("f")).expect("the new one") == content(500_000));
+    }
+}
+
+#[test]
+fn an_upload_whose_connection_is_cut_begins_anew() {
+    let Some(far) = far(Ftpd::Vsftpd) else { return };
+    // The line lets a few megabytes a second pass, so that the session dies in the middle.
+    let line = Line::slow(far.server.port(), Duration::ZERO, None).expect("a line");
+    let client = client(&far, &far.connect_to(&far.server.place(line.port()), &[], None).expect("connected"));
+    let root = client.root().expect("a root");
+    let data = content(20_000_000);
+    let file = create(&root, "f", OpenFlags::TRUNC);
+    file.write_all_at(0, data.clone().into()).expect("staged");
+    far.server.signal_sessions(Signal::KILL);
+    file.close().expect("it was sent again");
+    assert!(fs::read(far.server.root().join("f")).expect("there") == data);
+}
+
+#[test]
+fn who_is_not_let_in_is_told_so() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let at = far.server.port();
+        let refused = |place: &str, options: &[(&str, &str)]| {
+            far.connect_to(place, options, None).err().expect("refused")
+        };
+        let login = refused(&format!("mallory:guess@localhost:{at}"), &[]);
+        assert_eq!(login.errno, Errno::EACCES, "{login}");
+        assert!(login.reason.is_some_and(|why| why.contains("mallory") && !why.contains("guess")));
+        // Nobody vouches for the certificate.
+        let certificate = refused(&far.server.place(at), &[("tls", "")]);
+        assert_eq!(certificate.errno, Errno::EACCES, "{certificate}");
+        assert!(certificate.reason.is_some_and(|why| why.contains("certificate")));
+    }
+}
+
+#[test]
+fn a_full_disk_of_the_server_is_an_error_at_close() {
+    for kind in KINDS {
+        let Some(mut far) = far(kind) else { continue };
+        // It sees what is mounted when it starts.
+        far.server.stop();
+        let root_dir = far.server.root();
+        let Some(_mounted) = Mounted::small(&root_dir) else { continue };
+        far.server.start().expect("again");
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        put(&root, "f", b"old").expect("room");
+        let file = create(&root, "f", OpenFlags::TRUNC);
+        file.write_all_at(0, content(4_000_000).into()).expect("staged");
+        let error = file.close().expect_err("no room");
+        assert!([Errno::ENOSPC, Errno::EIO].contains(&error.errno), "{kind:?}: {error}");
+        assert_eq!(fs::read(root_dir.join("f")).expect("the old one"), b"old", "{kind:?}");
+    }
+}
+
+/// A file system of one megabyte, until it is dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn small(dir: &Path) -> Option<Self> {
+        let made = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m,mode=777", "tmpfs"])
+            .arg(dir)
+            .status();
+        if made.is_ok_and(|status| status.success()) {
+            return Some(Mounted(dir.to_owned()));
+        }
+        println!("SKIPPED: nothing can be mounted here");
+        None
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn names_times_and_permissions_change_at_the_server() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        put(&root, "a b", b"x").expect("written");
+        let mut file = root.lookup(&name("a b")).expect("found");
+        let time = Some(SetTime::To(Time::new(1_000_000_000, 0)));
+        file.set(SetAttrs { mode: Some(0o640), mtime: time, ..SetAttrs::default() }).expect("set");
+        let meta = fs::metadata(far.server.root().join("a b")).expect("there");
+        let modified =
+            meta.modified().expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        assert_eq!(modified.as_secs(), 1_000_000_000, "{kind:?}");
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o7777, 0o640);
+        let refused = file.set(SetAttrs { uid: Some(4242), ..SetAttrs::default() });
+        assert_eq!(refused.expect_err("no owners").errno, Errno::EPERM);
+        let dir = root.mkdir(&name("d"), 0o750).expect("made");
+        root.rename(&name("a b"), &dir, &name("c"), RenameFlags::empty()).expect("moved");
+        assert_eq!(root.rmdir(&name("d")).expect_err("not empty").errno, Errno::ENOTEMPTY, "{kind:?}");
+        assert_eq!(dir.lookup(&name("nothere")).expect_err("nothing").errno, Errno::ENOENT);
+        dir.unlink(&name("c")).expect("removed");
+        root.rmdir(&name("d")).expect("removed");
+        assert!(names(&far.server.root()).is_empty());
+        for odd in ["a\nb", "a\r\nDELE b"] {
+            assert_eq!(root.mkdir(&name(odd), 0o755).expect_err("a second command").errno, Errno::EINVAL);
+            assert_eq!(root.lookup(&name(odd)).expect_err("a second command").errno, Errno::EINVAL);
+        }
+    }
+}
+
+#[test]
+fn the_next_process_goes_on_with_open_files_and_what_they_were_given() {
+    let Some(far) = far(Ftpd::PureFtpd) else { return };
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let connect = || {
+        let place = far.server.place(far.server.port());
+        far.connect_to(&place, &[], Some(Arc::clone(&keep))).expect("connected")
+    };
+    let cx = Cx::new(1, Credentials::ROOT, "test");
+    let run = far.runtime.handle();
+    let (first, flags) = (connect(), OpenFlags::WRITE_ONLY);
+    let create =
+        outrigger_core::ops::Create { dir: Node::ROOT, name: name("f"), mode: 0o644, umask: 0, flags };
+    let created = run.block_on(first.create(&cx, create)).expect("created");
+    let (node, handle) = (created.entry.node, created.opened.handle);
+    let data = Payload::from(b"staged".to_vec());
+    let write = Write { node, handle, offset: 0, data, cached: false, kill_setid: false };
+    run.block_on(first.write(&cx, write)).expect("staged");
+    drop(first);
+    assert!(names(&far.server.root()).is_empty());
+    let second = connect();
+    let attrs = run.block_on(second.getattr(&cx, GetAttr { node, handle: Some(handle) })).expect("known");
+    assert_eq!(attrs.attr.size, 6);
+    let release = Release { node, handle, flags, owner: LockOwner(0), flock_release: false };
+    run.block_on(second.release(&cx, release)).expect("closed");
+    assert_eq!(fs::read(far.server.root().join("f")).expect("there"), b"staged");
+    let again = run.block_on(second.lookup(&cx, Lookup { dir: Node::ROOT, name: name("f") })).expect("found");
+    assert_eq!(again.node, node);
+    run.block_on(second.forget(&cx, Forget { node, count: 2 })).expect("forgotten");
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who logs in, and the password: from a LOCATION, `~/.netrc` or the terminal. Passwords go to no log and no command line.
+
+use crate::netrc::find_in_netrc;
+use outrigger_core::{Errno, Result};
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+/// The longest password that is taken from a terminal, in bytes.
+const PASSWORD_MAX: usize = 4096;
+
+/// A password: it does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides a text.
+    pub fn new(text: String) -> Self {
+        Secret(text)
+    }
+
+    /// The text, to be sent.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// A user and a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: Secret,
+}
+
+impl Login {
+    /// Without an account, as RFC 1635 has it.
+    pub fn anonymous() -> Self {
+        Login { user: "anonymous".into(), password: Secret::new("anonymous@".into()) }
+    }
+
+    /// The login for `host`: that of the LOCATION where it is complete, else what `netrc` has, else what the terminal answers
+    /// for a user without a password, else anonymous.
+    ///
+    /// # Errors
+    /// `EACCES` when a user has no password and there is no terminal to ask at; those of [`find_in_netrc`].
+    pub fn find(
+        host: &str,
+        user: Option<String>,
+        password: Option<String>,
+        netrc: Option<PathBuf>,
+    ) -> Result<Self> {
+        if let (Some(user), Some(password)) = (&user, password) {
+            return Ok(Login { user: user.clone(), password: Secret::new(password) });
+        }
+        let entry = match netrc {
+            Some(path) => find_in_netrc(&path, host, user.as_deref())?,
+            None => None,
+        };
+        let entry = entry.unwrap_or_default();
+        let Some(user) = user.or(entry.login) else { return Ok(Login::anonymous()) };
+        let password = match entry.password {
+            Some(password) => password,
+            None => ask_at_terminal(&format!("Password of {user} at {host}: "))?,
+        };
+        Ok(Login { user, password })
+    }
+}
+
+/// Asks at the terminal of this process, without showing what is typed.
+///
+/// # Errors
+/// `EACCES` where there is no terminal.
+fn ask_at_terminal(prompt: &str) -> Result<Secret> {
+    let none = |_| {
+        let why = format!("{prompt}there is no terminal to ask at; ~/.netrc can have the password");
+        Errno::EACCES.because(why)
+    };
+    let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(none)?;
+    let before = tcgetattr(&terminal).map_err(|errno| Errno(errno.raw_os_error()))?;
+    let mut silent = before.clone();
+    silent.local_modes -= LocalModes::ECHO;
+    let set = |modes, terminal: &File| {
+        tcsetattr(terminal, OptionalActions::Flush, modes).map_err(|errno| Errno(errno.raw_os_error()))
+    };
+    set(&silent, &terminal)?;
+    let answer = terminal.write_all(prompt.as_bytes()).and_then(|()| line(&mut terminal));
+    set(&before, &terminal)?;
+    let _ = terminal.write_all(b"\n");
+    Ok(Secret::new(answer?))
+}
+
+/// One line, without what ends it.
+fn line(terminal: &mut File) -> std::io::Result<String> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while line.len() < PASSWORD_MAX && terminal.read(&mut byte)? == 1 && byte[0] != b'\n' {
+        line.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_does_not_print() {
+        let login = Login::find("h", Some("u".into()), Some("hush".into()), None).expect("complete");
+        assert_eq!(login.password.reveal(), "hush");
+        assert!(!format!("{login:?}").contains("hush"));
+        assert_eq!(Login::find("h", None, None, None), Ok(Login::anonymous()));
+    }
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One request at a time for each file, where the order of requests matters.
+
+use outrigger_core::Node;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// Locks by node, each there as long as somebody holds it or waits for it.
+#[derive(Debug, Default)]
+pub struct NodeLocks(Mutex<HashMap<Node, Weak<AsyncMutex<()>>>>);
+
+impl NodeLocks {
+    /// Locks a node, first come, first served.
+    pub async fn lock(&self, node: Node) -> OwnedMutexGuard<()> {
+        self.of(node).lock_owned().await
+    }
+
+    fn of(&self, node: Node) -> Arc<AsyncMutex<()>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.get(&node).and_then(Weak::upgrade) {
+            return lock;
+        }
+        if locks.len() > 64 {
+            locks.retain(|_, lock| lock.strong_count() > 0);
+        }
+        let lock = Arc::default();
+        locks.insert(node, Arc::downgrade(&lock));
+        lock
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which files are open, for drivers whose servers have no open files.
+
+use crate::slots::Slots;
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{Errno, Handle, Keep, Node, Result};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many files can be open in a tree that outlives its process.
+const NOTES: usize = 1 << 14;
+
+/// Open files.
+pub struct OpenFiles {
+    notes: Option<Slots<3>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    files: HashMap<Handle, OpenFile>,
+    /// Open nodes that were renamed because they lost their last name.
+    removed: HashSet<Node>,
+}
+
+struct OpenFile {
+    node: Node,
+    flags: OpenFlags,
+    slot: Option<usize>,
+}
+
+/// What became of a node whose file was closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    /// It is open elsewhere.
+    InUse,
+    /// It is not open any more.
+    Last,
+    /// The same, and it had lost its last name.
+    LastRemoved,
+}
+
+impl OpenFiles {
+    /// None but those that former processes left in `keep`; `is_removed` tells those whose name is a silly one.
+    ///
+    /// # Errors
+    /// Those of [`Slots::open`].
+    pub fn open(keep: Option<&dyn Keep>, is_removed: impl Fn(Node) -> bool) -> Result<Self> {
+        let notes = keep.map(|keep| Slots::open(keep, "open-files", NOTES)).transpose()?;
+        let mut state = State::default();
+        for (slot, [handle, node, flags]) in notes.iter().flat_map(Slots::all) {
+            let (node, flags) = (Node(node), OpenFlags::from_bits_retain(flags as u32));
+            state.last = state.last.max(handle);
+            state.files.insert(Handle(handle), OpenFile { node, flags, slot: Some(slot) });
+            if is_removed(node) {
+                state.removed.insert(node);
+            }
+        }
+        Ok(OpenFiles { notes, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A handle for a file that is opened with these flags.
+    ///
+    /// # Errors
+    /// `ENFILE` when too many are open.
+    pub fn add(&self, node: Node, flags: OpenFlags) -> Result<Handle> {
+        let mut state = self.lock();
+        let handle = Handle(state.last + 1);
+        let words = [handle.0, node.0, flags.bits().into()];
+        let slot = self.notes.as_ref().map(|notes| notes.add(words)).transpose()?;
+        state.last = handle.0;
+        state.files.insert(handle, OpenFile { node, flags, slot });
+        Ok(handle)
+    }
+
+    /// The flags that a file was opened with.
+    ///
+    /// # Errors
+    /// `EBADF` when it is not open.
+    pub fn flags(&self, handle: Handle) -> Result<OpenFlags> {
+        let state = self.lock();
+        let file = state.files.get(&handle).ok_or_else(|| Errno::EBADF.because("the file is not open"))?;
+        Ok(file.flags)
+    }
+
+    /// Closes a file.
+    pub fn close(&self, handle: Handle) -> Closed {
+        let mut state = self.lock();
+        let Some(OpenFile { node, slot, .. }) = state.files.remove(&handle) else { return Closed::InUse };
+        if let (Some(notes), Some(slot)) = (&self.notes, slot) {
+            notes.remove(slot);
+        }
+        match state.files.values().any(|file| file.node == node) {
+            true => Closed::InUse,
+            false if state.removed.remove(&node) => Closed::LastRemoved,
+            false => Closed::Last,
+        }
+    }
+
+    /// Whether a node is open.
+    pub fn is_open(&self, node: Node) -> bool {
+        self.lock().files.values().any(|file| file.node == node)
+    }
+
+    /// Notes that an open node lost its last name; false when it is not open any more.
+    pub fn mark_removed(&self, node: Node) -> bool {
+        let mut state = self.lock();
+        let is_open = state.files.values().any(|file| file.node == node);
+        if is_open {
+            state.removed.insert(node);
+        }
+        is_open
+    }
+
+    /// Whether an open node lost its last name.
+    pub fn is_removed(&self, node: Node) -> bool {
+        self.lock().removed.contains(&node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::HeapKeep;
+
+    #[test]
+    fn the_last_close_is_told_and_open_files_outlive_the_process() {
+        let keep = HeapKeep::default();
+        let open = || OpenFiles::open(Some(&keep), |node| node == Node(7)).expect("memory");
+        let files = open();
+        let flags = OpenFlags::APPEND | OpenFlags::WRITE_ONLY;
+        let (one, two) = (files.add(Node(7), flags).expect("room"), files.add(Node(7), flags).expect("room"));
+        let other = files.add(Node(8), OpenFlags::empty()).expect("room");
+        assert_eq!((files.close(one), files.flags(one).is_err()), (Closed::InUse, true));
+        let later = open();
+        assert_eq!(later.flags(two), Ok(flags));
+        assert!(later.is_removed(Node(7)) && !later.is_removed(Node(8)) && later.is_open(Node(8)));
+        assert_eq!((later.close(two), later.close(other)), (Closed::LastRemoved, Closed::Last));
+        assert_eq!((later.close(other), later.mark_removed(Node(8))), (Closed::InUse, false));
+    }
+}

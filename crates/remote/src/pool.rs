@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bounded number of connections to one server, each used by one request at a time.
+
+use outrigger_core::{Errno, Result};
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+/// How often those who wait look whether an idle transfer can be ended for them.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Connections of one kind.
+#[derive(Debug)]
+pub struct Pool<C> {
+    idle: Mutex<Vec<C>>,
+    permits: Arc<Semaphore>,
+    most: usize,
+}
+
+/// A connection in use. Dropping it closes it, unless [`Lease::give_back`] is called.
+#[derive(Debug)]
+pub struct Lease<C> {
+    pool: Arc<Pool<C>>,
+    connection: Option<C>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<C> Pool<C> {
+    /// At most `most` connections.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Pool { idle: Mutex::default(), permits: Arc::new(Semaphore::new(most)), most })
+    }
+
+    /// A connection: an idle one that is `usable`, else one that `dial` makes. When all are in use, `reclaim` may end a use that
+    /// waits for nothing; whether it did.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` when none becomes free within `limit`, and those of `dial`.
+    pub async fn lease<F: Future<Output = Result<C>>>(
+        self: &Arc<Self>,
+        limit: Duration,
+        usable: impl Fn(&mut C) -> bool,
+        reclaim: impl Fn() -> bool,
+        dial: impl FnOnce() -> F,
+    ) -> Result<Lease<C>> {
+        let until = Instant::now() + limit;
+        let permit = loop {
+            if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
+                break permit;
+            }
+            if reclaim() {
+                continue;
+            }
+            if let Ok(Ok(permit)) = timeout(LOOK, Arc::clone(&self.permits).acquire_owned()).await {
+                break permit;
+            }
+            if Instant::now() > until {
+                let (most, seconds) = (self.most, limit.as_secs_f32());
+                let why = format!("all {most} connections were busy for {seconds} s");
+                return Err(Errno::ETIMEDOUT.because(why));
+            }
+        };
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = match idle {
+                Some(mut idle) => match usable(&mut idle) {
+                    true => idle,
+                    false => continue,
+                },
+                None => dial().await?,
+            };
+            return Ok(Lease { pool: Arc::clone(self), connection: Some(connection), _permit: permit });
+        }
+    }
+}
+
+impl<C> Lease<C> {
+    /// The connection is ready for the next request.
+    pub fn give_back(mut self) {
+        let connection = self.connection.take();
+        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(connection);
+    }
+}
+
+impl<C> Deref for Lease<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        self.connection.as_ref().expect("a lease has its connection until it ends")
+    }
+}
+
+impl<C> DerefMut for Lease<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        self.connection.as_mut().expect("a lease has its connection until it ends")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_are_bounded_used_again_and_reclaimed() {
+        let (pool, made) = (Pool::new(1), AtomicU32::new(0));
+        let limit = Duration::from_secs(5);
+        let dial = || async { Ok(made.fetch_add(1, Relaxed)) };
+        let first = pool.lease(limit, |_| true, || false, dial).await.expect("the first one");
+        let busy = pool.lease(limit, |_| true, || false, dial).await.expect_err("it is in use");
+        assert_eq!(busy.errno, Errno::ETIMEDOUT);
+        first.give_back();
+        let held = Mutex::new(Some(pool.lease(limit, |_| true, || false, dial).await.expect("the same")));
+        assert_eq!(made.load(Relaxed), 1);
+        let reclaim = || held.lock().expect("no panic").take().is_some();
+        let second = pool.lease(limit, |_| true, reclaim, dial).await.expect("another one");
+        assert_eq!(*second, 1);
+        second.give_back();
+        let third = pool.lease(limit, |_| false, || false, dial).await.expect("a usable one");
+        assert_eq!(*third, 2);
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole-object staging: what is written to a file anywhere and in any order is collected in a spool file on this machine, and
+//! goes to the server as one object. For servers that take whole files only.
+//!
+//! A spool file has no name and is readable for its owner only. With a [`Keep`] it outlives the process.
+
+use crate::slots::Slots;
+use bytes::Bytes;
+use outrigger_core::{Errno, Keep, Node, Result, Time};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many files can be staged in a tree that outlives its process.
+const NOTES: usize = 4096;
+/// Words of a note: descriptor and one, node, base, flags and mode, time of change.
+const NOTE: usize = 5;
+
+/// What is known of a staged file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StagedState {
+    /// Where the spool file begins in the file: 0, or where what is appended begins.
+    pub base: u64,
+    /// The size of the file.
+    pub size: u64,
+    /// Whether the server lacks something of it.
+    pub dirty: bool,
+    /// Whether the server has no file of its name yet.
+    pub is_new: bool,
+    /// Whether it lost its last name, so that the server is never to have it.
+    pub nameless: bool,
+    /// The permissions it has or is to get.
+    pub mode: u32,
+    /// When it was changed last.
+    pub mtime: Time,
+}
+
+impl StagedState {
+    fn words(&self, number: i32, node: Node) -> [u64; NOTE] {
+        let flags = u64::from(self.dirty) | u64::from(self.is_new) << 1 | u64::from(self.nameless) << 2;
+        [number as u64 + 1, node.0, self.base, flags | u64::from(self.mode) << 8, self.mtime.secs as u64]
+    }
+
+    fn of(words: &[u64; NOTE], len: u64) -> Self {
+        let [_, _, base, flags, mtime] = *words;
+        StagedState {
+            base,
+            size: base.saturating_add(len),
+            dirty: flags & 1 != 0,
+            is_new: flags & 2 != 0,
+            nameless: flags & 4 != 0,
+            mode: (flags >> 8) as u32,
+            mtime: Time::new(mtime as i64, 0),
+        }
+    }
+}
+
+/// All staged files of a tree.
+pub struct Staging {
+    dir: PathBuf,
+    limit: u64,
+    used: Arc<AtomicU64>,
+    files: Mutex<HashMap<Node, Arc<Staged>>>,
+    notes: Option<(Arc<dyn Keep>, Slots<NOTE>)>,
+}
+
+/// A staged file.
+pub struct Staged {
+    file: File,
+    state: Mutex<StagedState>,
+    used: Arc<AtomicU64>,
+    limit: u64,
+    slot: Option<usize>,
+}
+
+impl Staging {
+    /// Spool files go to `dir`, at most `limit` bytes of them, with those that former processes left in `keep`.
+    ///
+    /// # Errors
+    /// Those of [`Slots::open`].
+    pub fn open(dir: PathBuf, limit: u64, keep: Option<Arc<dyn Keep>>) -> Result<Self> {
+        let notes = match keep {
+            Some(keep) => {
+                let slots = Slots::open(&*keep, "staging", NOTES)?;
+                Some((keep, slots))
+            }
+            None => None,
+        };
+        let staging = Staging { dir, limit, used: Arc::default(), files: Mutex::default(), notes };
+        staging.take_over()?;
+        Ok(staging)
+    }
+
+    fn take_over(&self) -> Result<()> {
+        let Some((keep, slots)) = &self.notes else { return Ok(()) };
+        for (slot, words) in slots.all() {
+            let file = File::from(keep.adopt(words[0] as i32 - 1)?);
+            let (node, len) = (Node(words[1]), file.metadata()?.len());
+            let state = StagedState::of(&words, len);
+            slots.set(slot, state.words(file.as_raw_fd(), node));
+            self.used.fetch_add(len, Ordering::Relaxed);
+            self.lock().insert(node, self.staged(file, state, Some(slot)));
+        }
+        Ok(())
+    }
+
+    fn staged(&self, file: File, state: StagedState, slot: Option<usize>) -> Arc<Staged> {
+        let used = Arc::clone(&self.used);
+        Arc::new(Staged { file, state: Mutex::new(state), used, limit: self.limit, slot })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Node, Arc<Staged>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The staged file of a node, if there is one.
+    pub fn get(&self, node: Node) -> Option<Arc<Staged>> {
+        self.lock().get(&node).cloned()
+    }
+
+    /// The state of every staged file.
+    pub fn all(&self) -> Vec<(Node, StagedState)> {
+        self.lock().iter().map(|(&node, staged)| (node, staged.state())).collect()
+    }
+
+    /// Begins to stage a file, whose spool file is empty.
+    ///
+    /// # Errors
+    /// When no spool file can be made, or none can be held.
+    pub fn begin(&self, node: Node, state: StagedState) -> Result<Arc<Staged>> {
+        let file = tempfile::tempfile_in(&self.dir).map_err(|error| {
+            let why = format!("no spool file can be made in {}: {error}", self.dir.display());
+            Errno(error.raw_os_error().unwrap_or(Errno::EIO.0)).because(why)
+        })?;
+        let slot = match &self.notes {
+            Some((keep, slots)) => {
+                keep.hold(file.as_fd())?;
+                Some(slots.add(state.words(file.as_raw_fd(), node))?)
+            }
+            None => None,
+        };
+        let staged = self.staged(file, state, slot);
+        self.lock().insert(node, Arc::clone(&staged));
+        Ok(staged)
+    }
+
+    /// Changes what is known of a staged file.
+    pub fn update(&self, node: Node, change: impl FnOnce(&mut StagedState)) {
+        let Some(staged) = self.get(node) else { return };
+        let mut state = staged.lock();
+        change(&mut state);
+        if let (Some((_, slots)), Some(slot)) = (&self.notes, staged.slot) {
+            slots.set(slot, state.words(staged.file.as_raw_fd(), node));
+        }
+    }
+
+    /// Drops a staged file.
+    pub fn end(&self, node: Node) {
+        let Some(staged) = self.lock().remove(&node) else { return };
+        if let (Some((keep, slots)), Some(slot)) = (&self.notes, staged.slot) {
+            slots.remove(slot);
+            keep.let_go(staged.file.as_fd());
+        }
+    }
+}
+
+impl Staged {
+    fn lock(&self) -> MutexGuard<'_, StagedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of it.
+    pub fn state(&self) -> StagedState {
+        *self.lock()
+    }
+
+    /// Writes at a place of the file that is not before its base.
+    ///
+    /// # Errors
+    /// `EFBIG` for a file that no spool takes, `ENOSPC` when the spool is full, or the disk.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut state = self.lock();
+        let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        self.reserve(&state, end)?;
+        self.file.write_all_at(data, offset - state.base)?;
+        state.size = state.size.max(end);
+        Ok(())
+    }
+
+    /// Makes the file `size` bytes long, which is not less than its base.
+    ///
+    /// # Errors
+    /// As [`Staged::write`].
+    pub fn resize(&self, size: u64) -> Result<()> {
+        let mut state = self.lock();
+        self.reserve(&state, size)?;
+        self.file.set_len(size - state.base)?;
+        let less = state.size.saturating_sub(size);
+        self.used.fetch_sub(less, Ordering::Relaxed);
+        state.size = size;
+        Ok(())
+    }
+
+    fn reserve(&self, state: &StagedState, end: u64) -> Result<()> {
+        let (more, limit) = (end.saturating_sub(state.size), self.limit);
+        if end - state.base > limit {
+            let why = format!(
+                "a file that is being written takes more than {limit} bytes; spool=BYTES permits more"
+            );
+            return Err(Errno::EFBIG.because(why));
+        }
+        let before = self.used.fetch_add(more, Ordering::Relaxed);
+        if before.saturating_add(more) > limit {
+            self.used.fetch_sub(more, Ordering::Relaxed);
+            let why = format!(
+                "files that are being written take more than {limit} bytes; spool=BYTES permits more"
+            );
+            return Err(Errno::ENOSPC.because(why));
+        }
+        Ok(())
+    }
+
+    /// Reads at most `len` bytes at a place that is not before the base.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn read(&self, offset: u64, len: usize) -> Result<Bytes> {
+        let StagedState { base, size, .. } = self.state();
+        let len = usize::try_from(size.saturating_sub(offset)).map_or(len, |rest| rest.min(len));
+        let mut data = vec![0; len];
+        self.file.read_exact_at(&mut data, offset - base)?;
+        Ok(data.into())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let state = self.state();
+        self.used.fetch_sub(state.size - state.base, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::HeapKeep;
+
+    const NEW: StagedState = StagedState {
+        base: 0,
+        size: 0,
+        dirty: true,
+        is_new: true,
+        nameless: false,
+        mode: 0o600,
+        mtime: Time::new(7, 0),
+    };
+
+    #[test]
+    fn writes_in_any_order_are_one_file_and_outlive_the_process() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+        let open = || Staging::open(dir.path().into(), 100, Some(Arc::clone(&keep))).expect("staging");
+        let staging = open();
+        let staged = staging.begin(Node(5), NEW).expect("a spool file");
+        staged.write(4, b"efg").expect("room");
+        staged.write(0, b"abcd").expect("room");
+        staged.resize(6).expect("shorter");
+        staging.update(Node(5), |state| state.dirty = false);
+        let tail = StagedState { base: 1000, size: 1000, is_new: false, ..NEW };
+        staging.begin(Node(6), tail).expect("a spool file").write(1000, b"more").expect("room");
+        let later = open();
+        let staged = later.get(Node(5)).expect("staged");
+        assert_eq!(staged.state(), StagedState { size: 6, dirty: false, ..NEW });
+        assert_eq!(staged.read(2, 100).as_deref(), Ok(&b"cdef"[..]));
+        assert_eq!(later.get(Node(6)).expect("staged").state(), StagedState { size: 1004, ..tail });
+        later.end(Node(5));
+        assert!(open().get(Node(5)).is_none());
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn the_spool_is_bounded_and_what_ends_makes_room() {
+        let staging = Staging::open(std::env::temp_dir(), 10, None).expect("staging");
+        let staged = staging.begin(Node(5), NEW).expect("a spool file");
+        staged.write(0, b"0123456789").expect("room");
+        assert_eq!(staged.write(10, b"x").unwrap_err().errno, Errno::EFBIG);
+        assert_eq!(staged.resize(11).unwrap_err().errno, Errno::EFBIG);
+        let other = staging.begin(Node(7), NEW).expect("a spool file");
+        assert_eq!(other.write(0, b"x").unwrap_err().errno, Errno::ENOSPC);
+        staged.write(3, b"x").expect("no more than before");
+        staged.resize(5).expect("shorter");
+        staged.resize(8).expect("room again");
+        drop(staged);
+        staging.end(Node(5));
+        staging.begin(Node(6), NEW).expect("a spool file").resize(10).expect("room again");
+    }
+}

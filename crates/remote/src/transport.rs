@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Connections to servers: TCP, and TLS over it. Each step has a deadline.
+
+use outrigger_core::{Errno, Error, Result};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::fmt;
+use std::future::Future;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// A connection of any kind.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The result of `work`, within a time.
+///
+/// # Errors
+/// `ETIMEDOUT`, and what `work` fails with; both say what was tried.
+pub async fn within<T, E: Into<Error>>(
+    limit: Duration,
+    what: impl fmt::Display,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            let error = error.into();
+            let why = error.reason.as_deref().map_or_else(|| error.errno.message().to_owned(), str::to_owned);
+            Err(error.errno.because(format!("{what}: {why}")))
+        }
+        Err(_) => {
+            let seconds = limit.as_secs_f32();
+            Err(Errno::ETIMEDOUT.because(format!("{what}: nothing came for {seconds} s")))
+        }
+    }
+}
+
+/// Connects to a port of a host.
+///
+/// # Errors
+/// Why there is no connection.
+pub async fn connect_tcp(host: &str, port: u16, limit: Duration) -> Result<TcpStream> {
+    let stream = within(limit, format!("connecting to {host} port {port}"), async {
+        let addresses: Vec<_> = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(|error| {
+                // The resolver has no error numbers.
+                Errno::EHOSTUNREACH.because(format!("the host is not found: {error}"))
+            })?
+            .collect();
+        Ok::<_, Error>(TcpStream::connect(&addresses[..]).await?)
+    });
+    let stream = stream.await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// How servers are known over TLS.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// Servers called `host` that the certificates of this system vouch for, or those in the PEM file `trusted`, one of which may
+    /// also be the server's own.
+    ///
+    /// # Errors
+    /// `EINVAL` for a host that no certificate can name, and for a file that has no certificates.
+    pub fn new(host: &str, trusted: Option<&Path>) -> Result<Self> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| Errno::EINVAL.because(format!("no certificate can be for the host {host}")))?;
+        let certificates = match trusted {
+            Some(path) => in_file(path)?,
+            None => rustls_native_certs::load_native_certs().certs,
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates.iter().cloned());
+        let pinned = if trusted.is_some() { certificates } else { Vec::new() };
+        let refused =
+            |error: &dyn fmt::Display| Errno::EINVAL.because(format!("TLS cannot be set up: {error}"));
+        let provider = Arc::new(ring::default_provider());
+        let usual =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+        let verifier = Verifier { usual: usual.map_err(|error| refused(&error))?, pinned };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| refused(&error))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Tls { config: Arc::new(config), name })
+    }
+
+    /// The same, where sessions are resumed among the connections that this copy makes only.
+    #[must_use]
+    pub fn separate(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.resumption = Resumption::in_memory_sessions(16);
+        Tls { config: Arc::new(config), name: self.name.clone() }
+    }
+
+    /// Speaks TLS over a connection.
+    ///
+    /// # Errors
+    /// `EACCES` for a certificate that is not for this server or that no authority vouches for.
+    pub async fn wrap(&self, stream: TcpStream, limit: Duration) -> Result<Box<dyn Stream>> {
+        let connector = TlsConnector::from(Arc::clone(&self.config));
+        let name = self.name.to_str().into_owned();
+        let stream = within(limit, format!("TLS with {name}"), async {
+            connector.connect(self.name.clone(), stream).await.map_err(|error| match error.get_ref() {
+                Some(inner) if inner.is::<rustls::Error>() => Errno::EACCES.because(inner.to_string()),
+                _ => Error::from(error),
+            })
+        });
+        Ok(Box::new(stream.await?))
+    }
+}
+
+fn in_file(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let refused = |why: &dyn fmt::Display| Errno::EINVAL.because(format!("{}: {why}", path.display()));
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| refused(&error))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| refused(&error))?;
+    if found.is_empty() { Err(refused(&"no certificate is in this file")) } else { Ok(found) }
+}
+
+/// Takes certificates that the user has named for what they are, and otherwise those of authorities. A server's own certificate is
+/// often marked as one of an authority, which the usual rules refuse.
+#[derive(Debug)]
+struct Verifier {
+    usual: Arc<WebPkiServerVerifier>,
+    pinned: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        above: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.pinned.iter().any(|pinned| pinned == certificate) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => self.usual.verify_server_cert(certificate, above, name, ocsp, now),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
+}
