@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::AcqRel;
 
 /// Changes whenever anything that outlives a worker changes its form: this layout or that of any region.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 const LAYOUT: Layout = Layout::new("keeper", VERSION as u32);
 
 /// Descriptors that can be held have numbers below this.

@@ -1,39 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of a few words in memory that outlives the process. A record is there from the store of its first word on, until that
-//! is zero again.
+//! Records of a few words in memory that outlives the process.
 
-use outrigger_core::{Errno, Keep, Region, Result};
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex, PoisonError};
+use outrigger_core::survive::{self, Layout};
+use outrigger_core::{Errno, Keep, Result};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A table of records of `N` words; the first word of each is never zero.
-pub struct Slots<const N: usize> {
-    region: Arc<dyn Region>,
-    free: Mutex<Vec<usize>>,
-}
+/// A table of records of `N` words that several threads use.
+pub struct Slots<const N: usize>(Mutex<survive::Slots<[u64; N]>>);
 
 impl<const N: usize> Slots<N> {
     /// The table called `name`, with room for `most` records.
     ///
     /// # Errors
-    /// Those of [`Keep::region`]; `EUCLEAN` when it was made with another size.
+    /// Those of [`Layout::attach`]; `EUCLEAN` when it was made with another size.
     pub fn open(keep: &dyn Keep, name: &'static str, most: usize) -> Result<Self> {
-        let region = keep.region(name, most * N)?;
-        if region.words() != most * N {
+        let words = survive::Slots::<[u64; N]>::words(most);
+        let area = Layout::new(name, 2).attach(keep, words)?.area;
+        if area.words() != words {
             return Err(Errno::EUCLEAN.because(format!("the region {name} has another size")));
         }
-        let free = (0..most).rev().filter(|slot| region.word(slot * N).load(Acquire) == 0).collect();
-        Ok(Slots { region, free: Mutex::new(free) })
+        Ok(Slots(Mutex::new(survive::Slots::open(area))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, survive::Slots<[u64; N]>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Every record, with its slot.
     pub fn all(&self) -> Vec<(usize, [u64; N])> {
-        let slots = (0..self.region.words() / N).map(|slot| (slot, self.read(slot)));
-        slots.filter(|(_, words)| words[0] != 0).collect()
-    }
-
-    fn read(&self, slot: usize) -> [u64; N] {
-        std::array::from_fn(|index| self.region.word(slot * N + index).load(Acquire))
+        self.lock().iter().map(|(slot, words)| (slot.index as usize, words)).collect()
     }
 
     /// Stores a new record; its slot.
@@ -41,23 +36,19 @@ impl<const N: usize> Slots<N> {
     /// # Errors
     /// `ENFILE` when there is no room.
     pub fn add(&self, words: [u64; N]) -> Result<usize> {
-        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let slot = self.lock().insert(&words);
         let slot = slot.ok_or_else(|| Errno::ENFILE.because("more is open than can be noted"))?;
-        self.set(slot, words);
-        Ok(slot)
+        Ok(slot.index as usize)
     }
 
-    /// Replaces a record, its first word last.
+    /// Replaces a record: a kill leaves the former or the new one.
     pub fn set(&self, slot: usize, words: [u64; N]) {
-        for index in (0..N).rev() {
-            self.region.word(slot * N + index).store(words[index], Release);
-        }
+        self.lock().update(slot as u32, &words);
     }
 
     /// Takes a record out.
     pub fn remove(&self, slot: usize) {
-        self.region.word(slot * N).store(0, Release);
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        self.lock().remove(slot as u32);
     }
 }
 
@@ -65,6 +56,8 @@ impl<const N: usize> Slots<N> {
 mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
+    use outrigger_core::survive::testing::each_death;
+    use std::sync::Arc;
 
     #[test]
     fn records_outlive_their_table() {
@@ -79,5 +72,18 @@ mod tests {
         assert_eq!(later.all(), [(two, [2, 21])]);
         assert_eq!(later.add([4, 40]), Ok(one));
         assert!(Slots::<3>::open(&keep, "test", 2).is_err());
+    }
+
+    /// Its words are stored one by one: half of a change would be a third record.
+    #[test]
+    fn a_kill_while_a_record_is_replaced_leaves_the_former_or_the_new_one() {
+        each_death(|life| {
+            let keep = Arc::new(HeapKeep::default());
+            let open = |keep: &dyn Keep| Slots::<3>::open(keep, "test", 2).expect("a table");
+            let slot = open(&*keep).add([1, 10, 100]).expect("room");
+            open(&life.of(&keep)).set(slot, [2, 20, 200]);
+            let left = open(&*keep).all();
+            assert!([[1, 10, 100], [2, 20, 200]].contains(&left[0].1) && left.len() == 1, "{left:?}");
+        });
     }
 }

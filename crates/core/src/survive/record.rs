@@ -28,6 +28,7 @@ macro_rules! as_word {
 as_word! {
     u64: u64::from, u64::from;
     u32: u64::from, |word| word as u32;
+    i64: i64::cast_unsigned, u64::cast_signed;
     i32: |number: i32| number.cast_unsigned().into(), |word| word as i32;
     Node: |node: Node| node.0, Node;
     Handle: |handle: Handle| handle.0, Handle;
@@ -37,13 +38,27 @@ as_word! {
 /// A value of a fixed number of words; [`record!`](crate::record) makes one of a struct.
 pub trait Record: Sized {
     /// The words: an array.
-    type Words: AsRef<[u64]> + AsMut<[u64]> + Default;
+    type Words: AsRef<[u64]> + AsMut<[u64]>;
     /// How many.
     const WORDS: usize;
+    /// As many words, all zero.
+    const EMPTY: Self::Words;
     /// The words of this value.
     fn encode(&self) -> Self::Words;
     /// The value that has these words.
     fn decode(words: &Self::Words) -> Self;
+}
+
+impl<const N: usize> Record for [u64; N] {
+    type Words = [u64; N];
+    const WORDS: usize = N;
+    const EMPTY: [u64; N] = [0; N];
+    fn encode(&self) -> [u64; N] {
+        *self
+    }
+    fn decode(words: &[u64; N]) -> Self {
+        *words
+    }
 }
 
 /// Declares a struct that is a [`Record`](crate::survive::Record): each field has one word.
@@ -74,6 +89,7 @@ macro_rules! record {
         impl $crate::survive::Record for $name {
             type Words = [u64; [$(stringify!($field)),+].len()];
             const WORDS: usize = [$(stringify!($field)),+].len();
+            const EMPTY: Self::Words = [0; <Self as $crate::survive::Record>::WORDS];
             #[inline]
             fn encode(&self) -> Self::Words {
                 [$($crate::survive::AsWord::to_word(self.$field)),+]

@@ -8,6 +8,8 @@ use std::marker::PhantomData;
 
 /// In the head of a slot: it holds a record. The high half is the generation.
 const BUSY: u64 = 1;
+/// In the head of a slot: the second of its two places has the record.
+const SECOND: u64 = 2;
 
 /// Where a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,9 +20,10 @@ pub struct Slot {
     pub generation: u32,
 }
 
-/// Records that can be added, changed in one word and removed, each with one store that switches.
+/// Records that can be added, replaced and removed, each with one store that switches.
 ///
-/// The first word counts the slots ever used; memory of others is not touched. A slot is its head and its record.
+/// The first word counts the slots ever used; memory of others is not touched. A slot is its head and two places for its record: a
+/// record that changes in more than one word is written into the other one first.
 pub struct Slots<T, R: ?Sized = dyn Region> {
     area: Area<R>,
     capacity: u32,
@@ -30,7 +33,7 @@ pub struct Slots<T, R: ?Sized = dyn Region> {
 }
 
 impl<T: Record, R: Region + ?Sized> Slots<T, R> {
-    const SLOT: usize = 1 + T::WORDS;
+    const SLOT: usize = 1 + 2 * T::WORDS;
 
     /// How many words so many slots need.
     pub const fn words(capacity: usize) -> usize {
@@ -51,8 +54,9 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
         self.area.word(1 + index as usize * Self::SLOT)
     }
 
-    fn content(&self, index: u32) -> impl Iterator<Item = Word<'_>> {
-        let start = 2 + index as usize * Self::SLOT;
+    /// The words of the record in a slot with this head.
+    fn content(&self, index: u32, head: u64) -> impl Iterator<Item = Word<'_>> {
+        let start = 2 + index as usize * Self::SLOT + if head & SECOND == 0 { 0 } else { T::WORDS };
         (start..start + T::WORDS).map(|at| self.area.word(at))
     }
 
@@ -72,11 +76,16 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
 
     /// The record in a slot, if there is one.
     pub fn get(&self, index: u32) -> Option<T> {
-        if index >= self.used || self.head(index).get() & BUSY == 0 {
+        let head = if index < self.used { self.head(index).get() } else { 0 };
+        if head & BUSY == 0 {
             return None;
         }
-        let mut words = T::Words::default();
-        words.as_mut().iter_mut().zip(self.content(index)).for_each(|(word, stored)| *word = stored.get());
+        let mut words = T::EMPTY;
+        words
+            .as_mut()
+            .iter_mut()
+            .zip(self.content(index, head))
+            .for_each(|(word, stored)| *word = stored.get());
         Some(T::decode(&words))
     }
 
@@ -96,7 +105,7 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
         // One that was never freed is there after a clear, and after a kill in the middle of adding it.
         let generation = ((head >> 32) as u32).wrapping_add((head & BUSY) as u32);
         let slot = Slot { index, generation };
-        self.content(index).zip(record.encode().as_ref()).for_each(|(stored, &word)| stored.set(word));
+        self.content(index, 0).zip(record.encode().as_ref()).for_each(|(stored, &word)| stored.set(word));
         self.head(index).set(u64::from(slot.generation) << 32 | BUSY);
         if index == self.used {
             self.used += 1;
@@ -105,17 +114,18 @@ impl<T: Record, R: Region + ?Sized> Slots<T, R> {
         Some(slot)
     }
 
-    /// Replaces the record in a slot by one that differs in one word: one store has no middle.
+    /// Replaces the record in a slot.
     pub fn update(&self, index: u32, record: &T) {
-        let words = record.encode();
-        let mut changed = 0;
-        for (stored, &word) in self.content(index).zip(words.as_ref()) {
-            if stored.get() != word {
-                stored.set(word);
-                changed += 1;
-            }
+        let (words, head) = (record.encode(), self.head(index).get());
+        let store =
+            |head| self.content(index, head).zip(words.as_ref()).for_each(|(stored, &word)| stored.set(word));
+        let differs = |&(stored, word): &(Word<'_>, &u64)| stored.get() != *word;
+        if self.content(index, head).zip(words.as_ref()).filter(differs).count() > 1 {
+            store(head ^ SECOND);
+            self.head(index).set(head ^ SECOND);
+        } else {
+            store(head);
         }
-        debug_assert!(changed <= 1, "an update of {changed} words");
     }
 
     /// Removes the record in a slot.

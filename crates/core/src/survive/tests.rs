@@ -58,12 +58,17 @@ fn survives<B: Block>(steps: &[B::Step]) {
 
 crate::record! {
     #[derive(Debug, Clone, Copy, PartialEq)]
-    struct Pair { key: u64, value: u64 }
+    struct Pair { key: u64, value: u64, more: u64 }
+}
+
+/// Two of them differ in one word or in two.
+fn pair(key: u64, value: u64) -> Pair {
+    Pair { key, value, more: value / 2 }
 }
 
 impl Block for Slots<Pair> {
     type Step = (u8, u64, u64);
-    type Content = BTreeMap<u64, u64>;
+    type Content = BTreeMap<u64, (u64, u64)>;
     const WORDS: usize = Slots::<Pair>::words(4);
 
     fn open(area: Area) -> Self {
@@ -73,8 +78,8 @@ impl Block for Slots<Pair> {
     fn step(&mut self, &(what, key, value): &Self::Step) {
         let found = self.iter().find(|(_, pair)| pair.key == key).map(|(slot, _)| slot.index);
         match (what, found) {
-            (0, None) => drop(self.insert(&Pair { key, value })),
-            (1, Some(index)) => self.update(index, &Pair { key, value }),
+            (0, None) => drop(self.insert(&pair(key, value))),
+            (1, Some(index)) => self.update(index, &pair(key, value)),
             (2, Some(index)) => self.remove(index),
             (3, _) => self.clear(),
             _ => {}
@@ -82,15 +87,15 @@ impl Block for Slots<Pair> {
     }
 
     fn content(&self) -> Self::Content {
-        self.iter().map(|(_, Pair { key, value })| (key, value)).collect()
+        self.iter().map(|(_, Pair { key, value, more })| (key, (value, more))).collect()
     }
 
     fn expected(steps: &[Self::Step]) -> Self::Content {
         let mut pairs = BTreeMap::new();
         for &(what, key, value) in steps {
             match (what, pairs.contains_key(&key)) {
-                (0, false) if pairs.len() < 4 => drop(pairs.insert(key, value)),
-                (1, true) => drop(pairs.insert(key, value)),
+                (0, false) if pairs.len() < 4 => drop(pairs.insert(key, (value, value / 2))),
+                (1, true) => drop(pairs.insert(key, (value, value / 2))),
                 (2, _) => drop(pairs.remove(&key)),
                 (3, _) => pairs.clear(),
                 _ => {}
@@ -294,7 +299,7 @@ fn a_slot_with_its_generation_names_one_record() {
     let region = heap(Slots::<Pair>::words(3));
     for round in 0..50 {
         let mut slots = open::<Slots<Pair>>(Arc::clone(&region));
-        let slot = slots.insert(&Pair { key: round, value: 1 }).expect("room");
+        let slot = slots.insert(&pair(round, 1)).expect("room");
         assert!(seen.insert(slot), "{slot:?} in round {round}");
         match round % 5 {
             0..3 => slots.remove(slot.index),
@@ -304,9 +309,9 @@ fn a_slot_with_its_generation_names_one_record() {
     }
     let mut slots = open::<Slots<Pair>>(region);
     slots.clear();
-    let pair = Pair { key: 1, value: 1 };
+    let one = pair(1, 1);
     assert!(
-        (0..3).all(|_| slots.insert(&pair).is_some()) && !slots.has_room() && slots.insert(&pair).is_none()
+        (0..3).all(|_| slots.insert(&one).is_some()) && !slots.has_room() && slots.insert(&one).is_none()
     );
 }
 

@@ -79,7 +79,7 @@ impl<T: Kept> Handles<T> {
     /// Those of [`Layout::attach`].
     pub(crate) fn open(keep: Option<Arc<dyn Keep>>, name: &'static str, capacity: usize) -> Result<Self> {
         let area = match &keep {
-            Some(keep) => Layout::new(name, 2).attach(&**keep, Slots::<Noted>::words(capacity))?.area,
+            Some(keep) => Layout::new(name, 3).attach(&**keep, Slots::<Noted>::words(capacity))?.area,
             None => {
                 let region = HeapRegion::new(Slots::<Noted>::words(UNKEPT));
                 Area::whole(Arc::new(region) as Arc<dyn Region>)

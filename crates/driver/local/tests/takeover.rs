@@ -220,7 +220,7 @@ fn the_directory_itself_may_move() {
 fn more_than_can_be_noted_is_refused_before_anything_is_made() {
     let keep = Arc::<HeapKeep>::default();
     // Room for three notes: whoever makes a region decides its size.
-    keep.region("local-files", Layout::words(1 + 3 * 3)).expect("memory");
+    keep.region("local-files", Layout::words(1 + 3 * 5)).expect("memory");
     let dir = tempfile::tempdir().expect("a directory");
     let options = LocalOptions::default();
     let local = Local::open_with_keep(dir.path(), options, Arc::clone(&keep) as _).expect("open");

@@ -20,7 +20,7 @@ pub(crate) const CARRIED: usize = SLOTS;
 const APPENDERS: usize = 1024;
 
 /// The hundreds are those of the layout, the rest is the version of the encoding of replies.
-const LAYOUT: Layout = Layout::new(REGION, 200 + wire::VERSION as u32);
+const LAYOUT: Layout = Layout::new(REGION, 300 + wire::VERSION as u32);
 
 outrigger_core::fields! {
     /// What is counted in the region.
