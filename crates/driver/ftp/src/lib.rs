@@ -154,7 +154,8 @@ impl Ftp {
         };
         let open = OpenFiles::open(keep.as_deref(), is_silly)?;
         let pool = Pool::new(options.connections);
-        let dialer = Dialer { host, port, login, options, tls, without_epsv: false.into(), lists_all: false.into() };
+        let dialer =
+            Dialer { host, port, login, options, tls, without_epsv: false.into(), lists_all: false.into() };
         // The next process need not reach the server at once.
         let base = match known {
             Some((_, base)) => base,

@@ -123,11 +123,12 @@ impl Inner {
         while reading.end() < wanted {
             let Some((_, data)) = &mut reading.transfer else { return Ok(()) };
             reading.window.reserve(1 << 17);
-            if Session::receive(&self.dialer, data, &mut reading.window).await? == 0 {
-                if let Some((mut session, data)) = reading.transfer.take() {
-                    session.finish(&self.dialer, data).await?;
-                    session.give_back();
-                }
+            let count = Session::receive(&self.dialer, data, &mut reading.window).await?;
+            if count == 0
+                && let Some((mut session, data)) = reading.transfer.take()
+            {
+                session.finish(&self.dialer, data).await?;
+                session.give_back();
             }
             let excess = reading.window.len().saturating_sub(WINDOW);
             let before = usize::try_from(offset.saturating_sub(reading.start)).unwrap_or(usize::MAX);
