@@ -12,17 +12,18 @@ mod write;
 
 pub use read::{Readings, Version};
 
-use crate::inode_table::InodeTable;
-use crate::inode_table::join;
+use crate::inode_table::{InodeTable, PINNED_MAX, PinNotes, join};
 use crate::open_files::OpenFiles;
 use crate::silly_rename::SILLY_PREFIX;
+use crate::slots::Slots;
 use crate::staging::{Staged, Staging};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
-use outrigger_core::{FileKind, Keep, NodeTable, Result, Runtime, Time};
+use outrigger_core::{FileKind, Keep, Node, NodeTable, Result, Runtime, Time};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a server says about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +114,34 @@ pub trait FileServer: Send + Sync + 'static {
     fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Result<()>> + Send;
 }
 
+/// Pinned nodes, noted: those of former processes in no order.
+struct Pins {
+    slots: Slots<1>,
+    order: Mutex<VecDeque<usize>>,
+}
+
+impl Pins {
+    fn order(&self) -> MutexGuard<'_, VecDeque<usize>> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PinNotes for Pins {
+    fn pinned(&self) -> Vec<Node> {
+        let all = self.slots.all();
+        self.order().extend(all.iter().map(|(slot, _)| slot));
+        all.into_iter().map(|(_, [node])| Node(node)).collect()
+    }
+
+    fn pin(&self, node: Node) {
+        self.order().extend(self.slots.add([node.0]).ok());
+    }
+
+    fn unpin_oldest(&self) {
+        self.order().pop_front().into_iter().for_each(|slot| self.slots.remove(slot));
+    }
+}
+
 /// Room for the nodes known, in bytes; taken as it fills.
 const TABLE: usize = 1 << 29;
 
@@ -146,10 +175,17 @@ impl<S: FileServer> FileTree<S> {
             let names = table.names(node).unwrap_or_default();
             names.iter().any(|(_, name)| name.starts_with(SILLY_PREFIX.as_bytes()))
         };
+        let pins: Option<Arc<dyn PinNotes>> = match &keep {
+            Some(keep) => {
+                let slots = Slots::open(&**keep, "remote-pins", PINNED_MAX + 1)?;
+                Some(Arc::new(Pins { slots, order: Mutex::default() }))
+            }
+            None => None,
+        };
         let open = OpenFiles::open(keep.as_deref(), is_silly)?;
         Ok(FileTree(Arc::new(Inner {
             server,
-            inodes: InodeTable::new(table, join(base, b"")?.into(), None),
+            inodes: InodeTable::new(table, join(base, b"")?.into(), pins),
             open,
             staging: Staging::open(spool, limit, keep)?,
             locks: Default::default(),

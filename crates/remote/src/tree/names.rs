@@ -40,7 +40,8 @@ impl<S: FileServer> Inner<S> {
                 }
                 if flags.contains(OpenFlags::TRUNC) {
                     let _lock = self.locks.lock(entry.node).await;
-                    self.resize(entry.node, 0).await?;
+                    let emptied = self.resize(entry.node, 0).await;
+                    emptied.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
                     return self.opened_new(Entry { attr: Attr { size: 0, ..entry.attr }, ..entry }, flags);
                 }
                 entry
@@ -58,7 +59,8 @@ impl<S: FileServer> Inner<S> {
     }
 
     fn opened_new(&self, entry: Entry, flags: OpenFlags) -> Result<Created> {
-        let handle = self.open.add(entry.node, flags)?;
+        let handle = self.open.add(entry.node, flags);
+        let handle = handle.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
         Ok(Created { entry, opened: opened(handle, flags) })
     }
 
