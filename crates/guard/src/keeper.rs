@@ -348,7 +348,8 @@ impl Keeper {
 
     /// Becomes the program the last worker named. When that is impossible, the present one goes on.
     fn execute(&self) {
-        let program = PathBuf::from(OsString::from_vec(self.state.program()));
+        let program =
+            PathBuf::from(OsString::from_vec(self.state.words().program().get().unwrap_or_default()));
         let error = become_keeper(&self.state, &program, &self.directory);
         warn(format_args!("outrigger: {}", error.why()));
         let _ = std::env::set_current_dir("/");

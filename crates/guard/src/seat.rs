@@ -100,7 +100,7 @@ impl Seat {
             return Ok(None);
         }
         let device = self.adopt(self.state.words().device().get() as RawFd - 1)?;
-        let negotiated = self.state.negotiated();
+        let negotiated = self.state.words().negotiated().get().unwrap_or_default();
         match self.state.words().proxy().get() as RawFd {
             0 => Ok(Some(Inherited { device, negotiated, proxied: false })),
             control => {
@@ -142,7 +142,7 @@ impl Seat {
     /// # Errors
     /// When it cannot be noted.
     pub fn mounted(&self, device: OwnedFd, negotiated: &[u8]) -> Result<()> {
-        self.state.set_negotiated(negotiated)?;
+        self.state.words().negotiated().set(negotiated)?;
         self.hold(device.as_fd())?;
         // It stays open for all workers to come; nobody here owns it.
         self.state.words().device().set(device.into_raw_fd() as u64 + 1);
@@ -190,7 +190,7 @@ impl Seat {
     /// # Errors
     /// When the path is too long, `ETIMEDOUT` when the keeper does nothing, or without one what execve(2) says.
     pub fn upgrade(&self, program: &Path) -> Error {
-        if let Err(error) = self.state.set_program(program.as_os_str().as_bytes()) {
+        if let Err(error) = self.state.words().program().set(program.as_os_str().as_bytes()) {
             return error;
         }
         self.state.words().upgrade().set(1);

@@ -150,22 +150,6 @@ impl State {
         self.words().phase().set(phase as u64);
     }
 
-    pub(crate) fn set_negotiated(&self, bytes: &[u8]) -> Result<()> {
-        self.words().negotiated().set(bytes)
-    }
-
-    pub(crate) fn negotiated(&self) -> Vec<u8> {
-        self.words().negotiated().get().unwrap_or_default()
-    }
-
-    pub(crate) fn set_program(&self, path: &[u8]) -> Result<()> {
-        self.words().program().set(path)
-    }
-
-    pub(crate) fn program(&self) -> Vec<u8> {
-        self.words().program().get().unwrap_or_default()
-    }
-
     fn held_word(&self, number: RawFd) -> Option<(Word<'_>, u64)> {
         let number = usize::try_from(number).ok().filter(|&number| number < DESCRIPTORS)?;
         Some((self.words().held().at(number / 64), 1 << (number % 64)))
@@ -239,14 +223,14 @@ mod tests {
     #[test]
     fn another_owner_finds_everything() {
         let state = State::create().expect("memory");
-        state.set_negotiated(&[7; 61]).unwrap();
-        state.set_program(b"/usr/bin/outrigger").unwrap();
+        state.words().negotiated().set(&[7; 61]).unwrap();
+        state.words().program().set(b"/usr/bin/outrigger").unwrap();
         state.hold(50_000).unwrap();
         state.hold(70_000).unwrap();
         state.add_region("journal", 9, 4096).unwrap();
         let other = State::open(state.fd().try_clone_to_owned().unwrap()).unwrap();
-        assert_eq!(other.negotiated(), [7; 61]);
-        assert_eq!(other.program(), b"/usr/bin/outrigger");
+        assert_eq!(other.words().negotiated().get().unwrap(), [7; 61]);
+        assert_eq!(other.words().program().get().unwrap(), b"/usr/bin/outrigger");
         assert_eq!(other.region("journal"), Some((9, 4096)));
         assert_eq!(other.region("journey"), None);
         let expected = [state.fd().as_raw_fd(), 50_000, 70_000];
@@ -261,7 +245,7 @@ mod tests {
     fn limits_are_errors() {
         let state = State::create().expect("memory");
         assert_eq!(state.hold(DESCRIPTORS as RawFd).unwrap_err().errno, Errno::EMFILE);
-        assert_eq!(state.set_negotiated(&[0; 1024]).unwrap_err().errno, Errno::ENAMETOOLONG);
+        assert_eq!(state.words().negotiated().set(&[0; 1024]).unwrap_err().errno, Errno::ENAMETOOLONG);
         assert_eq!(state.add_region(&"n".repeat(33), 1, 1).unwrap_err().errno, Errno::ENAMETOOLONG);
         for index in 0..REGIONS {
             state.add_region(&format!("region {index}"), index as RawFd, 1).unwrap();

@@ -80,7 +80,7 @@ impl<R: Region + ?Sized> Area<R> {
         }
     }
 
-    /// The word at `index`, for those who arrange an area by themselves.
+    /// The word at `index`, for users with an arrangement of their own.
     ///
     /// # Panics
     /// When `index` is not below [`Area::words`].

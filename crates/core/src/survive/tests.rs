@@ -335,7 +335,7 @@ const SECOND: Layout = Layout::new("test", 2);
 #[test]
 fn another_layout_is_refused_with_both_versions() {
     let keep = HeapKeep::default();
-    assert!(FIRST.look(heap(9)).is_err(), "who only looks makes nothing");
+    assert!(FIRST.look(heap(9)).is_err(), "looking makes nothing");
     assert!(FIRST.attach(&keep, 4).unwrap().is_new);
     assert!(!FIRST.attach(&keep, 4).unwrap().is_new);
     let refused = SECOND.attach(&keep, 4).map(drop).unwrap_err();

@@ -7,7 +7,7 @@ use crate::keep::{HeapRegion, Region};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A value twice, and a number that says which one counts: the next is prepared while nobody looks at it.
+/// A value twice, and a number that says which one counts: the next one is prepared in the other place.
 pub struct Twin<T, R: ?Sized = dyn Region> {
     number: Area<R>,
     halves: [Area<R>; 2],

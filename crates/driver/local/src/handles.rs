@@ -198,6 +198,7 @@ impl<T> fmt::Debug for Handles<T> {
 mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
+    use outrigger_core::survive::testing::each_death;
     use std::os::fd::AsFd;
     use std::sync::atomic::Ordering;
 
@@ -271,6 +272,33 @@ mod tests {
             table.remove(handle).expect("open");
         }
         assert_eq!(keep.held(), 0, "closed descriptors are not held");
+    }
+
+    #[test]
+    fn a_kill_leaves_each_handle_open_or_closed() {
+        each_death(|life| {
+            let keep = Arc::<HeapKeep>::default();
+            let mortal: Arc<dyn Keep> = Arc::new(life.of(&keep));
+            let table = Handles::open(Some(mortal), "things", 4).expect("a table");
+            let mut given = Vec::new();
+            for value in 0..4 {
+                if let (Ok(handle), false) = (table.insert(thing(value)), life.is_over()) {
+                    given.push((handle, value));
+                }
+            }
+            let closed = given.first().copied().filter(|_| !life.is_over());
+            closed.iter().for_each(|(handle, _)| drop(table.remove(*handle)));
+            std::mem::forget(table);
+            let next = open(Some(&keep));
+            for (handle, value) in given {
+                let may_be_closed = closed.is_some_and(|(closed, _)| closed == handle);
+                let left = known(&next, handle);
+                assert!(
+                    left == Ok(value) || may_be_closed && left == Err(Errno::EBADF),
+                    "{handle:?}: {left:?}"
+                );
+            }
+        });
     }
 
     #[test]

@@ -143,7 +143,9 @@ fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::survive::testing::each_death;
     use outrigger_core::{HeapKeep, SetTime, Time};
+    use std::sync::Arc;
 
     fn manner(handle: u64) -> Manner {
         let cred = Credentials { uid: 7, gid: 8 };
@@ -186,6 +188,34 @@ mod tests {
         next.done(one);
         let last = Log::open(&keep, 1 << 10).expect("room");
         assert_eq!((found(&last).len(), last.lost()), (1, Vec::new()));
+    }
+
+    #[test]
+    fn what_was_answered_before_a_kill_is_found_and_nothing_else() {
+        let deaths = each_death(|life| {
+            let keep = Arc::new(HeapKeep::default());
+            let (mut answered, mut tried) = (Vec::new(), 0);
+            let log = Log::open(&life.of(&keep), 1 << 10).expect("room");
+            for offset in 0..6 {
+                tried = offset;
+                let place = log.append(Node(1), &piece(3, offset, b"a write of some words")).expect("room");
+                if life.is_over() {
+                    break;
+                }
+                answered.push(offset);
+                if offset == 3 {
+                    log.done(place);
+                    answered.pop();
+                }
+            }
+            let left: Vec<u64> =
+                found(&Log::open(&*keep, 1 << 10).expect("sound")).into_iter().map(|write| write.1).collect();
+            let may_be_there = |offset: &&u64| **offset == tried || **offset == 3;
+            let more: Vec<&u64> = left.iter().filter(|offset| !answered.contains(offset)).collect();
+            assert!(answered.iter().all(|offset| left.contains(offset)), "{left:?} of {answered:?}");
+            assert!(more.iter().all(may_be_there) && left.is_sorted(), "{left:?} of {answered:?}");
+        });
+        assert!(deaths > 50, "only {deaths} places to die");
     }
 
     #[test]

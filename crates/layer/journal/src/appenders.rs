@@ -60,7 +60,7 @@ impl Appenders {
             return;
         }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match known.places.get_mut(&handle) {
+        match known.places.get(&handle) {
             // Another file got the number, so the one that had it is gone.
             Some(_) if !appends => self.remove(&mut known, handle),
             Some(_) => known.count(handle, 1),

@@ -172,7 +172,7 @@ impl<'r> Slot<'r> {
 
     /// Counts an answer.
     pub(crate) fn count(&self) {
-        // A slot has one request at a time, so nobody else stores here.
+        // A slot has one request at a time, so there is no other store here.
         let answered = self.words.answered();
         answered.prepare(answered.get().wrapping_add(1));
     }
