@@ -2,10 +2,8 @@
 //! The definition of the command line. Help, man pages and completions all come from here.
 
 use crate::commands::Command;
-use crate::status::Failure;
-use crate::trees::DriverProgram;
-use clap::{Args, Parser};
-use std::time::Duration;
+use crate::tree_options::TreeOptions;
+use clap::Parser;
 
 /// File systems outside the kernel: list, copy, mount and trace any tree.
 #[derive(Debug, Parser)]
@@ -26,67 +24,4 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options for the trees a command opens.
-#[derive(Debug, Clone, Default, Args)]
-pub struct TreeOptions {
-    /// Permit LOCATIONs (`fuse:COMMAND`) and options that run programs or tell ssh whom to talk to (command=, ssh_command=, F=,
-    /// ProxyCommand=, ...). Must stand in front of the command, where no pattern of the shell puts a file name.
-    #[arg(long, help_heading = "Trees")]
-    pub allow_programs: bool,
-    /// Have the program COMMAND serve LOCATIONs that begin with `NAME:`, as in `--driver-program notes=./notes.py`; can be repeated. Must
-    /// stand in front of the command, where no pattern of the shell puts a file name.
-    #[arg(long, help_heading = "Trees", value_name = "NAME=COMMAND")]
-    pub driver_program: Vec<DriverProgram>,
-    /// Options for the drivers, as in `--opt key=value,key`.
-    #[arg(long = "opt", global = true, value_name = "KEY[=VALUE],...", help_heading = "Trees")]
-    pub opt: Vec<String>,
-    /// Put a layer on each tree; can be repeated, the first is the one nearest to the driver, as in `--layer readonly`.
-    #[arg(long = "layer", global = true, value_name = "NAME[=SPEC]", help_heading = "Trees")]
-    pub layer: Vec<String>,
-    /// Give up on a single operation after this many seconds.
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, help_heading = "Trees")]
-    pub timeout: Option<Duration>,
-}
-
-impl TreeOptions {
-    /// Refuses options that name programs or weaken what ssh checks, unless the user allows them.
-    ///
-    /// # Errors
-    /// A sentence about the first such option in `lists`, with what allows it, which is `also` besides.
-    pub fn allow(&self, command: &str, lists: &[String], also: &str) -> Result<(), Failure> {
-        let mut options = lists
-            .iter()
-            .flat_map(|list| list.split(','))
-            .map(|item| item.split_once('=').unwrap_or((item, "")));
-        match options.find(|(key, value)| outrigger_driver_sftp::is_dangerous(key, value)) {
-            Some((key, _)) if !self.allow_programs => Err(Failure::serious(format!(
-                "option {key} can start programs or weaken ssh's checks: {also}put --allow-programs in front of the command \
-                 (outrigger --allow-programs {command} ...)"
-            ))),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Reads a number of seconds.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "a number of seconds is needed, as in 2.5".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timeout_is_a_number_of_seconds_and_nothing_else() {
-        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2500)));
-        for text in ["-1", "NaN", "inf", "1e300", "soon", ""] {
-            assert!(seconds(text).is_err(), "{text}");
-        }
-    }
 }

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every command gets: the trees it names, cancellation, and one way to report errors.
 
-use crate::cli::TreeOptions;
+use crate::drivers::{DriverOptions, Sides};
 use crate::location::{Base, Location, TreeName};
-use crate::output;
+use crate::messages::Report;
 use crate::status::{Failure, Status};
-use crate::trees::{self, DriverOptions, Images, Opened, Origin, Sides};
-use outrigger_client::{Client, Follow, Inode, Settings};
-use outrigger_core::{Cancel, Credentials, Name, Result};
-use outrigger_runtime::Threads;
-use std::cell::{Cell, RefCell};
+use crate::tree_options::TreeOptions;
+use crate::trees::Trees;
+use outrigger_client::{Client, Follow, Inode};
+use outrigger_core::{Cancel, Name, Result};
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// The surroundings of one command.
 pub struct Context {
@@ -23,23 +21,15 @@ pub struct Context {
     pub command: &'static str,
     /// Whether output is one JSON object a line.
     pub json: bool,
-    /// Clock, timers and threads.
-    pub runtime: Arc<Threads>,
     /// Raised by Ctrl-C.
     pub cancel: Cancel,
     /// The umask this program was started with: permission bits new files must not get.
     pub umask: u32,
-    /// The images it has opened.
-    pub images: Images,
-    options: TreeOptions,
-    /// The files that hold trees it may change; all when nothing is said.
-    written: RefCell<Option<Vec<PathBuf>>>,
+    /// The trees it opens.
+    pub trees: Trees,
     /// What became of the options, where there are trees of several drivers.
     sides: RefCell<Option<Rc<Sides>>>,
-    status: Cell<Status>,
-    opened: RefCell<Vec<(TreeName, Opened)>>,
-    /// The file of this machine that the mount is of.
-    origin: RefCell<Option<Origin>>,
+    report: Rc<Report>,
 }
 
 /// A place in a tree.
@@ -118,65 +108,14 @@ impl Context {
         options: TreeOptions,
         cancel: Cancel,
     ) -> Self {
-        Context {
-            command,
-            json,
-            runtime: Arc::new(Threads::new()),
-            cancel,
-            umask: take_umask(),
-            images: Images::default(),
-            options,
-            written: RefCell::new(only_looks.then(Vec::new)),
-            sides: RefCell::default(),
-            status: Cell::new(Status::Success),
-            opened: RefCell::new(Vec::new()),
-            origin: RefCell::default(),
-        }
+        let report = Rc::new(Report::new(command));
+        let trees = Trees::new(only_looks, options, cancel.clone(), Rc::clone(&report));
+        Context { command, json, cancel, umask: take_umask(), trees, sides: RefCell::default(), report }
     }
 
     /// The options for trees the user gave.
     pub fn options(&self) -> &TreeOptions {
-        &self.options
-    }
-
-    /// How clients of this command ask.
-    pub fn settings(&self) -> Settings {
-        Settings {
-            cred: Credentials {
-                uid: rustix::process::geteuid().as_raw(),
-                gid: rustix::process::getegid().as_raw(),
-            },
-            timeout: self.options.timeout,
-            cancel: self.cancel.clone(),
-            ..Settings::default()
-        }
-    }
-
-    /// Says which of the LOCATIONs of the command it changes, before any is opened. Images that only others are in are opened for
-    /// reading, and stay as they are.
-    pub fn only_writes(&self, changed: &[OsString]) {
-        let file = |text: &OsString| match Location::of(text).ok()?.base {
-            Base::Host(path) => Some(path),
-            _ => None,
-        };
-        *self.written.borrow_mut() = Some(changed.iter().filter_map(file).collect());
-    }
-
-    /// Whether it may change the tree in this file of the host.
-    pub fn may_write(&self, file: &Path) -> bool {
-        self.written.borrow().as_ref().is_none_or(|written| written.iter().any(|path| path == file))
-    }
-
-    /// Takes note of the file that a LOCATION begins with, if there is one: from now on its name means it, whatever has that name.
-    pub fn stays(&self, (location, origin): (Location, Option<Origin>)) -> Location {
-        *self.origin.borrow_mut() = origin;
-        location
-    }
-
-    /// Where a file of this machine is opened.
-    pub fn reach(&self, path: &Path) -> PathBuf {
-        let origin = self.origin.borrow();
-        origin.as_ref().and_then(|origin| origin.reach(path)).unwrap_or_else(|| path.to_owned())
+        self.trees.options()
     }
 
     /// Says that an option may be meant for any of the trees it opens from here on.
@@ -202,25 +141,10 @@ impl Context {
         }
         let (name, path) = Location::of(text)?.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
-        let options = DriverOptions::parse(&self.options.opt).for_sides(self.sides.borrow().clone());
-        let opened = self.tree(name, &options)?;
-        let path = opened.path(self, path)?;
+        let options = DriverOptions::parse(&self.options().opt).for_sides(self.sides.borrow().clone());
+        let opened = self.trees.tree(name, &options)?;
+        let path = opened.path(&self.trees, path)?;
         Ok(Place { client: opened.client, path, shown: text.to_owned() })
-    }
-
-    /// The tree with this name. Trees are opened once for a command, however often they are named.
-    ///
-    /// # Errors
-    /// A sentence that names the part which cannot be opened, and why.
-    pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-        let known =
-            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, opened)| opened.clone());
-        if let Some(opened) = known {
-            return Ok(opened);
-        }
-        let opened = trees::open(self, &name, options)?;
-        self.opened.borrow_mut().push((name, opened.clone()));
-        Ok(opened)
     }
 
     /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only
@@ -228,14 +152,14 @@ impl Context {
     pub fn settle(&self) {
         let mut failed = false;
         // After an interruption nobody expects everything there, and unmounting writes what was done.
-        for (_, tree) in self.opened.borrow().iter().filter(|_| !self.cancel.is_raised()) {
+        for (_, tree) in self.trees.opened().iter().filter(|_| !self.cancel.is_raised()) {
             if let Err(error) = tree.client.sync() {
                 failed = true;
                 let name = &tree.client.abilities().tree;
                 self.complain(Status::Minor, format_args!("cannot synchronise '{name}': {error}"));
             }
         }
-        match self.images.unmount() {
+        match self.trees.images.unmount() {
             // Its reason is the same.
             Err(_) if failed => {}
             Err(failure) => self.complain(failure.status, failure),
@@ -245,17 +169,16 @@ impl Context {
 
     /// Tells the user on standard error that something went wrong, and remembers how badly.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
-        output::complain(self.command, status, message);
-        self.fail(status);
+        self.report.complain(status, message);
     }
 
     /// Remembers without a word how badly something went wrong.
     pub fn fail(&self, status: Status) {
-        self.status.set(self.status.get().max(status));
+        self.report.fail(status);
     }
 
     /// The worst status so far.
     pub fn status(&self) -> Status {
-        self.status.get()
+        self.report.status()
     }
 }

@@ -16,8 +16,8 @@
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
+use crate::drivers::{self, declared};
 use crate::status::Failure;
-use crate::trees::{self, driver_program};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -233,7 +233,7 @@ impl fmt::Display for Location {
 /// What follows `://` as the tree of a host, and the path in it; a tree of another kind is all of it. A path begins at the root of
 /// the host after two slashes, and where the login leads after one.
 fn split_host(scheme: &str, rest: String) -> (String, Vec<u8>) {
-    let slash = rest.find('/').filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host));
+    let slash = rest.find('/').filter(|_| drivers::scheme(scheme).is_some_and(|scheme| scheme.host));
     let Some(slash) = slash else { return (rest, Vec::new()) };
     let (host, path) = rest.split_at(slash);
     let path = decoded(path.as_bytes());
@@ -247,7 +247,7 @@ fn split_host(scheme: &str, rest: String) -> (String, Vec<u8>) {
 pub fn without_password<'a>(scheme: &str, rest: &'a str) -> Cow<'a, str> {
     let host = rest.split('/').next().unwrap_or_default();
     let login = host.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
-    match login.filter(|_| trees::scheme(scheme).is_some_and(|scheme| scheme.host)) {
+    match login.filter(|_| drivers::scheme(scheme).is_some_and(|scheme| scheme.host)) {
         Some((user, at)) => format!("{user}:***@{at}{}", &rest[host.len()..]).into(),
         None => rest.into(),
     }
@@ -326,7 +326,7 @@ impl Base {
     fn is_of_program(&self) -> bool {
         match self {
             Base::Program(_) => true,
-            Base::Url { scheme, .. } => driver_program::declared(scheme).is_some(),
+            Base::Url { scheme, .. } => declared(scheme).is_some(),
             Base::Host(_) | Base::Remote { .. } => false,
         }
     }
@@ -350,7 +350,7 @@ impl Base {
         if before.is_empty() || before.contains('/') {
             return host();
         }
-        if driver_program::declared(before).is_some() {
+        if declared(before).is_some() {
             return Base::url(before, after.strip_prefix(b"//").unwrap_or(after));
         }
         if before == "fuse" {
@@ -360,7 +360,7 @@ impl Base {
         match after.strip_prefix(b"//").filter(|_| scheme) {
             Some(rest) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
             Some(rest) => Base::url(before, rest),
-            None if after.is_empty() && trees::scheme(before).is_some_and(|scheme| !scheme.takes_path) => {
+            None if after.is_empty() && drivers::scheme(before).is_some_and(|scheme| !scheme.takes_path) => {
                 Base::url(before, b"")
             }
             None if is_host(before) => {

@@ -12,12 +12,14 @@
 //! | [`creating`] | opening a file that may have to be made |
 //! | [`deferred`] | arguments that are defined only for the command asked for |
 //! | [`descent`] | walking a tree from a place down |
+//! | [`drivers`] | the list of drivers, and their schemes |
 //! | [`mod@format`] | how names, sizes, times and modes are written |
 //! | [`getopt`] | arguments of commands whose options are a table |
 //! | [`guarded`] | reports of crashes |
 //! | [`interrupt`] | Ctrl-C |
 //! | [`location`] | the syntax of LOCATION |
 //! | [`logging`] | log messages on standard error |
+//! | [`messages`] | messages, as text or as records |
 //! | [`modes`] | modes as chmod takes them |
 //! | [`mount_helper`] | the helpers mount(8) and umount(8) run |
 //! | [`mounted`] | the process that serves a mount |
@@ -25,11 +27,16 @@
 //! | [`progress`] | how far a long command is |
 //! | [`remove`] | removing trees |
 //! | [`reserved`] | keeping others from an image until it is whole |
+//! | [`run`] | what a command is |
 //! | [`say`] | names in messages, and questions |
 //! | [`sweep`] | visiting everything below a directory |
 //! | [`switches`] | options whose order counts |
 //! | [`temporary`] | names for files that are not complete yet |
-//! | [`trees`] | opens the tree a LOCATION names: the only place that knows the drivers and layers |
+//! | [`tree_options`] | options of every command about the trees it opens |
+//! | [`trees`] | opens the tree a LOCATION names |
+//!
+//! A module uses those that stand for what it needs, never one that uses it: [`cli`] and [`complete`] know the commands, a command knows
+//! [`context`], that knows [`trees`], and those know [`location`] and [`drivers`].
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -41,12 +48,14 @@ mod copy;
 mod creating;
 mod deferred;
 mod descent;
+mod drivers;
 mod format;
 mod getopt;
 mod guarded;
 mod interrupt;
 mod location;
 mod logging;
+mod messages;
 mod modes;
 mod mount_helper;
 mod mounted;
@@ -54,12 +63,14 @@ mod output;
 mod progress;
 mod remove;
 mod reserved;
+mod run;
 mod say;
 mod served;
 mod status;
 mod sweep;
 mod switches;
 mod temporary;
+mod tree_options;
 mod trees;
 
 use clap::Parser;
@@ -85,10 +96,14 @@ fn main() -> ExitCode {
         }
         _ if env::var_os(complete::SHELL).is_some() => complete::run(),
         _ => match cli::Cli::try_parse() {
-            Ok(cli) => commands::run(cli),
+            Ok(cli) => run(cli),
             Err(error) => commands::not_run(env::args_os().skip(1), &error),
         },
     }
+}
+
+fn run(cli: cli::Cli) -> ExitCode {
+    cli.command.run(cli.json, cli.trees)
 }
 
 /// Does what mount(8) or umount(8) wants, with the exit status it expects.
@@ -100,12 +115,12 @@ fn help(name: &str, wanted: Result<Wanted, String>) -> ExitCode {
             let _ = writeln!(io::stdout(), "{text}");
             ExitCode::SUCCESS
         }
-        Ok(Wanted::Run(arguments)) => match commands::run(cli::Cli::parse_from(arguments)) {
+        Ok(Wanted::Run(arguments)) => match run(cli::Cli::parse_from(arguments)) {
             ExitCode::SUCCESS => ExitCode::SUCCESS,
             _ => ExitCode::from(mount_helper::FAILED),
         },
         Err(message) => {
-            output::warn(format_args!("{name}: {message}"));
+            messages::warn(format_args!("{name}: {message}"));
             ExitCode::from(mount_helper::USAGE)
         }
     }

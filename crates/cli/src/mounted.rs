@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The process that serves a mount: assembles the stack, answers the kernel and the control socket, ends cleanly.
 
-use crate::commands::mount::{Chosen, Guarding, Mount};
 use crate::context::Context;
 use crate::control::{self, Controlled, Health, Server};
 use crate::guarded;
 use crate::location::{Base, Location};
-use crate::output::warn;
+use crate::messages::warn;
 use crate::reserved::reserve;
 use crate::served::{Served, There, direct};
 use crate::status::Failure;
@@ -35,6 +34,9 @@ use std::thread;
 use std::time::Duration;
 
 mod controlled;
+mod wanted;
+
+pub use wanted::{Chosen, Guarding, OPTIONS, Wanted};
 
 /// How long the kernel may take to answer the first message.
 const READY_DEADLINE: Duration = Duration::from_secs(10);
@@ -70,9 +72,9 @@ impl Job {
     ///
     /// # Errors
     /// Why that cannot be mounted.
-    pub fn new(context: &Context, mount: &Mount, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
+    pub fn new(context: &Context, mount: &Wanted, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
         let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
-        let image = seat.is_none() && trees::is_image(context, &mount.source, &others);
+        let image = seat.is_none() && trees::is_image(&context.trees, &mount.source, &others);
         if guarding != Guarding::None && image {
             others.push("guard".to_owned());
         }
@@ -85,7 +87,7 @@ impl Job {
             None => free_place(&mount.mountpoint)?,
         };
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
-        let tree = trees::mountable(context, &mount.source, &others, keep.as_ref())?;
+        let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref())?;
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
         options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));
@@ -100,7 +102,7 @@ impl Job {
 }
 
 /// Whether the user says that the kernel is to check permissions.
-fn wants_checks(mount: &Mount) -> bool {
+fn wants_checks(mount: &Wanted) -> bool {
     mount.options.all.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
 }
 
@@ -127,12 +129,12 @@ fn shown(source: &OsStr) -> String {
 pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
     let Job { source, mountpoint, tree, mut options, list, seat, proxy, inherited } = job;
     options.fsname.get_or_insert_with(|| shown(&source));
-    let (trace, control) = Trace::new(context.runtime.clone());
+    let (trace, control) = Trace::new(context.trees.runtime.clone());
     let journal = match &seat {
-        Some(seat) => Some(guarded::journal(seat, context.runtime.clone(), &mountpoint)?),
+        Some(seat) => Some(guarded::journal(seat, context.trees.runtime.clone(), &mountpoint)?),
         None => None,
     };
-    let deadline = options.timeout.map(|limit| Deadline::new(limit, context.runtime.clone()));
+    let deadline = options.timeout.map(|limit| Deadline::new(limit, context.trees.runtime.clone()));
     let service = stack(&tree, deadline, trace, journal.clone())?;
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGIO])
         .map_err(|error| Failure::serious(format!("cannot catch signals: {error}")))?;
@@ -181,7 +183,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     // It is killed when this process ends.
     let ended = mounted.tree.program.iter().try_for_each(|program| program.close());
     let ended = ended.map_err(|error| Failure::new(error.why()));
-    ended.and_then(|()| context.images.unmount()).inspect_err(|failure| {
+    ended.and_then(|()| context.trees.images.unmount()).inspect_err(|failure| {
         server.iter().for_each(|server| server.leave(&failure.to_string()));
     })
 }
@@ -238,7 +240,7 @@ fn stack(
 
 /// The root must answer before anybody is told that there is a mount.
 fn answers(context: &Context, source: &OsStr, service: &Arc<dyn Service>) -> Result<(), Failure> {
-    let probe = Client::new(service.clone(), context.runtime.clone(), context.settings());
+    let probe = Client::new(service.clone(), context.trees.runtime.clone(), context.trees.settings());
     let root = probe.root();
     root.map(drop).map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))
 }
@@ -279,7 +281,7 @@ fn hand_over(
         return Ok(Served::Here(start(context, mountpoint, service, options, connection)?));
     }
     let (place, connection) = ((mountpoint.to_owned(), list), (connection, READY_DEADLINE));
-    There::begin(image, place, service, options, context.runtime.clone(), connection)
+    There::begin(image, place, service, options, context.trees.runtime.clone(), connection)
         .map(|there| Served::There(Box::new(there)))
         .map_err(|error| {
             // Nobody will serve it.
@@ -301,7 +303,7 @@ fn start(
     options: Options,
     connection: Connection,
 ) -> Result<Session, Failure> {
-    let session = Session::serve(connection, service, context.runtime.clone(), options)
+    let session = Session::serve(connection, service, context.trees.runtime.clone(), options)
         .map_err(|error| Failure::new(Error::from(error).to_string()))?;
     session.wait_ready(READY_DEADLINE).map_err(|error| no_answer(mountpoint, error))?;
     Ok(session)
@@ -321,7 +323,7 @@ fn resume(
         true => Connection::proxied(inherited.device),
         false => inherited.device.into(),
     };
-    Session::resume(connection, negotiated, service, context.runtime.clone(), options)
+    Session::resume(connection, negotiated, service, context.trees.runtime.clone(), options)
         .map_err(|error| cannot(error.to_string()))
 }
 
@@ -400,7 +402,7 @@ impl Mounted {
         seat: Option<Arc<Seat>>,
     ) -> Self {
         // A runtime of its own, so that a stuck driver cannot keep `status` from answering.
-        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.settings() };
+        let settings = Settings { timeout: Some(LOCATE_DEADLINE), ..context.trees.settings() };
         let locator = Client::new(tree.service.clone(), Arc::new(Threads::new()), settings);
         Mounted {
             connection,
@@ -410,7 +412,7 @@ impl Mounted {
             session,
             trace,
             tracer: Mutex::new(()),
-            runtime: context.runtime.clone(),
+            runtime: context.trees.runtime.clone(),
             locator,
             seat,
         }

@@ -8,7 +8,7 @@ use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::descent::{Descent, Step};
 use crate::format::mode::kind_name;
-use crate::output::announce;
+use crate::messages::announce;
 use crate::say::{agrees, quoted};
 use crate::status::Status;
 use outrigger_client::Inode;

@@ -20,6 +20,8 @@ pub enum Area {
     Host,
     /// `crates/mux`: many requests over one connection
     Mux,
+    /// `crates/remote`: what drivers of servers share
+    Remote,
     /// `crates/succession`: what is known of a tree whose server may die
     Succession,
     /// `crates/proto/NAME`: a codec
@@ -53,6 +55,7 @@ impl Area {
             ["crates", "runtime"] => Self::Runtime,
             ["crates", "host"] => Self::Host,
             ["crates", "mux"] => Self::Mux,
+            ["crates", "remote"] => Self::Remote,
             ["crates", "succession"] => Self::Succession,
             ["crates", "proto", name] => Self::Proto(name.to_owned()),
             ["crates", "door", name] => Self::Door(name.to_owned()),

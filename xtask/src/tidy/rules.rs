@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules, one module each.
 
+mod circles;
 mod dependencies;
 mod doc_size;
 mod effects;
@@ -28,6 +29,7 @@ pub struct Rule {
 
 /// Every rule, in alphabetical order.
 pub const ALL: &[Rule] = &[
+    circles::RULE,
     dependencies::RULE,
     doc_size::RULE,
     effects::RULE,

@@ -3,13 +3,13 @@
 //!
 //! Unlike GNU chmod it keeps its hands off everything below the root of the host unless `--no-preserve-root` is given.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::format::mode;
 use crate::getopt::{Arguments, Table};
+use crate::messages::announce;
 use crate::modes::ModeChange;
-use crate::output::announce;
+use crate::run::Run;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
 use crate::status::{Exits, Failure, Status};
 use crate::sweep::{Visitor, sweep};
@@ -90,7 +90,7 @@ impl Settings {
     /// The change, taken from the options or from the first operand.
     fn change(&self, context: &Context, operands: &mut Vec<OsString>) -> Result<ModeChange, Failure> {
         if let Some(reference) = &self.reference {
-            context.only_writes(operands);
+            context.trees.only_writes(operands);
             let name = operand(reference);
             let failed = |error| Failure::new(format!("failed to get attributes of {name}: {error}"));
             let inode = context.place(reference)?.find(Follow::Yes).map_err(failed)?;

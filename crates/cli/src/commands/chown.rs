@@ -3,12 +3,12 @@
 //!
 //! Unlike GNU chown it keeps its hands off everything below the root of the host unless `--no-preserve-root` is given.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::format::owner::{Owners, gid_of, uid_of};
 use crate::getopt::{Arguments, Table};
-use crate::output::announce;
+use crate::messages::announce;
+use crate::run::Run;
 use crate::say::{operand, place, quoted, refuses_root, usage, word};
 use crate::status::{Exits, Failure, Status};
 use crate::sweep::{Visitor, sweep};
@@ -201,7 +201,7 @@ impl Changer<'_> {
             if operands.is_empty() {
                 return Err(usage(Chown::NAME, "missing operand"));
             }
-            self.context.only_writes(operands);
+            self.context.trees.only_writes(operands);
             let name = operand(reference);
             let failed = |error| Failure::new(format!("failed to get attributes of {name}: {error}"));
             let inode = self.context.place(reference)?.find(Follow::Yes).map_err(failed)?;

@@ -3,13 +3,14 @@
 //!
 //! The first column names the tree, the type is the driver, and the last column is the LOCATION.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::format::human::Unit;
 use crate::format::quote::before_colon;
 use crate::format::record::space;
 use crate::getopt::{Arguments, Table};
-use crate::output::{Output, record, why};
+use crate::messages::{record, why};
+use crate::output::Output;
+use crate::run::Run;
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
 use outrigger_client::Follow;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger doctor`: what this machine lets Outrigger do, and how to get the rest.
 
-use super::{Run, output_failed};
 use crate::context::Context;
 use crate::control::{self, Health};
+use crate::messages::output_failed;
+use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::MountEntry;

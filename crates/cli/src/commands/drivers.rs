@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger drivers`: which kinds of trees and layers there are, with all their options.
 
-use super::{Run, output_failed};
 use crate::context::Context;
+use crate::drivers::DRIVERS;
+use crate::messages::output_failed;
+use crate::run::Run;
 use crate::status::Failure;
-use crate::trees::{DRIVERS, LAYERS};
+use crate::trees::LAYERS;
 use clap::Args;
 use outrigger_core::registry::{DriverInfo, LayerInfo};
 use outrigger_core::{OptionInfo, OptionTable};

@@ -3,7 +3,6 @@
 //!
 //! A file with several names counts once. A tree has no file systems mounted inside it, so there is no `-x`.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::descent::{Descent, Step};
 use crate::format::glob::Glob;
@@ -11,7 +10,9 @@ use crate::format::human::Unit;
 use crate::format::quote::for_message;
 use crate::format::time::{Zone, rfc3339};
 use crate::getopt::{Arguments, Table};
-use crate::output::{Output, record, why};
+use crate::messages::{record, why};
+use crate::output::Output;
+use crate::run::Run;
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes, keyword};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger fault`: the rules by which a running mount makes requests fail.
 
-use super::{Run, output_failed};
 use crate::context::Context;
 use crate::control::{self, Answer, Ask};
-use crate::output::{record, shown_on_terminal};
+use crate::messages::output_failed;
+use crate::messages::{record, shown_on_terminal};
+use crate::run::Run;
 use crate::status::Failure;
 use clap::Args;
 use outrigger_core::Error;

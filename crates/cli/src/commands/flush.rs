@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger flush`: a mount drops what it and the kernel have cached.
 
-use super::Run;
 use crate::context::Context;
 use crate::control::{self, Ask};
+use crate::run::Run;
 use crate::status::Failure;
 use clap::Args;
 use outrigger_core::Error;

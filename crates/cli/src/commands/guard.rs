@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger guard`: a FUSE program whose crashes go unnoticed.
 
-use super::Run;
 use super::mount::{is_serving, leave_terminal, start_in_background};
-use crate::cli::seconds;
 use crate::context::Context;
 use crate::control::{self, Ask};
+use crate::drivers::DriverOptions;
 use crate::mounted::{self, Job};
+use crate::run::Run;
 use crate::status::Failure;
-use crate::trees::{self, DriverOptions, Tree};
+use crate::tree_options::seconds;
+use crate::trees::{self, Tree};
 use clap::Args;
 use outrigger_core::Error;
 use outrigger_door_fuse::Options;
@@ -75,7 +76,7 @@ impl Guard {
         let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);
         let source = self.command.join(OsStr::new(" "));
         let keeps = self.command.first().and_then(|program| keeps_changes(Path::new(program)));
-        let program = trees::program(context, self.command, &DriverOptions::of(of_driver))?;
+        let program = trees::program(&context.trees, self.command, &DriverOptions::of(of_driver))?;
         if program.mounted().argument.is_none() {
             let target = program.mounted().target.display();
             return Err(Failure::serious(format!(
@@ -91,7 +92,7 @@ impl Guard {
             mountpoint: program.mounted().target.clone(),
             options: adopt(options, &program),
             list: String::new(),
-            tree: Tree::of_program(context, Arc::new(program))?,
+            tree: Tree::of_program(&context.trees, Arc::new(program))?,
             seat: None,
             proxy: false,
             inherited: None,

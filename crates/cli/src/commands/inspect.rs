@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger inspect`: what is in disk images, without mounting or changing anything.
 
-use super::Run;
 use crate::context::Context;
 use crate::format::human::Unit;
 use crate::format::quote::{before_colon, for_message};
-use crate::output::{Output, record};
+use crate::messages::record;
+use crate::output::Output;
+use crate::run::Run;
 use crate::status::Failure;
 use crate::status::Status;
 use crate::trees::{self, Inspection, Piece, Table, Volume};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger ln`: hard and symbolic links.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, base_name, shown, spot, wants_directory};
 use crate::format::quote::before_colon;
 use crate::getopt::{Arguments, Table};
-use crate::output::announce;
+use crate::messages::announce;
+use crate::run::Run;
 use crate::say::{agrees, place, quoted, usage};
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};

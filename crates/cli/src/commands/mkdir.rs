@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger mkdir`: directories.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{above, base_name, shown};
+use crate::messages::announce;
 use crate::modes::ModeChange;
-use crate::output::announce;
+use crate::run::Run;
 use crate::say::{place, quoted, usage, word};
 use crate::status::{Exits, Failure, Status};
 use clap::Args;

@@ -34,43 +34,18 @@ pub mod umount;
 pub mod upgrade;
 pub mod write;
 
-use crate::cli::{Cli, TreeOptions};
 use crate::context::Context;
 use crate::deferred::Deferred;
 use crate::interrupt;
-use crate::output;
-use crate::status::{Exits, Failure, Status};
-use crate::trees::driver_program;
+use crate::messages;
+use crate::run::Run;
+use crate::status::{Exits, Status};
+use crate::tree_options::TreeOptions;
 use clap::Subcommand;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use outrigger_core::{Cancel, Error};
+use outrigger_core::Cancel;
 use std::ffi::OsString;
 use std::process::ExitCode;
-
-/// What a command does. Errors about one of several things go through [`Context::complain`]; only what ends the
-/// whole command is returned.
-pub trait Run {
-    /// The command's name.
-    const NAME: &'static str;
-
-    /// Its exit statuses.
-    const EXITS: Exits = Exits::Own;
-
-    /// Whether Ctrl-C raises the context's cancel token, so that the command can tidy up; otherwise signals have their
-    /// default effect, or the command deals with them by itself.
-    const INTERRUPTIBLE: bool = false;
-
-    /// Whether it only looks: images it names are opened for reading, as several may at once, and stay as they are.
-    fn only_looks(&self) -> bool {
-        false
-    }
-
-    /// Does it.
-    ///
-    /// # Errors
-    /// Whatever ends the command at once.
-    fn run(self, context: &Context) -> Result<(), Failure>;
-}
 
 macro_rules! commands {
     ($(#[doc = $doc:literal] $module:ident::$command:ident;)*) => {
@@ -78,11 +53,12 @@ macro_rules! commands {
         #[derive(Debug, Subcommand)]
         pub enum Command { $(#[doc = $doc] $command(Deferred<$module::$command>),)* }
 
-        /// Runs the command the user asked for.
-        pub fn run(cli: Cli) -> ExitCode {
-            let Cli { json, trees, command, .. } = cli;
-            driver_program::declare(&trees.driver_program);
-            match command { $(Command::$command(command) => start(command.into_inner(), json, trees),)* }
+        impl Command {
+            /// Runs the command the user asked for.
+            pub fn run(self, json: bool, trees: TreeOptions) -> ExitCode {
+                crate::drivers::declare(&trees.driver_program);
+                match self { $(Command::$command(command) => start(command.into_inner(), json, trees),)* }
+            }
         }
 
         /// The exit statuses of the command with this name.
@@ -136,7 +112,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
     // If no handler can be installed, a signal still ends the command, only less tidily.
     let caught = if C::INTERRUPTIBLE { interrupt::install(&cancel).ok() } else { None };
     if json {
-        output::speak_json(C::NAME);
+        messages::speak_json(C::NAME);
     }
     let context = Context::new(C::NAME, command.only_looks(), json, trees, cancel);
     let allowed = context.options().allow(C::NAME, &context.options().opt, "");
@@ -144,7 +120,7 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
         context.complain(failure.status, &failure);
     }
     context.settle();
-    if let Some(error) = output::unsaid() {
+    if let Some(error) = messages::unsaid() {
         context.complain(Status::Minor, format_args!("write error: {error}"));
     }
     match caught.and_then(|caught| caught.exit_status()) {
@@ -175,7 +151,7 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
         && word.contains([':', '/', '.'])
     {
         // So does mount(8) for the type fuse.outrigger.
-        output::warn(format_args!(
+        messages::warn(format_args!(
             "outrigger: '{word}' is no command: it stands behind one, as in `outrigger mount {word} DIR`; the type for mount(8) \
              and fstab(5) is outrigger, without \"fuse.\""
         ));
@@ -183,9 +159,9 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
     }
     match unknown.and_then(|argument| Some((argument, instead(&command, argument)?))) {
         Some((argument, instead)) => {
-            output::warn(format_args!("outrigger {command}: no option {argument} here: {instead}"));
+            messages::warn(format_args!("outrigger {command}: no option {argument} here: {instead}"));
         }
-        None => output::warn(error.render().to_string().trim_end()),
+        None => messages::warn(error.render().to_string().trim_end()),
     }
     exits.usage()
 }
@@ -212,11 +188,3 @@ const MOUNT_INSTEAD: &[(&str, &str)] = &[
     ("-t", "what LOCATION is follows from its content; -o type=TYPE says which file system a disk image has"),
     ("-w", "nothing needs it; -o ro is what mounts for reading only"),
 ];
-
-/// Ends a command whose reader has gone: as for any other program, that is no failure of ours.
-pub fn output_failed(error: std::io::Error) -> Failure {
-    if error.kind() == std::io::ErrorKind::BrokenPipe {
-        interrupt::reader_gone();
-    }
-    Failure { message: format!("write error: {}", Error::from(error)), status: Status::Minor }
-}

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger mv`: renames inside a tree, copies and removes between trees.
 
-use super::Run;
 use super::cp::when;
 use crate::context::{Context, Place};
 use crate::copy::target::{Destination, Spot, TargetOptions, arrow, shown, spot, wants_directory};
 use crate::copy::{Copier, Deref, Existing, Options, Preserve, Sparse};
 use crate::format::record::transfer;
 use crate::getopt::{Arguments, Table};
-use crate::output::{announce, announce_record};
+use crate::messages::{announce, announce_record};
 use crate::progress::{Progress, When};
 use crate::remove::{Ask, Remover};
+use crate::run::Run;
 use crate::say::{agrees, place, quoted};
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};

@@ -3,10 +3,11 @@
 //!
 //! Canonical paths start at the root of the tree the file is in.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::format::quote::before_colon;
-use crate::output::{Output, record, why};
+use crate::messages::{record, why};
+use crate::output::Output;
+use crate::run::Run;
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
 use clap::Args;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger rm`: files and directories go.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{base_name, shown};
 use crate::getopt::{Arguments, Table};
 use crate::remove::{Ask, Remover};
+use crate::run::Run;
 use crate::say::{agrees, place, quoted, usage, word};
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger rmdir`: empty directories go.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{above, shown};
-use crate::output::announce;
+use crate::messages::announce;
+use crate::run::Run;
 use crate::say::{place, quoted, usage};
 use crate::status::{Exits, Failure, Status};
 use clap::Args;

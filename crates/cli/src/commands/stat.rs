@@ -3,7 +3,6 @@
 //!
 //! A tree has no device number and no file system type of the kernel: the former is 0, the latter the driver's name.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::format::directive::{Directive, Piece, pieces};
 use crate::format::mode;
@@ -11,7 +10,9 @@ use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style, for_message};
 use crate::format::record::{Record, space};
 use crate::format::time::Zone;
-use crate::output::{Output, record, why};
+use crate::messages::{record, why};
+use crate::output::Output;
+use crate::run::Run;
 use crate::say::usage;
 use crate::status::{Exits, Failure, Status};
 use crate::switches::keyword;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger status`: what this user's mounts are and do.
 
-use super::{Run, output_failed};
 use crate::context::Context;
 use crate::control::{self, GuardStatus, MountStatus, ProgramStatus, ReplacementStatus};
 use crate::format::human::Unit;
 use crate::format::openmetrics::openmetrics;
-use crate::output::{record, shown_on_terminal};
+use crate::messages::output_failed;
+use crate::messages::{record, shown_on_terminal};
+use crate::run::Run;
 use crate::status::{Failure, Status as Severity};
 use clap::Args;
 use outrigger_core::Error;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger touch`: times of last access and modification.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::{shown, wants_directory};
 use crate::creating;
 use crate::getopt::{Arguments, Table};
+use crate::run::Run;
 use crate::say::{operand, place, quoted, usage, word};
 use crate::status::{Exits, Failure, Status};
 use crate::switches::{Given, Switch, Takes};
@@ -184,7 +184,7 @@ impl Run for Touch {
         if self.arguments.operands.is_empty() {
             return Err(usage(Self::NAME, "missing file operand"));
         }
-        context.only_writes(&self.arguments.operands);
+        context.trees.only_writes(&self.arguments.operands);
         let (atime, mtime) = settings.times(context)?;
         let both = settings.access == settings.modification;
         let attrs = SetAttrs {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger trace`: the messages of a running mount, as they pass.
 
-use super::{Run, output_failed};
 use crate::context::Context;
 use crate::control::{self, Answer, Ask};
+use crate::messages::output_failed;
+use crate::run::Run;
 use crate::status::Failure;
 use clap::Args;
 use outrigger_core::{Error, OpCode, OpSet};

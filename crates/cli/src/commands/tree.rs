@@ -3,7 +3,6 @@
 //!
 //! Colours are those of `ls`. Symbolic links are never followed.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::descent::{lengthen, shorten};
 use crate::format::colour::{Colours, Subject};
@@ -15,7 +14,9 @@ use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style};
 use crate::format::record::Record;
 use crate::format::time::Zone;
-use crate::output::{Output, record};
+use crate::messages::record;
+use crate::output::Output;
+use crate::run::Run;
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use outrigger_client::{Follow, Inode, Unreadable};
@@ -228,7 +229,7 @@ impl<'c> Drawing<'c> {
             output: Output::new(context),
             owners: Owners::default(),
             zone: Zone::of_environment(),
-            now: context.runtime.wall(),
+            now: context.trees.runtime.wall(),
             charset: quoting.charset,
             quoting: if style == Style::Escape { quoting.and(b" ") } else { quoting },
             colours: if coloured { Colours::of_environment().ok().flatten() } else { None },

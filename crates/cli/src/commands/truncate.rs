@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger truncate`: sizes of files.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::creating;
+use crate::run::Run;
 use crate::say::{operand, place, quoted, usage, word};
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
@@ -145,7 +145,7 @@ impl Run for Truncate {
         let base = match &self.reference {
             None => None,
             Some(reference) => {
-                context.only_writes(&self.files);
+                context.trees.only_writes(&self.files);
                 let failed = |error| Failure::new(format!("cannot stat {}: {error}", operand(reference)));
                 Some(context.place(reference)?.find(Follow::Yes).map_err(failed)?.attr().size)
             }

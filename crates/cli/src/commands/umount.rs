@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger umount`: ends mounts, also dead and hanging ones.
 
-use super::Run;
 use crate::context::Context;
 use crate::control::{self, Ending};
+use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_door_fuse::{Force, unmount};

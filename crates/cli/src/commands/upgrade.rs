@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `outrigger upgrade`: mounts go on as this program, with everything programs have open.
 
-use super::Run;
 use crate::context::Context;
 use crate::control::{self, Ask};
+use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_core::Error;

@@ -6,11 +6,11 @@
 //! and an interruption leaves it alone. What cannot be replaced without a trace is written in place, as a shell's `>`
 //! does it: files with several names, what a symbolic link leads to, and everything that is no regular file.
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
 use crate::creating;
 use crate::interrupt;
+use crate::run::Run;
 use crate::say::quoted;
 use crate::status::Failure;
 use crate::temporary;

@@ -12,7 +12,7 @@ mod line;
 mod values;
 
 use crate::cli::Cli;
-use crate::output::shown_on_terminal;
+use crate::messages::shown_on_terminal;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use std::env;

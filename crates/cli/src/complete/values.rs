@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the values of arguments can be, as far as they are typed.
 
-use crate::cli::TreeOptions;
-use crate::commands::mount;
 use crate::context::{Context, Place};
 use crate::control::is_ours;
+use crate::drivers::DRIVERS;
 use crate::location::{Base, Location, end_of_trees};
-use crate::trees::{DRIVERS, LAYERS};
+use crate::mounted;
+use crate::tree_options::TreeOptions;
+use crate::trees::LAYERS;
 use clap::builder::StyledStr;
 use clap_complete::engine::CompletionCandidate;
 use outrigger_client::{Follow, Inode};
@@ -53,7 +54,7 @@ pub fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
 /// The end of a list of options of `mount -o`.
 pub fn mount_options(typed: &OsStr) -> Vec<CompletionCandidate> {
     let of_drivers = DRIVERS.iter().flat_map(|driver| driver.options);
-    keys(typed, b",", mount::OPTIONS.iter().chain(of_drivers))
+    keys(typed, b",", mounted::OPTIONS.iter().chain(of_drivers))
 }
 
 /// The end of a list of options of drivers.

@@ -5,7 +5,7 @@ use super::options::{Deref, Existing};
 use super::shared::Shared;
 use super::target::arrow;
 use crate::format::record::transfer;
-use crate::output::record;
+use crate::messages::record;
 use crate::say::{agrees, quoted};
 use outrigger_client::Inode;
 use outrigger_core::{FileKind, Name};

@@ -3,7 +3,7 @@
 
 use super::time::rfc3339;
 use super::{mode, owner::Owners};
-use crate::output::record;
+use crate::messages::record;
 use outrigger_core::reply::FsStat;
 use outrigger_core::{Attr, FileKind};
 use serde::Serialize;

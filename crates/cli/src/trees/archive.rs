@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Archives as trees, wherever the archive itself lies.
 
-use super::DriverOptions;
-use crate::commands::Run;
-use crate::commands::mount::Mount;
-use crate::context::Context;
+use super::Trees;
+use crate::drivers::DriverOptions;
 use crate::location::Location;
 use crate::say::quoted;
 use crate::status::{Failure, Status};
@@ -25,14 +23,14 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
-    let source = FileSource::open_as(&context.reach(path), path).map_err(|error| {
+pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
+    let source = FileSource::open_as(&trees.reach(path), path).map_err(|error| {
         // Errors of ours have no number, and say it all.
         let why =
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
         Failure::serious(format!("cannot open '{}': {why}", path.display()))
     })?;
-    open(context, Arc::new(source), options, |source| match beginning(source) {
+    open(trees, Arc::new(source), options, |source| match beginning(source) {
         Some((kind, instead)) => format!("but {kind}, which is not served: {instead}"),
         None => "nor a disk image with a file system or partitions that are known".to_owned(),
     })
@@ -83,7 +81,7 @@ pub fn kind(path: &Path) -> Option<String> {
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
 pub fn in_tree(
-    context: &Context,
+    trees: &Trees,
     inode: &Inode,
     location: &Location,
     options: &DriverOptions,
@@ -92,13 +90,13 @@ pub fn in_tree(
     let file = inode.open(OpenFlags::empty()).map_err(cannot)?;
     let attr = inode.attr();
     let identity = identity(
-        context,
+        trees,
         location,
         attr.size,
         i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos),
     );
     open(
-        context,
+        trees,
         Arc::new(TreeSource { file, name: location.to_string(), size: attr.size, identity }),
         options,
         |source| match is_disk(&Bytes(source)) {
@@ -111,11 +109,11 @@ pub fn in_tree(
 }
 
 /// Two packages may hold files of the same name, size and time, so the identity names the host's file too.
-fn identity(context: &Context, location: &Location, size: u64, version: i128) -> Option<Identity> {
+fn identity(trees: &Trees, location: &Location, size: u64, version: i128) -> Option<Identity> {
     use crate::location::Base;
     use std::os::unix::fs::MetadataExt;
     let Base::Host(path) = &location.base else { return None };
-    let outer = std::fs::metadata(context.reach(path)).ok()?;
+    let outer = std::fs::metadata(trees.reach(path)).ok()?;
     let (dev, ino, len, sec, nsec) =
         (outer.dev(), outer.ino(), outer.len(), outer.ctime(), outer.ctime_nsec());
     let nested: Vec<String> = location.nested.iter().map(|path| path.escape_ascii().to_string()).collect();
@@ -125,14 +123,14 @@ fn identity(context: &Context, location: &Location, size: u64, version: i128) ->
 
 /// `what_else` says what is known of a source that is no archive.
 fn open(
-    context: &Context,
+    trees: &Trees,
     source: Arc<dyn Source>,
     options: &DriverOptions,
     what_else: impl FnOnce(&dyn Source) -> String,
 ) -> Result<Arc<dyn Service>, Failure> {
     let mut archive_options = Options { cache: CacheConfig::user(), ..Options::default() };
     options.apply(|key, value| archive_options.set(key, value))?;
-    let watch = Interrupt(context.cancel.clone());
+    let watch = Interrupt(trees.cancel.clone());
     let archive =
         Archive::open(Arc::clone(&source), archive_options, &watch).map_err(|error| match error.kind() {
             Kind::Truncated | Kind::Corrupt => {
@@ -141,19 +139,20 @@ fn open(
             Kind::NotAnArchive => Failure::serious(format!("{error}, {}", what_else(&*source))),
             _ => Failure::serious(error.to_string()),
         })?;
-    tell_losses(context, source.name(), &archive);
+    tell_losses(trees, source.name(), &archive);
     // Threads of its own: reads of an archive wait for the tree it lies in, and must not take that tree's threads.
     Ok(Arc::new(Inline::new(ArchiveDriver::new(archive), Arc::new(Threads::new()))))
 }
 
 /// Names what is in the archive and cannot be in a tree. A command that goes on without it has not done everything; a mount
 /// shows what there is.
-fn tell_losses(context: &Context, name: &str, archive: &Archive) {
-    let status = if context.command == Mount::NAME { Status::Success } else { Status::Minor };
+fn tell_losses(trees: &Trees, name: &str, archive: &Archive) {
+    let status = if trees.is_for_a_mount() { Status::Success } else { Status::Minor };
     for (warning, count, example) in archive.warnings().iter().filter(|(warning, ..)| warning.is_loss()) {
         let (entries, first) = if count == 1 { ("entry", "") } else { ("entries", "the first is ") };
         let example = quoted(example);
-        context
+        trees
+            .report
             .complain(status, format_args!("{name}: {count} {entries} {}: {first}{example}", warning.text()));
     }
 }

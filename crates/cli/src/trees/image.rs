@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Disk images as trees.
 
-use super::DriverOptions;
-use crate::context::Context;
+use super::Trees;
 use crate::control;
+use crate::drivers::DriverOptions;
 use crate::status::{Failure, Status};
 use outrigger_core::{Errno, Error};
 use outrigger_driver_kernel::{Inspection, Opened, Options, is_image};
@@ -40,8 +40,8 @@ impl Images {
 ///
 /// # Errors
 /// A sentence naming the file and what is wrong with it.
-pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
-    let at = context.reach(path);
+pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Option<Opened>, Failure> {
+    let at = trees.reach(path);
     if !is_there(&at, options) {
         return Ok(None);
     }
@@ -50,17 +50,17 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         true => Err(outrigger_driver_kernel::OPTIONS.unknown(key)),
         false => settings.set(key, value),
     })?;
-    settings.read_only |= !context.may_write(path);
+    settings.read_only |= !trees.may_write(path);
     if settings.read_only
         && let Some(who) = outrigger_driver_kernel::in_use_by_host(path)
         && !who.contains("mounted read-only")
     {
         let shown = path.display();
         let warning = format!("warning: '{shown}' may change while it is read, because {who}");
-        context.complain(Status::Success, warning);
+        trees.report.complain(Status::Success, warning);
     }
     let open = || outrigger_driver_kernel::open(path, &settings);
-    let patience = context.options().timeout.unwrap_or(PREDECESSOR);
+    let patience = trees.options().timeout.unwrap_or(PREDECESSOR);
     let busy = |error: &Error| error.errno == Errno::EBUSY;
     let opened = match open() {
         Err(error) if busy(&error) && control::wait_for_predecessors(path, patience) => open(),
@@ -70,7 +70,7 @@ pub fn on_host(context: &Context, path: &Path, options: &DriverOptions) -> Resul
         opened.map_err(|error| Failure::serious(format!("cannot open '{}': {error}", path.display())))?;
     // Of one that was only read nothing can be lost when it is closed.
     if !settings.read_only {
-        context.images.0.borrow_mut().push(opened.clone());
+        trees.images.0.borrow_mut().push(opened.clone());
     }
     Ok(Some(opened))
 }

@@ -2,25 +2,24 @@
 //! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
 
 mod archive;
-pub mod driver_program;
-mod drivers;
+mod driver_program;
 mod image;
 mod layers;
 mod origin;
 mod program;
 mod remote;
+mod session;
 
 pub use archive::{kind as archive_kind, unserved};
-pub use driver_program::DriverProgram;
-pub use drivers::{DRIVERS, DriverOptions, Sides, scheme};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
 pub use origin::{Origin, is_unchanged};
 pub use outrigger_driver_kernel::{Inspection, Opened as OpenedImage, Piece, Table, Volume};
 pub use program::{named as program, replacement};
 pub use remote::Opened;
+pub use session::Trees;
 
-use crate::context::Context;
+use crate::drivers::{DriverOptions, declared, scheme};
 use crate::location::{Base, Location, TreeName, without_password};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
@@ -66,35 +65,29 @@ impl Tree {
     ///
     /// # Errors
     /// A sentence naming the layer that cannot be there.
-    pub fn of_program(context: &Context, program: Arc<LibFuse>) -> Result<Self, Failure> {
-        let layered = layers::stack(
-            program.clone(),
-            &context.options().layer,
-            User::Mount,
-            &context.runtime,
-            None,
-            None,
-        )?;
+    pub fn of_program(trees: &Trees, program: Arc<LibFuse>) -> Result<Self, Failure> {
+        let layered =
+            layers::stack(program.clone(), &trees.options().layer, User::Mount, &trees.runtime, None, None)?;
         Ok(Tree::new(layered, Some(program), None))
     }
 }
 
 /// Whether the tree `text` names with these options outlives the process that serves it. What is known of a FUSE program or of a
 /// disk image does not, nor what the kernel code has in memory.
-pub fn survives(context: &Context, text: &OsStr, others: &[String]) -> bool {
+pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
     match location.base {
         Base::Program(_) => false,
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => !image::is_there(&path, &given(context, others)),
+        Base::Host(path) => !image::is_there(&path, &given(trees, others)),
         Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.survives),
     }
 }
 
 /// The options for the driver of a mount.
-fn given(context: &Context, others: &[String]) -> DriverOptions {
-    let lists = others.iter().chain(&context.options().opt);
+fn given(trees: &Trees, others: &[String]) -> DriverOptions {
+    let lists = others.iter().chain(&trees.options().opt);
     DriverOptions::of(lists.flat_map(|list| list.split(',')).filter(|item| !item.is_empty()))
 }
 
@@ -113,45 +106,44 @@ fn is_remote(base: &Base) -> bool {
 }
 
 /// Whether `text` names a disk image with these options, whose driver guards it by itself.
-pub fn is_image(context: &Context, text: &OsStr, others: &[String]) -> bool {
+pub fn is_image(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
     let Base::Host(path) = &location.base else { return false };
-    location.nested.is_empty() && image::is_there(path, &given(context, others))
+    location.nested.is_empty() && image::is_there(path, &given(trees, others))
 }
 
 /// Opens the tree `name` with the layers the user asked for.
 ///
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
-pub fn open(context: &Context, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
+pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
     let (service, sftp) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) if !takes_none(host) => {
-            let sftp = remote::whole(context, host, *port, options)?;
+            let sftp = remote::whole(trees, host, *port, options)?;
             (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
         }
-        _ => (driver(context, name, options, None)?, None),
+        _ => (driver(trees, name, options, None)?, None),
     };
-    let layered =
-        layers::stack(service, &context.options().layer, User::Command, &context.runtime, None, None)?;
-    let client = Client::new(layered.service, context.runtime.clone(), context.settings());
+    let layered = layers::stack(service, &trees.options().layer, User::Command, &trees.runtime, None, None)?;
+    let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, sftp })
 }
 
 fn driver(
-    context: &Context,
+    trees: &Trees,
     name: &TreeName,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     match name {
-        TreeName::Whole(Base::Host(path)) => local(context, path, for_a_command(), options, None),
-        TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(context, command, options)?)),
-        TreeName::Whole(Base::Url { scheme, rest }) => url(context, scheme, rest, options, keep),
+        TreeName::Whole(Base::Host(path)) => local(trees, path, for_a_command(), options, None),
+        TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(trees, command, options)?)),
+        TreeName::Whole(Base::Url { scheme, rest }) => url(trees, scheme, rest, options, keep),
         TreeName::Whole(Base::Remote { host, .. }) if takes_none(host) => Err(takes_no_path(host)),
         TreeName::Whole(Base::Remote { host, port, path }) => {
-            Ok(Arc::new(Serve(remote::at(context, host, *port, path, options, keep)?)))
+            Ok(Arc::new(Serve(remote::at(trees, host, *port, path, options, keep)?)))
         }
-        TreeName::Inside(location) => inside(context, location, options),
+        TreeName::Inside(location) => inside(trees, location, options),
     }
 }
 
@@ -162,7 +154,7 @@ fn for_a_command() -> LocalOptions {
 }
 
 fn local(
-    context: &Context,
+    trees: &Trees,
     path: &Path,
     mut local_options: LocalOptions,
     options: &DriverOptions,
@@ -174,18 +166,18 @@ fn local(
         None => Local::open(path, local_options),
     };
     let driver = driver.map_err(|error| cannot_open(&path.display().to_string(), &error))?;
-    Ok(Arc::new(Inline::new(driver, context.runtime.clone())))
+    Ok(Arc::new(Inline::new(driver, trees.runtime.clone())))
 }
 
 fn url(
-    context: &Context,
+    trees: &Trees,
     name: &str,
     rest: &str,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
-    if let Some(program) = driver_program::declared(name) {
-        return program.serve(context, rest, options, keep);
+    if let Some(program) = declared(name) {
+        return driver_program::serve(trees, program, rest, options, keep);
     }
     let Some(scheme) = scheme(name) else {
         return Err(Failure::serious(format!(
@@ -195,8 +187,8 @@ fn url(
     if !scheme.takes_path && !rest.is_empty() {
         return Err(takes_no_path(name));
     }
-    let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
-    let timeout = context.options().timeout.filter(|timeout| scheme.host && !timeout.is_zero());
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
+    let timeout = trees.options().timeout.filter(|timeout| scheme.host && !timeout.is_zero());
     let options = match timeout {
         Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
         None => options,
@@ -218,26 +210,22 @@ fn takes_no_path(scheme: &str) -> Failure {
 }
 
 /// Opens the tree inside the file `location` names.
-fn inside(
-    context: &Context,
-    location: &Location,
-    options: &DriverOptions,
-) -> Result<Arc<dyn Service>, Failure> {
+fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        if let Some(opened) = image::on_host(context, path, options)? {
+        if let Some(opened) = image::on_host(trees, path, options)? {
             return Ok(opened.service());
         }
-        return archive::on_host(context, path, options);
+        return archive::on_host(trees, path, options);
     }
     let (outer, path) = location.clone().split();
-    let opened = context.tree(outer, &DriverOptions::default())?;
+    let opened = trees.tree(outer, &DriverOptions::default())?;
     let shown = location.to_string();
-    let path = opened.path(context, path)?;
+    let path = opened.path(trees, path)?;
     let inode = opened.client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    archive::in_tree(context, &inode, location, options)
+    archive::in_tree(trees, &inode, location, options)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].
@@ -245,66 +233,66 @@ fn inside(
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn mountable(
-    context: &Context,
+    trees: &Trees,
     text: &OsStr,
     others: &[String],
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Tree, Failure> {
-    let mut options = given(context, others);
+    trees.are_for_a_mount();
+    let mut options = given(trees, others);
     if text.is_empty() {
         return Err(Failure::serious("an empty LOCATION names nothing"));
     }
     let location = match keep {
-        Some(keep) => context.stays(origin::of(text, &**keep)?),
+        Some(keep) => trees.stays(origin::of(text, &**keep)?),
         None => Location::of(text)?,
     };
     if let (Base::Program(command), true) = (&location.base, location.nested.is_empty()) {
-        return Tree::of_program(context, Arc::new(program::nowhere(context, command, &options)?));
+        return Tree::of_program(trees, Arc::new(program::nowhere(trees, command, &options)?));
     }
     if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
-        && let Some(opened) = image::on_host(context, path, &options)?
+        && let Some(opened) = image::on_host(trees, path, &options)?
     {
-        let layers = &context.options().layer;
-        let layered = layers::stack(opened.service(), layers, User::Mount, &context.runtime, None, None)?;
+        let layers = &trees.options().layer;
+        let layered = layers::stack(opened.service(), layers, User::Mount, &trees.runtime, None, None)?;
         return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
-    let cache = if one_user { remote::cached(&mut options, &context.options().layer)? } else { None };
+    let cache = if one_user { remote::cached(&mut options, &trees.options().layer)? } else { None };
     if one_user {
         // Who follows a link in a mount follows it on this machine, whatever program that is.
         options = options.with_default("contain_symlinks", "");
     }
     let mut disk = None;
-    let (service, root) = match (&location.base, host_directory(context, &location)?) {
+    let (service, root) = match (&location.base, host_directory(trees, &location)?) {
         (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
-            let sftp = remote::at(context, host, *port, path, &options, keep)?;
+            let sftp = remote::at(trees, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = remote::lasting_name(context, &sftp, (host, *port), path, &options)?;
-                disk = Some(layers::disk(cache, &name, &context.runtime)?);
+                let name = remote::lasting_name(trees, &sftp, (host, *port), path, &options)?;
+                disk = Some(layers::disk(cache, &name, &trees.runtime)?);
             }
             (Arc::new(Serve(sftp)) as Arc<dyn Service>, None)
         }
-        (_, Some(path)) => (local(context, &path, LocalOptions::default(), &options, keep)?, None),
+        (_, Some(path)) => (local(trees, &path, LocalOptions::default(), &options, keep)?, None),
         (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = format!("{scheme} {}", without_password(scheme, rest));
-                disk = Some(layers::disk(cache, &name, &context.runtime)?);
+                disk = Some(layers::disk(cache, &name, &trees.runtime)?);
             }
-            below(context, location, &options, keep)?
+            below(trees, location, &options, keep)?
         }
-        _ => below(context, location, &options, keep)?,
+        _ => below(trees, location, &options, keep)?,
     };
     let cache = cache.map(|options| Cached { options, disk });
-    let layered =
-        layers::stack(service, &context.options().layer, User::Mount, &context.runtime, keep, cache)?;
+    let layered = layers::stack(service, &trees.options().layer, User::Mount, &trees.runtime, keep, cache)?;
     Ok(Tree { one_user, ..Tree::new(layered, None, root) })
 }
 
 /// The path when `location` is a directory of the host.
-fn host_directory(context: &Context, location: &Location) -> Result<Option<PathBuf>, Failure> {
+fn host_directory(trees: &Trees, location: &Location) -> Result<Option<PathBuf>, Failure> {
     match &location.base {
         Base::Host(path) if location.nested.is_empty() => {
-            let metadata = std::fs::metadata(context.reach(path))
+            let metadata = std::fs::metadata(trees.reach(path))
                 .map_err(|error| cannot_open(&path.display().to_string(), &error.into()))?;
             Ok(metadata.is_dir().then(|| std::path::absolute(path).unwrap_or_else(|_| path.clone())))
         }
@@ -314,21 +302,21 @@ fn host_directory(context: &Context, location: &Location) -> Result<Option<PathB
 
 /// The tree at a path inside another tree: a file is opened, a directory becomes the root.
 fn below(
-    context: &Context,
+    trees: &Trees,
     location: Location,
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<(Arc<dyn Service>, Option<Inode>), Failure> {
     if matches!(&location.base, Base::Host(_)) && location.nested.is_empty() {
-        return Ok((driver(context, &TreeName::Inside(Box::new(location)), options, keep)?, None));
+        return Ok((driver(trees, &TreeName::Inside(Box::new(location)), options, keep)?, None));
     }
     if matches!(&location.base, Base::Remote { .. }) && location.nested.is_empty() {
-        return Ok((driver(context, &TreeName::Whole(location.base), options, keep)?, None));
+        return Ok((driver(trees, &TreeName::Whole(location.base), options, keep)?, None));
     }
     let shown = location.to_string();
     let (name, path) = location.clone().split();
-    let service = driver(context, &name, options, keep)?;
-    let client = Client::new(service.clone(), context.runtime.clone(), context.settings());
+    let service = driver(trees, &name, options, keep)?;
+    let client = Client::new(service.clone(), trees.runtime.clone(), trees.settings());
     let inode = client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     match inode.kind() {
         FileKind::Directory if inode.node() == Node::ROOT => Ok((service, None)),
@@ -336,9 +324,7 @@ fn below(
             let stack = Stack::new(service).push(Subtree::new(inode.node()));
             Ok((stack.map_err(|error| Failure::serious(error.to_string()))?.service(), Some(inode)))
         }
-        FileKind::Regular => {
-            Ok((driver(context, &TreeName::Inside(Box::new(location)), options, keep)?, None))
-        }
+        FileKind::Regular => Ok((driver(trees, &TreeName::Inside(Box::new(location)), options, keep)?, None)),
         _ => Err(Failure::serious(format!("cannot open '{shown}': neither a directory nor a regular file"))),
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Directories of other hosts as trees.
 
-use super::DriverOptions;
-use super::drivers::SSHFS;
-use crate::context::Context;
+use super::Trees;
+use crate::drivers::DriverOptions;
+use crate::drivers::SSHFS;
 use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::Client;
@@ -26,9 +26,9 @@ impl Opened {
     ///
     /// # Errors
     /// A sentence about a home that is not known.
-    pub fn path(&self, context: &Context, path: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    pub fn path(&self, trees: &Trees, path: Vec<u8>) -> Result<Vec<u8>, Failure> {
         let Some(sftp) = self.sftp.as_ref().filter(|_| !path.starts_with(b"/")) else { return Ok(path) };
-        let absolute = context.runtime.handle().block_on(sftp.absolute(&path));
+        let absolute = trees.runtime.handle().block_on(sftp.absolute(&path));
         absolute.map_err(|error| Failure::serious(format!("{}: {error}", String::from_utf8_lossy(&path))))
     }
 }
@@ -101,12 +101,12 @@ fn unfit(key: &str, value: &str, needed: &str) -> Error {
 /// # Errors
 /// A sentence that says what ssh said.
 pub(super) fn whole(
-    context: &Context,
+    trees: &Trees,
     host: &str,
     port: Option<u16>,
     options: &DriverOptions,
 ) -> Result<Sftp, Failure> {
-    at(context, host, port, b"/", options, None)
+    at(trees, host, port, b"/", options, None)
 }
 
 /// The directory of a host at `path`, which may be relative to the home of the user; with `keep`, it outlives this process.
@@ -114,18 +114,18 @@ pub(super) fn whole(
 /// # Errors
 /// As [`whole`].
 pub(super) fn at(
-    context: &Context,
+    trees: &Trees,
     host: &str,
     port: Option<u16>,
     path: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Sftp, Failure> {
-    let sftp = settings(context, port, options)?;
-    let runtime = Arc::clone(&context.runtime) as Arc<dyn Runtime>;
+    let sftp = settings(trees, port, options)?;
+    let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
     let connect = Sftp::connect(host, path, sftp, runtime, keep.cloned());
     let shown = || Location::remote(host, port, path);
-    context.runtime.handle().block_on(connect).map_err(|error| {
+    trees.runtime.handle().block_on(connect).map_err(|error| {
         Failure::serious(match (&error.reason, error.errno) {
             // Why there is no connection is said in ssh's words, and what the server says comes with the path.
             (Some(why), _) => format!("cannot open {host}: {why}"),
@@ -140,9 +140,9 @@ pub(super) fn at(
     })
 }
 
-fn settings(context: &Context, port: Option<u16>, options: &DriverOptions) -> Result<Options, Failure> {
+fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result<Options, Failure> {
     let mut sftp = Options { port, ..Options::default() };
-    if let Some(timeout) = context.options().timeout.filter(|timeout| !timeout.is_zero()) {
+    if let Some(timeout) = trees.options().timeout.filter(|timeout| !timeout.is_zero()) {
         (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
     }
     options.apply(|key, value| {
@@ -159,14 +159,14 @@ fn settings(context: &Context, port: Option<u16>, options: &DriverOptions) -> Re
 /// # Errors
 /// As [`whole`].
 pub(super) fn lasting_name(
-    context: &Context,
+    trees: &Trees,
     sftp: &Sftp,
     (host, port): (&str, Option<u16>),
     path: &[u8],
     options: &DriverOptions,
 ) -> Result<String, Failure> {
-    let Options { command, ssh_command, ssh, config, port, server, .. } = settings(context, port, options)?;
-    let path = context.runtime.handle().block_on(sftp.absolute(path)).map_err(Failure::from)?;
+    let Options { command, ssh_command, ssh, config, port, server, .. } = settings(trees, port, options)?;
+    let path = trees.runtime.handle().block_on(sftp.absolute(path)).map_err(Failure::from)?;
     let reached = (host, port, command, ssh_command, ssh, config, server);
     Ok(format!("sftp {reached:?} {}", path.escape_ascii()))
 }

@@ -54,26 +54,20 @@
 //! * Symbolic links are shown where a listing tells of them.
 #![forbid(unsafe_code)]
 
-mod inner;
-mod kept;
-mod names;
-mod ops;
+mod files;
 mod options;
-mod read;
+mod server;
 mod session;
-mod write;
+mod store;
 
 pub use options::{OPTIONS, Options, Server};
+pub use server::Host;
 
-use crate::inner::Inner;
-use crate::kept::Kept;
 use crate::session::Dialer;
 use outrigger_core::registry::{DriverInfo, Given, Scheme, Site};
-use outrigger_core::{Error, Keep, NodeTable, Result, Runtime, Serve, Service};
+use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{
-    InodeTable, Login, OpenFiles, Pool, SILLY_PREFIX, Setback, Staging, Tls, join,
-};
+use outrigger_toolkit_remote::{FileTree, Login, LoginNotes, Pool, Readings, Setback, Tls};
 use std::sync::{Arc, OnceLock, mpsc};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -109,75 +103,50 @@ fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<d
     let (sender, receiver) = mpsc::channel();
     let task = Arc::clone(&runtime);
     task.spawn(Box::pin(async move {
-        let _ = sender.send(Ftp::connect(server, options, runtime, keep).await);
+        let _ = sender.send(connect(server, options, runtime, keep).await);
     }));
     let ended = |_| outrigger_core::Errno::EIO.because("the program is ending");
     Ok(Arc::new(Serve(receiver.recv().map_err(ended)??)))
 }
 
-/// Room for the nodes known, in bytes; taken as it fills.
-const TABLE: usize = 1 << 29;
-
 /// A directory of an FTP server, served as a tree.
-#[derive(Clone)]
-pub struct Ftp(Arc<Inner>);
+pub type Ftp = FileTree<Host>;
 
-impl Ftp {
-    /// Connects to a server and serves the directory of the user who logs in, or the server's root. Tasks run on `runtime`. With
-    /// `keep`, the tree outlives this process.
-    ///
-    /// # Errors
-    /// Why there is no connection, and `EACCES` when the login is refused or the certificate is not the server's; `EUCLEAN` when
-    /// `keep` has something else.
-    pub async fn connect(
-        server: Server,
-        options: Options,
-        runtime: Arc<dyn Runtime>,
-        keep: Option<Arc<dyn Keep>>,
-    ) -> Result<Self> {
-        let Server { host, port, user, password, from_root } = server;
-        let tls = options.tls.then(|| Tls::new(&host, options.ca.as_deref())).transpose()?;
-        let kept = keep.as_deref().map(Kept::open).transpose()?;
-        let known = kept.as_ref().and_then(Kept::origin);
-        let login = match &known {
-            Some((login, _)) => login.clone(),
-            None => Login::find(&host, user, password, options.netrc.clone())?,
-        };
-        let table = match &keep {
-            Some(keep) => NodeTable::attach(keep.region("ftp-nodes", TABLE / 8)?)?,
-            None => NodeTable::in_memory(TABLE)?,
-        };
-        let staging = Staging::open(options.spool_dir.clone(), options.spool, keep.clone())?;
-        let is_silly = |node| {
-            let names = table.names(node).unwrap_or_default();
-            names.iter().any(|(_, name)| name.starts_with(SILLY_PREFIX.as_bytes()))
-        };
-        let open = OpenFiles::open(keep.as_deref(), is_silly)?;
-        let pool = Pool::new(options.connections);
-        let dialer = Dialer { host, port, login, options, tls, without_epsv: false.into(), lists_all: false.into() };
+/// Connects to a server and serves the directory of the user who logs in, or the server's root. Tasks run on `runtime`. With
+/// `keep`, the tree outlives this process.
+///
+/// # Errors
+/// Why there is no connection, and `EACCES` when the login is refused or the certificate is not the server's; `EUCLEAN` when
+/// `keep` has something else.
+pub async fn connect(
+    server: Server,
+    options: Options,
+    runtime: Arc<dyn Runtime>,
+    keep: Option<Arc<dyn Keep>>,
+) -> Result<Ftp> {
+    let Server { host, port, user, password, from_root } = server;
+    let tls = options.tls.then(|| Tls::new(&host, options.ca.as_deref())).transpose()?;
+    let notes = keep.as_deref().map(LoginNotes::open).transpose()?;
+    let known = notes.as_ref().and_then(LoginNotes::origin);
+    let login = match &known {
+        Some((login, _)) => login.clone(),
+        None => Login::find(&host, user, password, options.netrc.clone())?,
+    };
+    let (pool, spool) = (Pool::new(options.connections), (options.spool_dir.clone(), options.spool));
+    let (without_epsv, lists_all) = (false.into(), false.into());
+    let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
+    let base = match known {
         // The next process need not reach the server at once.
-        let base = match known {
-            Some((_, base)) => base,
-            None => {
-                let session = dialer.dial().await?;
-                let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
-                if from_root { b"/".to_vec() } else { home }
-            }
-        };
-        kept.iter().for_each(|kept| kept.note_origin(&dialer.login, &base));
-        Ok(Ftp(Arc::new(Inner {
-            dialer,
-            pool,
-            setback: Setback::default(),
-            features: OnceLock::new(),
-            inodes: InodeTable::new(table, join(base, b"")?.into(), None),
-            open,
-            staging,
-            locks: Default::default(),
-            reading: Default::default(),
-            dirs: Default::default(),
-            last_dir: Default::default(),
-            runtime,
-        })))
-    }
+        Some((_, base)) => base,
+        None => {
+            let session = dialer.dial().await?;
+            let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
+            if from_root { b"/".to_vec() } else { home }
+        }
+    };
+    notes.iter().for_each(|notes| notes.note_origin(&dialer.login, &base));
+    let (setback, features, readings) = (Setback::default(), OnceLock::new(), Readings::default());
+    let host =
+        Host { dialer, pool, setback, features, readings, base: base.clone(), runtime: Arc::clone(&runtime) };
+    FileTree::open(host, base, spool, runtime, keep)
 }

@@ -204,7 +204,7 @@ async fn next_reply(
     let odd = |bad: Bad| Errno::EPROTO.because(format!("the server breaks the protocol: {bad}"));
     let mut buffer = [0; 4096];
     loop {
-        match replies.next().map_err(odd)? {
+        match replies.take_next().map_err(odd)? {
             Some(reply) if last && reply.is_preliminary() => {}
             Some(reply) => return Ok(reply),
             None => match stream.read(&mut buffer).await? {

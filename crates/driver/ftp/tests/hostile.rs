@@ -4,7 +4,7 @@
 use outrigger_client::{Client, Follow, Settings};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, Result, Runtime, Serve};
-use outrigger_driver_ftp::{Ftp, Options, Server};
+use outrigger_driver_ftp::{Options, Server, connect};
 use outrigger_runtime::Threads;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -114,8 +114,8 @@ fn open(harm: Harm) -> Result<(Client, Arc<Threads>)> {
     };
     let server = Server::parse(&format!("127.0.0.1:{}", serve(harm))).expect("a server");
     let runtime = Arc::new(Threads::new());
-    let connect = Ftp::connect(server, options, Arc::clone(&runtime) as Arc<dyn Runtime>, None);
-    let ftp = runtime.handle().block_on(connect)?;
+    let connecting = connect(server, options, Arc::clone(&runtime) as Arc<dyn Runtime>, None);
+    let ftp = runtime.handle().block_on(connecting)?;
     let client = Client::new(Arc::new(Serve(ftp)), runtime.clone(), Settings::default());
     Ok((client, runtime))
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use outrigger_client::{Client, File, Follow, Inode, Settings};
-use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenFlags, Release, RenameFlags, Write};
+use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenFlags, Release, Rename, RenameFlags, Write};
 use outrigger_core::{
     Credentials, Cx, Driver, Errno, HeapKeep, Keep, LockOwner, Name, Node, Payload, Result, Serve, SetAttrs,
     SetTime, Time,
@@ -303,5 +303,13 @@ fn the_next_process_goes_on_with_open_files_and_what_they_were_given() {
     assert_eq!(fs::read(far.server.root().join("f")).expect("there"), b"staged");
     let again = run.block_on(second.lookup(&cx, Lookup { dir: Node::ROOT, name: name("f") })).expect("found");
     assert_eq!(again.node, node);
+    let (to_name, flags) = (name("g"), RenameFlags::empty());
+    let rename = Rename { dir: Node::ROOT, name: name("f"), to_dir: Node::ROOT, to_name, flags };
+    run.block_on(second.rename(&cx, rename)).expect("renamed");
     run.block_on(second.forget(&cx, Forget { node, count: 2 })).expect("forgotten");
+    // A renamed file has a number that does not follow from its name: it is known as long as others are not renamed.
+    let third = connect();
+    let renamed =
+        run.block_on(third.lookup(&cx, Lookup { dir: Node::ROOT, name: name("g") })).expect("found");
+    assert_eq!((renamed.node, renamed.attr.ino), (node, again.attr.ino));
 }

@@ -109,7 +109,7 @@ impl Replies {
     ///
     /// # Errors
     /// When what arrived is no reply, or too long for one.
-    pub fn next(&mut self) -> Result<Option<Reply>, Bad> {
+    pub fn take_next(&mut self) -> Result<Option<Reply>, Bad> {
         while let Some(line) = self.line()? {
             self.size += line.len();
             if self.size > REPLY_MAX {
@@ -218,7 +218,7 @@ mod tests {
         // Byte by byte, as slowly as a network may be.
         for byte in text {
             replies.push(&[*byte]);
-            while let Some(reply) = replies.next()? {
+            while let Some(reply) = replies.take_next()? {
                 let text = |line: &Bytes| String::from_utf8_lossy(line).into_owned();
                 found.push((reply.code, reply.lines.iter().map(text).collect()));
             }

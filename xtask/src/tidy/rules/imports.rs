@@ -68,7 +68,7 @@ fn tests_may_use(user: &Area, target: &Area) -> bool {
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.
 fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
     use Area::{
-        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Host, Kernel, Layer, Mux, Proto, Runtime,
+        Cli, Client, Core, CoreDerive, Door, Driver, Guard, Host, Kernel, Layer, Mux, Proto, Remote, Runtime,
         Succession, Testing, Xtask,
     };
     match (user, target) {
@@ -76,19 +76,21 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,
-        (Core, CoreDerive) | (Client | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
+        (Core, CoreDerive) | (Client | Remote | Runtime | Succession, Core) | (Proto(_), Proto(_)) => true,
         // A driver that serves mounts by itself.
         (Kernel, Core | Proto(_) | Layer(_) | Succession) => true,
         (Kernel, Door(name)) => name == "fuse",
-        (Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Succession | Kernel | Xtask, _) => {
-            false
-        }
+        (
+            Core | CoreDerive | Client | Runtime | Proto(_) | Mux | Host | Remote | Succession | Kernel
+            | Xtask,
+            _,
+        ) => false,
         (Cli, _) | (Guard | Door(_) | Driver(_) | Layer(_), Host) => true,
-        (Guard, Core | Client | Runtime | Proto(_) | Mux | Door(_) | Driver(_) | Layer(_)) => true,
+        (Guard, Core | Client | Runtime | Proto(_) | Mux | Remote | Door(_) | Driver(_) | Layer(_)) => true,
         (Door(name), target) if name == "capi" || name == "python" => *target != Cli,
         (Door(name) | Driver(name), Proto(codec)) => name == codec || SHARED_CODECS.contains(&(dir, codec)),
         (Driver(name), Succession) => name == "kernel",
-        (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux) => true,
+        (Door(_) | Driver(_) | Layer(_), Core) | (Driver(_), Mux | Remote) => true,
         (Guard | Door(_) | Driver(_) | Layer(_), _) => false,
     }
 }
@@ -102,10 +104,12 @@ fn allowance(area: &Area) -> &'static str {
         }
         Area::Proto(_) => "a codec may use other codecs only, and no core",
         Area::Door(_) => "a door may use the core, crates/host and its own codec only",
-        Area::Driver(_) => "a driver may use the core, crates/host, its own codec and the multiplexer only",
+        Area::Driver(_) => {
+            "a driver may use the core, crates/host, its own codec, the multiplexer and the toolkit for servers only"
+        }
         Area::Layer(_) => "a layer may use the core and crates/host only",
-        Area::Client | Area::Runtime | Area::Succession => {
-            "the client, the runtime and the succession may use the core only"
+        Area::Client | Area::Remote | Area::Runtime | Area::Succession => {
+            "the client, the toolkit for servers, the runtime and the succession may use the core only"
         }
         Area::Kernel => "kernel/ may use the core, codecs, layers, the succession and the FUSE door only",
         Area::Guard | Area::Cli | Area::Testing => {
@@ -152,6 +156,9 @@ mod tests {
             ("crates/driver/local", "crates/layer/trace", false),
             ("crates/driver/libfuse", "crates/proto/fuse", true),
             ("crates/driver/sftp", "crates/mux", true),
+            ("crates/driver/ftp", "crates/remote", true),
+            ("crates/remote", "crates/core", true),
+            ("crates/remote", "crates/proto/ftp", false),
             ("crates/layer/cache", "crates/mux", false),
             ("crates/mux", "crates/core", false),
             ("crates/layer/cache", "crates/host", true),

@@ -3,10 +3,11 @@
 
 mod format;
 
-use super::{Run, output_failed};
 use crate::context::{Context, Place};
 use crate::format::quote::before_colon;
 use crate::interrupt;
+use crate::messages::output_failed;
+use crate::run::Run;
 use crate::say::place;
 use crate::status::{Exits, Failure, Status};
 use bytes::Bytes;

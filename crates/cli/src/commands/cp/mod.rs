@@ -7,12 +7,12 @@
 mod options;
 mod table;
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::copy::Copier;
 use crate::copy::target::{Destination, shown};
 use crate::getopt::Arguments;
 use crate::progress::Progress;
+use crate::run::Run;
 use crate::say::{place, usage};
 use crate::status::{Exits, Failure};
 use clap::Args;
@@ -34,7 +34,7 @@ impl Run for Cp {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let settings = Settings::new(&self.arguments.given, context.json)?;
-        context.only_writes(settings.target.named(&self.arguments.operands));
+        context.trees.only_writes(settings.target.named(&self.arguments.operands));
         context.has_sides();
         let (sources, destination) = settings.target.destination(context, self.arguments.operands)?;
         let progress = Progress::new(settings.progress);

@@ -4,11 +4,11 @@
 mod lines;
 mod pair;
 
-use super::Run;
 use crate::context::Context;
 use crate::format::time::Zone;
 use crate::getopt::{Arguments, Table};
 use crate::output::Output;
+use crate::run::Run;
 use crate::say::operand;
 use crate::status::{Exits, Failure};
 use crate::switches::{Given, Switch, Takes};

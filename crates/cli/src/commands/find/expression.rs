@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an expression of `find` consists of.
 
+use super::clock::Clock;
 use super::printf::Format;
 use crate::format::glob::Glob;
 use outrigger_client::Inode;
-use outrigger_core::{Attr, FileKind, Time};
+use outrigger_core::{FileKind, Time};
 use std::cmp::Ordering;
 
 /// An expression.
@@ -80,38 +81,6 @@ pub enum Action {
     Delete,
     /// Stop.
     Quit,
-}
-
-/// One of the times of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clock {
-    Accessed,
-    Born,
-    Changed,
-    Modified,
-}
-
-impl Clock {
-    /// The clock a letter of `-newerXY` or `-printf` names.
-    pub fn of_letter(letter: u8) -> Option<Clock> {
-        match letter {
-            b'a' | b'A' => Some(Clock::Accessed),
-            b'B' => Some(Clock::Born),
-            b'c' | b'C' => Some(Clock::Changed),
-            b'm' | b't' | b'T' => Some(Clock::Modified),
-            _ => None,
-        }
-    }
-
-    /// Its time, when the tree knows it.
-    pub fn of(self, attr: &Attr) -> Option<Time> {
-        match self {
-            Clock::Accessed => Some(attr.atime),
-            Clock::Born => attr.btime,
-            Clock::Changed => Some(attr.ctime),
-            Clock::Modified => Some(attr.mtime),
-        }
-    }
 }
 
 /// `N`, `+N` or `-N`.

@@ -9,16 +9,18 @@
 //!
 //! Without `-exec` and its kind: a command could not open the files. Without `-regex`, `-xdev` and `-fstype`.
 
+mod clock;
 mod expression;
 mod parse;
 mod printf;
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::descent::{Descent, Step};
 use crate::format::quote::{Quoting, Style};
 use crate::format::record::Record;
-use crate::output::{Output, why};
+use crate::messages::why;
+use crate::output::Output;
+use crate::run::Run;
 use crate::status::{Exits, Failure, Status};
 use clap::Args;
 use expression::{Action, Expression, Test};
@@ -62,7 +64,7 @@ impl Run for Find {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let plan = Plan::parse(context, self.arguments)?;
-        let now = context.runtime.wall();
+        let now = context.trees.runtime.wall();
         let deletes = plan.expression.any(&|part| matches!(part, Expression::Action(Action::Delete)));
         let mut finder = Finder {
             context,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the arguments of `find` to what it does.
 
-use super::expression::{Action, Age, Clock, Expression, Number, Permissions, Test};
+use super::clock::Clock;
+use super::expression::{Action, Age, Expression, Number, Permissions, Test};
 use super::printf::Format;
 use crate::commands::touch::parse_date;
 use crate::context::Context;
 use crate::format::glob::Glob;
 use crate::format::owner::{gid_of, uid_of};
+use crate::messages::why;
 use crate::modes::ModeChange;
-use crate::output::why;
 use crate::status::Failure;
 use jiff::Zoned;
 use outrigger_client::Follow;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `find` prints: `-printf` and `-ls`.
 
-use super::expression::Clock;
+use super::clock::Clock;
 use crate::context::Place;
 use crate::format::directive::{Directive, Piece, pieces};
 use crate::format::mode;
 use crate::format::owner::Owners;
 use crate::format::quote::{Quoting, Style};
 use crate::format::time::Zone;
-use crate::output::shown_on_terminal;
+use crate::messages::shown_on_terminal;
 use crate::status::Failure;
 use outrigger_client::{Follow, Inode};
 use outrigger_core::{FileKind, Time};

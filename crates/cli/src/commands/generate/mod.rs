@@ -4,10 +4,10 @@
 mod pages;
 mod sections;
 
-use super::Run;
 use crate::cli::Cli;
 use crate::complete;
 use crate::context::Context;
+use crate::run::Run;
 use crate::status::Failure;
 use clap::{Args, CommandFactory, ValueEnum};
 use outrigger_core::Error;

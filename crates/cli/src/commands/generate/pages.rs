@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
-use crate::commands::mount::OPTIONS as MOUNT_OPTIONS;
-use crate::trees::{DRIVERS, LAYERS};
+use crate::drivers::DRIVERS;
+use crate::mounted::OPTIONS as MOUNT_OPTIONS;
+use crate::trees::LAYERS;
 use outrigger_core::OptionTable;
 use outrigger_core::registry::{DriverInfo, LayerInfo};
 use std::fmt::Write;

@@ -23,13 +23,14 @@ mod table;
 
 pub use order::by_version;
 
-use super::Run;
 use crate::context::{Context, Place};
 use crate::descent::shorten;
 use crate::format::quote::for_message;
 use crate::format::record::Record;
 use crate::getopt::{Arguments, Table};
-use crate::output::{Output, why};
+use crate::messages::why;
+use crate::output::Output;
+use crate::run::Run;
 use crate::status::{Exits, Failure, Status};
 use crate::switches::Switch;
 use entry::Entry;
@@ -71,7 +72,7 @@ impl Run for Ls {
             context.complain(Status::Success, warning);
         }
         let options = Rc::new(options);
-        let printer = Printer::new(Rc::clone(&options), context.runtime.clone());
+        let printer = Printer::new(Rc::clone(&options), context.trees.runtime.clone());
         let output = Output::new(context);
         let mut lister = Lister { context, options, printer, output, headings: true, started: false };
         let result = lister.run(self.operands);

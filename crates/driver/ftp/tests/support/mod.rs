@@ -2,7 +2,7 @@
 //! Real servers, and this driver connected to them.
 
 use outrigger_core::{Keep, Result, Runtime};
-use outrigger_driver_ftp::{Ftp, Options, Server};
+use outrigger_driver_ftp::{Ftp, Options, Server, connect};
 use outrigger_remote::{FtpServer, Ftpd};
 use outrigger_runtime::Threads;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Far {
         }
         let server = Server::parse(place).expect("a server");
         let runtime = Arc::clone(&self.runtime) as Arc<dyn Runtime>;
-        self.runtime.handle().block_on(Ftp::connect(server, set, runtime, keep))
+        self.runtime.handle().block_on(connect(server, set, runtime, keep))
     }
 
     /// Connects, with these options.

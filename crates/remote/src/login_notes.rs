@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who has logged in and where the tree begins, for the process that takes over: in memory that only these processes share.
 
+use crate::login::{Login, Secret};
 use outrigger_core::{Keep, Region, Result};
-use outrigger_toolkit_remote::{Login, Secret};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Words of each of the three texts: its length and one, and its bytes.
 const TEXT: usize = 1024;
 
-pub(crate) struct Kept(Arc<dyn Region>);
+/// The login and the beginning of a tree, noted.
+pub struct LoginNotes(Arc<dyn Region>);
 
-impl Kept {
-    pub(crate) fn open(keep: &dyn Keep) -> Result<Self> {
-        keep.region("ftp-origin", 3 * TEXT).map(Kept)
+impl LoginNotes {
+    /// The notes in `keep`.
+    ///
+    /// # Errors
+    /// Those of [`Keep::region`].
+    pub fn open(keep: &dyn Keep) -> Result<Self> {
+        keep.region("remote-login", 3 * TEXT).map(LoginNotes)
     }
 
     /// What a former process noted.
-    pub(crate) fn origin(&self) -> Option<(Login, Vec<u8>)> {
+    pub fn origin(&self) -> Option<(Login, Vec<u8>)> {
         let text = |index| String::from_utf8(self.get(index)?).ok();
         // The user is noted last.
         let login = Login { user: text(0)?, password: Secret::new(text(1)?) };
         Some((login, self.get(2)?))
     }
 
-    pub(crate) fn note_origin(&self, login: &Login, base: &[u8]) {
+    /// Notes who has logged in, and the path of the root at the server.
+    pub fn note_origin(&self, login: &Login, base: &[u8]) {
         for (index, text) in [(2, base), (1, login.password.reveal().as_bytes()), (0, login.user.as_bytes())]
         {
             self.put(index, text);

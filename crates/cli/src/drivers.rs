@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The drivers: what `outrigger drivers` lists, and how options reach them.
+//! The drivers: what `outrigger drivers` lists, the schemes of LOCATIONs, and how options reach them.
+
+mod program;
+
+pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
 use outrigger_core::option::option;
@@ -10,7 +14,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 /// Options of sshfs(1) about its cache, which stand for options of the layer `cache`.
-pub(super) const SSHFS: OptionTable = OptionTable {
+pub const SSHFS: OptionTable = OptionTable {
     owner: "sftp",
     options: &[
         option("dir_cache", "yes|no", "", "sshfs' name of cache=never when no"),
@@ -223,6 +227,5 @@ mod tests {
                 .set(key, value)
                 .map(|()| assert_eq!(options.passed, [""; 0], "{key} is not the file system's"))
         });
-        taken(&SSHFS, |key, value| super::super::remote::as_here(key, value).map(drop));
     }
 }

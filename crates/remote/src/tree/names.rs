@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Making, moving and removing names.
 
-use crate::inner::{Inner, kind};
-use crate::session::{Fault, line};
+use super::FileServer;
+use super::inner::Inner;
+use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
-use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, Result};
-use outrigger_proto_ftp::Kind;
-use outrigger_toolkit_remote::{Attempt, SILLY_PREFIX, join, parent, unique_name};
+use outrigger_core::{Attr, Errno, FileKind, Name, Node, Result};
 
 /// How a file is opened: closing one that was not written has nothing to tell.
-pub(crate) fn opened(handle: outrigger_core::Handle, flags: OpenFlags) -> Opened {
+pub(super) fn opened(handle: outrigger_core::Handle, flags: OpenFlags) -> Opened {
     let writes = flags.intersects(OpenFlags::WRITE_ONLY | OpenFlags::READ_WRITE);
     let how = if writes { OpenHow::empty() } else { OpenHow::NO_FLUSH };
     Opened { handle, how, ..Opened::default() }
 }
 
-impl Inner {
+impl<S: FileServer> Inner<S> {
     /// What `name` in `dir` leads to, if anything.
     async fn existing(&self, dir: Node, name: &Name) -> Result<Option<Entry>> {
         match self.find(dir, name).await {
@@ -26,7 +25,7 @@ impl Inner {
         }
     }
 
-    pub(crate) async fn create(&self, op: Create) -> Result<Created> {
+    pub(super) async fn create(&self, op: Create) -> Result<Created> {
         let Create { dir, name, mode, flags, .. } = op;
         let entry = match self.existing(dir, &name).await? {
             Some(entry) => {
@@ -41,7 +40,8 @@ impl Inner {
                 }
                 if flags.contains(OpenFlags::TRUNC) {
                     let _lock = self.locks.lock(entry.node).await;
-                    self.resize(entry.node, 0).await?;
+                    let emptied = self.resize(entry.node, 0).await;
+                    emptied.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
                     return self.opened_new(Entry { attr: Attr { size: 0, ..entry.attr }, ..entry }, flags);
                 }
                 entry
@@ -59,12 +59,13 @@ impl Inner {
     }
 
     fn opened_new(&self, entry: Entry, flags: OpenFlags) -> Result<Created> {
-        let handle = self.open.add(entry.node, flags)?;
+        let handle = self.open.add(entry.node, flags);
+        let handle = handle.inspect_err(|_| self.inodes.table().forget(entry.node, 1))?;
         Ok(Created { entry, opened: opened(handle, flags) })
     }
 
     /// Makes an empty file.
-    pub(crate) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
+    pub(super) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
         let op = Create { dir, name: name.clone(), mode, umask: 0, flags };
         let Created { entry, opened } = self.create(op).await?;
@@ -72,20 +73,14 @@ impl Inner {
         Ok(entry)
     }
 
-    pub(crate) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
+    pub(super) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
         let path = self.inodes.child(op.dir, &op.name)?;
-        if let Err(fault) = self.change(&[line("MKD", &path)?]).await {
-            return Err(self.why(fault, Attempt::Make { path: &path }).await);
-        }
-        if self.has("SITE CHMOD").await? {
-            let argument = [format!("CHMOD {:o} ", op.mode & 0o7777).as_bytes(), &path].concat();
-            let _ = self.ask(true, &[line("SITE", &argument)?]).await;
-        }
-        let listed = self.look(&path).await?;
+        self.server.make_dir(&path, op.mode & 0o7777).await?;
+        let listed = self.server.stat(&path).await?;
         self.entry(op.dir, &op.name, Some(&listed))
     }
 
-    pub(crate) async fn rmdir(&self, op: RmDir) -> Result<()> {
+    pub(super) async fn rmdir(&self, op: RmDir) -> Result<()> {
         let path = self.inodes.child(op.dir, &op.name)?;
         let dir = self.inodes.table().get(op.dir, &op.name);
         let is_new = |node| self.staged(node).is_some_and(|state| state.is_new && !state.nameless);
@@ -95,16 +90,14 @@ impl Inner {
         if self.staging.all().into_iter().any(|(node, _)| is_new(node) && below(node)) {
             return Err(Errno::ENOTEMPTY.into());
         }
-        if let Err(fault) = self.change(&[line("RMD", &path)?]).await {
-            return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
-        }
+        self.server.remove_dir(&path).await?;
         self.inodes.table().removed(op.dir, &op.name);
         Ok(())
     }
 
-    pub(crate) async fn unlink(&self, op: Unlink) -> Result<()> {
+    pub(super) async fn unlink(&self, op: Unlink) -> Result<()> {
         let path = self.inodes.child(op.dir, &op.name)?;
-        let removal = line("DELE", &path)?;
+        self.server.check(&path)?;
         let known = self.inodes.table().get(op.dir, &op.name);
         if let Some(node) = known {
             let _lock = self.locks.lock(node).await;
@@ -112,9 +105,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        if let Err(fault) = self.change(&[removal]).await {
-            return Err(self.why(fault, Attempt::Remove { path: &path }).await);
-        }
+        self.server.remove(&path).await?;
         if let Some(node) = known {
             self.staging.update(node, |state| state.nameless = true);
         }
@@ -138,7 +129,7 @@ impl Inner {
         }
         let silly = unique_name(SILLY_PREFIX)?;
         let aside = self.inodes.child(dir, &silly)?;
-        self.rename_lines(path, &aside).await.map_err(Error::from)?;
+        self.server.rename(path, &aside).await?;
         table.renamed((dir, name), (dir, &silly))?;
         if !self.open.mark_removed(node) {
             self.remove_silly(node).await?;
@@ -147,46 +138,20 @@ impl Inner {
     }
 
     /// Removes a file that lost its last name and is not open any more.
-    pub(crate) async fn remove_silly(&self, node: Node) -> Result<()> {
+    pub(super) async fn remove_silly(&self, node: Node) -> Result<()> {
         for (dir, name) in self.inodes.table().names(node)? {
             let path = self.inodes.child(dir, &name)?;
-            let removed = self.change(&[line("DELE", &path)?]).await;
+            let removed = self.server.remove(&path).await;
             self.inodes.table().removed(dir, &name);
-            removed.map_err(Error::from)?;
+            removed?;
         }
         Ok(())
     }
 
-    async fn rename_lines(&self, from: &[u8], to: &[u8]) -> Result<(), Fault> {
-        self.change(&[line("RNFR", from)?, line("RNTO", to)?]).await
-    }
-
-    /// Renames, replacing a file: servers that do not replace have it moved aside first, so that it is there again when the rename
-    /// fails.
-    pub(crate) async fn replace(&self, from: &[u8], to: &[u8]) -> Result<(), Fault> {
-        let refused = match self.rename_lines(from, to).await {
-            Err(Fault::Refused(reply)) => Fault::Refused(reply),
-            outcome => return outcome,
-        };
-        let kinds = [self.stat(from).await?.kind, self.stat(to).await.map_err(|_| refused.clone())?.kind];
-        if kinds.contains(&Kind::Directory) {
-            return Err(refused);
-        }
-        let aside = join(parent(to).to_vec(), &unique_name(SILLY_PREFIX)?)?;
-        self.rename_lines(to, &aside).await.map_err(|_| refused)?;
-        match self.rename_lines(from, to).await {
-            Ok(()) => self.change(&[line("DELE", &aside)?]).await,
-            Err(fault) => {
-                self.rename_lines(&aside, to).await?;
-                Err(fault)
-            }
-        }
-    }
-
-    pub(crate) async fn rename(&self, op: Rename) -> Result<()> {
+    pub(super) async fn rename(&self, op: Rename) -> Result<()> {
         let Rename { dir, name, to_dir, to_name, flags } = op;
         if flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT) {
-            return Err(Errno::EINVAL.because("FTP cannot exchange names"));
+            return Err(Errno::EINVAL.because("the server cannot exchange names"));
         }
         let (from, to) = (self.inodes.child(dir, &name)?, self.inodes.child(to_dir, &to_name)?);
         let table = self.inodes.table();
@@ -199,7 +164,7 @@ impl Inner {
         }
         let unknown = match table.get(dir, &name) {
             Some(_) => None,
-            None => Some(self.inodes.found(dir, &name, kind(self.look(&from).await?.kind))?.0),
+            None => Some(self.inodes.found(dir, &name, self.server.stat(&from).await?.kind)?.0),
         };
         let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
         if let Some(node) = node.filter(|&node| self.staged(node).is_some_and(|state| state.is_new)) {
@@ -210,7 +175,7 @@ impl Inner {
             return self.find(dir, &name).await.map(drop);
         }
         if let Some(target) = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular)) {
-            if self.look(&from).await?.kind == Kind::Directory {
+            if self.server.stat(&from).await?.kind == FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
             let _lock = self.locks.lock(target).await;
@@ -218,9 +183,7 @@ impl Inner {
                 self.staging.update(target, |state| state.nameless = true);
             }
         }
-        if let Err(fault) = self.replace(&from, &to).await {
-            return Err(self.why(fault, Attempt::Rename { from: &from, to: &to, replaces: true }).await);
-        }
+        self.server.rename(&from, &to).await?;
         table.renamed((dir, &name), (to_dir, &to_name))?;
         // Its inode number is no longer that of its name.
         if let Some(oldest) = self.inodes.pin(to_dir, &to_name) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations. Each runs as a task of its own: it ends properly also when the one who asked does not wait for it.
 
-use crate::Ftp;
-use crate::inner::{Dir, Inner, kind, lock};
-use crate::names::opened;
+use super::inner::{Dir, Inner, lock};
+use super::names::opened;
+use super::{FileServer, FileTree, Found};
+use crate::listing::in_order;
+use crate::symlink::{contained, relative_target};
 use outrigger_core::ops::*;
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, Error, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload,
-    Result, Target,
+    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Result,
+    Target,
 };
-use outrigger_proto_ftp::{Kind, Listed};
-use outrigger_toolkit_remote::{Attempt, contained, in_order, parent, relative_target};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,8 +49,8 @@ const OPS: OpSet = OpSet::of(&[
 const DIRENT: usize = 24;
 const DIRENT_PLUS: usize = 152;
 
-impl Ftp {
-    async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T>
+impl<S: FileServer> FileTree<S> {
+    async fn run<T: Send + 'static, F>(&self, work: impl FnOnce(Arc<Inner<S>>) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
@@ -63,7 +63,7 @@ impl Ftp {
     }
 }
 
-impl Driver for Ftp {
+impl<S: FileServer> Driver for FileTree<S> {
     fn abilities(&self) -> Abilities {
         Abilities {
             identity: Identity::ByPath,
@@ -71,7 +71,7 @@ impl Driver for Ftp {
             reads_ahead: true,
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
-            ..Abilities::new("ftp", format!("ftp://{}", self.0.dialer.host), OPS)
+            ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
         }
     }
 
@@ -119,7 +119,7 @@ impl Driver for Ftp {
 
     async fn mknod(&self, _: &Cx, op: MkNod) -> Result<Entry> {
         if FileKind::of_mode(op.mode).unwrap_or(FileKind::Regular) != FileKind::Regular {
-            return Err(Errno::EPERM.because("FTP makes no devices, pipes and sockets"));
+            return Err(Errno::EPERM.because("the server makes no devices, pipes and sockets"));
         }
         self.run(async move |inner| inner.make_file(op.dir, &op.name, op.mode).await).await
     }
@@ -129,11 +129,11 @@ impl Driver for Ftp {
     }
 
     async fn symlink(&self, _: &Cx, _: SymLink) -> Result<Entry> {
-        Err(Errno::EPERM.because("FTP makes no symbolic links"))
+        Err(Errno::EPERM.because("the server makes no symbolic links"))
     }
 
     async fn link(&self, _: &Cx, _: Link) -> Result<Entry> {
-        Err(Errno::EPERM.because("FTP makes no links"))
+        Err(Errno::EPERM.because("the server makes no links"))
     }
 
     async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
@@ -154,13 +154,13 @@ impl Driver for Ftp {
             match inner.inodes.kind(op.node)? {
                 FileKind::Directory => return Err(Errno::EISDIR.into()),
                 FileKind::Regular => {}
-                _ => return Err(Errno::ENXIO.because("FTP opens regular files only")),
+                _ => return Err(Errno::ENXIO.because("the server has regular files only")),
             }
             if op.flags.contains(OpenFlags::TRUNC) {
                 inner.resize(op.node, 0).await?;
             } else if inner.staged(op.node).is_none() {
                 // Who opens a file reads what the server has now.
-                lock(&inner.reading).remove(&op.node);
+                inner.server.readings().take(op.node);
                 inner.staging.end(op.node);
             }
             Ok(opened(inner.open.add(op.node, op.flags)?, op.flags))
@@ -247,7 +247,7 @@ impl Driver for Ftp {
         self.run(async move |inner| {
             let (piece, eof) = inner.piece((op.node, op.handle), op.cookie, op.size as usize, DIRENT).await?;
             let entries = piece.into_iter().map(|(cookie, (name, listed))| {
-                let kind = kind(listed.kind);
+                let kind = listed.kind;
                 let ino = inner.inodes.listed(op.node, &name, kind)?;
                 Ok(Dirent { ino, cookie, kind: Some(kind), name })
             });
@@ -286,7 +286,7 @@ impl Driver for Ftp {
     }
 }
 
-impl Inner {
+impl<S: FileServer> Inner<S> {
     async fn lookup(&self, dir: Node, name: &Name) -> Result<Entry> {
         if self.inodes.kind(dir)? != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
@@ -299,19 +299,9 @@ impl Inner {
         if self.inodes.kind(node)? != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let path = self.inodes.path(node)?;
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let mut target = self.look(&path).await?.target;
-        if target.is_none() {
-            // Some servers tell it in LIST only.
-            let listed = self.list_plainly(parent(&path)).await.map_err(Error::from)?;
-            target =
-                listed.into_iter().find(|listed| &listed.name[..] == name).and_then(|listed| listed.target);
-        }
-        let target =
-            target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads"))?;
+        let target = self.server.target(&self.inodes.path(node)?).await?;
         let depth = self.inodes.table().path(node)?.len();
-        let target = match self.dialer.options.contain_symlinks {
+        let target = match self.server.contains_symlinks() {
             true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
             false => target,
         };
@@ -321,12 +311,7 @@ impl Inner {
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
     async fn names(&self, node: Node) -> Result<Dir> {
         let path = self.inodes.path(node)?;
-        let listed = match self.list(&path).await {
-            Ok(listed) => listed,
-            Err(fault) => {
-                return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
-            }
-        };
+        let listed = self.server.list(&path).await?;
         let mut names = Vec::new();
         for listed in listed {
             // What is no name here cannot be asked for.
@@ -338,9 +323,9 @@ impl Inner {
         for (staged, state) in self.staging.all() {
             let places = self.inodes.table().names(staged).unwrap_or_default();
             for (_, name) in places.into_iter().filter(|(dir, _)| state.is_new && *dir == node) {
-                let file = Listed {
+                let file = Found {
                     name: name.as_bytes().to_vec().into(),
-                    kind: Kind::File,
+                    kind: FileKind::Regular,
                     size: Some(state.size),
                     modified: Some(state.mtime.secs),
                     mode: Some(state.mode),
@@ -360,7 +345,7 @@ impl Inner {
         cookie: u64,
         size: usize,
         each: usize,
-    ) -> Result<(Vec<(u64, (Name, Listed))>, bool)> {
+    ) -> Result<(Vec<(u64, (Name, Found))>, bool)> {
         let known = lock(&self.dirs).get(&handle).cloned();
         let dir = match known {
             Some((dir, was_read)) if cookie != 0 || !was_read => dir,

@@ -1,59 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the operations share: connections, nodes, and how files at the server are looked at.
+//! A server: its connections, and how files are looked at.
 
-use crate::read::Reading;
 use crate::session::{Data, Dialer, Fault, Session, line};
-use bytes::BytesMut;
-use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time};
+use bytes::{Bytes, BytesMut};
+use outrigger_core::{Errno, Error, FileKind, Result, Runtime};
 use outrigger_proto_ftp::{Features, Kind, LINE_MAX, Listed, Reply, list, mlsx};
 use outrigger_toolkit_remote::{
-    Attempt, InodeTable, Lease, NodeLocks, OpenFiles, Pool, Probe, REPEATS, SILLY_PREFIX, Setback,
-    StagedState, Staging, diagnose, parent,
+    Attempt, Found, Lease, Pool, Probe, REPEATS, Readings, Setback, diagnose, parent,
 };
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-/// A tree of a server.
-pub(crate) struct Inner {
+/// An FTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
+pub struct Host {
     pub(crate) dialer: Dialer,
     pub(crate) pool: Arc<Pool<Session>>,
     pub(crate) setback: Setback,
     pub(crate) features: OnceLock<Features>,
-    pub(crate) inodes: InodeTable,
-    pub(crate) open: OpenFiles,
-    pub(crate) staging: Staging,
-    pub(crate) locks: NodeLocks,
-    /// Transfers that go on when the next piece is asked for.
-    pub(crate) reading: Mutex<HashMap<Node, Reading>>,
-    /// Open directories, and whether they were read.
-    pub(crate) dirs: Mutex<HashMap<Handle, (Dir, bool)>>,
-    pub(crate) last_dir: AtomicU64,
+    pub(crate) readings: Readings<Transfer>,
+    /// Where the tree begins.
+    pub(crate) base: Vec<u8>,
     pub(crate) runtime: Arc<dyn Runtime>,
 }
 
-/// The names of an open directory by their cookies.
-pub(crate) type Dir = Arc<Vec<(u64, (Name, Listed))>>;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A file that is being received, and the connection that owes its last reply.
+pub struct Transfer {
+    pub(crate) session: Lease<Session>,
+    pub(crate) data: Data,
 }
 
-/// What names begin with under which files are uploaded.
-pub(crate) const UPLOAD_PREFIX: &str = ".outrigger-upload-";
-
-impl Inner {
+impl Host {
     /// A connection for one request.
     ///
     /// # Errors
     /// Why there is none.
     pub(crate) async fn lease(&self) -> Result<Lease<Session>> {
-        let reclaim = || {
-            let mut reading = lock(&self.reading);
-            let found = reading.iter().find(|(_, reading)| reading.holds_connection()).map(|(&node, _)| node);
-            found.is_some_and(|node| reading.remove(&node).is_some())
-        };
         let dial = || async {
             if let Some(error) = self.setback.recent(self.runtime.monotonic()) {
                 return Err(error);
@@ -61,7 +42,10 @@ impl Inner {
             let session = self.dialer.dial().await;
             session.inspect_err(|error| self.setback.note(error, self.runtime.monotonic()))
         };
-        let session = self.pool.lease(self.dialer.options.timeout, Session::is_quiet, reclaim, dial).await?;
+        let session = self
+            .pool
+            .lease(self.dialer.options.timeout, Session::is_quiet, || self.readings.end_one(), dial)
+            .await?;
         let [feat, _, site] = &session.greeting;
         self.features.get_or_init(|| Features::of(feat).with_site(site));
         Ok(session)
@@ -123,7 +107,7 @@ impl Inner {
     }
 
     /// The names in the directory at `path`.
-    pub(crate) async fn list(&self, path: &[u8]) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn names(&self, path: &[u8]) -> Result<Vec<Listed>, Fault> {
         if self.has_mlst().await? {
             return self.listing(&[line("MLSD", path)?], |line| mlsx(line, false)).await;
         }
@@ -200,9 +184,9 @@ impl Inner {
     }
 
     /// What is at a path.
-    pub(crate) async fn stat(&self, path: &[u8]) -> Result<Listed, Fault> {
+    pub(crate) async fn listed(&self, path: &[u8]) -> Result<Listed, Fault> {
         let directory = Listed {
-            name: bytes::Bytes::new(),
+            name: Bytes::new(),
             kind: Kind::Directory,
             size: None,
             modified: None,
@@ -221,12 +205,12 @@ impl Inner {
             return found.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
         }
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        match self.list(parent(path)).await {
+        match self.names(parent(path)).await {
             Ok(names) => {
                 names.into_iter().find(|listed| &listed.name[..] == name).ok_or_else(|| Errno::ENOENT.into())
             }
             // The directory above the tree may be closed to us.
-            Err(_) if path == self.inodes.base() => Ok(directory),
+            Err(_) if path == self.base => Ok(directory),
             Err(fault) => Err(fault),
         }
     }
@@ -248,9 +232,9 @@ impl Inner {
 
     /// What is at a path, or why nothing is.
     pub(crate) async fn look(&self, path: &[u8]) -> Result<Listed> {
-        match self.stat(path).await {
+        match self.listed(path).await {
             Err(Fault::Refused(reply)) if reply.code >= 500 => {
-                let is_below_directory = match path == self.inodes.base() {
+                let is_below_directory = match path == self.base {
                     true => None,
                     false => self.kind_at(parent(path)).await,
                 };
@@ -262,79 +246,14 @@ impl Inner {
             outcome => Ok(outcome?),
         }
     }
-
-    /// The staged state of a node, as far as the server does not have it.
-    pub(crate) fn staged(&self, node: Node) -> Option<StagedState> {
-        let state = self.staging.get(node)?.state();
-        (state.dirty || state.nameless).then_some(state)
-    }
-
-    /// The attributes of a node.
-    pub(crate) fn attr(&self, node: Node, listed: Option<&Listed>) -> Result<Attr> {
-        let staged = self.staged(node);
-        let kind = listed.map_or(FileKind::Regular, |listed| kind(listed.kind));
-        let usual = if kind == FileKind::Directory { 0o755 } else { 0o644 };
-        let mode = listed.and_then(|listed| listed.mode).or(staged.map(|state| state.mode)).unwrap_or(usual);
-        let modified = listed.and_then(|listed| listed.modified).unwrap_or_default();
-        let time = staged.map_or(Time::new(modified, 0), |state| state.mtime);
-        let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
-        let size = target.or(listed.and_then(|listed| listed.size)).unwrap_or_default();
-        let size = staged.map_or(size, |state| state.size);
-        let is_removed = self.open.is_removed(node) || staged.is_some_and(|state| state.nameless);
-        Ok(Attr {
-            ino: self.inodes.ino(node)?,
-            size,
-            blocks: size.div_ceil(512),
-            atime: time,
-            mtime: time,
-            ctime: time,
-            mode: kind.bits() | mode,
-            nlink: u32::from(!is_removed),
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            blksize: 1 << 17,
-            ..Attr::default()
-        })
-    }
-
-    /// The entry of a name that leads to what is listed, or to a file that the server does not have yet. Counts a reference.
-    pub(crate) fn entry(&self, dir: Node, name: &Name, listed: Option<&Listed>) -> Result<Entry> {
-        let kind = listed.map_or(FileKind::Regular, |listed| kind(listed.kind));
-        let (node, _) = self.inodes.found(dir, name, kind)?;
-        let attr = self.attr(node, listed)?;
-        let generation = NodeTable::generation(node);
-        Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
-    }
-
-    /// What `name` in `dir` leads to: nothing is listed of a file that the server does not have yet.
-    pub(crate) async fn find(&self, dir: Node, name: &Name) -> Result<Option<Listed>> {
-        let path = self.inodes.child(dir, name)?;
-        line("MLST", &path)?;
-        let known = self.inodes.table().get(dir, name);
-        if known.and_then(|node| self.staged(node)).is_some_and(|state| state.is_new) {
-            return Ok(None);
-        }
-        if self.is_ours(dir, name) {
-            return Err(Errno::ENOENT.into());
-        }
-        self.look(&path).await.map(Some)
-    }
-
-    /// Whether a name is one that only this client knows.
-    pub(crate) fn is_ours(&self, dir: Node, name: &Name) -> bool {
-        let removed = || self.inodes.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
-        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
-    }
-
-    /// The attributes of a node as they are now.
-    pub(crate) async fn attrs(&self, node: Node) -> Result<Attrs> {
-        let staged = self.staged(node).is_some_and(|state| state.is_new || state.nameless);
-        let listed = if staged { None } else { Some(self.look(&self.inodes.path(node)?).await?) };
-        Ok(Attrs { attr: self.attr(node, listed.as_ref())?, ttl: Ttl::SECOND })
-    }
 }
 
-pub(crate) fn kind(kind: Kind) -> FileKind {
+pub(crate) fn found(listed: Listed) -> Found {
+    let Listed { name, kind, size, modified, mode, target } = listed;
+    Found { name, kind: file_kind(kind), size, modified, mode, target }
+}
+
+fn file_kind(kind: Kind) -> FileKind {
     match kind {
         Kind::File => FileKind::Regular,
         Kind::Directory => FileKind::Directory,
@@ -343,13 +262,13 @@ pub(crate) fn kind(kind: Kind) -> FileKind {
     }
 }
 
-impl Probe for Inner {
+impl Probe for Host {
     async fn kind_at(&self, path: &[u8]) -> Option<FileKind> {
-        self.stat(path).await.ok().map(|listed| kind(listed.kind))
+        self.listed(path).await.ok().map(|listed| file_kind(listed.kind))
     }
 
     async fn is_empty(&self, path: &[u8]) -> Option<bool> {
-        self.list(path).await.ok().map(|names| names.is_empty())
+        self.names(path).await.ok().map(|names| names.is_empty())
     }
 
     async fn lack(&self, _: &[u8]) -> Option<Errno> {

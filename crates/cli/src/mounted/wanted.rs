@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a user says about a mount.
+
+use crate::status::Failure;
+use crate::tree_options::seconds;
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
+use outrigger_core::OptionTable;
+use outrigger_core::option::option;
+use outrigger_door_fuse::Options;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The options of `-o` that concern no driver.
+pub const OPTIONS: &[&OptionTable] = &[
+    &outrigger_door_fuse::OPTIONS,
+    &OptionTable {
+        owner: "mount",
+        options: &[option(
+            "guard",
+            "auto|proxy|none",
+            "auto",
+            "what happens when the server process dies. auto: another one takes over (through a proxy process before \
+             Linux 6.9); proxy: takes over, always through a proxy; none: the mount ends",
+        )],
+    },
+];
+
+/// What is to be mounted, and how.
+#[derive(Debug, Args)]
+pub struct Wanted {
+    // Read before LOCATION, which reading takes out of what was parsed: where it stood is compared.
+    /// What `-o` says.
+    #[command(flatten)]
+    pub options: Lists,
+    /// The tree: a directory, an archive, a disk image, `HOST:PATH`, `mem:`, or a directory inside an archive or image.
+    #[arg(value_name = "LOCATION")]
+    pub source: OsString,
+    /// Where to mount it.
+    #[arg(value_name = "DIR")]
+    pub mountpoint: PathBuf,
+    /// The port of an SSH server, as `-o port=`.
+    #[arg(short = 'p', value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Serve from a single process: its death ends the mount. The same as `-o guard=none`.
+    #[arg(long)]
+    pub no_guard: bool,
+    /// Replace the server process when a request takes longer than this.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub restart_on_hang: Option<Duration>,
+}
+
+/// The lists of options of a mount.
+#[derive(Debug, Clone)]
+pub struct Lists {
+    /// All, in the user's order.
+    pub all: Vec<String>,
+    /// Those that do not stand in front of the LOCATION: a pattern of the shell may have produced them.
+    pub late: Vec<String>,
+}
+
+impl Args for Lists {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let help = "Options of the mount (ro, allow_other, uid=, gid=, umask=, attr_timeout=, entry_timeout=, writeback, guard=, \
+                    ...) and of the driver (`outrigger drivers` lists them); all are in mount.outrigger(8). Those that name \
+                    programs stand in front of LOCATION";
+        let list = Arg::new("options").short('o').value_name("OPTIONS").help(help);
+        command.arg(list.action(ArgAction::Append))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Lists {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let all: Vec<String> = matches.get_many("options").into_iter().flatten().cloned().collect();
+        let source = matches.index_of("source");
+        let places = matches.indices_of("options").into_iter().flatten();
+        let late = places.zip(&all).filter(|(place, _)| Some(*place) > source).map(|(_, list)| list.clone());
+        Ok(Lists { late: late.collect(), all })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What becomes of a mount whose server dies (`-o guard=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guarding {
+    /// Another one goes on: with the kernel's help, or by way of a proxy where the kernel gives none.
+    Auto,
+    /// The same, by way of a proxy in any case.
+    Proxy,
+    /// It ends.
+    None,
+}
+
+/// What `-o` says, by whom it concerns.
+pub struct Chosen {
+    /// Of the door.
+    pub door: Options,
+    /// Of the driver.
+    pub driver: Vec<String>,
+    /// Of this program.
+    pub guarding: Guarding,
+}
+
+impl Wanted {
+    /// What the options say.
+    ///
+    /// # Errors
+    /// A sentence about one that cannot be understood.
+    pub fn chosen(&self) -> Result<Chosen, Failure> {
+        let parsed = Options::parse(&self.options.all.join(","));
+        let (door, mut driver) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
+        if driver.iter().any(|option| option == "remount") {
+            return Err(Failure::serious(
+                "option remount: what is mounted keeps its options; unmount it (`outrigger umount DIR`) and mount it again"
+                    .to_owned(),
+            ));
+        }
+        let mut guarding = if self.no_guard { Guarding::None } else { Guarding::Auto };
+        for value in driver.extract_if(.., |option| option.starts_with("guard=")) {
+            guarding = match &value["guard=".len()..] {
+                "auto" => Guarding::Auto,
+                "proxy" => Guarding::Proxy,
+                "none" => Guarding::None,
+                _ => return Err(Failure::serious(format!("option {value}: auto, proxy or none expected"))),
+            };
+        }
+        driver.extend(self.port.map(|port| format!("port={port}")));
+        Ok(Chosen { door, driver, guarding })
+    }
+}

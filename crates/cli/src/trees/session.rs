@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The trees of one command: what they are opened with, and those that are open.
+
+use super::{Images, Opened, Origin, open};
+use crate::drivers::DriverOptions;
+use crate::location::{Base, Location, TreeName};
+use crate::messages::Report;
+use crate::status::Failure;
+use crate::tree_options::TreeOptions;
+use outrigger_client::Settings;
+use outrigger_core::{Cancel, Credentials};
+use outrigger_runtime::Threads;
+use std::cell::{Cell, Ref, RefCell};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The trees of one command.
+pub struct Trees {
+    /// Clock, timers and threads.
+    pub runtime: Arc<Threads>,
+    /// Raised by Ctrl-C.
+    pub cancel: Cancel,
+    /// The images that are open.
+    pub images: Images,
+    /// Where it says what went wrong.
+    pub report: Rc<Report>,
+    options: TreeOptions,
+    /// The files that hold trees the command may change; all when nothing is said.
+    written: RefCell<Option<Vec<PathBuf>>>,
+    opened: RefCell<Vec<(TreeName, Opened)>>,
+    /// The file of this machine that the mount is of.
+    origin: RefCell<Option<Origin>>,
+    /// Whether they are for a mount.
+    mounts: Cell<bool>,
+}
+
+impl Trees {
+    /// None is open; those that are opened are changed unless the command `only_looks`.
+    pub fn new(only_looks: bool, options: TreeOptions, cancel: Cancel, report: Rc<Report>) -> Self {
+        Trees {
+            runtime: Arc::new(Threads::new()),
+            cancel,
+            images: Images::default(),
+            report,
+            options,
+            written: RefCell::new(only_looks.then(Vec::new)),
+            opened: RefCell::default(),
+            origin: RefCell::default(),
+            mounts: Cell::new(false),
+        }
+    }
+
+    /// The options the user gave.
+    pub fn options(&self) -> &TreeOptions {
+        &self.options
+    }
+
+    /// How clients of the command ask.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            cred: Credentials {
+                uid: rustix::process::geteuid().as_raw(),
+                gid: rustix::process::getegid().as_raw(),
+            },
+            timeout: self.options.timeout,
+            cancel: self.cancel.clone(),
+            ..Settings::default()
+        }
+    }
+
+    /// Says which of the LOCATIONs of the command it changes, before any is opened. Images that only others are in are opened for
+    /// reading, and stay as they are.
+    pub fn only_writes(&self, changed: &[OsString]) {
+        let file = |text: &OsString| match Location::of(text).ok()?.base {
+            Base::Host(path) => Some(path),
+            _ => None,
+        };
+        *self.written.borrow_mut() = Some(changed.iter().filter_map(file).collect());
+    }
+
+    /// Whether the command may change the tree in this file of the host.
+    pub(super) fn may_write(&self, file: &Path) -> bool {
+        self.written.borrow().as_ref().is_none_or(|written| written.iter().any(|path| path == file))
+    }
+
+    /// What is opened from here on is for a mount.
+    pub(super) fn are_for_a_mount(&self) {
+        self.mounts.set(true);
+    }
+
+    /// Whether they are for a mount, which shows what there is.
+    pub(super) fn is_for_a_mount(&self) -> bool {
+        self.mounts.get()
+    }
+
+    /// Takes note of the file that a LOCATION begins with, if there is one: from now on its name means it, whatever has that name.
+    pub(super) fn stays(&self, (location, origin): (Location, Option<Origin>)) -> Location {
+        *self.origin.borrow_mut() = origin;
+        location
+    }
+
+    /// Where a file of this machine is opened.
+    pub(super) fn reach(&self, path: &Path) -> PathBuf {
+        let origin = self.origin.borrow();
+        origin.as_ref().and_then(|origin| origin.reach(path)).unwrap_or_else(|| path.to_owned())
+    }
+
+    /// The tree with this name. Trees are opened once for a command, however often they are named.
+    ///
+    /// # Errors
+    /// A sentence that names the part of the LOCATION which cannot be opened, and why.
+    pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
+        let known =
+            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, opened)| opened.clone());
+        if let Some(opened) = known {
+            return Ok(opened);
+        }
+        let opened = open(self, &name, options)?;
+        self.opened.borrow_mut().push((name, opened.clone()));
+        Ok(opened)
+    }
+
+    /// Those that are open.
+    pub fn opened(&self) -> Ref<'_, [(TreeName, Opened)]> {
+        Ref::map(self.opened.borrow(), Vec::as_slice)
+    }
+}

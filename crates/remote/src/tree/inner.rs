@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the operations share: nodes, and how files look.
+
+use super::{FileServer, Found};
+use crate::inode_table::InodeTable;
+use crate::node_locks::NodeLocks;
+use crate::open_files::OpenFiles;
+use crate::silly_rename::SILLY_PREFIX;
+use crate::staging::{StagedState, Staging};
+use outrigger_core::reply::{Attrs, Entry, Ttl};
+use outrigger_core::{Attr, Errno, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A tree of a server.
+pub(super) struct Inner<S> {
+    pub(super) server: S,
+    pub(super) inodes: InodeTable,
+    pub(super) open: OpenFiles,
+    pub(super) staging: Staging,
+    pub(super) locks: NodeLocks,
+    /// Open directories, and whether they were read.
+    pub(super) dirs: Mutex<HashMap<Handle, (Dir, bool)>>,
+    pub(super) last_dir: AtomicU64,
+    pub(super) runtime: Arc<dyn Runtime>,
+}
+
+/// The names of an open directory by their cookies.
+pub(super) type Dir = Arc<Vec<(u64, (Name, Found))>>;
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: FileServer> Inner<S> {
+    /// The staged state of a node, as far as the server does not have it.
+    pub(super) fn staged(&self, node: Node) -> Option<StagedState> {
+        let state = self.staging.get(node)?.state();
+        (state.dirty || state.nameless).then_some(state)
+    }
+
+    /// The attributes of a node.
+    pub(super) fn attr(&self, node: Node, listed: Option<&Found>) -> Result<Attr> {
+        let staged = self.staged(node);
+        let kind = listed.map_or(FileKind::Regular, |listed| listed.kind);
+        let usual = if kind == FileKind::Directory { 0o755 } else { 0o644 };
+        let mode = listed.and_then(|listed| listed.mode).or(staged.map(|state| state.mode)).unwrap_or(usual);
+        let modified = listed.and_then(|listed| listed.modified).unwrap_or_default();
+        let time = staged.map_or(Time::new(modified, 0), |state| state.mtime);
+        let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
+        let size = target.or(listed.and_then(|listed| listed.size)).unwrap_or_default();
+        let size = staged.map_or(size, |state| state.size);
+        let is_removed = self.open.is_removed(node) || staged.is_some_and(|state| state.nameless);
+        Ok(Attr {
+            ino: self.inodes.ino(node)?,
+            size,
+            blocks: size.div_ceil(512),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            mode: kind.bits() | mode,
+            nlink: u32::from(!is_removed),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            blksize: 1 << 17,
+            ..Attr::default()
+        })
+    }
+
+    /// The entry of a name that leads to what is listed, or to a file that the server does not have yet. Counts a reference.
+    pub(super) fn entry(&self, dir: Node, name: &Name, listed: Option<&Found>) -> Result<Entry> {
+        let kind = listed.map_or(FileKind::Regular, |listed| listed.kind);
+        let (node, _) = self.inodes.found(dir, name, kind)?;
+        let attr = self.attr(node, listed)?;
+        let generation = NodeTable::generation(node);
+        Ok(Entry { node, generation, attr, entry_ttl: Ttl::SECOND, attr_ttl: Ttl::SECOND })
+    }
+
+    /// What `name` in `dir` leads to: nothing is listed of a file that the server does not have yet.
+    pub(super) async fn find(&self, dir: Node, name: &Name) -> Result<Option<Found>> {
+        let path = self.inodes.child(dir, name)?;
+        self.server.check(&path)?;
+        let known = self.inodes.table().get(dir, name);
+        if known.and_then(|node| self.staged(node)).is_some_and(|state| state.is_new) {
+            return Ok(None);
+        }
+        if self.is_ours(dir, name) {
+            return Err(Errno::ENOENT.into());
+        }
+        self.server.stat(&path).await.map(Some)
+    }
+
+    /// Whether a name is one that only this client knows.
+    pub(super) fn is_ours(&self, dir: Node, name: &Name) -> bool {
+        let removed = || self.inodes.table().get(dir, name).is_some_and(|node| self.open.is_removed(node));
+        name.starts_with(SILLY_PREFIX.as_bytes()) && removed()
+    }
+
+    /// The attributes of a node as they are now.
+    pub(super) async fn attrs(&self, node: Node) -> Result<Attrs> {
+        let staged = self.staged(node).is_some_and(|state| state.is_new || state.nameless);
+        let listed = if staged { None } else { Some(self.server.stat(&self.inodes.path(node)?).await?) };
+        Ok(Attrs { attr: self.attr(node, listed.as_ref())?, ttl: Ttl::SECOND })
+    }
+}

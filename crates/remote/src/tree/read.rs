@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading: one transfer for a file that is read from the front to the back.
+
+use super::FileServer;
+use super::inner::Inner;
+use crate::reconnect::REPEATS;
+use bytes::{Buf, Bytes, BytesMut};
+use outrigger_core::{Errno, Node, Result};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How much of what was received stays for requests that come out of their order, in bytes.
+const WINDOW: usize = 2 << 20;
+/// How far ahead of a transfer a request may be, so that the transfer goes on to there, in bytes.
+const GAP: u64 = 1 << 20;
+
+/// Size and time of a file when a transfer began, where the server says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version {
+    /// The size in bytes.
+    pub size: Option<u64>,
+    /// The time of change, in seconds since 1970.
+    pub modified: Option<i64>,
+}
+
+/// A transfer, and the last of what it brought.
+pub(super) struct Reading<T> {
+    /// Where in the file the window begins.
+    start: u64,
+    window: BytesMut,
+    /// `None` when the file has ended.
+    transfer: Option<T>,
+    version: Version,
+}
+
+/// Transfers by node, while nothing waits for them.
+pub struct Readings<T>(Mutex<HashMap<Node, Reading<T>>>);
+
+impl<T> Default for Readings<T> {
+    fn default() -> Self {
+        Readings(Mutex::default())
+    }
+}
+
+impl<T> Readings<T> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Node, Reading<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a transfer that nothing waits for; whether there was one.
+    pub fn end_one(&self) -> bool {
+        let mut readings = self.lock();
+        let found = readings.iter().find(|(_, reading)| reading.transfer.is_some()).map(|(&node, _)| node);
+        found.is_some_and(|node| readings.remove(&node).is_some())
+    }
+
+    pub(super) fn take(&self, node: Node) -> Option<Reading<T>> {
+        self.lock().remove(&node)
+    }
+}
+
+impl<T> Reading<T> {
+    fn end(&self) -> u64 {
+        self.start + self.window.len() as u64
+    }
+
+    /// Whether a request at this place is best served by this transfer.
+    fn serves(&self, offset: u64) -> bool {
+        let gap = if self.transfer.is_some() { GAP } else { 0 };
+        self.start <= offset && offset <= self.end().saturating_add(gap)
+    }
+
+    fn take(&self, offset: u64, len: usize) -> Bytes {
+        let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX).min(self.window.len());
+        Bytes::copy_from_slice(&self.window[from..self.window.len().min(from.saturating_add(len))])
+    }
+}
+
+impl<S: FileServer> Inner<S> {
+    /// Up to `len` bytes at `offset` of the server's file; the caller holds the lock of the node.
+    pub(super) async fn read_at(&self, node: Node, offset: u64, len: usize) -> Result<Bytes> {
+        let readings = self.server.readings();
+        let mut known = readings.take(node).filter(|reading| reading.serves(offset));
+        let mut before = None;
+        for _ in 0..=REPEATS {
+            let mut reading = match known.take() {
+                Some(reading) => reading,
+                None => {
+                    let path = self.inodes.path(node)?;
+                    let (transfer, version) = self.server.begin(&path, offset, before).await?;
+                    Reading { start: offset, window: BytesMut::new(), transfer, version }
+                }
+            };
+            if self.receive_until(&mut reading, offset, len).await? {
+                let data = reading.take(offset, len);
+                readings.lock().insert(node, reading);
+                return Ok(data);
+            }
+            before = Some(reading.version);
+        }
+        Err(Errno::EIO.because("the connection was lost again and again"))
+    }
+
+    /// False when the connection was lost.
+    async fn receive_until(
+        &self,
+        reading: &mut Reading<S::Transfer>,
+        offset: u64,
+        len: usize,
+    ) -> Result<bool> {
+        let wanted = offset.saturating_add(len as u64);
+        while reading.end() < wanted && reading.transfer.is_some() {
+            reading.window.reserve(1 << 17);
+            if !self.server.receive(&mut reading.transfer, &mut reading.window).await? {
+                return Ok(false);
+            }
+            let excess = reading.window.len().saturating_sub(WINDOW);
+            let before = usize::try_from(offset.saturating_sub(reading.start)).unwrap_or(usize::MAX);
+            let dropped = excess.min(before);
+            reading.window.advance(dropped);
+            reading.start += dropped as u64;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writing: content is staged on this machine, and sent as a whole when the file is closed or synchronised.
+
+use super::FileServer;
+use super::inner::Inner;
+use crate::open_files::Closed;
+use crate::staging::{Staged, StagedState};
+use outrigger_core::attr::without_set_id;
+use outrigger_core::{Errno, FileKind, Handle, Node, Result, SetAttrs, SetTime};
+use std::sync::Arc;
+
+/// How much of a file is fetched at once, in bytes.
+const PIECE: usize = 1 << 18;
+
+impl<S: FileServer> Inner<S> {
+    /// The staged file of a node, in which places from `from` on can be written; the caller holds the lock of the node.
+    pub(super) async fn stage(&self, node: Node, from: u64) -> Result<Arc<Staged>> {
+        if let Some(staged) = self.staging.get(node) {
+            if staged.state().base <= from {
+                return Ok(staged);
+            }
+            self.upload(node).await?;
+            self.staging.end(node);
+        }
+        let path = self.inodes.path(node)?;
+        let listed = self.server.stat(&path).await?;
+        let size =
+            listed.size.ok_or_else(|| Errno::EIO.because("the server does not tell the size of the file"))?;
+        // Only what is appended has to be here.
+        let base = if from >= size { size } else { 0 };
+        let staged = self.staging.begin(
+            node,
+            StagedState {
+                base,
+                size: base,
+                dirty: false,
+                is_new: false,
+                nameless: false,
+                mode: listed.mode.unwrap_or(0o644),
+                mtime: self.runtime.wall(),
+            },
+        )?;
+        let mut at = base;
+        while at < size {
+            let filled = async {
+                let data = self.read_at(node, at, PIECE).await?;
+                staged.write(at, &data)?;
+                Ok(data.len() as u64)
+            };
+            match filled.await {
+                Ok(0) => break,
+                Ok(count) => at += count,
+                Err(error) => {
+                    self.staging.end(node);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(staged)
+    }
+
+    /// Stages an empty file; `is_new` when the server has none of its name.
+    pub(super) fn stage_empty(&self, node: Node, mode: u32, is_new: bool) -> Result<()> {
+        self.staging.end(node);
+        let state = StagedState {
+            base: 0,
+            size: 0,
+            dirty: true,
+            is_new,
+            nameless: false,
+            mode,
+            mtime: self.runtime.wall(),
+        };
+        self.staging.begin(node, state).map(drop)
+    }
+
+    /// The content of a staged file was changed.
+    pub(super) fn touch(&self, node: Node) {
+        let now = self.runtime.wall();
+        self.staging.update(node, |state| {
+            (state.dirty, state.mtime, state.mode) = (true, now, without_set_id(state.mode));
+        });
+        self.server.readings().take(node);
+    }
+
+    /// Makes a file `size` bytes long; the caller holds the lock of the node.
+    pub(super) async fn resize(&self, node: Node, size: u64) -> Result<()> {
+        match self.inodes.kind(node)? {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Errno::EISDIR.into()),
+            _ => return Err(Errno::EINVAL.because("only files have a size that can be set")),
+        }
+        let known = self.staging.get(node).map(|staged| staged.state());
+        match (size, known) {
+            // Nothing of what was there is needed.
+            (0, Some(StagedState { mode, is_new, nameless: false, .. })) => {
+                self.stage_empty(node, mode, is_new)?
+            }
+            (0, None) => {
+                let listed = self.server.stat(&self.inodes.path(node)?).await?;
+                self.stage_empty(node, listed.mode.unwrap_or(0o644), false)?;
+            }
+            _ => self.stage(node, size).await?.resize(size)?,
+        }
+        self.touch(node);
+        Ok(())
+    }
+
+    /// Sends what the server lacks of a file; the caller holds the lock of the node.
+    pub(super) async fn upload(&self, node: Node) -> Result<()> {
+        let Some(staged) = self.staging.get(node) else { return Ok(()) };
+        let state = staged.state();
+        if !state.dirty || state.nameless {
+            return Ok(());
+        }
+        let path = self.inodes.path(node)?;
+        if state.base > 0 {
+            self.server.append(&path, &staged).await?;
+        } else {
+            self.server.store(&path, &staged).await?;
+        }
+        self.server.readings().take(node);
+        self.staging.update(node, |state| (state.dirty, state.is_new) = (false, false));
+        Ok(())
+    }
+
+    /// Closes a file; what it could not upload then is lost, after close(2) has said so.
+    pub(super) async fn close(&self, node: Node, handle: Handle) -> Result<()> {
+        let _lock = self.locks.lock(node).await;
+        let closed = self.open.close(handle);
+        if closed == Closed::InUse {
+            return Ok(());
+        }
+        self.server.readings().take(node);
+        let outcome = if closed == Closed::LastRemoved {
+            self.remove_silly(node).await
+        } else {
+            self.upload(node).await
+        };
+        self.staging.end(node);
+        outcome.inspect_err(|error| tracing::error!(%error, "a file could not be uploaded or removed"))
+    }
+
+    /// Changes attributes; the caller holds the lock of the node.
+    pub(super) async fn set_attrs(&self, node: Node, attrs: &SetAttrs, is_open: bool) -> Result<()> {
+        let us = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        if attrs.uid.is_some_and(|uid| uid != us.0) || attrs.gid.is_some_and(|gid| gid != us.1) {
+            return Err(Errno::EPERM.because("the server cannot change owners"));
+        }
+        if let Some(size) = attrs.size {
+            self.resize(node, size).await?;
+        }
+        if attrs.mode.is_none() && attrs.mtime.is_none() && is_open
+            || self.staged(node).is_some_and(|state| state.nameless)
+        {
+            return Ok(());
+        }
+        self.upload(node).await?;
+        if attrs.size.is_some() && !is_open {
+            self.staging.end(node);
+        }
+        let path = self.inodes.path(node)?;
+        if let Some(mode) = attrs.mode {
+            let mode = mode & 0o7777;
+            self.server.set_mode(&path, mode).await?;
+            self.staging.update(node, |state| state.mode = mode);
+        }
+        let time = match attrs.mtime {
+            Some(SetTime::To(time)) => time,
+            Some(SetTime::Now) => self.runtime.wall(),
+            None => return Ok(()),
+        };
+        self.server.set_time(&path, time).await
+    }
+}
