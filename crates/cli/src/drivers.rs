@@ -45,7 +45,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     },
     DriverInfo {
         options: &[&outrigger_driver_ftp::OPTIONS, &outrigger_layer_cache::OPTIONS],
-        others: "those of the cache concern mounts only",
+        others: "no others; those of the cache concern mounts only",
         ..outrigger_driver_ftp::DRIVER
     },
     outrigger_driver_libfuse::DRIVER,

@@ -339,8 +339,10 @@ impl Base {
     fn parse(text: &[u8]) -> Self {
         let host = || Base::host(text);
         let start = end_of_address(text);
-        let Some(colon) = text[start..].iter().position(|&byte| byte == b':') else { return host() };
-        let colon = start + colon;
+        // The colon of a scheme is before an address.
+        let scheme = text[..start].windows(3).position(|part| part == b"://");
+        let first = || text[start..].iter().position(|&byte| byte == b':').map(|colon| start + colon);
+        let Some(colon) = scheme.or_else(first) else { return host() };
         if text.starts_with(b"sftp://") {
             return Base::sftp(&text[b"sftp://".len()..]);
         }
@@ -502,6 +504,29 @@ mod tests {
         assert_eq!(parse(&at("l::m")), host("l::m", &[]));
         std::fs::write(dir.path().join("x::::y"), "").unwrap();
         assert_eq!(parse(&at("x::::y::/z")), host("x::::y", &["/z"]));
+    }
+
+    #[test]
+    fn a_url_of_a_host_is_its_tree_and_a_path_and_does_not_show_the_password() {
+        for (text, tree, path) in [
+            ("ftp://h", "h", ""),
+            ("ftp://u:p@h:21/a%20b/c", "u:p@h:21", "/a b/c"),
+            ("FTPS://h//etc", "h//", "/etc"),
+            ("ftp://h/%2Fetc", "h//", "/etc"),
+            ("ftp://u@[::1]:21/x", "u@[::1]:21", "/x"),
+        ] {
+            let (name, at) = parse(text).split();
+            let TreeName::Whole(Base::Url { rest, .. }) = name else { panic!("{text}") };
+            assert_eq!((&*rest, &at[..]), (tree, path.as_bytes()), "{text}");
+        }
+        for (text, shown) in [
+            ("ftp://u:p@h/a@b:c", "ftp://u:***@h/a@b:c"),
+            ("ftps://u:p:q@x@h::/d", "ftps://u:***@h::/d"),
+            ("ftp://u@h/x", "ftp://u@h/x"),
+            ("other://u:p@h", "other://u:p@h"),
+        ] {
+            assert_eq!(parse(text).to_string(), shown);
+        }
     }
 
     #[test]

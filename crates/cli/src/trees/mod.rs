@@ -258,7 +258,11 @@ pub fn mountable(
         return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
-    let cache = if one_user { remote::cached(&mut options, &trees.options().layer)? } else { None };
+    let of_sftp = matches!(location.base, Base::Remote { .. });
+    let cache = match one_user {
+        true => remote::cached(&mut options, &trees.options().layer, of_sftp)?,
+        false => None,
+    };
     if one_user {
         // Who follows a link in a mount follows it on this machine, whatever program that is.
         options = options.with_default("contain_symlinks", "");

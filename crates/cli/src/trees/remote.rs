@@ -41,8 +41,9 @@ impl Opened {
 pub(super) fn cached(
     options: &mut DriverOptions,
     layers: &[String],
+    of_sftp: bool,
 ) -> Result<Option<CacheOptions>, Failure> {
-    let given = options.take(is_about_the_cache);
+    let given = options.take(|key| is_about_the_cache(key) || !of_sftp && key == "read_ahead");
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
             None => Ok(None),
@@ -64,7 +65,7 @@ pub(super) fn cached(
     Ok(Some(cache))
 }
 
-/// The driver reads ahead by itself, and knows what its connection carries.
+/// `sftp` reads ahead by itself, and knows what its connection carries.
 fn is_about_the_cache(key: &str) -> bool {
     key != "read_ahead" && CacheOptions::knows(key) || SSHFS.has(key)
 }
@@ -179,7 +180,7 @@ mod tests {
 
     fn cache(given: &str, layers: &[&str]) -> Result<Option<CacheOptions>, Failure> {
         let layers: Vec<String> = layers.iter().map(|&layer| layer.to_owned()).collect();
-        cached(&mut DriverOptions::parse(&[given.to_owned()]), &layers)
+        cached(&mut DriverOptions::parse(&[given.to_owned()]), &layers, true)
     }
 
     #[test]

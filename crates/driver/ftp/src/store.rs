@@ -61,8 +61,9 @@ impl Host {
                     return Ok(());
                 }
                 Err(Fault::Lost(error)) => last = Fault::Lost(error),
-                Err(Fault::Refused(reply)) if matches!(reply.code, 550 | 553) => {
-                    last = Fault::Refused(reply);
+                // Where no file can be made the old one may still be written to. A full disk would only cost its content.
+                Err(fault @ Fault::Refused(_)) if forbids_names(&fault) => {
+                    last = fault;
                     break;
                 }
                 Err(fault) => {
@@ -182,4 +183,11 @@ impl Host {
             _ => error,
         }
     }
+}
+
+/// Whether a refusal is about making a name, as far as it shows.
+fn forbids_names(fault: &Fault) -> bool {
+    let errno = Error::from(fault.clone()).errno;
+    matches!(fault, Fault::Refused(reply) if matches!(reply.code, 550 | 553))
+        && ![Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS].contains(&errno)
 }
