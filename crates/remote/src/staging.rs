@@ -186,7 +186,7 @@ impl Staged {
         let mut state = self.lock();
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         self.reserve(&state, end)?;
-        self.file.write_all_at(data, offset - state.base)?;
+        self.file.write_all_at(data, offset - state.base).inspect_err(|_| self.take_back(&state, end))?;
         state.size = state.size.max(end);
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Staged {
     pub fn resize(&self, size: u64) -> Result<()> {
         let mut state = self.lock();
         self.reserve(&state, size)?;
-        self.file.set_len(size - state.base)?;
+        self.file.set_len(size - state.base).inspect_err(|_| self.take_back(&state, size))?;
         let less = state.size.saturating_sub(size);
         self.used.fetch_sub(less, Ordering::Relaxed);
         state.size = size;
@@ -222,6 +222,13 @@ impl Staged {
             return Err(Errno::ENOSPC.because(why));
         }
         Ok(())
+    }
+
+    /// Gives back what was reserved for a file that did not get longer, and what came of it.
+    fn take_back(&self, state: &StagedState, end: u64) {
+        self.used.fetch_sub(end.saturating_sub(state.size), Ordering::Relaxed);
+        // Where that fails, the file has bytes behind its end, which are overwritten or never sent.
+        let _ = self.file.set_len(state.size - state.base);
     }
 
     /// Reads at most `len` bytes at a place that is not before the base.

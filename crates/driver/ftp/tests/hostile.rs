@@ -185,3 +185,13 @@ fn a_transfer_that_the_server_cuts_is_no_end_of_the_file() {
     });
     assert_eq!(read.expect_err("it was cut").errno, Errno::EIO);
 }
+
+#[test]
+fn a_file_of_which_less_comes_than_was_told_is_not_changed() {
+    let written = in_time(|| {
+        let (client, _runtime) = open(Harm::None)?;
+        let file = client.walk(b"/f", Follow::Yes)?.open(OpenFlags::READ_WRITE)?;
+        file.write_all_at(0, b"new".to_vec().into())
+    });
+    assert_eq!(written.expect_err("the rest would be lost").errno, Errno::EIO);
+}

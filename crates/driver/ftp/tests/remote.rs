@@ -101,6 +101,24 @@ fn files_are_written_read_and_changed_in_clear_and_over_tls_with_mlsd_and_withou
 }
 
 #[test]
+fn what_is_appended_is_there_once_however_often_it_is_synchronised() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        fs::write(far.server.root().join("log"), "begin ").expect("written");
+        let client = client(&far, &far.connect(&[]));
+        let log = create(&client.root().expect("a root"), "log", OpenFlags::APPEND);
+        for word in ["one ", "two ", "three "] {
+            log.write_all_at(0, word.as_bytes().to_vec().into()).expect("appended");
+            log.sync(false).expect("synchronised");
+        }
+        log.write_all_at(0, b"end".to_vec().into()).expect("appended");
+        log.close().expect("closed");
+        let stored = fs::read_to_string(far.server.root().join("log")).expect("there");
+        assert_eq!(stored, "begin one two three end", "{kind:?}");
+    }
+}
+
+#[test]
 fn reading_on_takes_one_transfer_also_where_the_server_dies_in_its_middle() {
     for kind in KINDS {
         let Some(mut far) = far(kind) else { continue };

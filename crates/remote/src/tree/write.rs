@@ -47,8 +47,8 @@ impl<S: FileServer> Inner<S> {
                 staged.write(at, &data)?;
                 Ok(data.len() as u64)
             };
-            match filled.await {
-                Ok(0) => break,
+            let short = || Errno::EIO.because("the server sends less of the file than it says there is");
+            match filled.await.and_then(|count| if count == 0 { Err(short()) } else { Ok(count) }) {
                 Ok(count) => at += count,
                 Err(error) => {
                     self.staging.end(node);
@@ -116,11 +116,13 @@ impl<S: FileServer> Inner<S> {
         let path = self.inodes.path(node)?;
         if state.base > 0 {
             self.server.append(&path, &staged).await?;
+            // Sent once more it would be there twice; what comes next is appended to what the server has then.
+            self.staging.end(node);
         } else {
             self.server.store(&path, &staged).await?;
+            self.staging.update(node, |state| (state.dirty, state.is_new) = (false, false));
         }
         self.server.readings().take(node);
-        self.staging.update(node, |state| (state.dirty, state.is_new) = (false, false));
         Ok(())
     }
 
