@@ -207,10 +207,20 @@ fn mountpoints(below: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.starts_with(below)).collect()
 }
 
-/// Sends a signal with kill(1).
+/// Sends a signal with kill(1). What is stopped has stopped when this returns: until then its threads may answer something.
 pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(sent.success(), "kill -{name} {pid}");
+    if name == "STOP" {
+        within("it stopped", || threads(pid).iter().all(|state| state.starts_with(['T', 't', 'Z', 'X'])));
+    }
+}
+
+/// The states of the threads of a process, as /proc shows them.
+fn threads(pid: u32) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+    stats.filter_map(|stat| Some(stat.rsplit(')').next()?.trim_start().to_owned())).collect()
 }
 
 /// Whether the process is there and is more than an entry waiting for its parent.
