@@ -27,7 +27,7 @@
 //! | [`progress`] | how far a long command is |
 //! | [`remove`] | removing trees |
 //! | [`reserved`] | keeping others from an image until it is whole |
-//! | [`run`] | what a command is |
+//! | [`mod@run`] | what a command is |
 //! | [`say`] | names in messages, and questions |
 //! | [`sweep`] | visiting everything below a directory |
 //! | [`switches`] | options whose order counts |

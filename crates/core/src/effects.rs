@@ -89,8 +89,10 @@ pub enum Effect<'a> {
         node: Node,
         /// The open handle.
         handle: Handle,
-        /// How much longer the file becomes, in bytes.
-        by: i128,
+        /// How long the range is, in bytes.
+        len: u64,
+        /// Whether it is put in, so that the file becomes longer.
+        grows: bool,
     },
     /// Owner, permissions, times or links change.
     Attributes {
@@ -338,12 +340,9 @@ pub(crate) mod words {
         len: &u64,
         mode: &FallocateMode,
     ) -> Option<Effect<'static>> {
-        let by = match i128::from(*len) {
-            len if mode.contains(FallocateMode::COLLAPSE_RANGE) => -len,
-            len if mode.contains(FallocateMode::INSERT_RANGE) => len,
-            _ => return None,
-        };
-        Some(Effect::Shifts { node: *node, handle: *handle, by })
+        let grows = mode.contains(FallocateMode::INSERT_RANGE);
+        let shifts = grows || mode.contains(FallocateMode::COLLAPSE_RANGE);
+        shifts.then_some(Effect::Shifts { node: *node, handle: *handle, len: *len, grows })
     }
 
     pub(crate) fn sets_xattr<'a>(node: &Node, name: &'a XattrName, flags: &XattrFlags) -> Option<Effect<'a>> {

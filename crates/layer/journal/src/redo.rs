@@ -68,7 +68,9 @@ async fn verdict(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Ve
             let existed = matches!(intent.before, Before::Present(_));
             done(existed && redo.has_attribute(node, name).await == Some(false))
         }
-        Some(Effect::Shifts { node, handle, by }) => done(redo.shifted(node, handle, by).await),
+        Some(Effect::Shifts { node, handle, len, grows }) => {
+            done(redo.shifted((node, handle), len, grows).await)
+        }
         Some(Effect::Appends { .. }) => return redo.appended(request).await,
         _ => None,
     };
@@ -198,10 +200,10 @@ impl Redo<'_> {
         }
     }
 
-    async fn shifted(&self, node: Node, handle: Handle, by: i128) -> bool {
+    async fn shifted(&self, (node, handle): (Node, Handle), len: u64, grows: bool) -> bool {
         let Before::Size(old) = self.intent.before else { return false };
-        let size = size(self.below, self.cx, node, handle).await;
-        by != 0 && size.is_ok_and(|size| i128::from(size) == i128::from(old) + by)
+        let after = if grows { old.checked_add(len) } else { old.checked_sub(len) };
+        len > 0 && size(self.below, self.cx, node, handle).await.ok() == after
     }
 }
 
