@@ -167,13 +167,13 @@ impl Host {
             }
             while let Some(end) = buffer.iter().position(|&byte| byte == b'\n') {
                 let line = buffer.split_to(end + 1);
-                names.extend(read(line.trim_ascii_end()));
+                names.extend(read(without_end(&line)));
             }
             if buffer.len() > LINE_MAX {
                 return Err(Errno::EPROTO.because("the server lists a line without an end").into());
             }
             if count == 0 {
-                names.extend(read(&buffer));
+                names.extend(read(without_end(&buffer)));
                 break;
             }
             buffer.reserve(1 << 14);
@@ -278,4 +278,10 @@ impl Probe for Host {
     async fn separate(&self, _: &[u8], _: &[u8]) -> Option<Errno> {
         None
     }
+}
+
+/// A line without what ends it; a space before that belongs to the name.
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
 }

@@ -41,12 +41,12 @@ impl Host {
         let mode = format!("CHMOD {:o} ", staged.state().mode & 0o7777).into_bytes();
         let permit = |path: &[u8]| line("SITE", &[&mode[..], path].concat());
         let mut last = Fault::Lost(Errno::EIO.into());
+        // One name for all attempts: each replaces what the one before has left.
+        let aside = join(parent(path).to_vec(), &unique_name(UPLOAD_PREFIX)?)?;
         for _ in 0..=REPEATS {
             if !self.dialer.options.temporary {
                 break;
             }
-            let name = unique_name(UPLOAD_PREFIX)?;
-            let aside = join(parent(path).to_vec(), &name)?;
             match self.send(&[line("STOR", &aside)?], staged, 0).await {
                 Ok(()) => {
                     if chmod {
@@ -74,6 +74,8 @@ impl Host {
             }
         }
         if self.dialer.options.temporary && matches!(last, Fault::Lost(_)) {
+            // The server may be full of it.
+            let _ = self.change(&[line("DELE", &aside)?]).await;
             return Err(last.into());
         }
         match self.send(&[line("STOR", path)?], staged, 0).await {

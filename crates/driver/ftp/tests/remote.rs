@@ -104,9 +104,10 @@ fn files_are_written_read_and_changed_in_clear_and_over_tls_with_mlsd_and_withou
 fn what_is_appended_is_there_once_however_often_it_is_synchronised() {
     for kind in KINDS {
         let Some(far) = far(kind) else { continue };
-        fs::write(far.server.root().join("log"), "begin ").expect("written");
         let client = client(&far, &far.connect(&[]));
-        let log = create(&client.root().expect("a root"), "log", OpenFlags::APPEND);
+        let root = client.root().expect("a root");
+        put(&root, "log", b"begin ").expect("written");
+        let log = create(&root, "log", OpenFlags::APPEND);
         for word in ["one ", "two ", "three "] {
             log.write_all_at(0, word.as_bytes().to_vec().into()).expect("appended");
             log.sync(false).expect("synchronised");
@@ -259,6 +260,34 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn names_are_what_they_are_also_with_spaces_around_them_and_what_cannot_be_carried_is_refused() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        for options in [&[][..], &[("no_mlsd", "")]] {
+            let expected = ["t", "t ", "two  words"];
+            expected.iter().for_each(|name| fs::write(far.server.root().join(name), name).expect("written"));
+            let client = client(&far, &far.connect(options));
+            let root = client.root().expect("a root");
+            let mut listed: Vec<String> = root
+                .entries()
+                .expect("a listing")
+                .map(|entry| entry.expect("an entry").0.to_string())
+                .collect();
+            listed.sort();
+            assert_eq!(listed, expected, "{kind:?} {options:?}");
+            for text in expected {
+                let file = root.lookup(&name(text)).expect("found").open(OpenFlags::empty()).expect("opened");
+                assert_eq!(get(&file, text.len()).expect("read"), text.as_bytes(), "{kind:?} {options:?}");
+            }
+            let odd = Name::new(&b"i\xffx"[..]).expect("a name");
+            let made = root.create(&odd, 0o644, OpenFlags::READ_WRITE);
+            assert!(made.is_err(), "{kind:?}: it would be another name there");
+            assert_eq!(names(&far.server.root()), expected, "{kind:?} {options:?}");
+        }
     }
 }
 

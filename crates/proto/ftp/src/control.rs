@@ -8,14 +8,15 @@ use thiserror::Error;
 pub const LINE_MAX: usize = 16 << 10;
 /// The longest reply, in bytes.
 pub const REPLY_MAX: usize = 256 << 10;
-/// Telnet's escape byte, which the control connection doubles.
+/// Telnet's escape byte. The standard has it doubled (RFC 959, 4.1 by way of RFC 854), and common servers do not undo that: the same
+/// command would mean one name here and another there.
 const IAC: u8 = 0xff;
 
 /// What a peer sent that is no FTP, or an argument that FTP cannot carry.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Bad {
     /// The argument has a byte that would end the line.
-    #[error("FTP cannot carry a name with a line break or a zero byte")]
+    #[error("FTP cannot carry a name with a line break, a zero byte or the byte 0xFF")]
     Argument,
     /// A line is longer than [`LINE_MAX`].
     #[error("a line of more than {LINE_MAX} bytes")]
@@ -37,21 +38,16 @@ pub enum Bad {
 /// A command line; `argument` may be any bytes but those that end it.
 ///
 /// # Errors
-/// [`Bad::Argument`] for CR, LF and NUL: a name with a line break would be a second command.
+/// [`Bad::Argument`] for CR, LF and NUL, since a name with a line break would be a second command, and for 0xFF.
 pub fn command(verb: &str, argument: &[u8]) -> Result<Vec<u8>, Bad> {
-    if argument.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+    if argument.iter().any(|byte| matches!(*byte, b'\r' | b'\n' | 0 | IAC)) {
         return Err(Bad::Argument);
     }
     let mut line = verb.as_bytes().to_vec();
     if !argument.is_empty() {
         line.push(b' ');
     }
-    for &byte in argument {
-        line.push(byte);
-        if byte == IAC {
-            line.push(IAC);
-        }
-    }
+    line.extend_from_slice(argument);
     line.extend_from_slice(b"\r\n");
     Ok(line)
 }
@@ -252,7 +248,7 @@ mod tests {
         for name in [&b"a\r\nDELE b"[..], b"a\nb", b"a\0b"] {
             assert_eq!(command("RETR", name), Err(Bad::Argument));
         }
-        assert_eq!(command("RETR", b"a \xff").as_deref(), Ok(&b"RETR a \xff\xff\r\n"[..]));
+        assert_eq!(command("RETR", b"a \xfe ").as_deref(), Ok(&b"RETR a \xfe \r\n"[..]));
         assert_eq!(command("PASV", b"").as_deref(), Ok(&b"PASV\r\n"[..]));
     }
 
