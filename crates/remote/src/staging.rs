@@ -17,8 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many files can be staged in a tree that outlives its process.
 const NOTES: usize = 4096;
-/// Words of a note: descriptor and one, node, base, flags and mode, time of change.
-const NOTE: usize = 5;
+/// Words of a note: descriptor and one, node, base, flags and mode, time of change, what was seen of the server's file.
+const NOTE: usize = 7;
+/// What stands for a time that the server does not tell.
+const NO_TIME: i64 = i64::MIN;
 
 /// What is known of a staged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,16 +39,26 @@ pub struct StagedState {
     pub mode: u32,
     /// When it was changed last.
     pub mtime: Time,
+    /// Size and time of change of the server's file when it was fetched, unless it was replaced by this client since: if they are
+    /// others when it is sent, somebody else has changed it.
+    pub seen: Option<(u64, Option<i64>)>,
 }
 
 impl StagedState {
     fn words(&self, number: i32, node: Node) -> [u64; NOTE] {
-        let flags = u64::from(self.dirty) | u64::from(self.is_new) << 1 | u64::from(self.nameless) << 2;
-        [number as u64 + 1, node.0, self.base, flags | u64::from(self.mode) << 8, self.mtime.secs as u64]
+        let flags = u64::from(self.dirty)
+            | u64::from(self.is_new) << 1
+            | u64::from(self.nameless) << 2
+            | u64::from(self.seen.is_some()) << 3;
+        let (size, time) = self.seen.unwrap_or_default();
+        let time = time.unwrap_or(NO_TIME) as u64;
+        let flags = flags | u64::from(self.mode) << 8;
+        [number as u64 + 1, node.0, self.base, flags, self.mtime.secs as u64, size, time]
     }
 
     fn of(words: &[u64; NOTE], len: u64) -> Self {
-        let [_, _, base, flags, mtime] = *words;
+        let [_, _, base, flags, mtime, seen, time] = *words;
+        let time = Some(time as i64).filter(|time| *time != NO_TIME);
         StagedState {
             base,
             size: base.saturating_add(len),
@@ -55,6 +67,7 @@ impl StagedState {
             nameless: flags & 4 != 0,
             mode: (flags >> 8) as u32,
             mtime: Time::new(mtime as i64, 0),
+            seen: (flags & 8 != 0).then_some((seen, time)),
         }
     }
 }
@@ -264,6 +277,7 @@ mod tests {
         nameless: false,
         mode: 0o600,
         mtime: Time::new(7, 0),
+        seen: Some((9, None)),
     };
 
     #[test]

@@ -20,7 +20,9 @@ impl Host {
         let mut from = state.base;
         for attempt in 0..=REPEATS {
             let there = self.look(path).await?.size.unwrap_or(0);
-            if there < state.base || attempt > 0 && there > state.size {
+            // What others have appended would be in the way of what was written at this place.
+            let most = if attempt > 0 { state.size } else { state.base };
+            if there < state.base || there > most {
                 return Err(Errno::ESTALE.because("the file was changed by others while it was appended to"));
             }
             if attempt > 0 {

@@ -120,6 +120,27 @@ fn what_is_appended_is_there_once_however_often_it_is_synchronised() {
 }
 
 #[test]
+fn what_others_have_changed_meanwhile_is_not_undone() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        for (at, others) in
+            [(0, "longer than what was there"), (1000, "longer than what was there"), (4, "xy")]
+        {
+            put(&root, "f", b"init").expect("written");
+            let file = root.lookup(&name("f")).expect("found").open(OpenFlags::READ_WRITE).expect("opened");
+            file.write_all_at(at, b"ours".to_vec().into()).expect("staged");
+            fs::write(far.server.root().join("f"), others).expect("changed by others");
+            let closed = file.close().expect_err("that it was not stored is told");
+            assert_eq!(closed.errno, Errno::ESTALE, "{kind:?} {at}");
+            let stored = fs::read_to_string(far.server.root().join("f")).expect("there");
+            assert_eq!(stored, others, "{kind:?} {at}");
+        }
+    }
+}
+
+#[test]
 fn reading_on_takes_one_transfer_also_where_the_server_dies_in_its_middle() {
     for kind in KINDS {
         let Some(mut far) = far(kind) else { continue };

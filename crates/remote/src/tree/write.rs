@@ -38,6 +38,7 @@ impl<S: FileServer> Inner<S> {
                 nameless: false,
                 mode: listed.mode.unwrap_or(0o644),
                 mtime: self.runtime.wall(),
+                seen: Some((size, listed.modified)),
             },
         )?;
         let mut at = base;
@@ -70,6 +71,7 @@ impl<S: FileServer> Inner<S> {
             nameless: false,
             mode,
             mtime: self.runtime.wall(),
+            seen: None,
         };
         self.staging.begin(node, state).map(drop)
     }
@@ -119,11 +121,25 @@ impl<S: FileServer> Inner<S> {
             // Sent once more it would be there twice; what comes next is appended to what the server has then.
             self.staging.end(node);
         } else {
+            self.is_unchanged(&path, state.seen).await?;
             self.server.store(&path, &staged).await?;
-            self.staging.update(node, |state| (state.dirty, state.is_new) = (false, false));
+            self.staging.update(node, |state| {
+                (state.dirty, state.is_new, state.seen) = (false, false, None);
+            });
         }
         self.server.readings().take(node);
         Ok(())
+    }
+
+    /// Whether the server's file still is the one that was fetched: changes of others are not undone.
+    async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
+        let Some((size, modified)) = seen else { return Ok(()) };
+        let now = self.server.stat(path).await?;
+        if (now.size, now.modified) == (Some(size), modified) {
+            return Ok(());
+        }
+        Err(Errno::ESTALE
+            .because("the file was changed by others since it was opened; what was written is not stored"))
     }
 
     /// Closes a file; what it could not upload then is lost, after close(2) has said so.
