@@ -139,12 +139,14 @@ impl Context {
         if text.is_empty() {
             return Err(Failure::serious("an empty LOCATION names nothing"));
         }
-        let (name, path) = Location::of(text)?.split();
+        let location = Location::of(text)?;
+        let shown = location.without_password().map_or_else(|| text.to_owned(), OsString::from);
+        let (name, path) = location.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
         let options = DriverOptions::parse(&self.options().opt).for_sides(self.sides.borrow().clone());
         let opened = self.trees.tree(name, &options)?;
         let path = opened.path(&self.trees, path)?;
-        Ok(Place { client: opened.client, path, shown: text.to_owned() })
+        Ok(Place { client: opened.client, path, shown })
     }
 
     /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only

@@ -187,6 +187,14 @@ impl Location {
         Ok(self)
     }
 
+    /// As messages show it, where it has a password.
+    pub fn without_password(&self) -> Option<String> {
+        match &self.base {
+            Base::Url { scheme, rest } if without_password(scheme, rest) != *rest => Some(self.to_string()),
+            _ => None,
+        }
+    }
+
     /// The innermost tree, and the path in it.
     pub fn split(mut self) -> (TreeName, Vec<u8>) {
         if let Some(path) = self.nested.pop() {

@@ -154,6 +154,21 @@ fn notes(place: &Path) -> Result<Direct, Error> {
 }
 
 #[test]
+fn a_program_of_another_release_is_told_what_it_lacks() {
+    let place = tempfile::tempdir().expect("a directory");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/python/notes.py");
+    let text = fs::read_to_string(script).expect("the driver");
+    let layout = format!("LOOKUP: {:#010x}", OpCode::Lookup.layout());
+    assert!(text.contains(&layout), "its numbers are those of this release");
+    fs::write(place.path().join("old.py"), text.replace(&layout, "LOOKUP: 7")).expect("write");
+    fs::write(place.path().join("notes.json"), "{}").expect("write");
+    let at = |name: &str| place.path().join(name).to_str().expect("UTF-8").to_owned();
+    let error = start(&["python3", &at("old.py")], &at("notes.json"), Options::default()).err();
+    let error = error.expect("it cannot be spoken to").to_string();
+    assert!(error.contains("the program encodes lookup as 0x00000007"), "{error}");
+}
+
+#[test]
 fn a_driver_in_python_serves_notes() {
     let place = tempfile::tempdir().expect("a directory");
     let refused = notes(place.path()).err().expect("there are no notes");

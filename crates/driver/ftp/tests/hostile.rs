@@ -37,6 +37,8 @@ enum Harm {
     Names,
     /// It ends a transfer in its middle.
     Cut,
+    /// It sends less than it says there is, and says that it was all.
+    Short,
 }
 
 fn serve(harm: Harm) -> u16 {
@@ -68,7 +70,9 @@ fn converse(mut control: TcpStream, harm: Harm) -> Option<()> {
     for line in lines.map_while(std::result::Result::ok) {
         let reply = match line.split(' ').next().unwrap_or_default() {
             "USER" => "230 welcome".to_owned(),
+            "FEAT" if harm == Harm::Short => "211-Features\r\n MLST type*;\r\n SIZE\r\n211 End".to_owned(),
             "FEAT" => "211-Features\r\n MLST type*;\r\n211 End".to_owned(),
+            "SIZE" => "213 1000000".to_owned(),
             "PWD" => "257 \"/\"".to_owned(),
             "EPSV" => "500 unknown".to_owned(),
             "MLST" => "250-\r\n type=file;size=1000000; f\r\n250 End".to_owned(),
@@ -184,6 +188,16 @@ fn a_transfer_that_the_server_cuts_is_no_end_of_the_file() {
         client.walk(b"/f", Follow::Yes)?.open(OpenFlags::empty())?.read_at(0, 1000)
     });
     assert_eq!(read.expect_err("it was cut").errno, Errno::EIO);
+}
+
+#[test]
+fn a_file_of_which_less_comes_than_its_size_has_not_ended() {
+    let read = in_time(|| {
+        let (client, _runtime) = open(Harm::Short)?;
+        client.walk(b"/f", Follow::Yes)?.open(OpenFlags::empty())?.read_at(0, 1000)
+    });
+    let error = read.expect_err("the rest is missing");
+    assert!(error.to_string().contains("a file of 1000000 bytes"), "{error}");
 }
 
 #[test]

@@ -76,6 +76,7 @@ impl Program {
             place::is_taken_over(&**keep, answer.persistent)?;
         }
         let spoken = greeting::spoken(ops, &answer);
+        has_needed(spoken, &answer)?;
         let abilities = Abilities {
             identity: if answer.persistent { Identity::Persistent } else { Identity::ByPath },
             class: DriverClass::PassThrough,
@@ -109,7 +110,7 @@ impl Program {
         if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {
             return Ok(reply);
         }
-        let reply = life.ask(cx.cred, request.clone()).await?;
+        let reply = fits(&request, life.ask(cx.cred, request.clone()).await?);
         Ok(self.handles.opened(life, cx, &request, reply).await)
     }
 
@@ -119,6 +120,36 @@ impl Program {
             true => life.ask(cx.cred, request).await,
             false => Ok(Reply::Done(())),
         }
+    }
+}
+
+/// Whether the program does what no tree can be without.
+///
+/// # Errors
+/// `EPROTO` that names the first operation which is missing, or is encoded differently.
+fn has_needed(spoken: OpSet, answer: &Answer) -> Result<()> {
+    let needed = [OpCode::Lookup, OpCode::GetAttr, OpCode::ReadDir];
+    let lists = spoken.has(OpCode::ReadDirPlus);
+    let is_missing = |op: &OpCode| !(spoken.has(*op) || *op == OpCode::ReadDir && lists);
+    let Some(missing) = needed.into_iter().find(is_missing) else { return Ok(()) };
+    let (name, layout) = (missing.name(), missing.layout());
+    let other = answer.operations.iter().find(|(number, _)| *number == missing as u16);
+    Err(Errno::EPROTO.because(match other {
+        Some((_, other)) => {
+            format!("the program encodes {name} as {other:#010x}, this release as {layout:#010x}")
+        }
+        None => format!("the program does not do {name}"),
+    }))
+}
+
+/// A read that brings more than was asked for is no answer to it.
+fn fits(request: &Request, reply: Reply) -> Reply {
+    match (request, &reply) {
+        (Request::Read(op), Reply::Data(data)) if data.len() > op.len as usize => {
+            let why = format!("the program answered {} bytes where {} were asked for", data.len(), op.len);
+            Reply::Error(Errno::EIO.because(why))
+        }
+        _ => reply,
     }
 }
 

@@ -213,20 +213,29 @@ impl Lives {
         if !self.answer.persistent {
             return Err(refused("its node numbers do not outlive it".into()));
         }
-        let now = self.starter.runtime.monotonic();
-        current.starts.retain(|&start| now.saturating_sub(start) < STARTS_IN);
-        if current.starts.len() >= STARTS {
-            return Err(refused(format!("it was started {STARTS} times in {} s", STARTS_IN.as_secs())));
+        let mut last = String::new();
+        loop {
+            let now = self.starter.runtime.monotonic();
+            current.starts.retain(|&start| now.saturating_sub(start) < STARTS_IN);
+            if current.starts.len() >= STARTS {
+                let seconds = STARTS_IN.as_secs();
+                return Err(refused(format!("it was started {STARTS} times in {seconds} s{last}")));
+            }
+            current.starts.push(now);
+            tracing::warn!("the program was lost ({why}) and is started again");
+            match self.starter.start(current.life.number + 1).await {
+                Ok((_, answer)) if answer != self.answer => {
+                    return Err(refused("it does not answer the offer as it did before".into()));
+                }
+                Ok((life, _)) => {
+                    current.life = Arc::new(life);
+                    return Ok(Arc::clone(&current.life));
+                }
+                // It died before it said anything.
+                Err(error) if error.errno == Errno::EPROTO => last = format!(", and then {error}"),
+                Err(error) => return Err(refused(error.to_string())),
+            }
         }
-        current.starts.push(now);
-        tracing::warn!("the program was lost ({why}) and is started again");
-        let started = self.starter.start(current.life.number + 1).await;
-        let (life, answer) = started.map_err(|error| refused(error.to_string()))?;
-        if answer != self.answer {
-            return Err(refused("it does not answer the offer as it did before".into()));
-        }
-        current.life = Arc::new(life);
-        Ok(Arc::clone(&current.life))
     }
 }
 

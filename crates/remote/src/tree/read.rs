@@ -64,6 +64,20 @@ impl<T> Reading<T> {
         self.start + self.window.len() as u64
     }
 
+    /// Whether a transfer that has ended brought what the server said there is.
+    ///
+    /// # Errors
+    /// `EIO` when it did not: what is missing must not be taken for the end of the file.
+    fn is_whole(&self) -> Result<()> {
+        match self.version.size {
+            Some(size) if self.transfer.is_none() && self.end() < size => {
+                let why = format!("the server sent a file of {size} bytes up to byte {} only", self.end());
+                Err(Errno::EIO.because(why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a request at this place is best served by this transfer.
     fn serves(&self, offset: u64) -> bool {
         let gap = if self.transfer.is_some() { GAP } else { 0 };
@@ -114,6 +128,7 @@ impl<S: FileServer> Inner<S> {
             if !self.server.receive(&mut reading.transfer, &mut reading.window).await? {
                 return Ok(false);
             }
+            reading.is_whole()?;
             let excess = reading.window.len().saturating_sub(WINDOW);
             let before = usize::try_from(offset.saturating_sub(reading.start)).unwrap_or(usize::MAX);
             let dropped = excess.min(before);
