@@ -39,7 +39,8 @@ def send_frame(kind, number, body):
 
 
 def change(notes, name, text):
-    node = notes[name]["node"] if name in notes else max([note["node"] for note in notes.values()], default=1) + 1
+    # A number is never given out again: the removed note that had it may still be open.
+    node = notes[name]["node"] if name in notes else time.time_ns()
     notes[name] = {"node": node, "text": text.decode("latin-1"), "time": int(time.time())}
 
 
