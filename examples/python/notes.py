@@ -91,7 +91,8 @@ def carry_out(notes, operation, ask):
     if operation == SETATTR:
         take(ask, "B") and take(ask, "Q")
         size = [take(ask, form) if take(ask, "B") else None for form in "IIIQ"][3]
-        change(notes, name, text if size is None else text[:size].ljust(size, b"\0"))
+        if name:  # The directory has nothing that could be set.
+            change(notes, name, text if size is None else text[:size].ljust(size, b"\0"))
     return 4, pack_attr(notes, name) + bytes(4)
 
 

@@ -32,6 +32,7 @@ fn commands_work_on_the_tree_of_a_program() {
     assert_eq!(run(&["cat", "notes:notes.json::/two"]).ok(), "first\n");
     run(&["mv", "notes:notes.json::/two", "notes:notes.json::/three"]).ok();
     run(&["rm", "notes:notes.json::/one"]).ok();
+    run(&["touch", "notes:notes.json"]).ok();
     assert_eq!(run(&["find", "notes:notes.json", "-type", "f"]).ok(), "notes:notes.json/three\n");
     run(&["df", "notes:notes.json"]).ok();
     let said = run(&["mkdir", "notes:notes.json::/d"]).refused(1);
