@@ -39,7 +39,7 @@ pub struct Scheme {
     /// Whether something follows `://`; else the tree is named `NAME:`.
     pub takes_path: bool,
     /// Whether what follows `://` is a host and a path in its tree, as in `http://HOST/PATH`. [`Scheme::open`] gets the host only,
-    /// with `//` behind it where two slashes follow it; mounts have a cache, and let nobody else in; opening one may ask for a
+    /// with `//` behind it where two slashes follow it; mounts have a cache and are for one user; opening one may ask for a
     /// password.
     pub host: bool,
     /// Whether the tree outlives the process that serves it, where there is a [`Keep`].

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Locks by node, each there as long as somebody holds it or waits for it.
+/// Locks by node. A lock exists while it is held or waited for.
 #[derive(Debug, Default)]
 pub struct NodeLocks(Mutex<HashMap<Node, Weak<AsyncMutex<()>>>>);
 

@@ -40,7 +40,7 @@ pub struct StagedState {
     /// When it was changed last.
     pub mtime: Time,
     /// Size and time of change of the server's file when it was fetched, unless it was replaced by this client since: if they are
-    /// others when it is sent, somebody else has changed it.
+    /// others when it is sent, another client has changed it.
     pub seen: Option<(u64, Option<i64>)>,
 }
 

@@ -91,7 +91,7 @@ pub(crate) struct Dialer {
     pub(crate) lists_all: AtomicBool,
 }
 
-/// A control connection of somebody who has logged in.
+/// A control connection after login.
 pub(crate) struct Session {
     control: Box<dyn Stream>,
     replies: Replies,

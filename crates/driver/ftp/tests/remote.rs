@@ -132,7 +132,7 @@ fn what_others_have_changed_meanwhile_is_not_undone() {
             let file = root.lookup(&name("f")).expect("found").open(OpenFlags::READ_WRITE).expect("opened");
             file.write_all_at(at, b"ours".to_vec().into()).expect("staged");
             fs::write(far.server.root().join("f"), others).expect("changed by others");
-            let closed = file.close().expect_err("that it was not stored is told");
+            let closed = file.close().expect_err("close reports that it was not stored");
             assert_eq!(closed.errno, Errno::ESTALE, "{kind:?} {at}");
             let stored = fs::read_to_string(far.server.root().join("f")).expect("there");
             assert_eq!(stored, others, "{kind:?} {at}");
@@ -189,7 +189,7 @@ fn a_write_that_does_not_arrive_is_an_error_and_the_old_file_stays() {
         let file = create(&root, "f", OpenFlags::TRUNC);
         file.write_all_at(0, content(500_000).into()).expect("staged");
         far.server.stop();
-        let error = file.close().expect_err("nobody is there");
+        let error = file.close().expect_err("the server is down");
         assert_eq!(error.errno, Errno::ECONNREFUSED, "{kind:?}: {error}");
         assert_eq!(fs::read(far.server.root().join("f")).expect("the old one"), old);
         // It is there again: so an attempt arrives, once the last failure is long enough ago.
@@ -234,7 +234,7 @@ fn who_is_not_let_in_is_told_so() {
         let login = refused(&format!("mallory:guess@localhost:{at}"), &[]);
         assert_eq!(login.errno, Errno::EACCES, "{login}");
         assert!(login.reason.is_some_and(|why| why.contains("mallory") && !why.contains("guess")));
-        // Nobody vouches for the certificate.
+        // The certificate is signed by no authority that is trusted.
         let certificate = refused(&far.server.place(at), &[("tls", "")]);
         assert_eq!(certificate.errno, Errno::EACCES, "{certificate}");
         assert!(certificate.reason.is_some_and(|why| why.contains("certificate")));
