@@ -217,17 +217,25 @@ impl Rules {
     fn names(&self, dir: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
         let owned = |bytes: &[u8]| Name::new(own(bytes));
         Ok(Some(match *operation {
-            Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
-            Operation::Symlink { name, target } => {
-                ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None }, Shape::Entry)
+            // What open_by_handle_at(2) asks of a file system that can be exported.
+            Operation::Lookup { name: b"." } => {
+                ask(ops::Resolve { node: dir, generation: None }, Shape::Entry)
             }
+            Operation::Lookup { name: b".." } => ask(ops::Parent { dir }, Shape::Entry),
+            Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
+            Operation::Symlink { name, target } => ask(
+                ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None },
+                Shape::Entry,
+            ),
             Operation::Mknod { args, name } => ask(
                 ops::MkNod {
                     dir,
                     name: owned(name)?,
                     mode: args.mode,
                     umask: self.umask(args.umask),
-                    rdev: args.rdev, initial: None },
+                    rdev: args.rdev,
+                    initial: None,
+                },
                 Shape::Entry,
             ),
             Operation::Mkdir { args, name } => ask(
@@ -235,7 +243,9 @@ impl Rules {
                     dir,
                     name: owned(name)?,
                     mode: args.mode & PERMISSIONS,
-                    umask: self.umask(args.umask), initial: None },
+                    umask: self.umask(args.umask),
+                    initial: None,
+                },
                 Shape::Entry,
             ),
             Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
@@ -251,7 +261,14 @@ impl Rules {
             Operation::Create { args, name } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
                 ask(
-                    ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags, initial: None },
+                    ops::Create {
+                        dir,
+                        name: owned(name)?,
+                        mode,
+                        umask: self.umask(args.umask),
+                        flags,
+                        initial: None,
+                    },
                     Shape::Create(flags.writes()),
                 )
             }
