@@ -13,6 +13,7 @@ pub const GROUPS: &[Group] = &[
         name: "survival: what outlives a process, and what replaces it",
         paths: &[
             "crates/cli/src/guarded.rs",
+            "crates/cli/src/notes.rs",
             "crates/cli/src/trees/origin.rs",
             "crates/core/src/keep.rs",
             "crates/core/src/node_table/store.rs",
@@ -30,7 +31,6 @@ pub const GROUPS: &[Group] = &[
             "crates/driver/libfuse/src/writes.rs",
             "crates/driver/local/src/handles.rs",
             "crates/driver/local/src/held.rs",
-            "crates/driver/local/src/regular.rs",
             "crates/driver/mem/src/compact.rs",
             "crates/driver/mem/src/record.rs",
             "crates/driver/mem/src/store.rs",
