@@ -48,7 +48,7 @@ def pack_attr(notes, name):
     note = notes.get(name, {"node": 1, "text": "", "time": 0})
     mode = 0o100644 if name else 0o040755
     times = struct.pack("<qI", note["time"], 0) * 3 + b"\0"
-    return struct.pack("<QQQ", note["node"], len(note["text"]), 0) + times + struct.pack("<6I", mode, 1, 0, 0, 0, 4096)
+    return struct.pack("<QQQ", note["node"], len(note["text"]), 0) + times + struct.pack("<6I2QI", mode, 1, 0, 0, 0, 4096, 0, 0, 0)
 
 
 def carry_out(notes, operation, ask):
@@ -114,7 +114,8 @@ while True:
     kind, number, ask = receive_frame()
     if kind != 1:  # A request that is cancelled is answered all the same.
         continue
-    operation = take(ask, "IIH")[2]
+    take_bytes(ask)  # On whose behalf, and until when.
+    operation = take(ask, "H")
     try:
         reply, content = carry_out(notes, operation, ask)
         if operation in CHANGES:

@@ -219,7 +219,7 @@ impl Client {
 
     fn cx(&self, cancel: Cancel) -> Cx {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut cx = Cx::new(id, self.settings.cred, "client");
+        let mut cx = Cx::new(id, self.settings.cred.clone(), "client");
         cx.deadline =
             self.settings.timeout.map(|timeout| self.shared.runtime.monotonic().saturating_add(timeout));
         cx.cancel = cancel;

@@ -203,7 +203,7 @@ fn a_change_that_does_not_come_to_its_end_is_given_up_some_time_after_an_interru
     let root = client.root().unwrap();
     watch.hangs.store(true, SeqCst);
     let mkdir = move |client: &Client| {
-        client.call(MkDir { dir: root.node(), name: name("new"), mode: 0o755, umask: 0 })
+        client.call(MkDir { dir: root.node(), name: name("new"), mode: 0o755, umask: 0, initial: None })
     };
     let interrupted = thread::scope(|scope| {
         let waiting = scope.spawn(|| mkdir(&client));

@@ -4,6 +4,7 @@
 use crate::cx::Credentials;
 use crate::node::LockOwner;
 use crate::{Traverse, Wire};
+use bitflags::bitflags;
 
 /// A point in time: seconds and nanoseconds since 1970-01-01 UTC, before it when `secs` is negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Traverse, Wire)]
@@ -141,6 +142,33 @@ pub struct Attr {
     pub rdev: u32,
     /// The unit of efficient I/O, in bytes.
     pub blksize: u32,
+    /// The file system that the file belongs to, where one tree has several of them (a mount point below a directory, a
+    /// subvolume): `st_dev`, `fsid` of NFS. 0 is that of the root.
+    pub dev: u64,
+    /// A number that is another one after each change of content or attributes (`change` of NFSv4, an entity tag as a hash),
+    /// where the tree has one: 0 where only the times say so. [`Attr::version`] is right in both cases.
+    pub change: u64,
+    /// Fields that the tree does not know, and that have a value for show.
+    pub unknown: AttrFields,
+}
+
+bitflags! {
+    /// Fields of [`Attr`] that not every tree knows (the mask of statx(2), reversed).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct AttrFields: u32 {
+        /// Owner and group.
+        const OWNER = 1;
+        /// Permissions.
+        const PERMISSIONS = 2;
+        /// The number of links.
+        const NLINK = 4;
+        /// The time of last access.
+        const ATIME = 8;
+        /// The time of last change of attributes.
+        const CTIME = 16;
+        /// The allocated units.
+        const BLOCKS = 32;
+    }
 }
 
 impl Attr {
@@ -154,6 +182,17 @@ impl Attr {
         self.mode & MODE_PERMISSIONS
     }
 
+    /// A number that is another one after each change of content or attributes: [`Attr::change`], or where there is none a
+    /// mixture of the size and the times of change. Two changes within the resolution of the tree's clock
+    /// ([`Abilities::time_unit`](crate::Abilities::time_unit)) may have the same one then.
+    pub fn version(&self) -> u64 {
+        let nanos = |time: Time| (time.secs as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
+        match self.change {
+            0 => nanos(self.ctime) ^ nanos(self.mtime).rotate_left(21) ^ self.size.rotate_left(42),
+            change => change,
+        }
+    }
+
     /// Whether this is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory
@@ -161,12 +200,12 @@ impl Attr {
 
     /// The permissions ([`R_OK`], [`W_OK`], [`X_OK`]) that owner, group and mode grant (see path_resolution(7)); access lists
     /// and supplementary groups are not known here.
-    pub fn granted(&self, cred: Credentials) -> u32 {
+    pub fn granted(&self, cred: &Credentials) -> u32 {
         let mode = self.permissions();
         match cred.uid {
             0 => granted_to_superuser(mode, self.is_dir()),
             uid if uid == self.uid => (mode >> 6) & 7,
-            _ if cred.gid == self.gid => (mode >> 3) & 7,
+            _ if cred.in_group(self.gid) => (mode >> 3) & 7,
             _ => mode & 7,
         }
     }

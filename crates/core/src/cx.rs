@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who asks, until when, and whether still: the context that travels beside each request.
 
+use crate::wcc::Wcc;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,29 +29,73 @@ pub struct Cx {
     /// Whether requests of the same caller follow before this one is waited for. A driver that sends requests somewhere
     /// may send them together; it must when one of the answers is polled.
     pub more: bool,
+    /// Where the driver is to put attributes around the change; `None` where the caller has no use for them.
+    pub wcc: Option<Arc<Wcc>>,
 }
 
-/// User and group a request acts as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// User and groups a request acts as.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// File-system user id.
     pub uid: u32,
     /// File-system group id.
     pub gid: u32,
+    /// Supplementary groups, where the door knows them.
+    pub groups: Groups,
 }
 
 impl Credentials {
     /// The superuser.
-    pub const ROOT: Credentials = Credentials { uid: 0, gid: 0 };
+    pub const ROOT: Credentials = Credentials::new(0, 0);
+
+    /// This user and group; supplementary groups are not known.
+    pub const fn new(uid: u32, gid: u32) -> Self {
+        Credentials { uid, gid, groups: Groups::UNKNOWN }
+    }
+
+    /// Whether they are known to include the group `gid` (path_resolution(7)).
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.known().is_some_and(|groups| groups.contains(&gid))
+    }
+}
+
+/// Supplementary groups of a caller (credentials(7)). A clone shares the list: a request costs no allocation for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Groups(Option<Arc<[u32]>>);
+
+impl Groups {
+    /// The door does not say: the FUSE protocol, for one, has no field for them.
+    pub const UNKNOWN: Groups = Groups(None);
+
+    /// Exactly these.
+    pub fn of(groups: &[u32]) -> Self {
+        Groups(Some(groups.into()))
+    }
+
+    /// The groups, unless they are unknown.
+    pub fn known(&self) -> Option<&[u32]> {
+        self.0.as_deref()
+    }
 }
 
 /// Where a request came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The door's name, as in `fuse`.
     pub door: &'static str,
     /// The process that asked; 0 when unknown or when the kernel itself asks.
     pub pid: u32,
+    /// The client at the other end of a connection; `None` for programs of this machine.
+    pub peer: Option<Arc<Peer>>,
+}
+
+/// A client of a door that serves a network. A clone of [`Origin`] shares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address, as the door prints it: `192.0.2.7:812`, or the path of a UNIX socket.
+    pub address: String,
+    /// Tells apart connections, or clients that identify themselves, for as long as the door runs.
+    pub session: u64,
 }
 
 impl Cx {
@@ -59,8 +104,8 @@ impl Cx {
 
     /// A context without deadline for request `id` of `door`.
     pub fn new(id: u64, cred: Credentials, door: &'static str) -> Self {
-        let origin = Origin { door, pid: 0 };
-        Cx { id, slot: 0, cred, origin, deadline: None, cancel: Cancel::default(), more: false }
+        let origin = Origin { door, pid: 0, peer: None };
+        Cx { id, slot: 0, cred, origin, deadline: None, cancel: Cancel::default(), more: false, wcc: None }
     }
 }
 

@@ -33,8 +33,7 @@ impl Exchange {
     pub fn to_order(self, cred: Credentials) -> Bytes {
         let mut out = Vec::new();
         KIND.put(&mut out);
-        cred.uid.put(&mut out);
-        cred.gid.put(&mut out);
+        cred.put(&mut out);
         self.put(&mut out);
         out.into()
     }
@@ -48,7 +47,7 @@ impl Exchange {
         if u8::get(input)? != KIND {
             return Err(Malformed::new("Exchange"));
         }
-        let cred = Credentials { uid: u32::get(input)?, gid: u32::get(input)? };
+        let cred = Credentials::get(input)?;
         let exchange = Exchange::get(input)?;
         if input.is_empty() { Ok((cred, exchange)) } else { Err(Malformed::new("Exchange")) }
     }
@@ -60,10 +59,10 @@ mod tests {
 
     #[test]
     fn an_order_says_what_was_asked() {
-        let cred = Credentials { uid: 1, gid: 2 };
+        let cred = Credentials::new(1, 2);
         let (node, handle) = (Node(3), Handle(4));
         let exchange = Exchange { node, handle, offset: 5, host_offset: 6, len: 7, inward: true };
-        let order = exchange.to_order(cred);
+        let order = exchange.to_order(cred.clone());
         assert_eq!(Exchange::from_order(order.clone()), Ok((cred, exchange)));
         for length in 0..order.len() {
             assert!(Exchange::from_order(order.slice(..length)).is_err());

@@ -36,6 +36,12 @@ number! {
     LockOwner
 }
 
+impl Handle {
+    /// No handle: the operation is done by node alone, as NFS asks. A tree answers it where
+    /// [`Abilities::anonymous_io`](crate::Abilities::anonymous_io) says so.
+    pub const NONE: Handle = Handle(0);
+}
+
 impl Node {
     /// The root directory of every tree.
     pub const ROOT: Node = Node(1);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a driver tells its door unasked: that something the door may have cached has changed.
 
+use crate::Wire;
 use crate::name::Name;
 use crate::node::Node;
 use crate::payload::Payload;
 
 /// A change behind the back of the door's clients.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Wire)]
 pub enum Notice {
     /// Attributes of `node`, and its content from `offset` on for `len` bytes (0: to the end), changed.
     /// A negative `offset` spares the content.
+    #[wire(1)]
     InvalidateNode {
         /// The changed file.
         node: Node,
@@ -19,6 +21,7 @@ pub enum Notice {
         len: i64,
     },
     /// What `name` in `dir` refers to may have changed.
+    #[wire(2)]
     InvalidateEntry {
         /// The directory.
         dir: Node,
@@ -26,6 +29,7 @@ pub enum Notice {
         name: Name,
     },
     /// `name` was removed from `dir`.
+    #[wire(3)]
     Deleted {
         /// The directory.
         dir: Node,
@@ -35,8 +39,10 @@ pub enum Notice {
         name: Name,
     },
     /// Anything may have changed: names and attributes are asked for again before they are believed.
+    #[wire(4)]
     InvalidateAll,
     /// Content the door may put into its cache.
+    #[wire(5)]
     Store {
         /// The file.
         node: Node,
@@ -47,17 +53,20 @@ pub enum Notice {
     },
     /// After its process died, the driver cannot tell whether the door still refers to this node. A door that can tell, and
     /// does not, returns all references by a [`Forget`](crate::ops::Forget) of `u64::MAX`.
+    #[wire(6)]
     Doubt {
         /// The file.
         node: Node,
     },
     /// The driver knows nothing of these any more but that the door refers to them. A door that can gives back what nobody
     /// uses, by a [`Forget`](crate::ops::Forget) each; one that cannot does nothing.
+    #[wire(7)]
     Unneeded {
         /// The files.
         nodes: Vec<Node>,
     },
     /// The state an earlier poll with this key waits for may have changed.
+    #[wire(8)]
     Wake {
         /// The key of [`crate::ops::Poll`].
         key: u64,

@@ -9,12 +9,12 @@
 //! The rows follow what Linux's VFS asks of a file system; where a rule of POSIX or of a Linux system call applies,
 //! the row says which.
 
-use crate::attr::{FileKind, SetAttrs};
+use crate::attr::{AttrFields, FileKind, SetAttrs};
 use crate::cx::Cx;
 use crate::effects::{Effect, Effects, words};
 use crate::error::{Errno, Error, Result};
 use crate::name::{Name, Target, XattrName};
-use crate::node::{Handle, LockOwner, Node};
+use crate::node::{Generation, Handle, LockOwner, Node};
 use crate::notify::Notify;
 use crate::payload::Payload;
 use crate::reply::{
@@ -310,6 +310,9 @@ operations! {
         umask: u32,
         /// Device number for device nodes.
         rdev: u32,
+        /// What the new file has besides, all at once with its name: owner, group, times. Asked for only where
+        /// [`Abilities::initial_attrs`] says so.
+        initial: Option<Box<SetAttrs>>,
     } -> Entry [adds_node(dir, name, mode), references()];
 
     /// Makes a directory.
@@ -323,6 +326,9 @@ operations! {
         /// The caller's umask(2), where the tree is to apply it ([`Abilities::acl`]): a default access list of the
         /// directory takes its place. Elsewhere `mode` has been masked already, and this is 0.
         umask: u32,
+        /// What the new file has besides, all at once with its name: owner, group, times. Asked for only where
+        /// [`Abilities::initial_attrs`] says so.
+        initial: Option<Box<SetAttrs>>,
     } -> Entry [adds(dir, name, FileKind::Directory), references()];
 
     /// Makes a symbolic link.
@@ -333,6 +339,9 @@ operations! {
         name: Name,
         /// What it points to, verbatim.
         target: Target,
+        /// What the new file has besides, all at once with its name: owner, group, times. Asked for only where
+        /// [`Abilities::initial_attrs`] says so.
+        initial: Option<Box<SetAttrs>>,
     } -> Entry [adds(dir, name, FileKind::Symlink), references()];
 
     /// Gives an existing file another name (link(2)).
@@ -398,6 +407,9 @@ operations! {
         umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
+        /// What the new file has besides, all at once with its name: owner, group, times. Asked for only where
+        /// [`Abilities::initial_attrs`] says so.
+        initial: Option<Box<SetAttrs>>,
     } -> Created [adds_file(dir, name, flags), opens_new(flags), references()];
 
     /// Makes and opens a regular file without a name (`O_TMPFILE`); [`Link`] may name it later.
@@ -693,6 +705,25 @@ operations! {
         /// The node.
         node: Node,
     } -> Target [];
+
+    /// The directory that holds the directory `dir` (`..`): the root is its own. Counts one reference.
+    ///
+    /// For doors whose clients come with a handle of a directory and no path (NFS `LOOKUP` of `..`, name_to_handle_at(2)).
+    42 Query Parent parent {
+        /// The directory.
+        dir: Node,
+    } -> Entry [references()];
+
+    /// Finds the file that an earlier [`Entry`] had by its number and generation, also after a restart of the door, and counts one
+    /// reference: from then on the number names this file. `ESTALE` when the number belongs to another file by now.
+    ///
+    /// For doors that give handles to their clients for ever (RFC 1813, section 2.3.3; name_to_handle_at(2)).
+    43 Query Resolve resolve {
+        /// The number.
+        node: Node,
+        /// The generation.
+        generation: Generation,
+    } -> Entry [references()];
 }
 
 bitflags! {
@@ -780,7 +811,7 @@ macro_rules! flags_in_messages {
         })*
     };
 }
-flags_in_messages!(OpenFlags, RenameFlags, FallocateMode, XattrFlags);
+flags_in_messages!(OpenFlags, RenameFlags, FallocateMode, XattrFlags, AttrFields);
 
 impl OpenFlags {
     /// Whether the access mode permits reading.

@@ -173,6 +173,17 @@ pub struct Abilities {
     /// Names in directories come in the order of [`crate::listing::cookie_of`] them, and that is the cookie of each: whoever
     /// learns of a name knows its position, and another process goes on with a listing where this one was.
     pub cookies_by_name: bool,
+    /// A cookie names its place in the directory for ever, also without an open directory and after a restart: for doors whose
+    /// clients go on with a listing whenever they like (NFS `READDIR`).
+    pub lasting_cookies: bool,
+    /// Reads, writes and what else takes a handle of a file work with [`Handle::NONE`](crate::Handle::NONE) too.
+    pub anonymous_io: bool,
+    /// New files get attributes together with their names (`initial` of [`Create`](crate::ops::Create) and its relatives).
+    pub initial_attrs: bool,
+    /// A rename replaces its target at once: other clients see the old file or the new one, and a crash leaves one of them.
+    pub atomic_rename: bool,
+    /// A part of a file can be written without sending the rest: not so where a server takes whole files only.
+    pub random_write: bool,
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
@@ -205,6 +216,11 @@ impl Abilities {
             stateless_files: false,
             stateless_dirs: false,
             cookies_by_name: false,
+            lasting_cookies: false,
+            anonymous_io: false,
+            initial_attrs: false,
+            atomic_rename: true,
+            random_write: true,
             in_order: false,
             foretells: false,
             reads_ahead: false,

@@ -69,6 +69,12 @@ impl<T: Traverse> Traverse for Option<T> {
     }
 }
 
+impl<T: Traverse> Traverse for Box<T> {
+    fn traverse(&mut self, visitor: &mut dyn Visit) {
+        (**self).traverse(visitor);
+    }
+}
+
 impl<T: Traverse> Traverse for Vec<T> {
     fn traverse(&mut self, visitor: &mut dyn Visit) {
         self.iter_mut().for_each(|value| value.traverse(visitor));

@@ -7,9 +7,11 @@
 //! request id (`u64`), message. `docs/PROTOCOL.md` has the whole description.
 
 use crate::attr::FileKind;
+use crate::cx::{Credentials, Groups};
 use crate::error::{Errno, Error, Result};
 use crate::name::{Name, Target, XattrName};
 use crate::node::{Generation, Handle, LockOwner, Node};
+use crate::notify::Notice;
 use crate::ops::Request;
 use crate::payload::{Backing, Payload};
 use crate::reply::Reply;
@@ -18,7 +20,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 /// Version of the encoding. Peers with different versions refuse each other.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// The most bytes one frame may have after its length field: 1 MiB of content and room for the rest.
 pub const FRAME_MAX: usize = (1 << 20) + (64 << 10);
 /// The first bytes of every stream.
@@ -107,6 +109,10 @@ impl<A: Layout, B: Layout> Layout for (A, B) {
 
 impl<T: Layout> Layout for Option<T> {
     const LAYOUT: u32 = layout_of(&[16, T::LAYOUT]);
+}
+
+impl<T: Layout> Layout for Box<T> {
+    const LAYOUT: u32 = T::LAYOUT;
 }
 
 impl<T: Layout> Layout for Vec<T> {
@@ -218,6 +224,15 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (**self).put(out);
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        T::get(input).map(Box::new)
+    }
+}
+
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         u32::try_from(self.len()).unwrap_or(u32::MAX).put(out);
@@ -234,6 +249,23 @@ impl<T: Wire> Wire for Vec<T> {
             items.push(T::get(input)?);
         }
         Ok(items)
+    }
+}
+
+impl Wire for Credentials {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.uid.put(out);
+        self.gid.put(out);
+        self.groups.known().is_some().put(out);
+        if let Some(groups) = self.groups.known() {
+            u32::try_from(groups.len()).unwrap_or(u32::MAX).put(out);
+            groups.iter().for_each(|group| group.put(out));
+        }
+    }
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        let (uid, gid) = <(u32, u32)>::get(input)?;
+        let groups = Option::<Vec<u32>>::get(input)?.map_or(Groups::UNKNOWN, |groups| Groups::of(&groups));
+        Ok(Credentials { uid, gid, groups })
     }
 }
 
@@ -317,12 +349,12 @@ impl Hello {
 /// What a frame carries.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// A request, as user and group.
+    /// A request.
     Request {
-        /// User id.
-        uid: u32,
-        /// Group id.
-        gid: u32,
+        /// On whose behalf.
+        cred: Credentials,
+        /// For how many milliseconds after its arrival the answer is useful; `None` for ever.
+        within: Option<u32>,
         /// The request.
         request: Request,
     },
@@ -332,6 +364,23 @@ pub enum Body {
     Cancel,
     /// A request to the program at the other end, not to its tree: what the bytes mean is between the two.
     Order(Bytes),
+    /// Something that the other side may have cached has changed; the frame's id is 0.
+    Notice(Notice),
+}
+
+/// What goes before a request, with its length: a reader that has no use for it, or knows only a part, skips it.
+fn put_envelope(cred: &Credentials, within: Option<u32>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    cred.put(out);
+    within.put(out);
+    let len = out.len() - start - 4;
+    out[start..start + 4].copy_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn get_envelope(mut envelope: Input) -> Result<(Credentials, Option<u32>), Malformed> {
+    let both = (Credentials::get(&mut envelope)?, Option::get(&mut envelope)?);
+    if envelope.is_empty() { Ok(both) } else { Err(Malformed("request: bytes left over before the operation")) }
 }
 
 /// One message with the id that ties replies to requests.
@@ -371,18 +420,19 @@ impl Frame {
             Body::Reply(_) => 2,
             Body::Cancel => 3,
             Body::Order(_) => 4,
+            Body::Notice(_) => 5,
         };
         kind.put(out);
         self.id.put(out);
         match &self.body {
-            Body::Request { uid, gid, request } => {
-                uid.put(out);
-                gid.put(out);
+            Body::Request { cred, within, request } => {
+                put_envelope(cred, *within, out);
                 request.put(out);
             }
             Body::Reply(reply) => reply.put(out),
             Body::Cancel => {}
             Body::Order(order) => order.put(out),
+            Body::Notice(notice) => notice.put(out),
         }
         let len = out.len() - start - 4;
         if len > FRAME_MAX {
@@ -401,14 +451,14 @@ impl Frame {
         let kind = u8::get(&mut input)?;
         let id = u64::get(&mut input)?;
         let body = match kind {
-            1 => Body::Request {
-                uid: u32::get(&mut input)?,
-                gid: u32::get(&mut input)?,
-                request: Request::get(&mut input)?,
-            },
+            1 => {
+                let (cred, within) = get_envelope(Bytes::get(&mut input)?)?;
+                Body::Request { cred, within, request: Request::get(&mut input)? }
+            }
             2 => Body::Reply(Reply::get(&mut input)?),
             3 => Body::Cancel,
             4 => Body::Order(Bytes::get(&mut input)?),
+            5 => Body::Notice(Notice::get(&mut input)?),
             _ => return Err(Malformed("frame kind")),
         };
         if input.is_empty() { Ok(Frame { id, body }) } else { Err(Malformed("frame: bytes left over")) }
@@ -449,7 +499,7 @@ mod tests {
             kill_setid: false,
         };
         for request in [Request::from(lookup), Request::from(write)] {
-            let body = Body::Request { uid: 5, gid: 6, request };
+            let body = Body::Request { cred: Credentials { groups: Groups::of(&[7, 8]), ..Credentials::new(5, 6) }, within: Some(9), request };
             assert_eq!(round_trip(body.clone()), Frame { id: 7, body });
         }
         let order = Body::Order(Bytes::from_static(b"status"));

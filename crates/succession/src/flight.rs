@@ -30,7 +30,7 @@ impl Ask {
         if let Request::Write(op) = &mut request {
             op.data = std::mem::replace(&mut op.data, Payload::EMPTY).into_bytes()?.into();
         }
-        Ok(Ask::new(cx.cred, request, Asker::new(cx, sender)))
+        Ok(Ask::new(cx.cred.clone(), request, Asker::new(cx, sender)))
     }
 
     /// Nobody has worked on it yet.

@@ -56,12 +56,11 @@ const FORGOTTEN: u8 = 2;
 const CHECKPOINT: u8 = 3;
 const RETURNED: u8 = 4;
 
-fn put_asked(asker: &Asker, cred: Credentials, request: &Request, out: &mut Vec<u8>) {
+fn put_asked(asker: &Asker, cred: &Credentials, request: &Request, out: &mut Vec<u8>) {
     ASKED.put(out);
     asker.id.put(out);
     asker.slot.put(out);
-    cred.uid.put(out);
-    cred.gid.put(out);
+    cred.put(out);
     request.put(out);
 }
 
@@ -74,7 +73,7 @@ fn put_replied(id: u64, reply: &Reply, out: &mut Vec<u8>) {
 impl Wire for Event {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Event::Asked { asker, cred, request } => put_asked(asker, *cred, request, out),
+            Event::Asked { asker, cred, request } => put_asked(asker, cred, request, out),
             Event::Replied { id, reply } => put_replied(*id, reply, out),
             Event::Forgotten { node, count } => {
                 FORGOTTEN.put(out);
@@ -93,7 +92,7 @@ impl Wire for Event {
         Ok(match u8::get(input)? {
             ASKED => Event::Asked {
                 asker: Asker { id: u64::get(input)?, slot: u32::get(input)?, sender: None },
-                cred: Credentials { uid: u32::get(input)?, gid: u32::get(input)? },
+                cred: Credentials::get(input)?,
                 request: Request::get(input)?,
             },
             REPLIED => Event::Replied { id: u64::get(input)?, reply: Reply::get(input)? },
@@ -146,7 +145,7 @@ impl Recorder {
     }
 
     /// The same for a request, which is not copied more than once.
-    pub fn asked(&mut self, asker: &Asker, cred: Credentials, request: &Request) {
+    pub fn asked(&mut self, asker: &Asker, cred: &Credentials, request: &Request) {
         self.add(|out| put_asked(asker, cred, request, out));
     }
 

@@ -70,7 +70,7 @@ impl Served {
         match self.state.may_look(&request) {
             Some(theirs) => {
                 let id = self.state.look(request, sender);
-                self.left.push(Task { id, cred: cx.cred, request: theirs, only_looks: true });
+                self.left.push(Task { id, cred: cx.cred.clone(), request: theirs, only_looks: true });
             }
             None => self.state.take(Ask::of(cx, request, sender)?),
         }

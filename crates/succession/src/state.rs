@@ -142,7 +142,7 @@ impl State {
             return self.answered.push((ask.asker, Reply::Error(error)));
         }
         if let Role::Recorded(recorder) = &mut self.role {
-            recorder.asked(&ask.asker, ask.cred, &ask.request);
+            recorder.asked(&ask.asker, &ask.cred, &ask.request);
         }
         released(&ask.request).into_iter().for_each(|handle| self.files.closes(handle));
         match &ask.request {
@@ -287,7 +287,7 @@ impl State {
                 *waits = true;
                 return Some(ask);
             }
-            Ok(None) => self.send(ask.cred, request, Flight::Asked(ask)),
+            Ok(None) => self.send(ask.cred.clone(), request, Flight::Asked(ask)),
             Ok(Some(Missing::Node(_))) if *waits || self.taking > 0 => {
                 *waits = true;
                 return Some(ask);
@@ -469,7 +469,7 @@ impl State {
             self.is_guarded() && ask.request.class() == Class::Change && Log::takes(&ask.request, &reply);
         let entry = is_logged
             .then(|| {
-                let who = (ask.cred, id - FIRST_CHANGE);
+                let who = (ask.cred.clone(), id - FIRST_CHANGE);
                 self.log.describe(&mut self.files, who, &mut ask.request, &reply)
             })
             .flatten();

@@ -235,8 +235,8 @@ impl Programs {
         let dir = self.directory();
         let (known, fresh) = (name(self.random.u64(1..=self.asked.max(1))), name(self.asked + 1));
         match self.random.u8(0..18) {
-            0..3 => MkDir { dir, name: fresh, mode: 0, umask: 0 }.into(),
-            3..5 => MkNod { dir: Node::ROOT, name: fresh, mode: 0, umask: 0, rdev: 0 }.into(),
+            0..3 => MkDir { dir, name: fresh, mode: 0, umask: 0, initial: None }.into(),
+            3..5 => MkNod { dir: Node::ROOT, name: fresh, mode: 0, umask: 0, rdev: 0, initial: None }.into(),
             5 => TmpFile { dir, mode: 0, umask: 0, flags: OpenFlags::READ_WRITE }.into(),
             6 | 7 if !self.takes_names() => Unlink { dir: Node::ROOT, name: known }.into(),
             8 if !self.takes_names() => {
@@ -273,7 +273,7 @@ impl Programs {
         self.asked += 1;
         let (sender, receiver) = oneshot::channel();
         let cx = Cx::new(2 * self.asked, Credentials::ROOT, "fuse");
-        state.take(Ask::new(cx.cred, request.clone(), Asker::new(&cx, sender)));
+        state.take(Ask::new(cx.cred.clone(), request.clone(), Asker::new(&cx, sender)));
         self.waiting.push((cx, request, receiver));
     }
 
@@ -415,14 +415,14 @@ impl World {
             .filter(|(_, request, _)| !matches!(request, Request::GetAttr(_) | Request::Read(_)));
         if let Some((cx, request, reply)) = last {
             let (sender, mut receiver) = oneshot::channel();
-            state.take(Ask::new(cx.cred, request, Asker::new(&cx, sender)));
+            state.take(Ask::new(cx.cred.clone(), request, Asker::new(&cx, sender)));
             tell(state.answers());
             assert_eq!(receiver.try_recv(), Ok(Some(reply)));
         }
         for (cx, request, receiver) in &mut again {
             let (sender, fresh) = oneshot::channel();
             *receiver = fresh;
-            state.take(Ask::new(cx.cred, request.clone(), Asker::new(cx, sender)));
+            state.take(Ask::new(cx.cred.clone(), request.clone(), Asker::new(cx, sender)));
         }
         programs.waiting = again;
         for (handle, node) in programs.open.clone() {
@@ -543,7 +543,7 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
     records.begin().expect("memory");
     let mut served = Served::going_on((file, 0), left.into()).expect("a state");
     let name = |text: &str| Name::try_from(text).expect("a name");
-    let made = MkNod { dir: Node::ROOT, name: name("file"), mode: 0, umask: 0, rdev: 0 };
+    let made = MkNod { dir: Node::ROOT, name: name("file"), mode: 0, umask: 0, rdev: 0, initial: None };
     let unlink = Unlink { dir: Node::ROOT, name: name("file") };
     for closes_first in [true, false] {
         let (Reply::Entry(Entry { node, .. }), _) = done(&mut served, &mut tree, made.clone().into()) else {
@@ -578,7 +578,7 @@ fn a_checkpoint_that_fails_is_told_and_tried_again_when_somebody_asks() {
     tree.full = true;
     let make = |number: u32| {
         let name = Name::try_from(format!("file{number}").as_str()).expect("a name");
-        MkNod { dir: Node::ROOT, name, mode: 0, umask: 0, rdev: 0 }
+        MkNod { dir: Node::ROOT, name, mode: 0, umask: 0, rdev: 0, initial: None }
     };
     let is_checkpoint = |(_, request): &&(u64, Request)| matches!(request, Request::SyncFs(_));
     let outcomes: Vec<_> = (0..20).map(|number| done(&mut served, &mut tree, make(number).into())).collect();

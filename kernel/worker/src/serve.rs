@@ -236,7 +236,7 @@ impl Connection {
         while let Some(Frame { id, body }) = self.take_frame()? {
             match body {
                 Body::Request { uid, gid, request } => {
-                    self.submit(id, Credentials { uid, gid }, request, (kernel, tree, keeps.guard()));
+                    self.submit(id, Credentials::new(uid, gid), request, (kernel, tree, keeps.guard()));
                 }
                 Body::Order(order) => match self.obey(id, &order, (kernel, tree, keeps)) {
                     Ok(None) => {}

@@ -56,8 +56,8 @@ fn main() -> Result<()> {
     loop {
         // Whoever started this program has ended.
         let Ok(Frame { id, body }) = receive(&mut socket) else { return Ok(()) };
-        if let Body::Request { uid, gid, request } = body {
-            let cx = Cx::new(id, Credentials { uid, gid }, "program");
+        if let Body::Request { cred, request, .. } = body {
+            let cx = Cx::new(id, cred, "program");
             let reply = threads.handle().block_on(async { service.call(&cx, request).await });
             send(&mut socket, Frame { id, body: Body::Reply(reply) })?;
         }

@@ -12,7 +12,7 @@ use outrigger_core::{
     Abilities, Attr, Credentials, Cx, Errno, FileKind, Handle, LockOwner, Name, Node, Op, OpCode, Payload,
     Service, SetAttrs, SetTime, Target, XattrName, ask,
 };
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
@@ -27,7 +27,7 @@ use std::thread::{self, Thread};
 const LINKS_MAX: usize = 40;
 
 thread_local! {
-    static USER: Cell<Credentials> = const { Cell::new(Credentials::ROOT) };
+    static USER: RefCell<Credentials> = const { RefCell::new(Credentials::ROOT) };
 }
 
 /// A service that is asked directly.
@@ -86,7 +86,7 @@ impl Inner {
     }
 
     fn cx(&self) -> Cx {
-        Cx::new(self.number(), USER.get(), "conformance")
+        Cx::new(self.number(), USER.with_borrow(Credentials::clone), "conformance")
     }
 
     fn ask<O: Op>(&self, op: O) -> Result<O::Out> {
@@ -262,11 +262,11 @@ impl Direct {
         }
         let (dir, name) = self.parent(path)?;
         if self.0.has(OpCode::Create) {
-            let made = self.ask(Create { dir: dir.node, name, mode, umask: 0, flags: open_flags(flags) })?;
+            let made = self.ask(Create { dir: dir.node, name, mode, umask: 0, flags: open_flags(flags), initial: None })?;
             return Ok(self.insert(self.hold(made.entry), made.opened.handle, flags));
         }
         let mode = FileKind::Regular.bits() | mode;
-        let made = self.hold(self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev: 0 })?);
+        let made = self.hold(self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev: 0, initial: None })?);
         self.open_found(made, flags)
     }
 
@@ -321,7 +321,7 @@ impl Subject for Direct {
         struct Restored(Credentials);
         impl Drop for Restored {
             fn drop(&mut self) {
-                USER.set(self.0);
+                USER.set(self.0.clone());
             }
         }
         let _before = Restored(USER.replace(user));
@@ -496,17 +496,17 @@ impl Subject for Direct {
     }
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
-        self.ask(MkDir { dir: dir.node, name, mode, umask: 0 }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkDir { dir: dir.node, name, mode, umask: 0, initial: None }).map(|entry| drop(self.hold(entry)))
     }
     fn mknod(&self, path: &Path, kind: FileKind, mode: u32, rdev: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
         let mode = kind.bits() | mode;
-        self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev, initial: None }).map(|entry| drop(self.hold(entry)))
     }
     fn symlink(&self, target: &[u8], path: &Path) -> Result<()> {
         let (dir, name) = self.parent(path)?;
         let target = Target::new(Bytes::copy_from_slice(target)).map_err(|error| error.errno)?;
-        self.ask(SymLink { dir: dir.node, name, target }).map(|entry| drop(self.hold(entry)))
+        self.ask(SymLink { dir: dir.node, name, target, initial: None }).map(|entry| drop(self.hold(entry)))
     }
     fn readlink(&self, path: &Path) -> Result<Vec<u8>> {
         let found = self.resolve(path, false)?;

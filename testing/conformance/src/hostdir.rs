@@ -63,8 +63,7 @@ fn attr(stat: rfs::Statx) -> Attr {
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         rdev: pack_dev(stat.stx_rdev_major, stat.stx_rdev_minor),
-        blksize: stat.stx_blksize,
-    }
+        blksize: stat.stx_blksize, ..Attr::default() }
 }
 
 fn kind_of(file_type: FileType) -> Option<FileKind> {
@@ -198,7 +197,7 @@ impl Subject for HostDir {
         None
     }
     fn as_user(&self, user: Credentials, body: &mut dyn FnMut()) {
-        match Switched::to(user) {
+        match Switched::to(user.clone()) {
             Ok(_switched) => body(),
             Err(error) => panic!("cannot act as user {}: {error}", user.uid),
         }

@@ -88,7 +88,7 @@ impl<'a> Tester<'a> {
     #[track_caller]
     pub fn as_user<T>(&self, uid: u32, gid: u32, body: impl Fn() -> T) -> T {
         let mut result = None;
-        self.fs.as_user(Credentials { uid, gid }, &mut || result = Some(body()));
+        self.fs.as_user(Credentials::new(uid, gid), &mut || result = Some(body()));
         result.expect("the subject runs the body")
     }
 

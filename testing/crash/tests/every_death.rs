@@ -21,14 +21,14 @@ const ROOT: Node = Node::ROOT;
 fn prepare(hand: &mut Hand) {
     hand.dir("dir");
     hand.dir("full");
-    let inside = MkDir { dir: hand.node("full"), name: name("inside"), mode: 0o700, umask: 0 };
+    let inside = MkDir { dir: hand.node("full"), name: name("inside"), mode: 0o700, umask: 0, initial: None };
     hand.ask(inside);
     hand.file("file", &[b'f'; 12288], OpenFlags::empty());
     hand.file("log", b"one\n", OpenFlags::APPEND);
     hand.file("other", b"other", OpenFlags::empty());
     let twin = Link { node: hand.node("file"), dir: ROOT, name: name("twin") };
     hand.ask(twin);
-    hand.ask(SymLink { dir: ROOT, name: name("link"), target: target("file") });
+    hand.ask(SymLink { dir: ROOT, name: name("link"), target: target("file"), initial: None });
     hand.ask(SetXattr {
         node: hand.node("file"),
         name: xattr("user.old"),
@@ -42,19 +42,19 @@ fn target(text: &str) -> Target {
 }
 
 fn mkdir(text: &str) -> Request {
-    MkDir { dir: ROOT, name: name(text), mode: 0o750, umask: 0 }.into()
+    MkDir { dir: ROOT, name: name(text), mode: 0o750, umask: 0, initial: None }.into()
 }
 
 fn mknod(text: &str, mode: u32) -> Request {
-    MkNod { dir: ROOT, name: name(text), mode, umask: 0, rdev: 0 }.into()
+    MkNod { dir: ROOT, name: name(text), mode, umask: 0, rdev: 0, initial: None }.into()
 }
 
 fn symlink(text: &str) -> Request {
-    SymLink { dir: ROOT, name: name(text), target: target("nowhere") }.into()
+    SymLink { dir: ROOT, name: name(text), target: target("nowhere"), initial: None }.into()
 }
 
 fn create(text: &str, flags: OpenFlags) -> Request {
-    Create { dir: ROOT, name: name(text), mode: 0o640, umask: 0, flags: OpenFlags::READ_WRITE | flags }.into()
+    Create { dir: ROOT, name: name(text), mode: 0o640, umask: 0, flags: OpenFlags::READ_WRITE | flags, initial: None }.into()
 }
 
 fn link(hand: &Hand, of: &str, text: &str) -> Request {

@@ -55,6 +55,11 @@ pub const SIMPLE: &[Row] = &[
         "1 DIRECT_IO, 2 KEEP_CACHE, 4 NONSEEKABLE, 8 CACHE_DIR, 32 NO_FLUSH, 64 PARALLEL_DIRECT_WRITES",
         Choice(4, &[0, 1, 2, 4, 8, 32, 64]),
     ),
+    (
+        "AttrFields",
+        "not known: 1 OWNER, 2 PERMISSIONS, 4 NLINK, 8 ATIME, 16 CTIME, 32 BLOCKS",
+        Choice(4, &[0, 1, 2, 4, 8, 16, 32]),
+    ),
     ("FileKind", "the `d_type` of a dirent", Choice(1, &[1, 2, 4, 6, 8, 10, 12])),
     ("Whence", "3 data, 4 hole", Choice(2, &[3, 4])),
     ("LockKind", "0 read, 1 write, 2 unlock", Choice(2, &[0, 1, 2])),
@@ -102,6 +107,9 @@ pub const COMPOSITE: &[Row] = &[
             ("gid", "u32"),
             ("rdev", "u32"),
             ("blksize", "u32"),
+            ("dev", "u64"),
+            ("change", "u64"),
+            ("unknown", "AttrFields"),
         ]),
     ),
     (
@@ -187,6 +195,35 @@ pub const REPLIES: &[(u16, Row)] = &[
     (17, ("IoctlDone", "outcome of an ioctl", Struct(&[("result", "i32"), ("output", "Bytes")]))),
     (18, ("Events", "`POLL*` bits", Integer(4))),
     (19, ("Granted", "`R_OK`, `W_OK` and `X_OK` bits", Integer(4))),
+];
+
+/// Notices, with their numbers.
+pub const NOTICES: &[(u16, Row)] = &[
+    (
+        1,
+        (
+            "InvalidateNode",
+            "attributes, and content from `offset` on, changed; a negative offset spares the content",
+            Struct(&[("node", "Node"), ("offset", "i64"), ("len", "i64")]),
+        ),
+    ),
+    (2, ("InvalidateEntry", "what a name leads to changed", Struct(&[("dir", "Node"), ("name", "Name")]))),
+    (
+        3,
+        ("Deleted", "a name was removed", Struct(&[("dir", "Node"), ("node", "Node"), ("name", "Name")])),
+    ),
+    (4, ("InvalidateAll", "anything may have changed", Nothing)),
+    (
+        5,
+        (
+            "Store",
+            "content for the cache",
+            Struct(&[("node", "Node"), ("offset", "u64"), ("data", "Payload")]),
+        ),
+    ),
+    (6, ("Doubt", "does the other side still refer to this node?", Struct(&[("node", "Node")]))),
+    (7, ("Unneeded", "references that could be returned", Struct(&[("nodes", "Vec<Node>")]))),
+    (8, ("Wake", "a poll with this key", Struct(&[("key", "u64")]))),
 ];
 
 /// The layout of a type by its name; composite types come before replies of the same name.

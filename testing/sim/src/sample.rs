@@ -3,7 +3,7 @@
 
 use crate::layout::{self, Layout};
 use bytes::Bytes;
-use outrigger_core::{OpCode, Reply, Request, Wire};
+use outrigger_core::{Notice, OpCode, Reply, Request, Wire};
 
 /// Where the randomness comes from.
 pub type Random = fastrand::Rng;
@@ -56,6 +56,17 @@ pub fn reply_bytes(name: &str, random: &mut Random) -> Vec<u8> {
     let mut out = number.to_le_bytes().to_vec();
     put_layout(row.0, row.2, random, &mut out);
     out
+}
+
+/// A random notice of the kind `row`, a number of the layout table.
+///
+/// # Panics
+/// When the layout table does not describe how notices are encoded.
+pub fn notice(index: usize, random: &mut Random) -> Notice {
+    let (number, (name, _, layout)) = layout::NOTICES[index];
+    let mut bytes = number.to_le_bytes().to_vec();
+    put_layout(name, layout, random, &mut bytes);
+    decode(&bytes, &format!("notice {name}"))
 }
 
 fn decode<T: Wire>(bytes: &[u8], what: &str) -> T {

@@ -2,7 +2,7 @@
 //! The tables of docs/PROTOCOL.md are those of the code. `UPDATE=1` rewrites them.
 
 use outrigger_core::wire::{Body, Frame, Hello};
-use outrigger_core::{Class, Errno, OpCode, Reply};
+use outrigger_core::{Class, Credentials, Errno, OpCode, Reply};
 use outrigger_sim::layout::{self, Layout, Row};
 use std::fmt::Write;
 use std::path::Path;
@@ -80,9 +80,9 @@ fn types(rows: &[Row]) -> String {
     table
 }
 
-fn replies() -> String {
-    let mut table = "| no. | reply | content | meaning |\n|---|---|---|---|\n".to_owned();
-    for (number, (name, meaning, layout)) in layout::REPLIES {
+fn numbered(what: &str, rows: &[(u16, Row)]) -> String {
+    let mut table = format!("| no. | {what} | content | meaning |\n|---|---|---|---|\n");
+    for (number, (name, meaning, layout)) in rows {
         let _ = writeln!(table, "| {number} | {name} | {} | {} |", encoding(*layout), cell(meaning));
     }
     table
@@ -98,7 +98,7 @@ fn example() -> String {
         dir: outrigger_core::Node::ROOT,
         name: outrigger_core::Name::try_from("etc").expect("a good name"),
     };
-    let request = Frame { id: 7, body: Body::Request { uid: 1000, gid: 100, request: lookup.into() } };
+    let request = Frame { id: 7, body: Body::Request { cred: Credentials::new(1000, 100), within: None, request: lookup.into() } };
     let reply = Frame { id: 7, body: Body::Reply(Reply::Error(Errno::ENOENT.into())) };
     let cancel = Frame { id: 7, body: Body::Cancel };
     let mut text = format!("```text\nhello    {}\n", hex(&Hello::bytes()));
@@ -115,7 +115,8 @@ fn the_tables_of_the_document_are_those_of_the_code() {
     let document = std::fs::read_to_string(&path).expect("docs/PROTOCOL.md can be read");
     let parts = [
         ("operations", operations()),
-        ("replies", replies()),
+        ("replies", numbered("reply", layout::REPLIES)),
+        ("notices", numbered("notice", layout::NOTICES)),
         ("simple types", types(layout::SIMPLE)),
         ("composite types", types(layout::COMPOSITE)),
         ("example", example()),

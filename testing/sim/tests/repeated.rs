@@ -42,7 +42,7 @@ fn attribute(text: &str) -> XattrName {
 }
 
 fn create(text: &str, flags: OpenFlags) -> Create {
-    Create { dir: Node::ROOT, name: name(text), mode: 0o644, umask: 0, flags }
+    Create { dir: Node::ROOT, name: name(text), mode: 0o644, umask: 0, flags, initial: None }
 }
 
 impl Tree {
@@ -57,7 +57,7 @@ impl Tree {
         let tree = Tree { service, cx, f, writer, appender };
         tree.ask(tree.write(writer, b"content that is long enough to be cut")).await;
         tree.ask(create("g", OpenFlags::WRITE_ONLY).into()).await;
-        tree.ask(MkDir { dir: Node::ROOT, name: name("d"), mode: 0o755, umask: 0 }.into()).await;
+        tree.ask(MkDir { dir: Node::ROOT, name: name("d"), mode: 0o755, umask: 0, initial: None }.into()).await;
         tree.ask(tree.set("user.a", XattrFlags::empty())).await;
         tree
     }
@@ -105,9 +105,9 @@ fn requests(tree: &Tree) -> Vec<Request> {
     let target = Target::new("target").expect("a target");
     let rename = |from, to, flags| Rename { dir, name: name(from), to_dir: dir, to_name: name(to), flags };
     vec![
-        MkDir { dir, name: name("new"), mode: 0o755, umask: 0 }.into(),
-        MkNod { dir, name: name("new"), mode: 0o010_644, umask: 0, rdev: 0 }.into(),
-        SymLink { dir, name: name("new"), target }.into(),
+        MkDir { dir, name: name("new"), mode: 0o755, umask: 0, initial: None }.into(),
+        MkNod { dir, name: name("new"), mode: 0o010_644, umask: 0, rdev: 0, initial: None }.into(),
+        SymLink { dir, name: name("new"), target, initial: None }.into(),
         create("new", OpenFlags::WRITE_ONLY).into(),
         create("new", OpenFlags::WRITE_ONLY | OpenFlags::EXCL).into(),
         Link { node: f, dir, name: name("new") }.into(),

@@ -55,7 +55,7 @@ struct Tree {
 
 impl Tree {
     fn ask(&self, request: Request) -> Reply {
-        let (top, cx) = (Arc::clone(&self.top), Cx::new(1, Credentials { uid: 1000, gid: 100 }, "test"));
+        let (top, cx) = (Arc::clone(&self.top), Cx::new(1, Credentials::new(1000, 100), "test"));
         self.sim.block_on(async move { top.call(&cx, request).await })
     }
 
@@ -106,8 +106,8 @@ impl Program {
         ];
         let flags = all[self.random.usize(..4)];
         match self.random.u8(..11) {
-            0 => MkDir { dir, name, mode: 0o755, umask: 0 }.into(),
-            1 | 2 => Create { dir, name, mode: mode & 0o777, umask: 0, flags }.into(),
+            0 => MkDir { dir, name, mode: 0o755, umask: 0, initial: None }.into(),
+            1 | 2 => Create { dir, name, mode: mode & 0o777, umask: 0, flags, initial: None }.into(),
             3 => Lookup { dir, name }.into(),
             4 => Walk { dir, names: (0..self.random.usize(..4)).map(|_| self.name()).collect() }.into(),
             5 => {

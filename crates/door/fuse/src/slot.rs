@@ -80,7 +80,7 @@ impl Slot {
     pub(crate) fn begin(&mut self, header: &InHeader, deadline: Option<Duration>) {
         let request = header.request_id();
         self.cx.id = request;
-        self.cx.cred = Credentials { uid: header.uid, gid: header.gid };
+        self.cx.cred = Credentials::new(header.uid, header.gid);
         self.cx.origin.pid = header.pid;
         self.cx.deadline = deadline;
         let mut about = lock(&self.live.about);

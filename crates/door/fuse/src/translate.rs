@@ -219,7 +219,7 @@ impl Rules {
         Ok(Some(match *operation {
             Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
             Operation::Symlink { name, target } => {
-                ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))? }, Shape::Entry)
+                ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None }, Shape::Entry)
             }
             Operation::Mknod { args, name } => ask(
                 ops::MkNod {
@@ -227,8 +227,7 @@ impl Rules {
                     name: owned(name)?,
                     mode: args.mode,
                     umask: self.umask(args.umask),
-                    rdev: args.rdev,
-                },
+                    rdev: args.rdev, initial: None },
                 Shape::Entry,
             ),
             Operation::Mkdir { args, name } => ask(
@@ -236,8 +235,7 @@ impl Rules {
                     dir,
                     name: owned(name)?,
                     mode: args.mode & PERMISSIONS,
-                    umask: self.umask(args.umask),
-                },
+                    umask: self.umask(args.umask), initial: None },
                 Shape::Entry,
             ),
             Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
@@ -253,7 +251,7 @@ impl Rules {
             Operation::Create { args, name } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
                 ask(
-                    ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags },
+                    ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags, initial: None },
                     Shape::Create(flags.writes()),
                 )
             }

@@ -99,8 +99,7 @@ impl ArchiveDriver {
             uid: inode.uid,
             gid: inode.gid,
             rdev: rdev(&extra),
-            blksize: 4096,
-        })
+            blksize: 4096, ..Attr::default() })
     }
 
     fn entry(&self, number: u32, inode: &Inode) -> Result<Entry> {

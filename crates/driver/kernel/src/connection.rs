@@ -70,7 +70,7 @@ impl Output {
     }
 
     fn add(&mut self, id: u64, cred: Credentials, request: Request) -> Result<()> {
-        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        let body = Body::Request { cred, within: None, request };
         Frame { id, body }.encode_to(&mut self.held_back)
     }
 
@@ -163,7 +163,7 @@ impl Connection {
     pub(crate) fn ask(&self, cx: &Cx, request: Request) -> Result<Receiver<Reply>> {
         let (sender, receiver) = oneshot::channel();
         let mut output = locked(&self.output);
-        let id = output.hold_back(cx.cred, request)?;
+        let id = output.hold_back(cx.cred.clone(), request)?;
         let mut asked = locked(&self.asked);
         let ended = asked.ended;
         if !ended {

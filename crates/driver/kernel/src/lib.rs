@@ -415,7 +415,7 @@ impl Service for Kernel {
         }
         if let Request::Forget(op) = &request {
             match &self.serves {
-                Serves::Once(connection) => connection.tell(cx.cred, request),
+                Serves::Once(connection) => connection.tell(cx.cred.clone(), request),
                 Serves::Guarded(guarded) => guarded.forget(op.node, op.count),
             }
             return Answer::Ready(Reply::Done(()));
@@ -424,7 +424,7 @@ impl Service for Kernel {
             Serves::Once(connection) => {
                 // Nobody learns anything from the reply, and what is asked later comes later.
                 if let Request::Release(_) = request {
-                    connection.tell(cx.cred, request);
+                    connection.tell(cx.cred.clone(), request);
                     return Answer::Ready(Reply::Done(()));
                 }
                 connection
@@ -452,7 +452,7 @@ impl Service for Kernel {
     /// The worker reads or writes the file of the host by itself; that of a guarded image does not, whose requests have to be
     /// kept for its successor.
     fn exchange<'a>(&'a self, cx: &'a Cx, exchange: Exchange, host: BorrowedFd<'_>) -> Answer<'a> {
-        self.order(exchange.to_order(cx.cred), Some(host)).map(|reply| self.explained(reply))
+        self.order(exchange.to_order(cx.cred.clone()), Some(host)).map(|reply| self.explained(reply))
     }
 
     fn abilities(&self) -> Abilities {

@@ -38,7 +38,7 @@ fn open(image: &Image) -> Arc<Kernel> {
 
 fn call<O: Op + std::fmt::Debug>(kernel: &Kernel, op: O) -> O::Out {
     let what = format!("{op:?}");
-    let cx = Cx::new(1, Credentials { uid: 1000, gid: 100 }, "test");
+    let cx = Cx::new(1, Credentials::new(1000, 100), "test");
     block_on(ask(kernel, &cx, op)).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
@@ -55,13 +55,13 @@ impl Crowd {
     fn make(image: &Image) -> Self {
         let kernel = open(image);
         let mkdir = |dir| {
-            call(&kernel, MkDir { dir: Node::ROOT, name: name(format!("dir{dir}")), mode: 0o755, umask: 0 })
+            call(&kernel, MkDir { dir: Node::ROOT, name: name(format!("dir{dir}")), mode: 0o755, umask: 0, initial: None })
                 .node
         };
         let dirs: Vec<Node> = (0..DIRS).map(mkdir).collect();
         let create = |file: usize| {
             let (dir, name, flags) = (dirs[dir_of(file)], name(format!("file{file}")), OpenFlags::READ_WRITE);
-            let created = call(&kernel, Create { dir, name, mode: 0o600, umask: 0, flags });
+            let created = call(&kernel, Create { dir, name, mode: 0o600, umask: 0, flags, initial: None });
             let (node, handle, owner) = (created.entry.node, created.opened.handle, Default::default());
             let data = Payload::from(vec![b'x'; file % 100]);
             let write = Write { node, handle, offset: 0, data, kill_setid: false, cached: false };

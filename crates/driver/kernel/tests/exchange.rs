@@ -41,7 +41,7 @@ fn exchange(
 
 fn create(kernel: &Kernel, name: &str) -> Created {
     let (name, flags) = (Name::try_from(name).expect("a name"), OpenFlags::READ_WRITE | OpenFlags::EXCL);
-    call(kernel, Create { dir: Node::ROOT, name, mode: 0o644, umask: 0, flags })
+    call(kernel, Create { dir: Node::ROOT, name, mode: 0o644, umask: 0, flags, initial: None })
 }
 
 /// A file of the host with content in which no two blocks are alike.

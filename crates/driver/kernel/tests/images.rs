@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-const ME: Credentials = Credentials { uid: 1000, gid: 100 };
+const ME: Credentials = Credentials::new(1000, 100);
 
 fn call<O: Op>(kernel: &Kernel, op: O) -> Result<O::Out> {
     block_on(ask(kernel, &Cx::new(1, ME, "test"), op))
@@ -84,7 +84,7 @@ fn new_files_are_those_of_who_asked() {
     let image = Image::new(kind);
     let kernel = image.open();
     let dir =
-        call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o750, umask: 0 }).expect("mkdir");
+        call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o750, umask: 0, initial: None }).expect("mkdir");
     assert_eq!((dir.attr.uid, dir.attr.gid, dir.attr.mode & 0o7777), (1000, 100, 0o750));
 }
 
@@ -110,7 +110,7 @@ fn an_image_that_is_read_only_refuses_changes() {
     let options = Options { read_only: true, ..Options::default() };
     let kernel = Kernel::start(&image.path(), &options).expect("it opens");
     assert!(kernel.abilities().read_only);
-    let made = call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0 });
+    let made = call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None });
     assert_eq!(made.map_err(|error| error.errno), Err(Errno::EROFS));
 }
 
@@ -155,7 +155,7 @@ fn large_requests_and_replies_pass_each_other() {
 fn read_and_write_much(kernel: Kernel) {
     const SIZE: u32 = 1 << 20;
     let flags = OpenFlags::READ_WRITE;
-    let create = Create { dir: Node::ROOT, name: name("file"), mode: 0o644, umask: 0, flags };
+    let create = Create { dir: Node::ROOT, name: name("file"), mode: 0o644, umask: 0, flags, initial: None };
     let made = call(&kernel, create).expect("create");
     let (node, handle) = (made.entry.node, made.opened.handle);
     let piece = |number: u64| u64::from(SIZE) * (number % 4);
@@ -203,7 +203,7 @@ fn references_may_be_returned_without_reading() {
     guarded_or_not(|kernel| {
         const FILES: usize = 30_000;
         let (node, handle, name) = (Node::ROOT, None, name("file"));
-        let dir = call(&kernel, MkDir { dir: node, name: name.clone(), mode: 0o755, umask: 0 })
+        let dir = call(&kernel, MkDir { dir: node, name: name.clone(), mode: 0o755, umask: 0, initial: None })
             .expect("mkdir")
             .node;
         for _ in 1..FILES {

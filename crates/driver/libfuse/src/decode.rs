@@ -41,8 +41,7 @@ pub(crate) fn attr(attr: &fuse::Attr) -> Result<(Attr, FileKind), Error> {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        blksize: if attr.blksize == 0 { 4096 } else { attr.blksize },
-    };
+        blksize: if attr.blksize == 0 { 4096 } else { attr.blksize }, ..Attr::default() };
     Ok((attr, kind))
 }
 

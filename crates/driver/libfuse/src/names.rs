@@ -493,7 +493,7 @@ impl Turn<'_> {
     /// For programs without CREATE (as the kernel does).
     async fn create_in_two_steps(&mut self, op: &Create) -> Result<Created, Fault> {
         let mode = FileKind::Regular.bits() | op.mode;
-        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0 };
+        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
         let entry = self.mknod(&made).await?;
         self.open_new(entry, op.flags).await
     }
@@ -514,7 +514,7 @@ impl Turn<'_> {
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
         let name = self.trial.aside()?;
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);
-        let create = Create { dir: op.dir, name, mode: op.mode, umask: op.umask, flags };
+        let create = Create { dir: op.dir, name, mode: op.mode, umask: op.umask, flags, initial: None };
         let mut created = self.create(&create).await?;
         self.shared.nodes.hide(created.entry.node, !op.flags.contains(OpenFlags::EXCL));
         created.entry.attr = self.shared.nodes.show(created.entry.node, created.entry.attr);

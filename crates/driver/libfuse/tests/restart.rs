@@ -299,7 +299,7 @@ fn a_change_nobody_waits_for_any_more_is_answered_at_once_and_still_made() {
     let name = Name::new(b"held".to_vec()).unwrap();
     let service = Arc::clone(fs.service());
     let asked = thread::spawn(move || {
-        let make = MkDir { dir: Node::ROOT, name, mode: 0o755, umask: 0 };
+        let make = MkDir { dir: Node::ROOT, name, mode: 0o755, umask: 0, initial: None };
         block_on(service.call(&cx, make.into()).into_future())
     });
     relay.wait_until_held();

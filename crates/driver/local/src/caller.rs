@@ -3,18 +3,18 @@
 //! the host's own rules, in the one call that creates.
 //!
 //! A thread takes the caller's effective user and group for that call and keeps its capabilities meanwhile
-//! (`SECBIT_NO_SETUID_FIXUP`, see capabilities(7)): whether the caller may do this was decided by the door, with
-//! knowledge of groups that a request does not carry. Calls by root cost nothing.
+//! (`SECBIT_NO_SETUID_FIXUP`, see capabilities(7)): whether the caller may do this was decided by the door, which may know of
+//! groups that a request does not carry. Calls by root cost nothing.
 
 use crate::attr::{failed, stat_fd};
 use crate::handle::unshare_umask;
 use outrigger_core::attr::SET_ID;
-use outrigger_core::{Credentials, Error};
+use outrigger_core::{Credentials, Error, Groups};
 use rustix::fs::Mode;
-use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
-    set_capabilities, set_capabilities_secure_bits, set_thread_res_gid, set_thread_res_uid,
+    set_capabilities, set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,7 @@ impl Callers {
     pub(crate) fn new() -> Self {
         let effective = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
         Callers {
-            own: Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw() },
+            own: Credentials { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: own_groups() },
             may_switch: effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID),
             keeps_setid: effective.contains(CapabilitySet::FSETID),
         }
@@ -44,14 +44,19 @@ impl Callers {
     /// Those of `create`; `EINVAL` for a user or group our user namespace does not know.
     pub(crate) fn run_as<T>(
         &self,
-        caller: Credentials,
+        caller: &Credentials,
         create: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if caller == self.own || !self.may_switch {
+        let is_own = caller.uid == self.own.uid && caller.gid == self.own.gid;
+        let groups = caller.groups.known();
+        if !self.may_switch || is_own && groups.is_none() {
             return create();
         }
         keep_capabilities()?;
-        let _restore = Switched(self.own);
+        let _restore = Switched { own: &self.own, groups: groups.is_some() };
+        if let Some(groups) = groups {
+            set_thread_groups(&ids(groups)).map_err(failed)?;
+        }
         set_thread_res_gid(None, Gid::from_raw(caller.gid), None).map_err(failed)?;
         set_thread_res_uid(None, Uid::from_raw(caller.uid), None).map_err(failed)?;
         create()
@@ -63,7 +68,7 @@ impl Callers {
     /// Those of [`Callers::run_as`] and unshare(2).
     pub(crate) fn create_as<T>(
         &self,
-        caller: Credentials,
+        caller: &Credentials,
         umask: u32,
         create: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -83,7 +88,7 @@ impl Callers {
     /// Those of `change`.
     pub(crate) fn run_clearing_setid<T>(
         &self,
-        caller: Credentials,
+        caller: &Credentials,
         fd: BorrowedFd<'_>,
         change: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -101,15 +106,25 @@ impl Callers {
     }
 }
 
-/// Gives the thread its own identity back when dropped, also when the work panics.
-struct Switched(Credentials);
+fn ids(groups: &[u32]) -> Vec<Gid> {
+    groups.iter().copied().map(Gid::from_raw).collect()
+}
 
-impl Drop for Switched {
+/// Gives the thread its own identity back when dropped, also when the work panics.
+struct Switched<'a> {
+    own: &'a Credentials,
+    /// Whether the supplementary groups are those of the caller.
+    groups: bool,
+}
+
+impl Drop for Switched<'_> {
     fn drop(&mut self) {
-        let Credentials { uid, gid } = self.0;
+        let Credentials { uid, gid, groups } = self.own;
+        let (uid, gid) = (*uid, *gid);
         let user = set_thread_res_uid(None, Uid::from_raw(uid), None);
         let group = set_thread_res_gid(None, Gid::from_raw(gid), None);
-        if let Err(error) = user.and(group) {
+        let others = groups.known().filter(|_| self.groups).map_or(Ok(()), |own| set_thread_groups(&ids(own)));
+        if let Err(error) = user.and(group).and(others) {
             // Cannot happen while the real user id is ours; going on would act for the wrong user.
             tracing::error!(%error, uid, gid, "the thread could not take back its own identity");
             std::process::abort();
@@ -135,6 +150,11 @@ impl Drop for Dropped {
             tracing::error!(%error, "the thread could not take back its capabilities");
         }
     }
+}
+
+fn own_groups() -> Groups {
+    let groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+    Groups::of(&groups)
 }
 
 /// Makes the umask of this thread its own; once per thread.

@@ -51,7 +51,7 @@ impl Local {
     fn open_for(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<OwnedFd> {
         let open = || self.tree.open_regular(node, host_flags(flags));
         if flags.contains(OpenFlags::TRUNC) && clears_setid(cx, false) {
-            self.callers.run_clearing_setid(cx.cred, self.tree.at(node)?.as_fd(), open)
+            self.callers.run_clearing_setid(&cx.cred, self.tree.at(node)?.as_fd(), open)
         } else {
             open()
         }
@@ -81,7 +81,7 @@ impl Local {
         change: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         match clears_setid(cx, demand) {
-            true => self.callers.run_clearing_setid(cx.cred, file.fd.as_fd(), change),
+            true => self.callers.run_clearing_setid(&cx.cred, file.fd.as_fd(), change),
             false => change(),
         }
     }
@@ -168,7 +168,7 @@ impl BlockingDriver for Local {
             Some(file) => Ok(ForWriting::Open(file.fd.as_fd())),
             None => self.tree.open_regular(op.node, host_flags(OpenFlags::WRITE_ONLY)).map(ForWriting::New),
         };
-        let unprivileged = clears_setid(cx, op.attrs.kill_setid).then_some(cx.cred);
+        let unprivileged = clears_setid(cx, op.attrs.kill_setid).then_some(&cx.cred);
         Subject { fd: fd.as_fd(), open, unprivileged }.apply(&self.callers, &op.attrs)?;
         self.tree.attrs(fd)
     }
@@ -191,21 +191,21 @@ impl BlockingDriver for Local {
         let (major, minor) = decode_device(op.rdev);
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let make = || rustix::fs::mknodat(&*dir, name.as_c_str(), kind, mode(op.mode), makedev(major, minor));
-        self.callers.create_as(cx.cred, op.umask, || make().map_err(failed))?;
+        self.callers.create_as(&cx.cred, op.umask, || make().map_err(failed))?;
         self.tree.find_at(op.dir, dir.as_fd(), &op.name)
     }
 
     fn mkdir(&self, cx: &Cx, op: MkDir) -> Result<Entry> {
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let make = || rustix::fs::mkdirat(&*dir, name.as_c_str(), mode(op.mode)).map_err(failed);
-        self.callers.create_as(cx.cred, op.umask, make)?;
+        self.callers.create_as(&cx.cred, op.umask, make)?;
         self.tree.find_at(op.dir, dir.as_fd(), &op.name)
     }
 
     fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let make = || rustix::fs::symlinkat(op.target.as_bytes(), &*dir, name.as_c_str()).map_err(failed);
-        self.callers.run_as(cx.cred, make)?;
+        self.callers.run_as(&cx.cred, make)?;
         self.tree.find_at(op.dir, dir.as_fd(), &op.name)
     }
 
@@ -241,7 +241,7 @@ impl BlockingDriver for Local {
         let (dir, name) = (self.tree.at(op.dir)?, CName::new(&op.name));
         let flags = host_flags(op.flags) | OFlags::CREATE | OFlags::EXCL;
         let make = || openat(&*dir, name.as_c_str(), flags, mode(op.mode)).map_err(failed);
-        match self.callers.create_as(cx.cred, op.umask, make) {
+        match self.callers.create_as(&cx.cred, op.umask, make) {
             Ok(fd) => {
                 let entry = self.tree.identify(op.dir, &op.name, fd.as_fd())?;
                 let opened = self.opened(fd, op.flags)?;
@@ -267,7 +267,7 @@ impl BlockingDriver for Local {
         let exclusive = if op.flags.contains(OpenFlags::EXCL) { OFlags::EXCL } else { OFlags::empty() };
         let flags = host_flags(op.flags) | OFlags::TMPFILE | exclusive;
         let make = || openat(&*dir, c".", flags, mode(op.mode)).map_err(failed);
-        let fd = self.callers.create_as(cx.cred, op.umask, make)?;
+        let fd = self.callers.create_as(&cx.cred, op.umask, make)?;
         let entry = self.tree.identify_nameless(fd.as_fd())?;
         let opened = self.opened(fd, op.flags)?;
         Ok(Created { entry, opened })
@@ -358,26 +358,26 @@ impl BlockingDriver for Local {
 
     fn getxattr(&self, cx: &Cx, op: GetXattr) -> Result<Bytes> {
         self.require_xattr()?;
-        xattr::require_visible(cx.cred, &op.name, Errno::ENODATA)?;
+        xattr::require_visible(&cx.cred, &op.name, Errno::ENODATA)?;
         xattr::get(self.tree.at(op.node)?.as_fd(), &op.name)
     }
 
     fn setxattr(&self, cx: &Cx, op: SetXattr) -> Result<()> {
         self.require_xattr()?;
-        xattr::require_visible(cx.cred, &op.name, Errno::EPERM)?;
+        xattr::require_visible(&cx.cred, &op.name, Errno::EPERM)?;
         xattr::set(self.tree.at(op.node)?.as_fd(), &op.name, &op.value, op.flags)
     }
 
     fn listxattr(&self, cx: &Cx, op: ListXattr) -> Result<Names> {
         self.require_xattr()?;
         let mut names = self.tree.list_xattr(op.node)?;
-        names.retain(|name| xattr::is_visible(cx.cred, name));
+        names.retain(|name| xattr::is_visible(&cx.cred, name));
         Ok(names)
     }
 
     fn removexattr(&self, cx: &Cx, op: RemoveXattr) -> Result<()> {
         self.require_xattr()?;
-        xattr::require_visible(cx.cred, &op.name, Errno::EPERM)?;
+        xattr::require_visible(&cx.cred, &op.name, Errno::EPERM)?;
         xattr::remove(self.tree.at(op.node)?.as_fd(), &op.name)
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Subject<'a, O> {
     /// Opens it for writing, to cut it.
     pub(crate) open: O,
     /// Who cuts it, if that clears its set-id bits.
-    pub(crate) unprivileged: Option<Credentials>,
+    pub(crate) unprivileged: Option<&'a Credentials>,
 }
 
 impl<F: AsFd, O: FnOnce() -> Result<F>> Subject<'_, O> {

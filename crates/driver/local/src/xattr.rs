@@ -25,13 +25,13 @@ const USUAL: usize = 512;
 
 /// Whether `caller` may know of an attribute: those in `trusted` exist for root only (see xattr(7)), and the host, which
 /// sees us, cannot tell.
-pub(crate) fn is_visible(caller: Credentials, name: &XattrName) -> bool {
+pub(crate) fn is_visible(caller: &Credentials, name: &XattrName) -> bool {
     caller.uid == 0 || !name.starts_with(b"trusted.")
 }
 
 /// Refuses with `errno` what [`is_visible`] hides.
 pub(crate) fn require_visible(
-    caller: Credentials,
+    caller: &Credentials,
     name: &XattrName,
     errno: outrigger_core::Errno,
 ) -> Result<()> {

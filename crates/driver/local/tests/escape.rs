@@ -39,7 +39,7 @@ fn symbolic_links_are_told_and_never_followed() {
             let op = Open { node, flags: OpenFlags::empty() };
             assert_eq!(local.open(&cx(), op).unwrap_err().errno, Errno::ELOOP);
             let op =
-                Create { dir: node, name: name("new"), mode: 0o600, umask: 0, flags: OpenFlags::WRITE_ONLY };
+                Create { dir: node, name: name("new"), mode: 0o600, umask: 0, flags: OpenFlags::WRITE_ONLY, initial: None };
             assert_eq!(local.create(&cx(), op).unwrap_err().errno, Errno::ENOTDIR);
             let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
             assert!(local.setattr(&cx(), SetAttr { node, handle: None, attrs }).is_err());
@@ -47,7 +47,7 @@ fn symbolic_links_are_told_and_never_followed() {
             assert!(local.setattr(&cx(), SetAttr { node, handle: None, attrs }).is_err());
         }
         let target = Target::new("/proc/self/root").expect("a target");
-        let op = SymLink { dir: Node::ROOT, name: name("magic"), target };
+        let op = SymLink { dir: Node::ROOT, name: name("magic"), target, initial: None };
         let node = local.symlink(&cx(), op).expect("symlink").node;
         assert_eq!(local.opendir(&cx(), OpenDir { node }).unwrap_err().errno, Errno::ENOTDIR);
         assert_eq!(fs::read(outside.join("secret")).expect("read"), b"secret");

@@ -151,8 +151,7 @@ fn creating_over_what_is_no_file_never_opens_it() {
                 name: name(file),
                 mode: 0o600,
                 umask: 0,
-                flags: OpenFlags::WRITE_ONLY,
-            };
+                flags: OpenFlags::WRITE_ONLY, initial: None };
             assert_eq!(local.create(&cx(), op).unwrap_err().errno, errno);
             let node = find(&local, file).expect("lookup").node;
             let op = Open { node, flags: OpenFlags::empty() };
@@ -193,24 +192,23 @@ fn what_root_makes_for_others_is_theirs() {
     }
     for place in places() {
         let local = open(place.path());
-        let cred = Credentials { uid: NOBODY, gid: 1234 };
+        let cred = Credentials::new(NOBODY, 1234);
         let theirs = Cx::new(2, cred, "test");
         let op = Create {
             dir: Node::ROOT,
             name: name("file"),
             mode: 0o4711,
             umask: 0,
-            flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL,
-        };
+            flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL, initial: None };
         // The directory is root's and closed: whether the caller may write there is the door's to decide.
         let attr = local.create(&theirs, op).expect("create").entry.attr;
         assert_eq!((attr.uid, attr.gid, attr.permissions()), (NOBODY, 1234, 0o4711));
-        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o775, umask: 0 };
+        let op = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o775, umask: 0, initial: None };
         let dir = local.mkdir(&theirs, op).expect("mkdir");
         std::fs::set_permissions(place.path().join("dir"), PermissionsExt::from_mode(0o2775)).expect("chmod");
         assert_eq!((dir.attr.uid, dir.attr.gid), (NOBODY, 1234));
         let inside = local
-            .mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755, umask: 0 })
+            .mkdir(&cx(), MkDir { dir: dir.node, name: name("in"), mode: 0o755, umask: 0, initial: None })
             .expect("mkdir");
         assert_eq!((inside.attr.uid, inside.attr.gid), (0, 1234), "a set-group-id directory gives its group");
         assert_eq!(

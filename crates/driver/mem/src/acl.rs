@@ -131,8 +131,8 @@ impl Acl {
         self
     }
 
-    /// The permissions that somebody gets who is not the owner of the file, and in one group only, by acl(5).
-    fn granted(&self, cred: Credentials, gid: u32) -> u16 {
+    /// The permissions of a caller who is not the owner of the file, by acl(5).
+    fn granted(&self, cred: &Credentials, gid: u32) -> u16 {
         let find = |tag, id: Option<u32>| {
             self.0.iter().find(move |entry| entry.tag == tag && id.is_none_or(|id| id == entry.id))
         };
@@ -141,11 +141,15 @@ impl Acl {
         if let Some(user) = find(USER, Some(cred.uid)) {
             return user.permissions & mask;
         }
-        let own = (cred.gid == gid).then(|| permissions(find(GROUP_OWNER, None)));
-        let named = find(GROUP, Some(cred.gid)).map(|entry| entry.permissions);
-        match (own, named) {
-            (None, None) => permissions(find(OTHERS, None)),
-            (own, named) => (own.unwrap_or(0) | named.unwrap_or(0)) & mask,
+        let of_group = |entry: &&Entry| match entry.tag {
+            GROUP_OWNER => cred.in_group(gid),
+            GROUP => cred.in_group(entry.id),
+            _ => false,
+        };
+        let groups = self.0.iter().filter(of_group).map(|entry| entry.permissions);
+        match groups.reduce(|all, permissions| all | permissions) {
+            None => permissions(find(OTHERS, None)),
+            Some(granted) => granted & mask,
         }
     }
 }
@@ -218,13 +222,13 @@ pub(crate) fn inherit(parent: &State, kind: FileKind, mode: u32, umask: u32) -> 
 }
 
 /// The permissions that `cred`, who is not privileged, has for a file, as the lowest three bits.
-pub(crate) fn granted(state: &State, cred: Credentials) -> u32 {
+pub(crate) fn granted(state: &State, cred: &Credentials) -> u32 {
     if cred.uid == state.uid {
         return state.mode >> 6;
     }
     match of(state) {
         Some(acl) => acl.granted(cred, state.gid).into(),
-        None if cred.gid == state.gid => state.mode >> 3,
+        None if cred.in_group(state.gid) => state.mode >> 3,
         None => state.mode,
     }
 }

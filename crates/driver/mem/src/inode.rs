@@ -277,8 +277,7 @@ impl Inode {
             uid: state.uid,
             gid: state.gid,
             rdev: self.rdev,
-            blksize: PAGE as u32,
-        }
+            blksize: PAGE as u32, ..Attr::default() }
     }
 }
 

@@ -84,7 +84,7 @@ fn a_deep_tree_is_dropped_without_recursion() {
     let name = Name::try_from("d").expect("a name");
     let mut dir = Node::ROOT;
     for _ in 0..100_000 {
-        let made = fs.ask(MkDir { dir, name: name.clone(), mode: 0o755, umask: 0 }).must();
+        let made = fs.ask(MkDir { dir, name: name.clone(), mode: 0o755, umask: 0, initial: None }).must();
         dir = made.node;
         fs.ask(Forget { node: dir, count: 1 }).must();
     }

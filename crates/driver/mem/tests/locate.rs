@@ -15,9 +15,9 @@ fn name(text: &str) -> Name {
 fn a_node_is_located_where_it_is_now() {
     let (tree, cx) =
         (Mem::new(Options::default(), Arc::new(Threads::new())), Cx::new(1, Credentials::ROOT, "test"));
-    let mkdir = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0 };
+    let mkdir = MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None };
     let dir = tree.mkdir(&cx, mkdir).expect("mkdir").node;
-    let mknod = MkNod { dir, name: name("file"), mode: 0o100_644, umask: 0, rdev: 0 };
+    let mknod = MkNod { dir, name: name("file"), mode: 0o100_644, umask: 0, rdev: 0, initial: None };
     let node = tree.mknod(&cx, mknod).expect("mknod").node;
     let path = |node| tree.locate(&cx, Locate { node }).map(|path| path.to_string());
     assert_eq!(path(Node::ROOT).as_deref(), Ok("/"));

@@ -139,7 +139,7 @@ impl Life {
     /// # Errors
     /// [`Lost`] when it does not answer, or not with a message; it has ended then.
     pub(crate) async fn ask(&self, cred: Credentials, request: Request) -> Result<Reply, Lost> {
-        let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+        let body = Body::Request { cred, within: None, request };
         let frame = match (Frame { id: Frame::UNANSWERED, body }).encode() {
             Ok(frame) => BytesMut::from(&frame[..]),
             Err(error) => return Ok(Reply::Error(error)),

@@ -42,8 +42,7 @@ pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Result<Attr> {
         uid,
         gid,
         rdev: 0,
-        blksize: BLKSIZE,
-    })
+        blksize: BLKSIZE, ..Attr::default() })
 }
 
 /// The seconds of a time to set; what the protocol cannot say becomes what is next to it.

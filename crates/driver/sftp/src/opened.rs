@@ -272,7 +272,7 @@ mod tests {
         };
         let attrs = Attrs { size: Some(100), times: Some(Times { atime: 0, mtime: 50 }), ..Attrs::NONE };
         let (before, now) = (files(), Time::new(10_000, 0));
-        let cx = Cx { slot: 0, ..Cx::new(1, Credentials { uid: 0, gid: 0 }, "test") };
+        let cx = Cx { slot: 0, ..Cx::new(1, Credentials::new(0, 0), "test") };
         let open = |node| {
             let slot = (Slot::new(Flags::WRITE), 0, Known::of(&attrs));
             before.add(&cx, node, OpenFlags::WRITE_ONLY, slot).expect("opened").handle

@@ -188,7 +188,7 @@ impl UnderWay {
         };
         let UnderWay { inner, node, file, number, .. } = self;
         file.gate.wait(|| lock(&file.delayed).have_begun(*number).then_some(())).await;
-        let Manner { handle, cred, pid, .. } = piece.manner;
+        let Manner { handle, cred, pid, .. } = piece.manner.clone();
         let mut cx = inner.own_cx(cred);
         cx.origin.pid = pid;
         let set = SetAttr { node: *node, handle: Some(handle), attrs: (**set).clone() };
@@ -321,7 +321,7 @@ impl Inner {
     fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Option<Reply> {
         let manner = Manner {
             handle: op.handle,
-            cred: cx.cred,
+            cred: cx.cred.clone(),
             pid: cx.origin.pid,
             cached: op.cached,
             kill_setid: op.kill_setid,
@@ -426,10 +426,10 @@ impl Inner {
     }
 
     async fn write_out(&self, node: Node, piece: &Piece) -> Result<()> {
-        let Manner { handle, cred, pid, cached, kill_setid } = piece.manner;
+        let Manner { handle, cred, pid, cached, kill_setid } = piece.manner.clone();
         let mut done = 0;
         while done < piece.len {
-            let mut cx = self.own_cx(cred);
+            let mut cx = self.own_cx(cred.clone());
             cx.origin.pid = pid;
             let data = match &piece.rest(done)[..] {
                 [one] => Payload::Bytes(one.clone()),

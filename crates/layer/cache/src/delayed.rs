@@ -24,7 +24,7 @@ const COST: usize = 256;
 pub(crate) type Number = u64;
 
 /// How a write is to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub(crate) handle: Handle,
     pub(crate) cred: Credentials,

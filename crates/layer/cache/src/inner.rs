@@ -122,7 +122,7 @@ impl Inner {
     /// The context of a request of our own on behalf of the one that `cx` belongs to. It outlives that one, and its
     /// cancellation.
     pub(crate) fn cx(&self, cx: &Cx) -> Cx {
-        let mut own = self.own_cx(cx.cred);
+        let mut own = self.own_cx(cx.cred.clone());
         own.origin.pid = cx.origin.pid;
         own
     }

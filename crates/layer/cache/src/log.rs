@@ -81,7 +81,7 @@ impl Log {
             | flag(manner.kill_setid, KILL_SETID)
             | flag(piece.set.is_some(), SETS)
             | flag(piece.makes.is_some(), MAKES);
-        let (Manner { handle, pid, .. }, Credentials { uid, gid, .. }) = (*manner, manner.cred);
+        let Manner { handle, pid, cred: Credentials { uid, gid, .. }, .. } = *manner;
         let head = Head { node, handle, flags, uid, gid, pid, offset: *offset, len: data.len() as u64 };
         self.writes.append(&head.encode(), data)
     }
@@ -126,7 +126,7 @@ fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
     let Head { node, handle, flags, uid, gid, pid, offset, len } = Head::decode(head);
     let manner = Manner {
         handle,
-        cred: Credentials { uid, gid },
+        cred: Credentials::new(uid, gid),
         pid,
         cached: flags & CACHED != 0,
         kill_setid: flags & KILL_SETID != 0,
@@ -148,7 +148,7 @@ mod tests {
     use std::sync::Arc;
 
     fn manner(handle: u64) -> Manner {
-        let cred = Credentials { uid: 7, gid: 8 };
+        let cred = Credentials::new(7, 8);
         Manner { handle: Handle(handle), cred, pid: 9, cached: true, kill_setid: false }
     }
 

@@ -80,8 +80,8 @@ impl Inner {
         (name, flags): (Lookup, OpenFlags),
     ) -> Result<Created> {
         let (node, handle) = (created.entry.node, created.opened.handle);
-        let manner = Manner { handle, cred: cx.cred, pid: cx.origin.pid, cached: false, kill_setid: false };
-        let piece = Piece::making(manner, name.clone(), None);
+        let manner = Manner { handle, cred: cx.cred.clone(), pid: cx.origin.pid, cached: false, kill_setid: false };
+        let piece = Piece::making(manner.clone(), name.clone(), None);
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();
         let until = self.foretold_until(&mut lock(&self.table), node, &attr);
@@ -105,7 +105,7 @@ impl Inner {
 
     /// Waits until the file has been made that is to have this name; its attributes.
     pub(crate) async fn outcome(&self, node: Node, manner: &Manner, name: &Lookup) -> Result<Attr> {
-        let mut cx = self.own_cx(manner.cred);
+        let mut cx = self.own_cx(manner.cred.clone());
         cx.origin.pid = manner.pid;
         let handle = Some(manner.handle);
         match ask(&*self.below().service, &cx, GetAttr { node, handle }).await {

@@ -50,7 +50,7 @@ impl Inner {
         if attrs == SetAttrs::default() {
             return Some(attr);
         }
-        let (cred, pid) = (cx.cred, cx.origin.pid);
+        let (cred, pid) = (cx.cred.clone(), cx.origin.pid);
         let manner = Manner { handle, cred, pid, cached: false, kill_setid: false };
         let has_time = attrs.mtime.is_some();
         let piece = Piece::setting(manner, attrs, None);

@@ -30,7 +30,7 @@ fn read() -> Request {
 }
 
 fn mkdir() -> Request {
-    MkDir { dir: Node::ROOT, name: name(), mode: 0o755, umask: 0 }.into()
+    MkDir { dir: Node::ROOT, name: name(), mode: 0o755, umask: 0, initial: None }.into()
 }
 
 struct Bench {

@@ -234,7 +234,7 @@ impl Fault {
 
     /// Gives back what a reply hands out that nobody gets.
     async fn give_back(&self, next: &Arc<dyn Service>, cx: &Cx, asked: Asked, reply: &Reply) {
-        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
+        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred.clone(), cx.origin.door) };
         for request in asked.returns(reply) {
             self.pass(next, &cx, request).await;
         }
@@ -252,7 +252,7 @@ impl Fault {
         }
         if let Some(cut) = cut {
             let (undo, next) = (Arc::clone(&self.undo), Arc::clone(next));
-            let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred, cx.origin.door) };
+            let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred.clone(), cx.origin.door) };
             self.runtime.spawn(Box::pin(async move {
                 cut.alone().await;
                 undo.undo(generation, &next, &cx).await;

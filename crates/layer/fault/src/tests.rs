@@ -36,7 +36,7 @@ fn open(node: u64) -> Request {
 }
 
 fn mkdir() -> Request {
-    MkDir { dir: Node(1), name: name("cut"), mode: 0o755, umask: 0 }.into()
+    MkDir { dir: Node(1), name: name("cut"), mode: 0o755, umask: 0, initial: None }.into()
 }
 
 /// Each operation that gives something back.

@@ -46,7 +46,7 @@ impl Below<'_> {
         let mode = FileKind::Regular.bits() | (op.mode & MODE_PERMISSIONS);
         let mut tries = 0;
         loop {
-            let make = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0 };
+            let make = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
             match ask(self.next, self.cx, make).await {
                 Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
                 made => return made,
@@ -102,6 +102,6 @@ impl Below<'_> {
     pub(crate) async fn access(&self, op: Access) -> Result<Granted> {
         let get = GetAttr { node: op.node, handle: None };
         let attr = ask(self.next, self.cx, get).await?.attr;
-        Ok(Granted::of(op.mask, attr.granted(self.cx.cred)))
+        Ok(Granted::of(op.mask, attr.granted(&self.cx.cred)))
     }
 }

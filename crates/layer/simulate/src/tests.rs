@@ -184,7 +184,7 @@ fn creating_makes_or_finds_and_opens() {
         ("dir", OpenFlags::empty(), Err(Errno::EISDIR)),
     ] {
         let (driver, top) = stack(&ops);
-        let create = Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags };
+        let create = Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags, initial: None };
         let created = run(&top, create).map(|created| (created.entry.node, created.opened.handle));
         assert_eq!(created, expected, "{text}");
         let forgot = asked(&driver).contains(&OpCode::Forget);
@@ -245,7 +245,7 @@ fn access_follows_the_permission_bits() {
         (0, 0, 6, 6),
         (0, 0, 7, 6),
     ] {
-        let cred = Credentials { uid, gid };
+        let cred = Credentials::new(uid, gid);
         let reply = run_as(&top, Access { node: Node(2), mask }, cred);
         assert_eq!(reply, Ok(Granted(granted)), "{uid} {gid} {mask}");
         assert_eq!(Granted(granted).all(mask).is_ok(), granted == mask);

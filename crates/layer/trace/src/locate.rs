@@ -62,7 +62,7 @@ impl Located {
 
     fn ask(&self, node: Node, next: Arc<dyn Service>, cx: &Cx, runtime: &dyn Runtime) {
         let id = OWN_IDS | self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (cx, paths) = (Cx::new(id, cx.cred, "trace"), Arc::clone(&self.paths));
+        let (cx, paths) = (Cx::new(id, cx.cred.clone(), "trace"), Arc::clone(&self.paths));
         runtime.spawn(Box::pin(async move {
             let reply = next.call(&cx, Locate { node }.into()).await;
             // Not if a rename has made everybody forget meanwhile: the path may be the old one.

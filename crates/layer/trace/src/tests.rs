@@ -80,7 +80,7 @@ impl Bench {
 
     fn ask(&self, request: impl Into<Request>) -> Reply {
         let (top, request) = (Arc::clone(&self.top), request.into());
-        let mut cx = Cx::new(17, Credentials { uid: 1000, gid: 100 }, "test");
+        let mut cx = Cx::new(17, Credentials::new(1000, 100), "test");
         cx.origin.pid = 4242;
         let reply = self.sim.block_on(async move { top.call(&cx, request).await });
         self.sim.run();
@@ -110,7 +110,7 @@ fn people_see_path_arguments_result_and_reason() {
     bench.ask(Open { node: Node(5), flags: OpenFlags::READ_WRITE | OpenFlags::TRUNC });
     let (to_name, flags) = (name("c"), Default::default());
     bench.ask(Rename { dir: Node(1), name: name("a b\n"), to_dir: Node(9), to_name, flags });
-    bench.ask(MkDir { dir: Node(5), name: name("d"), mode: 0o755, umask: 0 });
+    bench.ask(MkDir { dir: Node(5), name: name("d"), mode: 0o755, umask: 0, initial: None });
     let lines: Vec<String> = sink.lines().iter().map(|line| timeless(line)).collect();
     let expected = [
         "#17 pid 4242 lookup /a b\\n = node 5 regular 0644 7 bytes",

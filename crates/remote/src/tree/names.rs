@@ -67,7 +67,7 @@ impl<S: FileServer> Inner<S> {
     /// Makes an empty file.
     pub(super) async fn make_file(&self, dir: Node, name: &Name, mode: u32) -> Result<Entry> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::EXCL;
-        let op = Create { dir, name: name.clone(), mode, umask: 0, flags };
+        let op = Create { dir, name: name.clone(), mode, umask: 0, flags, initial: None };
         let Created { entry, opened } = self.create(op).await?;
         self.close(entry.node, opened.handle).await?;
         Ok(entry)

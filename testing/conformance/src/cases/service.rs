@@ -207,7 +207,7 @@ fn create_existing(t: &Tester<'_>, flags: OpenFlags) -> u64 {
     t.write_file("f", b"content");
     let before = t.stat("f").must().ino;
     let dir = node(t, "");
-    let create = Create { dir, name: name("f"), mode: 0o600, umask: 0, flags };
+    let create = Create { dir, name: name("f"), mode: 0o600, umask: 0, flags, initial: None };
     let made = t.direct().ask(create.clone()).must();
     let (node, handle, owner) = (made.entry.node, made.opened.handle, Default::default());
     if t.direct().abilities().ops.has(OpCode::Release) {

@@ -26,7 +26,7 @@ fn with_dir(sim: &Arc<Sim>, tree: &Arc<dyn Service>, options: &[(&str, &str)]) -
 
 fn try_create(client: &Client, dir: Node, text: &str, flags: OpenFlags) -> Result<(Node, Handle)> {
     let Created { entry, opened } =
-        client.ask(Create { dir, name: name(text), mode: 0o640, umask: 0, flags })?;
+        client.ask(Create { dir, name: name(text), mode: 0o640, umask: 0, flags, initial: None })?;
     Ok((entry.node, opened.handle))
 }
 

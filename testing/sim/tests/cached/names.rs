@@ -131,7 +131,7 @@ async fn change_something(top: Arc<dyn Service>, sim: Arc<Sim>) -> Result<()> {
     match sim.below(9) {
         0 => ask(&top, Unlink { dir, name: pick("file") }).await?,
         1 => {
-            ask(&top, MkDir { dir, name: pick("sub"), mode: 0o755, umask: 0 }).await?;
+            ask(&top, MkDir { dir, name: pick("sub"), mode: 0o755, umask: 0, initial: None }).await?;
         }
         2 => ask(&top, RmDir { dir, name: pick("sub") }).await?,
         3 => {
@@ -150,11 +150,11 @@ async fn change_something(top: Arc<dyn Service>, sim: Arc<Sim>) -> Result<()> {
         }
         6 => {
             let mode = FileKind::Fifo.bits() | 0o644;
-            ask(&top, MkNod { dir, name: pick("file"), mode, umask: 0, rdev: 0 }).await?;
+            ask(&top, MkNod { dir, name: pick("file"), mode, umask: 0, rdev: 0, initial: None }).await?;
         }
         7 => {
             let sub = ask(&top, Lookup { dir, name: pick("sub") }).await?;
-            ask(&top, MkDir { dir: sub.node, name: pick("sub"), mode: 0o755, umask: 0 }).await?;
+            ask(&top, MkDir { dir: sub.node, name: pick("sub"), mode: 0o755, umask: 0, initial: None }).await?;
         }
         _ => create_something(&top, &sim, dir, pick("file")).await?,
     }
@@ -163,7 +163,7 @@ async fn change_something(top: Arc<dyn Service>, sim: Arc<Sim>) -> Result<()> {
 
 async fn create_something(top: &Arc<dyn Service>, sim: &Arc<Sim>, dir: Node, name: Name) -> Result<()> {
     let flags = OpenFlags::READ_WRITE;
-    let made = ask(top, Create { dir, name, mode: 0o644, umask: 0, flags }).await?;
+    let made = ask(top, Create { dir, name, mode: 0o644, umask: 0, flags, initial: None }).await?;
     let (node, handle, owner) = (made.entry.node, made.opened.handle, LockOwner(1));
     let data = Payload::Bytes(b"content"[..sim.below(8) as usize].into());
     ask(top, Write { node, handle, offset: 0, data, cached: false, kill_setid: false }).await?;

@@ -279,7 +279,7 @@ impl Shared {
     fn encoded(&self, outgoing: Vec<Outgoing>) -> Vec<u8> {
         let mut frames = Vec::new();
         for Outgoing { id, cred, request } in outgoing {
-            let body = Body::Request { uid: cred.uid, gid: cred.gid, request };
+            let body = Body::Request { cred, within: None, request };
             if let Err(error) = (Frame { id, body }).encode_to(&mut frames) {
                 self.with(|state| state.receive(id, Reply::Error(error)));
             }

@@ -96,7 +96,7 @@ impl<'a> Replay<'a> {
         self.control
             .set_clock(Some(self.control.stamp(entry.change).map_err(Error::from)?))
             .map_err(Error::from)?;
-        let reply = self.ask(FIRST_CHANGE + entry.change, entry.cred, request)?;
+        let reply = self.ask(FIRST_CHANGE + entry.change, entry.cred.clone(), request)?;
         let told = Told::of(&reply);
         if !entry.told.agrees(&told) {
             let request = printable(&mut decoded(entry)?);
@@ -160,7 +160,7 @@ impl<'a> Replay<'a> {
     }
 
     fn ask(&mut self, id: u64, cred: Credentials, request: Request) -> Result<Reply, Fault> {
-        let frame = Frame { id, body: Body::Request { uid: cred.uid, gid: cred.gid, request } }.encode()?;
+        let frame = Frame { id, body: Body::Request { cred, within: None, request } }.encode()?;
         let mut socket = self.socket;
         socket.write_all(&frame).map_err(|_| Fault::Lost)?;
         loop {

@@ -51,12 +51,12 @@ pub fn stat(local: &Local, node: Node) -> Result<Attr> {
 /// Makes and opens a file for reading and writing.
 pub fn create(local: &Local, dir: Node, file: &str) -> Result<Created> {
     let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL;
-    local.create(&cx(), Create { dir, name: name(file), mode: 0o640, umask: 0, flags })
+    local.create(&cx(), Create { dir, name: name(file), mode: 0o640, umask: 0, flags, initial: None })
 }
 
 /// Makes a directory.
 pub fn mkdir(local: &Local, dir: Node, new: &str) -> Result<Entry> {
-    local.mkdir(&cx(), MkDir { dir, name: name(new), mode: 0o755, umask: 0 })
+    local.mkdir(&cx(), MkDir { dir, name: name(new), mode: 0o755, umask: 0, initial: None })
 }
 
 /// Writes at `offset`.

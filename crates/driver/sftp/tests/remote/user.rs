@@ -23,7 +23,7 @@ pub fn name(text: &[u8]) -> Name {
 
 impl User {
     pub fn new(sftp: Sftp) -> Self {
-        User { sftp, cx: Cx::new(1, Credentials { uid: 1000, gid: 1000 }, "test") }
+        User { sftp, cx: Cx::new(1, Credentials::new(1000, 1000), "test") }
     }
 
     pub async fn lookup(&self, dir: Node, file: &str) -> Result<Entry> {
@@ -106,7 +106,7 @@ impl User {
 
     pub async fn create_for(&self, dir: Node, file: &str, flags: OpenFlags) -> Result<(Node, Handle)> {
         let flags = flags | OpenFlags::EXCL;
-        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags };
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags, initial: None };
         let made = self.sftp.create(&self.cx, create).await?;
         Ok((made.entry.node, made.opened.handle))
     }
@@ -114,7 +114,7 @@ impl User {
     /// Makes a file that is known not to exist, and does not wait for it if that can be foretold.
     pub async fn create_behind(&self, dir: Node, file: &str) -> Result<Created> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC | OpenFlags::BEHIND;
-        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags };
+        let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags, initial: None };
         self.sftp.create(&self.cx, create).await
     }
 
@@ -175,7 +175,7 @@ impl User {
 
     pub async fn symlink(&self, dir: Node, file: &str, target: &'static str) -> Result<Entry> {
         let target = Target::new(target)?;
-        self.sftp.symlink(&self.cx, SymLink { dir, name: name(file.as_bytes()), target }).await
+        self.sftp.symlink(&self.cx, SymLink { dir, name: name(file.as_bytes()), target, initial: None }).await
     }
 
     pub async fn attr(&self, node: Node, handle: Option<Handle>) -> Result<Attr> {
@@ -187,7 +187,7 @@ impl User {
     }
 
     pub async fn mkdir(&self, dir: Node, file: &str) -> Result<Node> {
-        let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755, umask: 0 };
+        let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755, umask: 0, initial: None };
         Ok(self.sftp.mkdir(&self.cx, make).await?.node)
     }
 
