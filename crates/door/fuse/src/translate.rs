@@ -121,8 +121,8 @@ impl Rules {
     }
 
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
-    pub(crate) fn translate(&self, request: &fuse::Request<'_>, own: impl Own) -> Step {
-        match self.step(Node(request.header.nodeid), &request.operation, &own) {
+    pub(crate) fn translate(&self, node: Node, operation: &Operation<'_>, own: impl Own) -> Step {
+        match self.step(node, operation, &own) {
             Ok(Step::Ask(Request::Access(op), _)) if !self.ops.has(OpCode::Access) => access(&op),
             Ok(Step::Ask(Request::GetXattr(op), Shape::Value(room))) if self.acl && is_acl(&op.name) => {
                 Step::Ask(op.into(), Shape::Acl(room))
