@@ -62,6 +62,7 @@ use book::Book;
 use entry::{Entry, Intent, Slot, State, nanos};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
@@ -70,8 +71,6 @@ use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many processes a request may end.
-const DEATHS_MAX: u8 = 3;
 /// Reports kept until somebody takes them.
 const REPORTS_MAX: usize = 64;
 /// The most bytes of a request in a report.
@@ -349,7 +348,7 @@ impl Inner {
             self.book.forget(cx.id);
             return self.first(next, cx, request, slot);
         }
-        if carried.deaths >= DEATHS_MAX {
+        if Suspect::of(carried.deaths.into()).is_poisonous() {
             slot.count();
             return Answer::Ready(self.refuse(&request, &carried));
         }
