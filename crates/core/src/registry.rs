@@ -27,7 +27,7 @@ pub struct DriverInfo {
     pub options: &'static [&'static OptionTable],
     /// What else it takes, in words; empty for nothing.
     pub others: &'static str,
-    /// The schemes whose trees it opens by itself, as `mem:` and `http://HOST/PATH`.
+    /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
 }
 
@@ -36,16 +36,25 @@ pub struct DriverInfo {
 pub struct Scheme {
     /// The scheme in lower case.
     pub name: &'static str,
-    /// Whether something follows `://`; else the tree is named `NAME:`.
-    pub takes_path: bool,
-    /// Whether what follows `://` is a host and a path in its tree, as in `http://HOST/PATH`. [`Scheme::open`] gets the host only,
-    /// with `//` behind it where two slashes follow it; mounts have a cache and are for one user; opening one may ask for a
-    /// password.
-    pub host: bool,
-    /// Whether the tree outlives the process that serves it, where there is a [`Keep`].
-    pub survives: bool,
-    /// Opens the tree at what follows `://`.
+    /// Whether `//` and an authority follow the colon, as in `ftp://HOST/PATH`: [`Scheme::open`] gets it, with `//` at its end
+    /// where two slashes follow it, and the tree is that of another host. Without authority the scheme has one tree, and what
+    /// follows the colon is a path in it, as in `mem:/PATH`.
+    pub authority: bool,
+    /// How long what is in the tree lasts.
+    pub lasts: Lasts,
+    /// Opens the tree of this authority, which is empty for a scheme without.
     pub open: Open,
+}
+
+/// How long what is in a tree lasts, and so whether a mount of it can have a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasts {
+    /// As long as the process that serves it. A command that would change such a tree is refused: the change would be lost.
+    Process,
+    /// As long as the process, or as the [`Keep`] that a guarded mount has. Commands are refused as above.
+    Keep,
+    /// Independent of the process; a guarded mount gives the server's state to the next process in a [`Keep`].
+    Stored,
 }
 
 /// Opens a tree.

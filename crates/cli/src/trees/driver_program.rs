@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) fn serve(
     trees: &Trees,
     program: &DriverProgram,
-    rest: &str,
+    rest: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
@@ -35,6 +35,9 @@ pub(super) fn serve(
             Ok(stack) => Ok(stack.service()),
             Err(error) => Err(Failure::serious(error.to_string())),
         },
-        Err(error) => Err(Failure::serious(format!("cannot open '{}:{rest}': {error}", program.name))),
+        Err(error) => Err(Failure::serious({
+            let rest = String::from_utf8_lossy(rest);
+            format!("cannot open '{}:{rest}': {error}", program.name)
+        })),
     }
 }

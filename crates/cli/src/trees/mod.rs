@@ -24,7 +24,7 @@ use crate::location::{Base, Location, TreeName, without_password};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::registry::Site;
+use outrigger_core::registry::{Lasts, Site};
 use outrigger_core::{Error, FileKind, Inline, Keep, Node, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
@@ -81,7 +81,7 @@ pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
         Base::Host(path) => !image::is_there(&path, &given(trees, others)),
-        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.survives),
+        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process),
     }
 }
 
@@ -100,7 +100,7 @@ pub fn asks(text: &OsStr) -> bool {
 fn is_remote(base: &Base) -> bool {
     match base {
         Base::Remote { .. } => true,
-        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.host),
+        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.authority),
         Base::Host(_) | Base::Program(_) => false,
     }
 }
@@ -118,7 +118,7 @@ pub fn is_image(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
     let (service, sftp) = match name {
-        TreeName::Whole(Base::Remote { host, port, .. }) if !takes_none(host) => {
+        TreeName::Whole(Base::Remote { host, port, .. }) => {
             let sftp = remote::whole(trees, host, *port, options)?;
             (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
         }
@@ -139,7 +139,6 @@ fn driver(
         TreeName::Whole(Base::Host(path)) => local(trees, path, for_a_command(), options, None),
         TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(trees, command, options)?)),
         TreeName::Whole(Base::Url { scheme, rest }) => url(trees, scheme, rest, options, keep),
-        TreeName::Whole(Base::Remote { host, .. }) if takes_none(host) => Err(takes_no_path(host)),
         TreeName::Whole(Base::Remote { host, port, path }) => {
             Ok(Arc::new(Serve(remote::at(trees, host, *port, path, options, keep)?)))
         }
@@ -172,23 +171,28 @@ fn local(
 fn url(
     trees: &Trees,
     name: &str,
-    rest: &str,
+    rest: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let Some(program) = declared(name) {
         return driver_program::serve(trees, program, rest, options, keep);
     }
+    let rest = str::from_utf8(rest).map_err(|_| {
+        Failure::serious(format!("{name}: the name of a host is UTF-8: '{}'", rest.escape_ascii()))
+    })?;
     let Some(scheme) = scheme(name) else {
         return Err(Failure::serious(format!(
             "unsupported scheme '{name}': `outrigger drivers` lists what there is"
         )));
     };
-    if !scheme.takes_path && !rest.is_empty() {
-        return Err(takes_no_path(name));
+    if scheme.lasts != Lasts::Stored && trees.changes(name) {
+        return Err(Failure::serious(format!(
+            "{name}: what is put there is lost when the command ends: outrigger mount {name}: DIR keeps it while it is mounted"
+        )));
     }
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let timeout = trees.options().timeout.filter(|timeout| scheme.host && !timeout.is_zero());
+    let timeout = trees.options().timeout.filter(|timeout| scheme.authority && !timeout.is_zero());
     let options = match timeout {
         Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
         None => options,
@@ -198,15 +202,6 @@ fn url(
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
     })
-}
-
-/// Whether the word before a colon is no host but a tree that has no paths.
-fn takes_none(host: &str) -> bool {
-    scheme(host).is_some_and(|scheme| !scheme.takes_path && scheme.name == host)
-}
-
-fn takes_no_path(scheme: &str) -> Failure {
-    Failure::serious(format!("{scheme}: takes no path after the colon"))
 }
 
 /// Opens the tree inside the file `location` names.
@@ -269,7 +264,7 @@ pub fn mountable(
     }
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
-        (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
+        (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
             let sftp = remote::at(trees, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = remote::lasting_name(trees, &sftp, (host, *port), path, &options)?;
@@ -280,7 +275,7 @@ pub fn mountable(
         (_, Some(path)) => (local(trees, &path, LocalOptions::default(), &options, keep)?, None),
         (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = format!("{scheme} {}", without_password(scheme, rest));
+                let name = format!("{scheme} {}", without_password(scheme, rest).escape_ascii());
                 disk = Some(layers::disk(cache, &name, &trees.runtime)?);
             }
             below(trees, location, &options, keep)?
