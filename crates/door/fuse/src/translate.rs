@@ -121,8 +121,8 @@ impl Rules {
     }
 
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
-    pub(crate) fn translate(&self, request: &fuse::Request<'_>, own: impl Own) -> Step {
-        match self.step(Node(request.header.nodeid), &request.operation, &own) {
+    pub(crate) fn translate(&self, node: Node, operation: &Operation<'_>, own: impl Own) -> Step {
+        match self.step(node, operation, &own) {
             Ok(Step::Ask(Request::Access(op), _)) if !self.ops.has(OpCode::Access) => access(&op),
             Ok(Step::Ask(Request::GetXattr(op), Shape::Value(room))) if self.acl && is_acl(&op.name) => {
                 Step::Ask(op.into(), Shape::Acl(room))
@@ -217,6 +217,11 @@ impl Rules {
     fn names(&self, dir: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
         let owned = |bytes: &[u8]| Name::new(own(bytes));
         Ok(Some(match *operation {
+            // What open_by_handle_at(2) asks of a file system that can be exported.
+            Operation::Lookup { name: b"." } => {
+                ask(ops::Resolve { node: dir, generation: None }, Shape::Entry)
+            }
+            Operation::Lookup { name: b".." } => ask(ops::Parent { dir }, Shape::Entry),
             Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
             Operation::Symlink { name, target } => ask(
                 ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None },

@@ -111,6 +111,7 @@ const NOT_SERVED: OpSet = OpSet::of(&[
     OpCode::Ioctl,
     OpCode::Locate,
     OpCode::Poll,
+    OpCode::Resolve,
     OpCode::SetLock,
 ]);
 
