@@ -74,7 +74,7 @@ impl Job {
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Wanted, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
         let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
-        let image = seat.is_none() && trees::is_image(&context.trees, &mount.source, &others);
+        let image = seat.is_none() && trees::guards_itself(&context.trees, &mount.source, &others);
         if guarding != Guarding::None && image {
             others.push("guard".to_owned());
         }

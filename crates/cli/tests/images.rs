@@ -443,7 +443,7 @@ fn what_was_erased_is_no_empty_archive() {
     let place = Place::new();
     place.file("disk", vec![0; 1 << 20]);
     let complaint = place.run(&["ls", "disk::/"]).refused(2);
-    assert!(complaint.contains("tar, zip") && complaint.contains("nor a disk image"), "{complaint}");
+    assert!(complaint.contains("tar, zip") && complaint.contains("neither a disk image"), "{complaint}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn what_cannot_be_mounted_is_refused_in_one_sentence() {
         (&["host:dir", "m", "-o", "command=false"], 1, "--allow-programs mount"),
         (&["-C", "host:dir", "m"], 2, "-o compression=yes"),
         (&["src", "m", "--read-only"], 2, "-o ro"),
-        (&["b.7z", "m"], 1, "but a 7-Zip archive, which is not served"),
+        (&["b.7z", "m"], 1, "a 7-Zip archive, which is not served"),
         (&["mem:", "m", "-o", "uid=nobody"], 1, "`id -u NAME`"),
         (&["host:dir", "m", "-o", "Reconect"], 1, "no option Reconect (did you mean reconnect?)"),
         (&["a.tar.gz:/t", "m"], 1, "'a.tar.gz::/t' is a place in it"),

@@ -2,6 +2,11 @@
 //! How drivers and layers describe themselves: the command line, `outrigger drivers`, the manual and completion read the same
 //! value. Adding one to a program is one line in its list.
 
+mod files;
+
+pub use files::{Content, Files, Identity, OpenFile, Opened, Recognise, Recognised, Warning};
+
+use crate::cx::Cancel;
 use crate::error::{Errno, Error};
 use crate::keep::Keep;
 use crate::layer::Layer;
@@ -29,6 +34,22 @@ pub struct DriverInfo {
     pub others: &'static str,
     /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
+    /// The files whose content is a tree of this driver.
+    pub files: Option<Files>,
+}
+
+impl DriverInfo {
+    /// A driver that opens nothing yet: the rest of a description after `..`.
+    pub const NONE: DriverInfo = DriverInfo {
+        name: "",
+        opens: "",
+        location: "",
+        writable: false,
+        options: &[],
+        others: "",
+        schemes: &[],
+        files: None,
+    };
 }
 
 /// What stands before the colon of a LOCATION that is neither a file nor a host.
@@ -158,6 +179,8 @@ pub struct Site<'a> {
     pub serves_others: bool,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
+    /// Raised when the user does not want the tree any more, while it is opened.
+    pub cancel: Option<&'a Cancel>,
 }
 
 /// A layer that was made.

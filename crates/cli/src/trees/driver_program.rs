@@ -27,7 +27,13 @@ pub(super) fn serve(
     }
     options.apply(|key, value| settings.set(key, value))?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
+    let site = Site {
+        runtime: &runtime,
+        keep,
+        serves_others: keep.is_some(),
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
     let started = Program::start(program.command.clone(), rest, settings, &site);
     match trees.runtime.handle().block_on(started) {
         // What the program does not do is made of what it does.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
 
-mod archive;
 mod driver_program;
+mod files;
 mod image;
 mod layers;
 mod origin;
@@ -10,7 +10,7 @@ mod program;
 mod remote;
 mod session;
 
-pub use archive::{kind as archive_kind, unserved};
+pub use files::{archive_kind, unserved};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
 pub use origin::{Origin, is_unchanged};
@@ -80,7 +80,7 @@ pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
         Base::Program(_) => false,
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => !image::is_there(&path, &given(trees, others)),
+        Base::Host(path) => files::lasts(trees, &path, &given(trees, others)) != Some(Lasts::Process),
         Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process),
     }
 }
@@ -105,11 +105,11 @@ fn is_remote(base: &Base) -> bool {
     }
 }
 
-/// Whether `text` names a disk image with these options, whose driver guards it by itself.
-pub fn is_image(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
+/// Whether `text` names a file with these options whose driver guards a mount by itself, given the option `guard`.
+pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
     let Base::Host(path) = &location.base else { return false };
-    location.nested.is_empty() && image::is_there(path, &given(trees, others))
+    location.nested.is_empty() && files::lasts(trees, path, &given(trees, others)) == Some(Lasts::Process)
 }
 
 /// Opens the tree `name` with the layers the user asked for.
@@ -197,7 +197,13 @@ fn url(
         Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
         None => options,
     };
-    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
+    let site = Site {
+        runtime: &runtime,
+        keep,
+        serves_others: keep.is_some(),
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
     (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
@@ -207,10 +213,7 @@ fn url(
 /// Opens the tree inside the file `location` names.
 fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        if let Some(opened) = image::on_host(trees, path, options)? {
-            return Ok(opened.service());
-        }
-        return archive::on_host(trees, path, options);
+        return Ok(files::on_host(trees, path, options)?.service);
     }
     let (outer, path) = location.clone().split();
     let opened = trees.tree(outer, &DriverOptions::default())?;
@@ -220,7 +223,7 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    archive::in_tree(trees, &inode, location, options)
+    Ok(files::in_tree(trees, &inode, location, options)?.service)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].
@@ -246,11 +249,13 @@ pub fn mountable(
         return Tree::of_program(trees, Arc::new(program::nowhere(trees, command, &options)?));
     }
     if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
-        && let Some(opened) = image::on_host(trees, path, &options)?
+        && files::lasts(trees, path, &options) == Some(Lasts::Process)
     {
+        let opened = files::on_host(trees, path, &options)?;
         let layers = &trees.options().layer;
-        let layered = layers::stack(opened.service(), layers, User::Mount, &trees.runtime, None, None)?;
-        return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
+        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
+        let image = opened.control.and_then(|control| control.downcast().ok()).map(|image| *image);
+        return Ok(Tree { image, ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
     let of_sftp = matches!(location.base, Base::Remote { .. });

@@ -77,7 +77,6 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[
         Scheme {
             name: "ftp",
@@ -92,6 +91,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             open: |at, given, site| open(at, given, site, true),
         },
     ],
+    ..DriverInfo::NONE
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {

@@ -66,6 +66,7 @@
 mod connection;
 mod detect;
 mod disk;
+mod files;
 mod flash;
 mod guarded;
 mod host;

@@ -2,6 +2,7 @@
 //! The options of a disk image.
 
 use crate::Kernel;
+use crate::files;
 use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
 use outrigger_core::{Errno, Error, OptionTable, Result, amount};
@@ -29,6 +30,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             Ok(Arc::new(tree))
         },
     }],
+    files: Some(files::FILES),
 };
 
 /// What [`Options::set`] takes itself; every other option goes to the file system.

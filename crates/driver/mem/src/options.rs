@@ -15,7 +15,6 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "mem:[PATH]",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[Scheme {
         name: "mem",
         authority: false,
@@ -31,6 +30,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             Ok(Arc::new(Inline::new(mem, site.runtime.clone())))
         },
     }],
+    ..DriverInfo::NONE
 };
 
 /// What [`Options::set`] takes.

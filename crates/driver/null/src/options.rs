@@ -14,7 +14,6 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "null:[PATH]",
     writable: false,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[Scheme {
         name: "null",
         authority: false,
@@ -25,6 +24,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             Ok(Arc::new(Inline::new(Null::new(options.size), site.runtime.clone())))
         },
     }],
+    ..DriverInfo::NONE
 };
 
 /// Every option of `-o` and `--opt`.

@@ -6,7 +6,7 @@ use crate::place::Place;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
-use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result, Runtime};
+use outrigger_core::{Cx, Errno, Error, Notify, Reply, Request, Result, Runtime};
 use outrigger_host::Confined;
 use outrigger_mux::{Frame as Packet, Limits, Mux, Protocol};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Socket;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -35,8 +35,11 @@ const LINE: usize = 300;
 /// Where the number of a frame begins: after its length and kind.
 const NUMBER: std::ops::Range<usize> = 5..13;
 
+/// Where notices of the program go, from the moment at which a door wants them.
+pub(crate) type Notices = Arc<OnceLock<Arc<dyn Notify>>>;
+
 /// The multiplexer's view of the protocol.
-struct Frames;
+struct Frames(Notices);
 
 impl Protocol for Frames {
     fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
@@ -54,6 +57,16 @@ impl Protocol for Frames {
     fn set_tag(&self, head: &mut [u8], tag: u32) {
         head[NUMBER].copy_from_slice(&u64::from(tag).to_le_bytes());
     }
+
+    /// A notice is no reply, and is passed on. One that a door does not wait for yet concerns nothing that it has cached.
+    fn is_stray(&self, frame: &[u8]) -> bool {
+        let body = Frame::decode(Bytes::copy_from_slice(&frame[4..])).map(|frame| frame.body);
+        let Ok(Body::Notice(notice)) = body else { return false };
+        if let Some(notify) = self.0.get() {
+            notify.notify(notice);
+        }
+        true
+    }
 }
 
 /// A request without a reply.
@@ -70,6 +83,7 @@ pub(crate) struct Life {
     /// Which one: handles belong to one life.
     pub(crate) number: u64,
     mux: Mux,
+    runtime: Arc<dyn Runtime>,
     /// What it said last.
     said: Arc<Said>,
     _process: Process,
@@ -139,8 +153,10 @@ impl Life {
     ///
     /// # Errors
     /// [`Lost`] when it does not answer, or not with a message; it has ended then.
-    pub(crate) async fn ask(&self, cred: Credentials, request: Request) -> Result<Reply, Lost> {
-        let body = Body::Request { cred, within: None, request };
+    pub(crate) async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply, Lost> {
+        let left = cx.deadline.map(|deadline| deadline.saturating_sub(self.runtime.monotonic()).as_millis());
+        let within = left.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
+        let body = Body::Request { cred: cx.cred.clone(), within, request };
         let frame = match (Frame { id: Frame::UNANSWERED, body }).encode() {
             Ok(frame) => BytesMut::from(&frame[..]),
             Err(error) => return Ok(Reply::Error(error)),
@@ -178,6 +194,7 @@ pub(crate) struct Starter {
     patience: Duration,
     place: Place,
     runtime: Arc<dyn Runtime>,
+    notices: Notices,
 }
 
 /// How each process is started, and which one serves.
@@ -200,6 +217,12 @@ impl Lives {
         supervisor.started(starter.runtime.monotonic());
         let current = Mutex::new(Current { life: Arc::new(life), supervisor });
         Ok((Lives { starter, answer: answer.clone(), current }, answer))
+    }
+
+    /// Passes notices of the program on to a door.
+    pub(crate) fn attach(&self, notify: Arc<dyn Notify>) {
+        // A door attaches once.
+        let _ = self.starter.notices.set(notify);
     }
 
     /// The process that serves: a new one, if the last one has ended.
@@ -257,7 +280,7 @@ impl Starter {
         place: Place,
         runtime: Arc<dyn Runtime>,
     ) -> Self {
-        Starter { command, offer, patience, place, runtime }
+        Starter { command, offer, patience, place, runtime, notices: Notices::default() }
     }
 
     /// Starts a process in a task of its own: only there can sockets be opened, and giving up a request does not stop it
@@ -280,7 +303,7 @@ impl Starter {
         let listening = Arc::clone(&said);
         self.runtime.spawn(Box::pin(async move { listening.listen(listener).await }));
         ours.set_nonblocking(true)?;
-        let greeting = greet(Frames, UnixStream::from_std(ours)?.into_split(), &self.offer);
+        let greeting = greet(Frames(Arc::clone(&self.notices)), UnixStream::from_std(ours)?.into_split(), &self.offer);
         let (framed, answer) = match timeout(self.patience, greeting).await {
             Ok(Ok(greeted)) => greeted,
             Ok(Err(error)) => return Err(ended(&mut process, error, &said).await),
@@ -291,7 +314,7 @@ impl Starter {
         };
         let (mux, connection) = framed.start(Limits { patience: self.patience, ..Limits::default() });
         self.runtime.spawn(Box::pin(connection));
-        Ok((Life { number, mux, said, _process: process }, answer))
+        Ok((Life { number, mux, runtime: Arc::clone(&self.runtime), said, _process: process }, answer))
     }
 }
 
@@ -322,5 +345,33 @@ async fn ended(process: &mut Process, error: Error, said: &Said) -> Error {
             error.errno.because(format!("the program has ended ({status}): {why}{}", said.shown()))
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::{Node, Notice};
+
+    #[derive(Default)]
+    struct Noted(std::sync::Mutex<Vec<Notice>>);
+
+    impl Notify for Noted {
+        fn notify(&self, notice: Notice) {
+            self.0.lock().expect("no panic").push(notice);
+        }
+    }
+
+    #[test]
+    fn a_notice_of_the_program_reaches_the_door_and_is_no_reply() {
+        let (frames, noted) = (Frames(Notices::default()), Arc::new(Noted::default()));
+        let notice = Notice::InvalidateNode { node: Node(7), offset: 0, len: 0 };
+        let frame = |body| Frame { id: Frame::UNANSWERED, body }.encode().expect("a small frame");
+        assert!(frames.is_stray(&frame(Body::Notice(notice.clone()))), "before a door is there it is dropped");
+        assert!(frames.0.set(noted.clone()).is_ok());
+        assert!(frames.is_stray(&frame(Body::Notice(notice.clone()))));
+        assert_eq!(*noted.0.lock().expect("no panic"), [notice]);
+        assert!(!frames.is_stray(&frame(Body::Reply(Reply::Done(())))));
+        assert!(!frames.is_stray(&frame(Body::Cancel)[..12]), "nonsense ends the connection");
     }
 }
