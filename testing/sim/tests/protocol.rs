@@ -26,7 +26,11 @@ fn operations() -> String {
         "| no. | layout | operation | class | arguments | reply | what it does |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for &op in OpCode::ALL {
-        let fields: Vec<String> = op.fields().iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+        let fields = op.fields().iter().map(|(name, kind)| {
+            // A box is how the program stores it.
+            format!("{name} {}", kind.replace("Box<SetAttrs>", "SetAttrs"))
+        });
+        let fields: Vec<String> = fields.collect();
         let class = match op.class() {
             Class::Query => "query",
             Class::Change => "change",
@@ -98,7 +102,10 @@ fn example() -> String {
         dir: outrigger_core::Node::ROOT,
         name: outrigger_core::Name::try_from("etc").expect("a good name"),
     };
-    let request = Frame { id: 7, body: Body::Request { cred: Credentials::new(1000, 100), within: None, request: lookup.into() } };
+    let request = Frame {
+        id: 7,
+        body: Body::Request { cred: Credentials::new(1000, 100), within: None, request: lookup.into() },
+    };
     let reply = Frame { id: 7, body: Body::Reply(Reply::Error(Errno::ENOENT.into())) };
     let cancel = Frame { id: 7, body: Body::Cancel };
     let mut text = format!("```text\nhello    {}\n", hex(&Hello::bytes()));

@@ -96,7 +96,7 @@ shapes! {
         Err(error) if error.errno == Errno::ENOENT => body.put(&body.view.no_entry().ok_or(error)?.encode()),
         entry => body.put(&body.view.entry(&entry?, body.backings).encode()),
     };
-    MkNod MkDir SymLink Link: |() in (), entry, body| {
+    MkNod MkDir SymLink Link Parent Resolve: |() in (), entry, body| {
         body.put(&body.view.entry(&entry?, body.backings).encode())
     };
     Unlink RmDir Rename

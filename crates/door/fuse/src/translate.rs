@@ -157,6 +157,9 @@ impl Rules {
     fn names(&self, dir: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
         let owned = |bytes: &[u8]| Name::new(own(bytes));
         Ok(Some(match *operation {
+            // What open_by_handle_at(2) asks of a file system that can be exported.
+            Operation::Lookup { name: b"." } => ask(ops::Resolve { node: dir, generation: None }, ()),
+            Operation::Lookup { name: b".." } => ask(ops::Parent { dir }, ()),
             Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, ()),
             Operation::Symlink { name, target } => ask(
                 ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None },

@@ -354,8 +354,14 @@ fn the_next_process_goes_on_with_open_files_and_what_they_were_given() {
     let cx = Cx::new(1, Credentials::ROOT, "test");
     let run = far.runtime.handle();
     let (first, flags) = (connect(), OpenFlags::WRITE_ONLY);
-    let create =
-        outrigger_core::ops::Create { dir: Node::ROOT, name: name("f"), mode: 0o644, umask: 0, flags, initial: None };
+    let create = outrigger_core::ops::Create {
+        dir: Node::ROOT,
+        name: name("f"),
+        mode: 0o644,
+        umask: 0,
+        flags,
+        initial: None,
+    };
     let created = run.block_on(first.create(&cx, create)).expect("created");
     let (node, handle) = (created.entry.node, created.opened.handle);
     let data = Payload::from(b"staged".to_vec());

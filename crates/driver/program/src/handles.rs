@@ -100,7 +100,7 @@ impl Handles {
             self.lock().get(&key).filter(|theirs| theirs.life == life.number).map(|theirs| theirs.handle);
         let handle = match known {
             Some(handle) => handle,
-            None => match life.ask(cx.cred.clone(), open(key)).await? {
+            None => match life.ask(cx, open(key)).await? {
                 Reply::Opened(opened) => self.note(life, key, opened.handle, 0).unwrap_or(opened.handle),
                 other => return Ok(Err(other)),
             },
@@ -126,7 +126,7 @@ impl Handles {
         let theirs = std::mem::replace(handle, key.1);
         if self.note(life, key, theirs, 1).is_some() {
             // One is enough. That the program has lost it is found out by the next request.
-            let _ = life.ask(cx.cred.clone(), close((key.0, theirs), key.1)).await;
+            let _ = life.ask(cx, close((key.0, theirs), key.1)).await;
         }
         reply
     }

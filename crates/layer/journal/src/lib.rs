@@ -67,6 +67,7 @@ use entry::{Entry, Intent, Slot, State, nanos};
 use names::{Changing, Names};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
@@ -75,8 +76,6 @@ use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many processes a request may end.
-const DEATHS_MAX: u8 = 3;
 /// Reports kept until somebody takes them.
 const REPORTS_MAX: usize = 64;
 /// The most bytes of a request in a report.
@@ -378,7 +377,7 @@ impl Inner {
             self.book.forget(cx.id);
             return self.first(next, cx, request, slot);
         }
-        if carried.deaths >= DEATHS_MAX {
+        if Suspect::of(carried.deaths.into()).is_poisonous() {
             slot.count();
             return Answer::Ready(self.refuse(&request, &carried));
         }
