@@ -40,7 +40,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_mem::DRIVER,
     DriverInfo {
         options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
-        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
+        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
         ..outrigger_driver_sftp::DRIVER
     },
     DriverInfo {

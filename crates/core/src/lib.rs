@@ -102,7 +102,7 @@ pub use owed::Owed;
 pub use payload::{Backing, FileSlice, Payload, ReadAt};
 pub use reply::Reply;
 pub use runtime::{BoxFuture, Clock, Runtime};
-pub use service::{Abilities, Answer, DriverClass, Identity, Service, Wait, ask};
+pub use service::{Abilities, Answer, DriverClass, Identity, Parallel, Service, Wait, ask};
 pub use spin::Spin;
 pub use traverse::{Traverse, Visit};
 pub use wcc::{Around, Before, Wcc};
