@@ -61,6 +61,8 @@ mod mount_helper;
 mod mounted;
 mod notes;
 mod output;
+#[cfg(test)]
+mod outside;
 mod progress;
 mod remove;
 mod reserved;
