@@ -63,6 +63,8 @@ mod notes;
 mod output;
 #[cfg(test)]
 mod outside;
+#[cfg(test)]
+mod outside_test;
 mod progress;
 mod remove;
 mod reserved;
