@@ -51,6 +51,8 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
+    #[cfg(test)]
+    crate::outside::DRIVER,
 ];
 
 /// The scheme of this name, if a driver has it.

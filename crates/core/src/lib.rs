@@ -31,6 +31,7 @@
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`owed`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
+//! | [`rebind`] | numbers that outlive the server which answers for them |
 //! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
 //! | [`supervise`] | when a server that died is replaced, and which request is what kills |
@@ -69,6 +70,7 @@ pub mod option;
 pub mod owed;
 pub mod paths;
 pub mod payload;
+pub mod rebind;
 pub mod registry;
 pub mod reply;
 pub mod runtime;

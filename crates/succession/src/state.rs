@@ -9,7 +9,7 @@ mod looking;
 mod removal;
 mod saved;
 
-use crate::files::{Files, Missing, Returned};
+use crate::files::{Files, Returned};
 use crate::flight::{Ask, Flight, takes_name};
 use crate::log::Log;
 use crate::nameless::kept_name;
@@ -18,12 +18,11 @@ use crate::record::{Event, Recorder};
 use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
 use looking::Look;
-use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, SyncFs, Walk};
+use outrigger_core::ops::{Forget, OpenFlags, Release, SyncFs, Walk};
+use outrigger_core::rebind::{Missing, Numbers, bind, reopen};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
-use outrigger_core::{
-    Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
-};
+use outrigger_core::{Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result};
 use removal::{opens, released};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -308,7 +307,7 @@ impl State {
         if let Some((_, reply)) = &ask.reply {
             return Ok(self.files.perhaps_in(reply).map(Missing::Node));
         }
-        let missing = self.files.translate(request)?;
+        let missing = bind(request, &mut self.files)?;
         Ok(missing.or_else(|| self.files.victim_to_find(&ask.request).map(Missing::Node)))
     }
 
@@ -432,14 +431,14 @@ impl State {
         if self.is_copied() || !self.files.is_crowded() {
             return;
         }
-        let mut in_use = InUse::default();
+        let mut in_use = HashSet::new();
         let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
         for ask in flying.chain(&mut self.queue) {
-            ask.request.traverse(&mut in_use);
-            in_use.0.extend(self.files.victim(&ask.request));
+            in_use.extend(Numbers::of(&mut ask.request).nodes);
+            in_use.extend(self.files.victim(&ask.request));
         }
-        self.looking.values_mut().for_each(|look| look.request.traverse(&mut in_use));
-        let nodes = self.files.make_room(&in_use.0);
+        self.looking.values_mut().for_each(|look| in_use.extend(Numbers::of(&mut look.request).nodes));
+        let nodes = self.files.make_room(&in_use);
         let returned = self.files.give_back(&nodes);
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.note(&Event::Returned { nodes });
@@ -556,16 +555,6 @@ impl State {
     }
 }
 
-/// The nodes that requests name.
-#[derive(Default)]
-struct InUse(HashSet<Node>);
-
-impl Visit for InUse {
-    fn node(&mut self, node: &mut Node) {
-        self.0.insert(*node);
-    }
-}
-
 fn unmounted() -> Error {
     Errno::EIO.because("the image was unmounted")
 }
@@ -574,16 +563,8 @@ fn unmounted() -> Error {
 fn reopening(files: &mut Files, handle: Handle) -> Result<Request> {
     let open = files.open(handle)?;
     let mut request = reopen(open.node, open.flags);
-    match files.translate(&mut request)? {
+    match bind(&mut request, files)? {
         None => Ok(request),
         Some(_) => Err(Errno::ESTALE.into()),
-    }
-}
-
-/// The request that opens again what was opened with these flags.
-pub fn reopen(node: Node, flags: Option<OpenFlags>) -> Request {
-    match flags {
-        Some(flags) => Open { node, flags: flags.difference(OpenFlags::TRUNC | OpenFlags::EXCL) }.into(),
-        None => OpenDir { node }.into(),
     }
 }

@@ -25,11 +25,12 @@ use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{Lasts, Site};
-use outrigger_core::{Error, FileKind, Inline, Keep, Node, Runtime, Serve, Service, Stack};
+use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_layer_cache::Control;
 use outrigger_layer_fault::FaultControl;
+use outrigger_layer_simulate::Simulate;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -208,10 +209,17 @@ fn url(
         same_below: 0,
         cancel: Some(&trees.cancel),
     };
-    (scheme.open)(rest, options, &site).map_err(|error| {
+    let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
-    })
+    })?;
+    if service.abilities().ops.has(OpCode::StatFs) { Ok(service) } else { completed(service) }
+}
+
+/// A driver with the least operations, and what can be made of those.
+fn completed(driver: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
+    let stack = Stack::new(driver).push(Simulate::new());
+    stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
 /// Opens the tree inside the file `location` names.

@@ -9,19 +9,18 @@
 //! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows
 //! in a copy, brings the next worker up to date from that, and hands the mount over again.
 
-mod control;
 mod following;
 mod replay;
 mod replies;
 
 use crate::connection::{Input, PATIENCE, greeted};
-use crate::worker::{Log as Messages, Worker};
-use control::Control;
+use crate::worker::{CONTROL, Log as Messages, Worker};
 use following::Following;
 use futures_channel::oneshot::{self, Receiver};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
+use outrigger_succession::control::Control;
 use outrigger_succession::{Ask, Outgoing, Role, State, tell};
 use replay::{Fault, Replay};
 use replies::Replies;
@@ -134,7 +133,8 @@ impl Guarded {
     /// What it says about the image, or how it ended.
     pub(crate) fn begin(start: Start, patience: Option<Duration>, most: usize) -> Result<Self> {
         let messages = Messages::new()?.file;
-        let control = Control::new(&messages)?;
+        let control = Control::at(Arc::new(messages.try_clone()?), CONTROL);
+        control.set_clock(None)?;
         let patience = patience.unwrap_or(PATIENCE);
         let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
         let mut state = State::new(Role::Own, most)?;
