@@ -181,8 +181,14 @@ impl Inode {
         if !self.held.client.has(OpCode::Create) {
             return self.create_in_two_steps(name, mode, flags);
         }
-        let created =
-            self.held.client.call(Create { dir: self.node(), name: name.clone(), mode, umask: 0, flags, initial: None })?;
+        let created = self.held.client.call(Create {
+            dir: self.node(),
+            name: name.clone(),
+            mode,
+            umask: 0,
+            flags,
+            initial: None,
+        })?;
         Ok(Inode::created(&self.held.client, created, flags))
     }
 
@@ -196,8 +202,14 @@ impl Inode {
         if !client.has(OpCode::Create) {
             return files.iter().map(|(dir, name, mode)| dir.create(name, *mode, flags)).collect();
         }
-        let create =
-            |(dir, name, mode): (&Inode, Name, u32)| Create { dir: dir.node(), name, mode, umask: 0, flags, initial: None };
+        let create = |(dir, name, mode): (&Inode, Name, u32)| Create {
+            dir: dir.node(),
+            name,
+            mode,
+            umask: 0,
+            flags,
+            initial: None,
+        };
         let created = client.call_all(files.into_iter().map(create));
         created.into_iter().map(|created| Ok(Inode::created(&client, created?, flags))).collect()
     }
@@ -224,8 +236,14 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mknod(&self, name: &Name, mode: u32, rdev: u32) -> Result<Inode> {
-        let entry =
-            self.held.client.call(MkNod { dir: self.node(), name: name.clone(), mode, umask: 0, rdev, initial: None })?;
+        let entry = self.held.client.call(MkNod {
+            dir: self.node(),
+            name: name.clone(),
+            mode,
+            umask: 0,
+            rdev,
+            initial: None,
+        })?;
         Ok(Inode::held(self.held.client.clone(), entry))
     }
 
@@ -234,7 +252,13 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn mkdir(&self, name: &Name, mode: u32) -> Result<Inode> {
-        let entry = self.held.client.call(MkDir { dir: self.node(), name: name.clone(), mode, umask: 0, initial: None })?;
+        let entry = self.held.client.call(MkDir {
+            dir: self.node(),
+            name: name.clone(),
+            mode,
+            umask: 0,
+            initial: None,
+        })?;
         Ok(Inode::held(self.held.client.clone(), entry))
     }
 
@@ -243,7 +267,8 @@ impl Inode {
     /// # Errors
     /// Whatever the tree answers.
     pub fn symlink(&self, name: &Name, target: Target) -> Result<Inode> {
-        let entry = self.held.client.call(SymLink { dir: self.node(), name: name.clone(), target, initial: None })?;
+        let entry =
+            self.held.client.call(SymLink { dir: self.node(), name: name.clone(), target, initial: None })?;
         Ok(Inode::held(self.held.client.clone(), entry))
     }
 

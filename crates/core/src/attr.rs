@@ -186,7 +186,8 @@ impl Attr {
     /// mixture of the size and the times of change. Two changes within the resolution of the tree's clock
     /// ([`Abilities::time_unit`](crate::Abilities::time_unit)) may have the same one then.
     pub fn version(&self) -> u64 {
-        let nanos = |time: Time| (time.secs as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
+        let nanos =
+            |time: Time| (time.secs as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
         match self.change {
             0 => nanos(self.ctime) ^ nanos(self.mtime).rotate_left(21) ^ self.size.rotate_left(42),
             change => change,

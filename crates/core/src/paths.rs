@@ -258,7 +258,11 @@ mod tests {
         lookup(&mut paths, 1, "a", 2);
         let names = vec![name("b"), name("c"), name("missing")];
         pass(&mut paths, Walk { dir: Node(2), names }, Reply::Entries(vec![entry(3), entry(4)]));
-        pass(&mut paths, MkDir { dir: Node(4), name: name("d"), mode: 0, umask: 0, initial: None }, Reply::Entry(entry(5)));
+        pass(
+            &mut paths,
+            MkDir { dir: Node(4), name: name("d"), mode: 0, umask: 0, initial: None },
+            Reply::Entry(entry(5)),
+        );
         assert_eq!(path_of(&mut paths, 1), "/");
         assert_eq!(path_of(&mut paths, 5), "/a/b/c/d");
         assert_eq!(path_of(&mut paths, 77), "#77");

@@ -380,7 +380,11 @@ fn put_envelope(cred: &Credentials, within: Option<u32>, out: &mut Vec<u8>) {
 
 fn get_envelope(mut envelope: Input) -> Result<(Credentials, Option<u32>), Malformed> {
     let both = (Credentials::get(&mut envelope)?, Option::get(&mut envelope)?);
-    if envelope.is_empty() { Ok(both) } else { Err(Malformed("request: bytes left over before the operation")) }
+    if envelope.is_empty() {
+        Ok(both)
+    } else {
+        Err(Malformed("request: bytes left over before the operation"))
+    }
 }
 
 /// One message with the id that ties replies to requests.
@@ -499,7 +503,11 @@ mod tests {
             kill_setid: false,
         };
         for request in [Request::from(lookup), Request::from(write)] {
-            let body = Body::Request { cred: Credentials { groups: Groups::of(&[7, 8]), ..Credentials::new(5, 6) }, within: Some(9), request };
+            let body = Body::Request {
+                cred: Credentials { groups: Groups::of(&[7, 8]), ..Credentials::new(5, 6) },
+                within: Some(9),
+                request,
+            };
             assert_eq!(round_trip(body.clone()), Frame { id: 7, body });
         }
         let order = Body::Order(Bytes::from_static(b"status"));

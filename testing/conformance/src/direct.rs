@@ -262,11 +262,19 @@ impl Direct {
         }
         let (dir, name) = self.parent(path)?;
         if self.0.has(OpCode::Create) {
-            let made = self.ask(Create { dir: dir.node, name, mode, umask: 0, flags: open_flags(flags), initial: None })?;
+            let made = self.ask(Create {
+                dir: dir.node,
+                name,
+                mode,
+                umask: 0,
+                flags: open_flags(flags),
+                initial: None,
+            })?;
             return Ok(self.insert(self.hold(made.entry), made.opened.handle, flags));
         }
         let mode = FileKind::Regular.bits() | mode;
-        let made = self.hold(self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev: 0, initial: None })?);
+        let made =
+            self.hold(self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev: 0, initial: None })?);
         self.open_found(made, flags)
     }
 
@@ -496,12 +504,14 @@ impl Subject for Direct {
     }
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
-        self.ask(MkDir { dir: dir.node, name, mode, umask: 0, initial: None }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkDir { dir: dir.node, name, mode, umask: 0, initial: None })
+            .map(|entry| drop(self.hold(entry)))
     }
     fn mknod(&self, path: &Path, kind: FileKind, mode: u32, rdev: u32) -> Result<()> {
         let (dir, name) = self.parent(path)?;
         let mode = kind.bits() | mode;
-        self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev, initial: None }).map(|entry| drop(self.hold(entry)))
+        self.ask(MkNod { dir: dir.node, name, mode, umask: 0, rdev, initial: None })
+            .map(|entry| drop(self.hold(entry)))
     }
     fn symlink(&self, target: &[u8], path: &Path) -> Result<()> {
         let (dir, name) = self.parent(path)?;

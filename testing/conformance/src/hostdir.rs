@@ -63,7 +63,9 @@ fn attr(stat: rfs::Statx) -> Attr {
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         rdev: pack_dev(stat.stx_rdev_major, stat.stx_rdev_minor),
-        blksize: stat.stx_blksize, ..Attr::default() }
+        blksize: stat.stx_blksize,
+        ..Attr::default()
+    }
 }
 
 fn kind_of(file_type: FileType) -> Option<FileKind> {

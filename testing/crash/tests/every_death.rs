@@ -54,7 +54,15 @@ fn symlink(text: &str) -> Request {
 }
 
 fn create(text: &str, flags: OpenFlags) -> Request {
-    Create { dir: ROOT, name: name(text), mode: 0o640, umask: 0, flags: OpenFlags::READ_WRITE | flags, initial: None }.into()
+    Create {
+        dir: ROOT,
+        name: name(text),
+        mode: 0o640,
+        umask: 0,
+        flags: OpenFlags::READ_WRITE | flags,
+        initial: None,
+    }
+    .into()
 }
 
 fn link(hand: &Hand, of: &str, text: &str) -> Request {

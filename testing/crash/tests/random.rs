@@ -56,7 +56,8 @@ impl Seen {
         match op % 24 {
             0 | 1 => MkDir { dir, name: name(two), mode: 0o755, umask: 0, initial: None }.into(),
             2 => MkNod { dir, name: name(two), mode: 0o010_644, umask: 0, rdev: 0, initial: None }.into(),
-            3 | 4 => Create { dir, name: name(two), mode: 0o644, umask: 0, flags: flags(how), initial: None }.into(),
+            3 | 4 => Create { dir, name: name(two), mode: 0o644, umask: 0, flags: flags(how), initial: None }
+                .into(),
             5 => Link { node, dir: pick(&self.dirs, three), name: name(two) }.into(),
             6 | 7 => Unlink { dir, name: name(two) }.into(),
             8 => RmDir { dir, name: name(two) }.into(),

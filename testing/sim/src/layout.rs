@@ -208,10 +208,7 @@ pub const NOTICES: &[(u16, Row)] = &[
         ),
     ),
     (2, ("InvalidateEntry", "what a name leads to changed", Struct(&[("dir", "Node"), ("name", "Name")]))),
-    (
-        3,
-        ("Deleted", "a name was removed", Struct(&[("dir", "Node"), ("node", "Node"), ("name", "Name")])),
-    ),
+    (3, ("Deleted", "a name was removed", Struct(&[("dir", "Node"), ("node", "Node"), ("name", "Name")]))),
     (4, ("InvalidateAll", "anything may have changed", Nothing)),
     (
         5,

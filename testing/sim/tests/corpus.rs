@@ -18,12 +18,18 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
     put("cancel".into(), Body::Cancel);
     put("order".into(), Body::Order(Bytes::from_static(b"order")));
     for (index, (_, row)) in layout::NOTICES.iter().enumerate() {
-        put(format!("notice-{}", row.0), Body::Notice(sample::notice(index, &mut sample::Random::with_seed(1))));
+        put(
+            format!("notice-{}", row.0),
+            Body::Notice(sample::notice(index, &mut sample::Random::with_seed(1))),
+        );
     }
     for &op in OpCode::ALL {
         // A seed of its own for each, so that a new operation leaves the other files as they are.
         let request = sample::request(op, &mut sample::Random::with_seed(op as u64));
-        put(format!("request-{}", op.name()), Body::Request { cred: Credentials::new(1000, 100), within: None, request });
+        put(
+            format!("request-{}", op.name()),
+            Body::Request { cred: Credentials::new(1000, 100), within: None, request },
+        );
     }
     for (number, (name, ..)) in layout::REPLIES {
         let mut random = sample::Random::with_seed(u64::from(*number) + 1000);

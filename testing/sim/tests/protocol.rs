@@ -98,7 +98,10 @@ fn example() -> String {
         dir: outrigger_core::Node::ROOT,
         name: outrigger_core::Name::try_from("etc").expect("a good name"),
     };
-    let request = Frame { id: 7, body: Body::Request { cred: Credentials::new(1000, 100), within: None, request: lookup.into() } };
+    let request = Frame {
+        id: 7,
+        body: Body::Request { cred: Credentials::new(1000, 100), within: None, request: lookup.into() },
+    };
     let reply = Frame { id: 7, body: Body::Reply(Reply::Error(Errno::ENOENT.into())) };
     let cancel = Frame { id: 7, body: Body::Cancel };
     let mut text = format!("```text\nhello    {}\n", hex(&Hello::bytes()));

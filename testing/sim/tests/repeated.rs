@@ -57,7 +57,8 @@ impl Tree {
         let tree = Tree { service, cx, f, writer, appender };
         tree.ask(tree.write(writer, b"content that is long enough to be cut")).await;
         tree.ask(create("g", OpenFlags::WRITE_ONLY).into()).await;
-        tree.ask(MkDir { dir: Node::ROOT, name: name("d"), mode: 0o755, umask: 0, initial: None }.into()).await;
+        tree.ask(MkDir { dir: Node::ROOT, name: name("d"), mode: 0o755, umask: 0, initial: None }.into())
+            .await;
         tree.ask(tree.set("user.a", XattrFlags::empty())).await;
         tree
     }

@@ -60,10 +60,7 @@ impl Trees {
     /// How clients of the command ask.
     pub fn settings(&self) -> Settings {
         Settings {
-            cred: Credentials::new(
-                rustix::process::geteuid().as_raw(),
-                rustix::process::getegid().as_raw(),
-            ),
+            cred: Credentials::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             timeout: self.options.timeout,
             cancel: self.cancel.clone(),
             ..Settings::default()

@@ -218,16 +218,19 @@ impl Rules {
         let owned = |bytes: &[u8]| Name::new(own(bytes));
         Ok(Some(match *operation {
             Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
-            Operation::Symlink { name, target } => {
-                ask(ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None }, Shape::Entry)
-            }
+            Operation::Symlink { name, target } => ask(
+                ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None },
+                Shape::Entry,
+            ),
             Operation::Mknod { args, name } => ask(
                 ops::MkNod {
                     dir,
                     name: owned(name)?,
                     mode: args.mode,
                     umask: self.umask(args.umask),
-                    rdev: args.rdev, initial: None },
+                    rdev: args.rdev,
+                    initial: None,
+                },
                 Shape::Entry,
             ),
             Operation::Mkdir { args, name } => ask(
@@ -235,7 +238,9 @@ impl Rules {
                     dir,
                     name: owned(name)?,
                     mode: args.mode & PERMISSIONS,
-                    umask: self.umask(args.umask), initial: None },
+                    umask: self.umask(args.umask),
+                    initial: None,
+                },
                 Shape::Entry,
             ),
             Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
@@ -251,7 +256,14 @@ impl Rules {
             Operation::Create { args, name } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
                 ask(
-                    ops::Create { dir, name: owned(name)?, mode, umask: self.umask(args.umask), flags, initial: None },
+                    ops::Create {
+                        dir,
+                        name: owned(name)?,
+                        mode,
+                        umask: self.umask(args.umask),
+                        flags,
+                        initial: None,
+                    },
                     Shape::Create(flags.writes()),
                 )
             }

@@ -99,7 +99,9 @@ impl ArchiveDriver {
             uid: inode.uid,
             gid: inode.gid,
             rdev: rdev(&extra),
-            blksize: 4096, ..Attr::default() })
+            blksize: 4096,
+            ..Attr::default()
+        })
     }
 
     fn entry(&self, number: u32, inode: &Inode) -> Result<Entry> {

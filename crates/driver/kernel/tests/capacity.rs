@@ -55,8 +55,17 @@ impl Crowd {
     fn make(image: &Image) -> Self {
         let kernel = open(image);
         let mkdir = |dir| {
-            call(&kernel, MkDir { dir: Node::ROOT, name: name(format!("dir{dir}")), mode: 0o755, umask: 0, initial: None })
-                .node
+            call(
+                &kernel,
+                MkDir {
+                    dir: Node::ROOT,
+                    name: name(format!("dir{dir}")),
+                    mode: 0o755,
+                    umask: 0,
+                    initial: None,
+                },
+            )
+            .node
         };
         let dirs: Vec<Node> = (0..DIRS).map(mkdir).collect();
         let create = |file: usize| {

@@ -86,7 +86,10 @@ fn many_workers_in_a_row_that_are_killed_before_they_serve_are_not_the_end() {
     let image = Image::new(kind);
     let kernel = open(&image);
     let made = |number: u32| {
-        call(&kernel, MkDir { dir: Node::ROOT, name: name(&number.to_string()), mode: 0o755, umask: 0, initial: None })
+        call(
+            &kernel,
+            MkDir { dir: Node::ROOT, name: name(&number.to_string()), mode: 0o755, umask: 0, initial: None },
+        )
     };
     made(0).expect("a directory");
     let path = std::fs::canonicalize(image.path()).expect("a path");
@@ -150,11 +153,15 @@ fn the_image_changes_at_checkpoints_only() {
     let image = Image::new(kind);
     let before = content(&image.path());
     let kernel = open(&image);
-    call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None }).expect("mkdir");
+    call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None })
+        .expect("mkdir");
     assert!(content(&image.path()) == before);
     let flags = OpenFlags::READ_WRITE;
-    let created = call(&kernel, Create { dir: Node::ROOT, name: name("file"), mode: 0o644, umask: 0, flags, initial: None })
-        .expect("create");
+    let created = call(
+        &kernel,
+        Create { dir: Node::ROOT, name: name("file"), mode: 0o644, umask: 0, flags, initial: None },
+    )
+    .expect("create");
     let (node, handle) = (created.entry.node, created.opened.handle);
     call(&kernel, FSync { node, handle, data_only: false }).expect("fsync");
     assert!(content(&image.path()) != before);

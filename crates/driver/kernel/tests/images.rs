@@ -84,7 +84,8 @@ fn new_files_are_those_of_who_asked() {
     let image = Image::new(kind);
     let kernel = image.open();
     let dir =
-        call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o750, umask: 0, initial: None }).expect("mkdir");
+        call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o750, umask: 0, initial: None })
+            .expect("mkdir");
     assert_eq!((dir.attr.uid, dir.attr.gid, dir.attr.mode & 0o7777), (1000, 100, 0o750));
 }
 
@@ -110,7 +111,8 @@ fn an_image_that_is_read_only_refuses_changes() {
     let options = Options { read_only: true, ..Options::default() };
     let kernel = Kernel::start(&image.path(), &options).expect("it opens");
     assert!(kernel.abilities().read_only);
-    let made = call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None });
+    let made =
+        call(&kernel, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None });
     assert_eq!(made.map_err(|error| error.errno), Err(Errno::EROFS));
 }
 
@@ -203,9 +205,10 @@ fn references_may_be_returned_without_reading() {
     guarded_or_not(|kernel| {
         const FILES: usize = 30_000;
         let (node, handle, name) = (Node::ROOT, None, name("file"));
-        let dir = call(&kernel, MkDir { dir: node, name: name.clone(), mode: 0o755, umask: 0, initial: None })
-            .expect("mkdir")
-            .node;
+        let dir =
+            call(&kernel, MkDir { dir: node, name: name.clone(), mode: 0o755, umask: 0, initial: None })
+                .expect("mkdir")
+                .node;
         for _ in 1..FILES {
             assert_eq!(call(&kernel, Lookup { dir: node, name: name.clone() }).expect("lookup").node, dir);
         }

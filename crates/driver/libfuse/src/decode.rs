@@ -41,7 +41,9 @@ pub(crate) fn attr(attr: &fuse::Attr) -> Result<(Attr, FileKind), Error> {
         uid: attr.uid,
         gid: attr.gid,
         rdev: attr.rdev,
-        blksize: if attr.blksize == 0 { 4096 } else { attr.blksize }, ..Attr::default() };
+        blksize: if attr.blksize == 0 { 4096 } else { attr.blksize },
+        ..Attr::default()
+    };
     Ok((attr, kind))
 }
 

@@ -493,7 +493,8 @@ impl Turn<'_> {
     /// For programs without CREATE (as the kernel does).
     async fn create_in_two_steps(&mut self, op: &Create) -> Result<Created, Fault> {
         let mode = FileKind::Regular.bits() | op.mode;
-        let made = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
+        let made =
+            MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
         let entry = self.mknod(&made).await?;
         self.open_new(entry, op.flags).await
     }

@@ -38,7 +38,9 @@ pub(crate) fn attr(st: &Statx) -> Attr {
         uid: st.stx_uid,
         gid: st.stx_gid,
         rdev: encode_device(st.stx_rdev_major, st.stx_rdev_minor),
-        blksize: st.stx_blksize, ..Attr::default() }
+        blksize: st.stx_blksize,
+        ..Attr::default()
+    }
 }
 
 /// The kind of file `st` describes.

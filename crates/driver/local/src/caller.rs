@@ -14,7 +14,8 @@ use rustix::fs::Mode;
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, capabilities, capabilities_secure_bits,
-    set_capabilities, set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    set_capabilities, set_capabilities_secure_bits, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 use std::cell::Cell;
 use std::os::fd::BorrowedFd;
@@ -123,7 +124,8 @@ impl Drop for Switched<'_> {
         let (uid, gid) = (*uid, *gid);
         let user = set_thread_res_uid(None, Uid::from_raw(uid), None);
         let group = set_thread_res_gid(None, Gid::from_raw(gid), None);
-        let others = groups.known().filter(|_| self.groups).map_or(Ok(()), |own| set_thread_groups(&ids(own)));
+        let others =
+            groups.known().filter(|_| self.groups).map_or(Ok(()), |own| set_thread_groups(&ids(own)));
         if let Err(error) = user.and(group).and(others) {
             // Cannot happen while the real user id is ours; going on would act for the wrong user.
             tracing::error!(%error, uid, gid, "the thread could not take back its own identity");

@@ -38,8 +38,14 @@ fn symbolic_links_are_told_and_never_followed() {
             assert_eq!(local.opendir(&cx(), OpenDir { node }).unwrap_err().errno, Errno::ENOTDIR);
             let op = Open { node, flags: OpenFlags::empty() };
             assert_eq!(local.open(&cx(), op).unwrap_err().errno, Errno::ELOOP);
-            let op =
-                Create { dir: node, name: name("new"), mode: 0o600, umask: 0, flags: OpenFlags::WRITE_ONLY, initial: None };
+            let op = Create {
+                dir: node,
+                name: name("new"),
+                mode: 0o600,
+                umask: 0,
+                flags: OpenFlags::WRITE_ONLY,
+                initial: None,
+            };
             assert_eq!(local.create(&cx(), op).unwrap_err().errno, Errno::ENOTDIR);
             let attrs = SetAttrs { size: Some(0), ..SetAttrs::default() };
             assert!(local.setattr(&cx(), SetAttr { node, handle: None, attrs }).is_err());

@@ -151,7 +151,9 @@ fn creating_over_what_is_no_file_never_opens_it() {
                 name: name(file),
                 mode: 0o600,
                 umask: 0,
-                flags: OpenFlags::WRITE_ONLY, initial: None };
+                flags: OpenFlags::WRITE_ONLY,
+                initial: None,
+            };
             assert_eq!(local.create(&cx(), op).unwrap_err().errno, errno);
             let node = find(&local, file).expect("lookup").node;
             let op = Open { node, flags: OpenFlags::empty() };
@@ -199,7 +201,9 @@ fn what_root_makes_for_others_is_theirs() {
             name: name("file"),
             mode: 0o4711,
             umask: 0,
-            flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL, initial: None };
+            flags: OpenFlags::WRITE_ONLY | OpenFlags::EXCL,
+            initial: None,
+        };
         // The directory is root's and closed: whether the caller may write there is the door's to decide.
         let attr = local.create(&theirs, op).expect("create").entry.attr;
         assert_eq!((attr.uid, attr.gid, attr.permissions()), (NOBODY, 1234, 0o4711));

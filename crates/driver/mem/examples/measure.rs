@@ -50,8 +50,14 @@ fn name(number: u64) -> Name {
 }
 
 fn create(bench: &Bench, dir: Node, number: u64) -> Node {
-    match bench.call(Create { dir, name: name(number), mode: 0o644, umask: 0, flags: OpenFlags::READ_WRITE, initial: None })
-    {
+    match bench.call(Create {
+        dir,
+        name: name(number),
+        mode: 0o644,
+        umask: 0,
+        flags: OpenFlags::READ_WRITE,
+        initial: None,
+    }) {
         Reply::Created(made) => made.entry.node,
         other => panic!("{other:?}"),
     }

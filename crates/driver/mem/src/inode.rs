@@ -277,7 +277,9 @@ impl Inode {
             uid: state.uid,
             gid: state.gid,
             rdev: self.rdev,
-            blksize: PAGE as u32, ..Attr::default() }
+            blksize: PAGE as u32,
+            ..Attr::default()
+        }
     }
 }
 

@@ -138,13 +138,15 @@ fn a_file_named_as_the_directory_of_a_rename_blocks_nobody() {
     let threads = Arc::new(Threads::new());
     let service = Arc::new(Inline::new(Mem::new(Options::default(), threads.clone()), threads));
     let name = |text: &str| Name::try_from(text).expect("a name");
-    let Reply::Entry(dir) =
-        ask(&*service, MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None }.into())
-    else {
+    let Reply::Entry(dir) = ask(
+        &*service,
+        MkDir { dir: Node::ROOT, name: name("dir"), mode: 0o755, umask: 0, initial: None }.into(),
+    ) else {
         panic!("no directory");
     };
     let dir = dir.node;
-    let create = |name| Create { dir, name, mode: 0o644, umask: 0, flags: OpenFlags::READ_WRITE, initial: None };
+    let create =
+        |name| Create { dir, name, mode: 0o644, umask: 0, flags: OpenFlags::READ_WRITE, initial: None };
     let Reply::Created(file) = ask(&*service, create(name("file")).into()) else { panic!("no file") };
     let file = file.entry.node;
 

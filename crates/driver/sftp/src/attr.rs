@@ -42,7 +42,9 @@ pub(crate) fn attr(attrs: &Attrs, ino: u64, people: &People) -> Result<Attr> {
         uid,
         gid,
         rdev: 0,
-        blksize: BLKSIZE, ..Attr::default() })
+        blksize: BLKSIZE,
+        ..Attr::default()
+    })
 }
 
 /// The seconds of a time to set; what the protocol cannot say becomes what is next to it.

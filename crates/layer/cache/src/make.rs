@@ -80,7 +80,8 @@ impl Inner {
         (name, flags): (Lookup, OpenFlags),
     ) -> Result<Created> {
         let (node, handle) = (created.entry.node, created.opened.handle);
-        let manner = Manner { handle, cred: cx.cred.clone(), pid: cx.origin.pid, cached: false, kill_setid: false };
+        let manner =
+            Manner { handle, cred: cx.cred.clone(), pid: cx.origin.pid, cached: false, kill_setid: false };
         let piece = Piece::making(manner.clone(), name.clone(), None);
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();

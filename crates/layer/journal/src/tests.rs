@@ -365,7 +365,8 @@ fn a_driver_elsewhere_is_looked_at_beforehand() {
         let top = Stack::new(driver).push(journal).unwrap().service();
         top.abilities();
         for name in ["a", "b"] {
-            let mkdir = MkDir { dir: Node(1), name: name.try_into().unwrap(), mode: 0o755, umask: 0, initial: None };
+            let mkdir =
+                MkDir { dir: Node(1), name: name.try_into().unwrap(), mode: 0o755, umask: 0, initial: None };
             let cx = Cx::new(1, Credentials::ROOT, "test");
             poll_once(ask(&*top, &cx, mkdir)).unwrap().unwrap();
         }
@@ -392,7 +393,8 @@ fn a_file_that_was_made_is_not_emptied_again_for_others_may_have_found_it() {
     let missing = || Some(Reply::Error(Errno::ENOENT.into()));
     let dies = Driver::new(move |_, request| if request.op() == OpCode::Lookup { missing() } else { None });
     let flags = OpenFlags::READ_WRITE | OpenFlags::EXCL | OpenFlags::TRUNC | OpenFlags::APPEND;
-    let create = Create { dir: Node(1), name: "a".try_into().unwrap(), mode: 0o644, umask: 0, flags, initial: None };
+    let create =
+        Create { dir: Node(1), name: "a".try_into().unwrap(), mode: 0o644, umask: 0, flags, initial: None };
     assert_eq!(Process::start(&keep, &dies, None).ask(1, 0, create.clone()), None);
     let made = entry_of(outrigger_core::FileKind::Regular, Time::new(5, 0));
     let found = made.clone();

@@ -46,7 +46,8 @@ impl Below<'_> {
         let mode = FileKind::Regular.bits() | (op.mode & MODE_PERMISSIONS);
         let mut tries = 0;
         loop {
-            let make = MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
+            let make =
+                MkNod { dir: op.dir, name: op.name.clone(), mode, umask: op.umask, rdev: 0, initial: None };
             match ask(self.next, self.cx, make).await {
                 Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
                 made => return made,

@@ -184,7 +184,8 @@ fn creating_makes_or_finds_and_opens() {
         ("dir", OpenFlags::empty(), Err(Errno::EISDIR)),
     ] {
         let (driver, top) = stack(&ops);
-        let create = Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags, initial: None };
+        let create =
+            Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags, initial: None };
         let created = run(&top, create).map(|created| (created.entry.node, created.opened.handle));
         assert_eq!(created, expected, "{text}");
         let forgot = asked(&driver).contains(&OpCode::Forget);

@@ -115,7 +115,9 @@ fn removed(t: &Tester<'_>) {
     t.rmdir("d").must();
     let name = Name::try_from("x").expect("a name");
     let gone = [Errno::ENOENT, Errno::ESTALE];
-    t.direct().ask(MkDir { dir, name: name.clone(), mode: 0o755, umask: 0, initial: None }).must_fail_with_one_of(&gone);
+    t.direct()
+        .ask(MkDir { dir, name: name.clone(), mode: 0o755, umask: 0, initial: None })
+        .must_fail_with_one_of(&gone);
     let create = Create { dir, name, mode: 0o644, umask: 0, flags: Default::default(), initial: None };
     t.direct().ask(create).must_fail_with_one_of(&gone);
     t.direct().ask(Forget { node: dir, count: 1 }).must();

@@ -129,7 +129,8 @@ impl Hand {
 
     /// A directory in the root.
     pub fn dir(&mut self, text: &str) {
-        let reply = self.ask(MkDir { dir: Node::ROOT, name: name(text), mode: 0o755, umask: 0, initial: None });
+        let reply =
+            self.ask(MkDir { dir: Node::ROOT, name: name(text), mode: 0o755, umask: 0, initial: None });
         assert!(reply.error().is_none(), "{reply:?}");
         self.learn(text, &reply);
     }
@@ -137,7 +138,14 @@ impl Hand {
     /// A file in the root with this content, left open for reading and writing with `flags`.
     pub fn file(&mut self, text: &str, content: &[u8], flags: OpenFlags) {
         let flags = OpenFlags::READ_WRITE | flags;
-        let reply = self.ask(Create { dir: Node::ROOT, name: name(text), mode: 0o644, umask: 0, flags, initial: None });
+        let reply = self.ask(Create {
+            dir: Node::ROOT,
+            name: name(text),
+            mode: 0o644,
+            umask: 0,
+            flags,
+            initial: None,
+        });
         assert!(reply.error().is_none(), "{reply:?}");
         self.learn(text, &reply);
         let written = self.ask(self.write(text, 0, content));

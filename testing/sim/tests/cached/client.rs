@@ -298,8 +298,9 @@ impl Client {
 
     pub fn make(&self, dir: Node, text: &str, content: &'static [u8]) -> Entry {
         let flags = OpenFlags::READ_WRITE;
-        let made =
-            self.ask(Create { dir, name: name(text), mode: 0o644, umask: 0, flags, initial: None }).expect("a new file");
+        let made = self
+            .ask(Create { dir, name: name(text), mode: 0o644, umask: 0, flags, initial: None })
+            .expect("a new file");
         self.write(made.entry.node, made.opened.handle, content);
         self.close(made.entry.node, made.opened.handle, flags);
         made.entry
@@ -318,7 +319,9 @@ impl Client {
     }
 
     pub fn mkdir(&self, dir: Node, text: &str) -> Node {
-        self.ask(MkDir { dir, name: name(text), mode: 0o755, umask: 0, initial: None }).expect("a new directory").node
+        self.ask(MkDir { dir, name: name(text), mode: 0o755, umask: 0, initial: None })
+            .expect("a new directory")
+            .node
     }
 
     /// All of a directory with attributes, as a kernel lists it.

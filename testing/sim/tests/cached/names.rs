@@ -154,7 +154,8 @@ async fn change_something(top: Arc<dyn Service>, sim: Arc<Sim>) -> Result<()> {
         }
         7 => {
             let sub = ask(&top, Lookup { dir, name: pick("sub") }).await?;
-            ask(&top, MkDir { dir: sub.node, name: pick("sub"), mode: 0o755, umask: 0, initial: None }).await?;
+            ask(&top, MkDir { dir: sub.node, name: pick("sub"), mode: 0o755, umask: 0, initial: None })
+                .await?;
         }
         _ => create_something(&top, &sim, dir, pick("file")).await?,
     }

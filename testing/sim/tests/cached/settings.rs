@@ -40,7 +40,8 @@ fn tree(sim: &Arc<Sim>, in_order: bool) -> Arc<dyn Service> {
 }
 
 fn created(client: &Client, text: &str) -> (Node, Handle) {
-    let create = Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags: FLAGS, initial: None };
+    let create =
+        Create { dir: Node::ROOT, name: name(text), mode: 0o600, umask: 0, flags: FLAGS, initial: None };
     let Created { entry, opened } = client.ask(create).expect("a new file");
     (entry.node, opened.handle)
 }

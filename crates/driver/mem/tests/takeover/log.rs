@@ -62,8 +62,14 @@ fn name(number: usize) -> Name {
 
 /// Makes a file nobody refers to.
 fn create(tree: &dyn Service, number: usize) -> Result<(), Errno> {
-    let create =
-        Create { dir: Node::ROOT, name: name(number), mode: 0o644, umask: 0, flags: OpenFlags::READ_WRITE, initial: None };
+    let create = Create {
+        dir: Node::ROOT,
+        name: name(number),
+        mode: 0o644,
+        umask: 0,
+        flags: OpenFlags::READ_WRITE,
+        initial: None,
+    };
     match call(tree, create.into()) {
         Reply::Created(made) => drop(call(tree, Forget { node: made.entry.node, count: 1 }.into())),
         Reply::Error(error) => return Err(error.errno),
@@ -131,7 +137,9 @@ fn a_removed_file_whose_reference_may_have_been_returned_is_doubted() {
             name: name(number),
             mode: 0o644,
             umask: 0,
-            flags: OpenFlags::READ_WRITE, initial: None };
+            flags: OpenFlags::READ_WRITE,
+            initial: None,
+        };
         let Reply::Created(made) = call(&*tree, create.into()) else { panic!("no file {number}") };
         made.entry.node
     };

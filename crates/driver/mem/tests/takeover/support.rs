@@ -126,8 +126,15 @@ impl Known {
         match numbers.below(26) {
             0..=2 => Create { dir, name, mode, umask: 0, flags, initial: None }.into(),
             3 | 4 => MkDir { dir, name, mode, umask: 0, initial: None }.into(),
-            5 => SymLink { dir, name, target: Target::new(&b"nowhere/at/all"[..]).expect("a target"), initial: None }.into(),
-            6 => MkNod { dir, name, mode: FileKind::Fifo.bits() | mode, umask: 0, rdev: 0, initial: None }.into(),
+            5 => SymLink {
+                dir,
+                name,
+                target: Target::new(&b"nowhere/at/all"[..]).expect("a target"),
+                initial: None,
+            }
+            .into(),
+            6 => MkNod { dir, name, mode: FileKind::Fifo.bits() | mode, umask: 0, rdev: 0, initial: None }
+                .into(),
             7 => TmpFile { dir, mode, umask: 0, flags: numbers.of(&[flags, flags | OpenFlags::EXCL]) }.into(),
             8 => Link { node, dir, name }.into(),
             9 | 10 => Unlink { dir, name }.into(),

@@ -55,7 +55,10 @@ fn what_an_applied_error_takes_the_place_of_is_given_back_below() {
         (list.into(), vec![forget(5), forget(6)]),
         (Open { node: Node(5), flags }.into(), vec![release(5)]),
         (opendir.into(), vec![closedir.into()]),
-        (Create { dir, name: name("n"), mode, umask, flags, initial: None }.into(), vec![release(5), forget(5)]),
+        (
+            Create { dir, name: name("n"), mode, umask, flags, initial: None }.into(),
+            vec![release(5), forget(5)],
+        ),
         (TmpFile { dir, mode, umask, flags }.into(), vec![release(5), forget(5)]),
         (read(5), vec![]),
     ] {
