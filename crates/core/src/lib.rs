@@ -67,6 +67,7 @@ pub mod notify;
 pub mod ops;
 pub mod opset;
 pub mod option;
+mod option_values;
 pub mod owed;
 pub mod paths;
 pub mod payload;
