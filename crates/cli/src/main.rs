@@ -59,6 +59,7 @@ mod messages;
 mod modes;
 mod mount_helper;
 mod mounted;
+mod notes;
 mod output;
 mod progress;
 mod remove;

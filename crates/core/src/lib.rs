@@ -33,6 +33,7 @@
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
 //! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
+//! | [`supervise`] | when a server that died is replaced, and which request is what kills |
 //! | [`survive`] | typed data in what outlives the process |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |
 //!
@@ -73,6 +74,7 @@ pub mod reply;
 pub mod runtime;
 pub mod service;
 pub mod spin;
+pub mod supervise;
 pub mod survive;
 pub mod traverse;
 pub mod wcc;

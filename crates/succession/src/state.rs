@@ -28,11 +28,6 @@ use removal::{opens, released};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-/// A request in flight at so many deaths is what kills.
-const MOST_STRIKES: u32 = 3;
-/// From so many on it is asked alone, to spare those that were in flight beside the guilty one.
-const SUSPICIOUS: u32 = 2;
-
 /// A checkpoint that is wanted. Changes wait until it is over.
 #[derive(Default)]
 struct Checkpoint {
@@ -209,8 +204,8 @@ impl State {
         {
             if self.checkpoint.is_some() && ask.request.class() == Class::Change && !ask.is_done() {
                 kept.push_back(ask);
-            } else if ask.strikes < SUSPICIOUS || self.flying.is_empty() {
-                self.alone = ask.strikes >= SUSPICIOUS;
+            } else if !ask.suspect.is_suspicious() || self.flying.is_empty() {
+                self.alone = ask.suspect.is_suspicious();
                 kept.extend(self.dispatch(ask, &mut waits));
                 self.alone &= !self.flying.is_empty();
             } else {
@@ -540,11 +535,13 @@ impl State {
         self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
         for mut ask in flying.into_values().filter_map(Flight::ask).rev() {
-            ask.strikes += u32::from(guilty);
+            if guilty {
+                ask.suspect.lost(true);
+            }
             ask.reply = None;
-            match ask.strikes {
-                MOST_STRIKES.. => self.answered.push((ask.asker, Reply::Error(why.clone()))),
-                _ => self.queue.push_front(ask),
+            match ask.suspect.is_poisonous() {
+                true => self.answered.push((ask.asker, Reply::Error(why.clone()))),
+                false => self.queue.push_front(ask),
             }
         }
         self.files.next_life();

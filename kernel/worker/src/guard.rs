@@ -70,8 +70,8 @@ impl Guard {
             (Err(error), _) => Reply::Error(error),
             (Ok(()), Request::SyncFs(_)) => self.checkpoint(task).into(),
             (Ok(()), request) => match kept_name(id) {
-                Some(name) => tree.answer_keeping(task, cred, &name, request),
-                None => tree.answer(task, cred, request),
+                Some(name) => tree.answer_keeping(task, &cred, &name, request),
+                None => tree.answer(task, &cred, request),
             },
         }
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) fn serve(
     trees: &Trees,
     program: &DriverProgram,
-    rest: &str,
+    rest: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
@@ -27,7 +27,13 @@ pub(super) fn serve(
     }
     options.apply(|key, value| settings.set(key, value))?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
+    let site = Site {
+        runtime: &runtime,
+        keep,
+        serves_others: keep.is_some(),
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
     let started = Program::start(program.command.clone(), rest, settings, &site);
     match trees.runtime.handle().block_on(started) {
         // What the program does not do is made of what it does.
@@ -35,6 +41,9 @@ pub(super) fn serve(
             Ok(stack) => Ok(stack.service()),
             Err(error) => Err(Failure::serious(error.to_string())),
         },
-        Err(error) => Err(Failure::serious(format!("cannot open '{}:{rest}': {error}", program.name))),
+        Err(error) => Err(Failure::serious({
+            let rest = String::from_utf8_lossy(rest);
+            format!("cannot open '{}:{rest}': {error}", program.name)
+        })),
     }
 }

@@ -64,7 +64,7 @@ pub use options::{OPTIONS, Options, Server};
 pub use server::Host;
 
 use crate::session::Dialer;
-use outrigger_core::registry::{DriverInfo, Given, Scheme, Site};
+use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
 use outrigger_toolkit_remote::{FileTree, Login, LoginNotes, Pool, Readings, Setback, Tls};
@@ -77,23 +77,21 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[
         Scheme {
             name: "ftp",
-            takes_path: true,
-            host: true,
-            survives: true,
+            authority: true,
+            lasts: Lasts::Stored,
             open: |at, given, site| open(at, given, site, false),
         },
         Scheme {
             name: "ftps",
-            takes_path: true,
-            host: true,
-            survives: true,
+            authority: true,
+            lasts: Lasts::Stored,
             open: |at, given, site| open(at, given, site, true),
         },
     ],
+    ..DriverInfo::NONE
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {

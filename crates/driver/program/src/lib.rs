@@ -63,7 +63,7 @@ impl Program {
     /// Why it cannot be started, or what it says about the location.
     pub async fn start(
         command: Vec<OsString>,
-        location: &str,
+        location: &[u8],
         options: Options,
         site: &Site<'_>,
     ) -> Result<Self> {

@@ -4,6 +4,7 @@
 use crate::greeting::{Answer, Offer, greet};
 use crate::place::Place;
 use bytes::{Bytes, BytesMut};
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
 use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result, Runtime};
 use outrigger_host::Confined;
@@ -23,9 +24,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-/// So many starts in such a time are the most: a program that dies at once would be started for ever.
-const STARTS: usize = 5;
-const STARTS_IN: Duration = Duration::from_secs(10);
+/// A program that dies at once would be started for ever.
+const POLICY: Policy =
+    Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, settled: Duration::from_secs(10) };
 
 /// What is longer counts as moving content, and must not delay small requests.
 const SMALL: usize = 8 << 10;
@@ -167,8 +168,7 @@ impl Life {
 /// Which process of the program serves.
 struct Current {
     life: Arc<Life>,
-    /// When the last ones were started.
-    starts: Vec<Duration>,
+    supervisor: Supervisor,
 }
 
 /// How a process of the program is started.
@@ -195,9 +195,10 @@ impl Lives {
     /// Why it cannot be started or does not serve.
     pub(crate) async fn begin(starter: Starter) -> Result<(Self, Answer)> {
         let starter = Arc::new(starter);
-        let now = starter.runtime.monotonic();
         let (life, answer) = starter.start(1).await?;
-        let current = Mutex::new(Current { life: Arc::new(life), starts: vec![now] });
+        let mut supervisor = Supervisor::new(POLICY);
+        supervisor.started(starter.runtime.monotonic());
+        let current = Mutex::new(Current { life: Arc::new(life), supervisor });
         Ok((Lives { starter, answer: answer.clone(), current }, answer))
     }
 
@@ -213,28 +214,36 @@ impl Lives {
         if !self.answer.persistent {
             return Err(refused("its node numbers do not outlive it".into()));
         }
-        let mut last = String::new();
+        let (mut last, runtime) = (String::new(), &self.starter.runtime);
+        if current.supervisor.serves() {
+            current.supervisor.failed(runtime.monotonic(), false);
+        }
         loop {
-            let now = self.starter.runtime.monotonic();
-            current.starts.retain(|&start| now.saturating_sub(start) < STARTS_IN);
-            if current.starts.len() >= STARTS {
-                let seconds = STARTS_IN.as_secs();
-                return Err(refused(format!("it was started {STARTS} times in {seconds} s{last}")));
+            let now = runtime.monotonic();
+            if current.supervisor.is_given_up(now) {
+                return Err(refused(format!(
+                    "it has failed too often, and is not started for a while{last}"
+                )));
             }
-            current.starts.push(now);
+            runtime.sleep_until(now.saturating_add(current.supervisor.pause())).await;
             tracing::warn!("the program was lost ({why}) and is started again");
-            match self.starter.start(current.life.number + 1).await {
+            let error = match self.starter.start(current.life.number + 1).await {
                 Ok((_, answer)) if answer != self.answer => {
-                    return Err(refused("it does not answer the offer as it did before".into()));
+                    Errno::EIO.because("it does not answer the offer as it did before")
                 }
                 Ok((life, _)) => {
                     current.life = Arc::new(life);
+                    current.supervisor.started(runtime.monotonic());
                     return Ok(Arc::clone(&current.life));
                 }
-                // It died before it said anything.
-                Err(error) if error.errno == Errno::EPROTO => last = format!(", and then {error}"),
-                Err(error) => return Err(refused(error.to_string())),
+                Err(error) => error,
+            };
+            current.supervisor.failed(runtime.monotonic(), false);
+            // Another error than that it died before it said anything would only come again.
+            if error.errno != Errno::EPROTO {
+                return Err(refused(error.to_string()));
             }
+            last = format!(", and then {error}");
         }
     }
 }

@@ -134,7 +134,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
-    schemes: &[],
+    ..DriverInfo::NONE
 };
 
 /// Room for the nodes known, in bytes; taken as it fills.
