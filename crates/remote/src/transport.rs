@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections to servers: TCP, and TLS over it. Each step has a deadline.
 
+use crate::staging::Staged;
 use outrigger_core::{Errno, Error, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -11,11 +12,16 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+/// How much of a staged file is read at once, in bytes.
+const PIECE: usize = 1 << 18;
 
 /// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -63,6 +69,32 @@ pub async fn connect_tcp(host: &str, port: u16, limit: Duration) -> Result<TcpSt
     let stream = stream.await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Whether nothing has come on a connection: neither its end nor something unasked.
+pub fn is_quiet(stream: &mut dyn Stream) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut [0])).is_pending()
+}
+
+/// Sends a staged file from `at` on, and that this is all.
+///
+/// # Errors
+/// Those of the connection and of the spool file, and `ETIMEDOUT` when nothing is taken for so long.
+pub async fn send_staged(
+    stream: &mut Box<dyn Stream>,
+    staged: &Staged,
+    mut at: u64,
+    limit: Duration,
+) -> Result<()> {
+    loop {
+        let piece = staged.read(at, PIECE)?;
+        if piece.is_empty() {
+            return within(limit, "sending", stream.shutdown()).await;
+        }
+        within(limit, "sending", stream.write_all(&piece)).await?;
+        at += piece.len() as u64;
+    }
 }
 
 /// How servers are known over TLS.
@@ -115,7 +147,7 @@ impl Tls {
     ///
     /// # Errors
     /// `EACCES` for a certificate that is not for this server or that no authority vouches for.
-    pub async fn wrap(&self, stream: TcpStream, limit: Duration) -> Result<Box<dyn Stream>> {
+    pub async fn wrap(&self, stream: Box<dyn Stream>, limit: Duration) -> Result<Box<dyn Stream>> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let name = self.name.to_str().into_owned();
         let stream = within(limit, format!("TLS with {name}"), async {

@@ -19,6 +19,8 @@ pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
     outrigger_layer_trace::LAYER,
+    #[cfg(test)]
+    crate::outside::LAYER,
 ];
 
 /// A tree with the layers the user asked for.

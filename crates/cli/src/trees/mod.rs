@@ -25,11 +25,12 @@ use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::registry::{Lasts, Site};
-use outrigger_core::{Error, FileKind, Inline, Keep, Node, Runtime, Serve, Service, Stack};
+use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_layer_cache::Control;
 use outrigger_layer_fault::FaultControl;
+use outrigger_layer_simulate::Simulate;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -117,14 +118,18 @@ pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-    let (service, sftp) = match name {
+    let layers = &trees.options().layer;
+    let (service, sftp, cache) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) => {
-            let sftp = remote::whole(trees, host, *port, options)?;
-            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
+            let mut options = options.clone();
+            let cache = remote::cached(&mut options, layers, User::Command)?;
+            let sftp = remote::whole(trees, host, *port, &options)?;
+            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp), cache)
         }
-        _ => (driver(trees, name, options, None)?, None),
+        _ => (driver(trees, name, options, None)?, None, None),
     };
-    let layered = layers::stack(service, &trees.options().layer, User::Command, &trees.runtime, None, None)?;
+    let cache = cache.map(|options| Cached { options, disk: None });
+    let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, sftp })
 }
@@ -204,10 +209,17 @@ fn url(
         same_below: 0,
         cancel: Some(&trees.cancel),
     };
-    (scheme.open)(rest, options, &site).map_err(|error| {
+    let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
-    })
+    })?;
+    if service.abilities().ops.has(OpCode::StatFs) { Ok(service) } else { completed(service) }
+}
+
+/// A driver with the least operations, and what can be made of those.
+fn completed(driver: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
+    let stack = Stack::new(driver).push(Simulate::new());
+    stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
 /// Opens the tree inside the file `location` names.
@@ -258,9 +270,8 @@ pub fn mountable(
         return Ok(Tree { image, ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
-    let of_sftp = matches!(location.base, Base::Remote { .. });
     let cache = match one_user {
-        true => remote::cached(&mut options, &trees.options().layer, of_sftp)?,
+        true => remote::cached(&mut options, &trees.options().layer, User::Mount)?,
         false => None,
     };
     if one_user {

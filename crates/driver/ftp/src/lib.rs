@@ -54,20 +54,18 @@
 //! * Symbolic links are shown where a listing tells of them.
 #![forbid(unsafe_code)]
 
-mod files;
+mod host;
 mod options;
-mod server;
 mod session;
-mod store;
 
-pub use options::{OPTIONS, Options, Server};
-pub use server::Host;
+pub use host::Host;
+pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{FileTree, Login, LoginNotes, Pool, Readings, Setback, Tls};
+use outrigger_toolkit_remote::{Authority, FileTree, Login, LoginNotes, Pool, Readings, Tls};
 use std::sync::{Arc, OnceLock, mpsc};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -76,7 +74,8 @@ pub const DRIVER: DriverInfo = DriverInfo {
     opens: "directories of FTP servers, in clear or over TLS",
     location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
     writable: true,
-    options: &[&OPTIONS],
+    options: &[&SHARED, &OPTIONS],
+    others: "",
     schemes: &[
         Scheme {
             name: "ftp",
@@ -95,9 +94,10 @@ pub const DRIVER: DriverInfo = DriverInfo {
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
-    let mut options = Options { tls, ..Options::default() };
+    let mut options = Options::default();
+    options.files.tls = tls;
     given.apply(&mut |key, value| options.set(key, value))?;
-    let (server, runtime, keep) = (Server::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
+    let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
     let (sender, receiver) = mpsc::channel();
     let task = Arc::clone(&runtime);
     task.spawn(Box::pin(async move {
@@ -106,6 +106,9 @@ fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<d
     let ended = |_| outrigger_core::Errno::EIO.because("the program is ending");
     Ok(Arc::new(Serve(receiver.recv().map_err(ended)??)))
 }
+
+/// Where servers listen.
+const PORT: u16 = 21;
 
 /// A directory of an FTP server, served as a tree.
 pub type Ftp = FileTree<Host>;
@@ -117,34 +120,36 @@ pub type Ftp = FileTree<Host>;
 /// Why there is no connection, and `EACCES` when the login is refused or the certificate is not the server's; `EUCLEAN` when
 /// `keep` has something else.
 pub async fn connect(
-    server: Server,
+    server: Authority,
     options: Options,
     runtime: Arc<dyn Runtime>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Ftp> {
-    let Server { host, port, user, password, from_root } = server;
-    let tls = options.tls.then(|| Tls::new(&host, options.ca.as_deref())).transpose()?;
+    let files = options.files.clone();
     let notes = keep.as_deref().map(LoginNotes::open).transpose()?;
     let known = notes.as_ref().and_then(LoginNotes::origin);
     let login = match &known {
         Some((login, _)) => login.clone(),
-        None => Login::find(&host, user, password, options.netrc.clone())?,
+        None => Login::find(&server, &files)?,
     };
-    let (pool, spool) = (Pool::new(options.connections), (options.spool_dir.clone(), options.spool));
-    let (without_epsv, lists_all) = (false.into(), false.into());
+    let pool = Pool::new(files.connections, known.is_some());
+    let Authority { host, port, from_root, .. } = server;
+    let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
+    let (port, without_epsv, lists_all) = (port.unwrap_or(PORT), false.into(), false.into());
     let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
+    let (features, readings) = (OnceLock::new(), Readings::default());
+    let mut host = Host { dialer, pool, features, readings, base: Vec::new(), runtime: Arc::clone(&runtime) };
     let base = match known {
         // The next process need not reach the server at once.
         Some((_, base)) => base,
         None => {
-            let session = dialer.dial().await?;
+            let session = host.lease().await?;
             let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
+            session.give_back();
             if from_root { b"/".to_vec() } else { home }
         }
     };
-    notes.iter().for_each(|notes| notes.note_origin(&dialer.login, &base));
-    let (setback, features, readings) = (Setback::default(), OnceLock::new(), Readings::default());
-    let host =
-        Host { dialer, pool, setback, features, readings, base: base.clone(), runtime: Arc::clone(&runtime) };
-    FileTree::open(host, base, spool, runtime, keep)
+    notes.iter().try_for_each(|notes| notes.note_origin(&host.dialer.login, &base))?;
+    host.base.clone_from(&base);
+    FileTree::open(host, base, files, runtime, keep)
 }

@@ -303,7 +303,8 @@ impl Starter {
         let listening = Arc::clone(&said);
         self.runtime.spawn(Box::pin(async move { listening.listen(listener).await }));
         ours.set_nonblocking(true)?;
-        let greeting = greet(Frames(Arc::clone(&self.notices)), UnixStream::from_std(ours)?.into_split(), &self.offer);
+        let greeting =
+            greet(Frames(Arc::clone(&self.notices)), UnixStream::from_std(ours)?.into_split(), &self.offer);
         let (framed, answer) = match timeout(self.patience, greeting).await {
             Ok(Ok(greeted)) => greeted,
             Ok(Err(error)) => return Err(ended(&mut process, error, &said).await),
@@ -367,7 +368,10 @@ mod tests {
         let (frames, noted) = (Frames(Notices::default()), Arc::new(Noted::default()));
         let notice = Notice::InvalidateNode { node: Node(7), offset: 0, len: 0 };
         let frame = |body| Frame { id: Frame::UNANSWERED, body }.encode().expect("a small frame");
-        assert!(frames.is_stray(&frame(Body::Notice(notice.clone()))), "before a door is there it is dropped");
+        assert!(
+            frames.is_stray(&frame(Body::Notice(notice.clone()))),
+            "before a door is there it is dropped"
+        );
         assert!(frames.0.set(noted.clone()).is_ok());
         assert!(frames.is_stray(&frame(Body::Notice(notice.clone()))));
         assert_eq!(*noted.0.lock().expect("no panic"), [notice]);

@@ -181,8 +181,7 @@ impl Layer for Journal {
             return inner.follow_handles(next, cx, request);
         }
         let Some(words) = inner.book.slot(cx.slot) else {
-            inner.book.parts().counters().unjournalled().increase(1);
-            return next.call(cx, request);
+            return inner.without_entry(next, cx, request);
         };
         let slot = Slot::new(words, cx.id, request.op(), request.waits());
         match inner.book.carried(cx.id) {
@@ -242,6 +241,16 @@ impl Inner {
         next.call(cx, request).map(move |reply| {
             redo::handle_of(&reply).into_iter().for_each(|handle| self.appenders.opened(handle, appends));
             ends.into_iter().for_each(|handle| self.appenders.released(handle));
+            reply
+        })
+    }
+
+    /// A request in a slot without an entry: what it changes is forgotten, and nothing is learnt.
+    fn without_entry<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.book.parts().counters().unjournalled().increase(1);
+        let names = self.names.changing(&request);
+        next.call(cx, request).map(move |reply| {
+            self.names.forget(&names);
             reply
         })
     }

@@ -3,14 +3,14 @@
 //!
 //! | source | what is here |
 //! |---|---|
-//! | RFC 959 | [`command`], [`Replies`], [`pasv`], [`pwd`] |
+//! | RFC 959 | [`command`], [`Replies`], [`Lines`], [`pasv`], [`pwd`] |
 //! | RFC 2389 | [`Features`] |
 //! | RFC 2428 | [`epsv`] |
 //! | RFC 3659 | [`mlsx`], [`timestamp`], [`stamp`] |
 //! | common practice | [`list`]: lines of LIST as servers on Unix and on Windows write them |
 //!
 //! Bytes of a server are bounded: a line has at most [`LINE_MAX`] bytes, a reply at most [`REPLY_MAX`]. A listed name that could
-//! lead elsewhere (`.`, `..`, with a slash or a control byte that the protocol cannot carry) is not a name.
+//! lead elsewhere (`.`, `..`, with a slash or a control byte that the protocol cannot carry) is an error.
 #![forbid(unsafe_code)]
 
 mod control;
@@ -19,7 +19,7 @@ mod listing;
 mod passive;
 mod time;
 
-pub use control::{Bad, LINE_MAX, REPLY_MAX, Replies, Reply, command, pwd};
+pub use control::{Bad, LINE_MAX, Lines, REPLY_MAX, Replies, Reply, command, pwd};
 pub use features::Features;
 pub use listing::{Kind, Listed, list, mlsx};
 pub use passive::{epsv, pasv};
