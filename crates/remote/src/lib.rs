@@ -11,7 +11,7 @@
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`LoginNotes`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
-//! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`] | connections, each step with a deadline |
+//! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
 //! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
 //! | [`Fault`], [`Refusal`] | why a request failed: refused, or the connection was lost |
@@ -57,5 +57,5 @@ pub use silly_rename::{HiddenNames, Hiding, SILLY_PREFIX, unique_name};
 pub use slots::Slots;
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
-pub use transport::{Stream, Tls, connect_tcp, is_quiet, send_staged, within};
+pub use transport::{Stream, Tls, connect_tcp, is_quiet, receive_lines, send_staged, within};
 pub use tree::{Asked, FileServer, FileTree, Found, Listing, Put, Readings, Version};

@@ -2,6 +2,7 @@
 //! Connections to servers: TCP, and TLS over it. Each step has a deadline.
 
 use crate::staging::Staged;
+use bytes::BytesMut;
 use outrigger_core::{Errno, Error, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -16,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -95,6 +96,44 @@ pub async fn send_staged(
         within(limit, "sending", stream.write_all(&piece)).await?;
         at += piece.len() as u64;
     }
+}
+
+/// Gives the lines that come to `take`, which ends the work with an error: without what ends them, and what is left at the end as one.
+///
+/// # Errors
+/// Those of the connection and of `take`, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
+/// for more than `most` bytes, which `option` permits.
+pub async fn receive_lines(
+    stream: &mut Box<dyn Stream>,
+    (limit, line_max): (Duration, usize),
+    (most, option): (usize, &str),
+    mut take: impl FnMut(&[u8]),
+) -> Result<()> {
+    let (mut buffer, mut size, mut is_end) = (BytesMut::new(), 0_usize, false);
+    while !is_end {
+        buffer.reserve(1 << 14);
+        let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await?;
+        (size, is_end) = (size + count, count == 0);
+        if size > most {
+            let why =
+                format!("what the server lists is longer than {most} bytes; {option}=BYTES permits more");
+            return Err(Errno::EFBIG.because(why));
+        }
+        loop {
+            let line = match buffer.iter().position(|&byte| byte == b'\n') {
+                Some(end) => buffer.split_to(end + 1),
+                None if buffer.len() > line_max => {
+                    let why = format!("the server lists a line of more than {line_max} bytes");
+                    return Err(Errno::EPROTO.because(why));
+                }
+                None if is_end && !buffer.is_empty() => buffer.split(),
+                None => break,
+            };
+            let line = line.strip_suffix(b"\n").unwrap_or(&line);
+            take(line.strip_suffix(b"\r").unwrap_or(line));
+        }
+    }
+    Ok(())
 }
 
 /// How servers are known over TLS.
@@ -210,5 +249,27 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.usual.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_cut_out_of_what_comes_and_bounded() {
+        for (text, most, expected) in [
+            (&b"a \r\n\nb\rc"[..], 100, Ok(vec!["a ", "", "b\rc"])),
+            (b"a\nb\n", 3, Err(Errno::EFBIG)),
+            (b"a\n0123456789x", 100, Err(Errno::EPROTO)),
+        ] {
+            let mut lines = Vec::new();
+            let mut stream: Box<dyn Stream> = Box::new(tokio::io::join(text, tokio::io::sink()));
+            let limits = (Duration::from_secs(30), 10);
+            let take = |line: &[u8]| lines.push(String::from_utf8_lossy(line).into_owned());
+            let outcome = receive_lines(&mut stream, limits, (most, "max_listing"), take).await;
+            let expected = expected.map(|lines| lines.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            assert_eq!(outcome.map(|()| lines).map_err(|error| error.errno), expected);
+        }
     }
 }

@@ -3,13 +3,15 @@
 
 use crate::session::{Data, Dialer, Fault, Refused, Session, good, line};
 use bytes::{Bytes, BytesMut};
-use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
-use outrigger_proto_ftp::{Bad, Features, Kind, Lines, Listed, Reply, list, mlsx, stamp, timestamp};
+use outrigger_core::{Errno, Error, FileKind, Result, Runtime, Time};
+use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, stamp, timestamp};
 use outrigger_toolkit_remote::{
-    FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, repeated,
+    FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines, repeated,
+    within,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use tokio::io::AsyncReadExt;
 
 /// An FTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
 pub struct Host {
@@ -117,34 +119,18 @@ impl Host {
         lines: &[Vec<u8>],
         read: &impl Fn(&[u8]) -> Result<Option<Listed>, Bad>,
     ) -> Result<Listing, Fault> {
-        let (Transfer { mut session, mut data }, before) = self.transfer(lines).await?;
+        let (Transfer { session, mut data }, before) = self.transfer(lines).await?;
         before.into_iter().try_for_each(|reply| good(reply).map(drop))?;
-        let (mut listing, mut received, mut size) = (Listing::default(), Lines::default(), 0_usize);
-        loop {
-            received.buffer().reserve(1 << 14);
-            let count = Session::receive(&self.dialer, &mut data, received.buffer()).await?;
-            size += count;
-            if size > self.dialer.options.files.max_listing {
-                let why = format!("the listing is longer than {size} bytes; max_listing=BYTES permits more");
-                return Err(Errno::EFBIG.because(why).into());
+        let (mut listing, files) = (Listing::default(), &self.dialer.options.files);
+        let take = |line: &[u8]| match read(line) {
+            Ok(listed) => listing.names.extend(listed.map(found)),
+            Err(_) => {
+                _ = listing.odd.get_or_insert_with(|| line[..line.len().min(100)].escape_ascii().to_string())
             }
-            let odd = |bad: Bad| Errno::EPROTO.because(format!("the server lists {bad}"));
-            while let Some(line) = received.take_next(count == 0).map_err(odd)? {
-                match read(&line) {
-                    Ok(listed) => listing.names.extend(listed.map(found)),
-                    Err(_) => {
-                        _ = listing
-                            .odd
-                            .get_or_insert_with(|| line.escape_ascii().take(200).map(char::from).collect())
-                    }
-                }
-            }
-            if count == 0 {
-                break;
-            }
-        }
-        session.finish(&self.dialer, data).await?;
-        session.give_back();
+        };
+        let (limits, most) = ((files.timeout, LINE_MAX), (files.max_listing, "max_listing"));
+        receive_lines(&mut data, limits, most, take).await.map_err(broken)?;
+        self.finish(Transfer { session, data }).await?;
         Ok(listing)
     }
 }
@@ -228,20 +214,15 @@ impl FileServer for Host {
         Ok((Some(transfer), Version { size, modified }))
     }
 
-    async fn receive(&self, transfer: &mut Option<Transfer>, buffer: &mut BytesMut) -> Result<bool> {
-        let Some(Transfer { data, .. }) = transfer else { return Ok(true) };
-        let outcome = match Session::receive(&self.dialer, data, buffer).await {
-            Ok(0) => {
-                let Some(Transfer { mut session, data }) = transfer.take() else { return Ok(true) };
-                let finished = session.finish(&self.dialer, data).await;
-                finished.map(|()| session.give_back())
-            }
-            received => received.map(drop),
-        };
-        match outcome {
-            Err(Fault::Lost(_)) => Ok(false),
-            outcome => Ok(outcome.map(|()| true)?),
-        }
+    async fn receive(&self, transfer: &mut Transfer, buffer: &mut BytesMut) -> Result<usize, Fault> {
+        let limit = self.dialer.options.files.timeout;
+        within(limit, "receiving", transfer.data.read_buf(buffer)).await.map_err(Fault::Lost)
+    }
+
+    async fn finish(&self, Transfer { mut session, data }: Transfer) -> Result<(), Fault> {
+        session.finish(&self.dialer, data).await?;
+        session.give_back();
+        Ok(())
     }
 
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
@@ -316,6 +297,14 @@ impl FileServer for Host {
             }
         }
         outcome
+    }
+}
+
+/// What is too much comes again when it is asked for again.
+fn broken(error: Error) -> Fault {
+    match error.errno {
+        Errno::EFBIG | Errno::EPROTO => Fault::Known(error),
+        _ => Fault::Lost(error),
     }
 }
 

@@ -36,18 +36,23 @@
 //! # When the connection is lost
 //!
 //! Requests that only ask are made again, and a read goes on where it was, unless size or time of the file show that it was changed
-//! (`ESTALE`). An upload under a temporary name begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and
-//! unlink are not made again: `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`.
+//! (`ESTALE`). An upload begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and unlink are not made again:
+//! `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`; one that was there and refuses connections is tried
+//! again for as long.
 //!
 //! # When this process is killed
 //!
-//! With a [`Keep`] the next process goes on with nodes, open files, the login and what was staged; connections are made anew.
+//! With a [`Keep`] the next process goes on with nodes, open files, the login and what was staged; connections are made anew, and
+//! a broken upload is taken away. Without one it stays, under a name that begins with `.outrigger-upload-`.
 //!
 //! # What the protocol cannot do
 //!
 //! * No links are made, no devices, extended attributes, locks, holes or preallocation; owners cannot be changed or seen: files
 //!   belong to the user of this process. Permissions are changed where the server has SITE CHMOD.
-//! * Times have whole seconds; the time of access is that of change. Free space is unknown.
+//! * Times have whole seconds; the time of access is that of change. Those of directories are set where the server permits it, and
+//!   left alone elsewhere. Free space is unknown: df(1) shows `-`.
+//! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
+//!   name until then. The look and the rename are two requests.
 //! * fsync means that the server has the file, not that its disk has it.
 //! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
 //! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.

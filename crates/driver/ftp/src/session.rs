@@ -2,7 +2,6 @@
 //! A control connection, and the data connections that it opens.
 
 use crate::options::Options;
-use bytes::BytesMut;
 use outrigger_core::{Errno, Error, Result};
 use outrigger_proto_ftp::{Bad, Replies, Reply, command, epsv, pasv};
 use outrigger_toolkit_remote::{Fault as AnyFault, Staged};
@@ -225,23 +224,16 @@ impl Session {
             return Err(Errno::EPROTO.because("the server ended a transfer before it began").into());
         }
         let Some(tls) = self.tls.clone() else { return Ok((Box::new(stream), replies)) };
-        match tls.wrap(Box::new(stream), limit).await {
-            Ok(stream) => Ok((stream, replies)),
-            Err(error) => Err(self.why_no_tls(dialer, error).await),
-        }
-    }
-
-    /// The server may say why it has ended TLS on a data connection: some want a session that is resumed, and do not take that of
-    /// rustls.
-    async fn why_no_tls(&mut self, dialer: &Dialer, error: Error) -> Fault {
-        match self.reply(dialer, true).await {
-            Ok(reply) if !reply.is_good() => {
-                let hint = "it may demand that TLS sessions are reused";
-                let why = format!("{error}; the server says: {} ({hint})", said(&reply));
-                Fault::Lost(Errno::EACCES.because(why))
-            }
-            _ => Fault::Lost(error),
-        }
+        let error = match tls.wrap(Box::new(stream), limit).await {
+            Ok(stream) => return Ok((stream, replies)),
+            Err(error) => error,
+        };
+        // The server may say why: some want a session that is resumed, and do not take that of rustls.
+        let reply = self.reply(dialer, true).await.ok().filter(|reply| !reply.is_good());
+        Err(Fault::Lost(reply.map_or(error.clone(), |reply| {
+            let hint = "it may demand that TLS sessions are reused";
+            Errno::EACCES.because(format!("{error}; the server says: {} ({hint})", said(&reply)))
+        })))
     }
 
     async fn passive(&mut self, dialer: &Dialer) -> Result<u16, Fault> {
@@ -258,16 +250,6 @@ impl Session {
             227 => pasv(reply.text()).map_err(|bad| Fault::Lost(odd(bad))),
             _ => Err(Fault::Refused(Refused(reply))),
         }
-    }
-
-    /// Reads more of a data connection to the end of `buffer`; 0 at its end.
-    pub(crate) async fn receive(
-        dialer: &Dialer,
-        data: &mut Data,
-        buffer: &mut BytesMut,
-    ) -> Result<usize, Fault> {
-        let read = within(dialer.options.files.timeout, "receiving", data.read_buf(buffer));
-        read.await.map_err(Fault::Lost)
     }
 
     /// Ends a data connection; the transfer is complete only if the server says so.

@@ -181,36 +181,6 @@ fn code_of(line: &[u8]) -> Option<u16> {
     is_code.then(|| digits.iter().fold(0, |code, digit| code * 10 + u16::from(digit - b'0')))
 }
 
-/// Lines of a listing, cut out of what arrives.
-#[derive(Debug, Default)]
-pub struct Lines(BytesMut);
-
-impl Lines {
-    /// Where to add what arrives.
-    pub fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.0
-    }
-
-    /// The next line without what ends it; a space before that belongs to it. At the end of the listing, what is left is one.
-    ///
-    /// # Errors
-    /// [`Bad::LongLine`] for one of more than [`LINE_MAX`] bytes.
-    pub fn take_next(&mut self, is_end: bool) -> Result<Option<BytesMut>, Bad> {
-        let mut line = match self.0.iter().position(|&byte| byte == b'\n') {
-            Some(end) => self.0.split_to(end + 1),
-            None if self.0.len() > LINE_MAX => return Err(Bad::LongLine),
-            None if is_end && !self.0.is_empty() => self.0.split(),
-            None => return Ok(None),
-        };
-        for end in [b'\n', b'\r'] {
-            if line.last() == Some(&end) {
-                line.truncate(line.len() - 1);
-            }
-        }
-        Ok(Some(line))
-    }
-}
-
 /// The directory in the answer to PWD: `"PATH"`, where a quote in the path is doubled.
 ///
 /// # Errors
@@ -283,18 +253,6 @@ mod tests {
         }
         assert_eq!(command("RETR", b"a \xfe ").as_deref(), Ok(&b"RETR a \xfe \r\n"[..]));
         assert_eq!(command("PASV", b"").as_deref(), Ok(&b"PASV\r\n"[..]));
-    }
-
-    #[test]
-    fn listings_are_cut_into_lines() {
-        let mut lines = Lines::default();
-        lines.buffer().extend_from_slice(b"a \r\n\nb\rc");
-        let mut next = |is_end| lines.take_next(is_end).map(|line| line.map(|line| line.to_vec()));
-        assert_eq!(next(false), Ok(Some(b"a ".to_vec())));
-        assert_eq!(next(false), Ok(Some(Vec::new())));
-        assert_eq!((next(false), next(true)), (Ok(None), Ok(Some(b"b\rc".to_vec()))));
-        lines.buffer().extend_from_slice(&[b'x'; LINE_MAX + 1]);
-        assert_eq!(lines.take_next(false), Err(Bad::LongLine));
     }
 
     #[test]

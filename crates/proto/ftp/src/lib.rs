@@ -3,7 +3,7 @@
 //!
 //! | source | what is here |
 //! |---|---|
-//! | RFC 959 | [`command`], [`Replies`], [`Lines`], [`pasv`], [`pwd`] |
+//! | RFC 959 | [`command`], [`Replies`], [`pasv`], [`pwd`] |
 //! | RFC 2389 | [`Features`] |
 //! | RFC 2428 | [`epsv`] |
 //! | RFC 3659 | [`mlsx`], [`timestamp`], [`stamp`] |
@@ -19,7 +19,7 @@ mod listing;
 mod passive;
 mod time;
 
-pub use control::{Bad, LINE_MAX, Lines, REPLY_MAX, Replies, Reply, command, pwd};
+pub use control::{Bad, LINE_MAX, REPLY_MAX, Replies, Reply, command, pwd};
 pub use features::Features;
 pub use listing::{Kind, Listed, list, mlsx};
 pub use passive::{epsv, pasv};

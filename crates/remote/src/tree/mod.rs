@@ -110,12 +110,15 @@ pub trait FileServer: Send + Sync + 'static {
         offset: u64,
     ) -> impl Future<Output = Asked<(Option<Self::Transfer>, Version), Self>> + Send;
 
-    /// Receives more, and takes the transfer when the file has ended; false when the connection was lost.
+    /// Receives more to the end of `buffer`: how much, 0 at the end of the file.
     fn receive(
         &self,
-        transfer: &mut Option<Self::Transfer>,
+        transfer: &mut Self::Transfer,
         buffer: &mut BytesMut,
-    ) -> impl Future<Output = Result<bool>> + Send;
+    ) -> impl Future<Output = Asked<usize, Self>> + Send;
+
+    /// Ends a transfer that came to the end of the file: whether the server says that it was all.
+    fn finish(&self, transfer: Self::Transfer) -> impl Future<Output = Asked<(), Self>> + Send;
 
     /// Sends a staged file from `from` on.
     fn send(

@@ -141,10 +141,20 @@ impl<S: FileServer> Inner<S> {
         len: usize,
     ) -> Result<bool> {
         let wanted = offset.saturating_add(len as u64);
-        while reading.end() < wanted && reading.transfer.is_some() {
+        while reading.end() < wanted
+            && let Some(transfer) = &mut reading.transfer
+        {
             reading.window.reserve(1 << 17);
-            if !self.server.receive(&mut reading.transfer, &mut reading.window).await? {
-                return Ok(false);
+            let received = match self.server.receive(transfer, &mut reading.window).await {
+                Ok(0) => match reading.transfer.take() {
+                    Some(transfer) => self.server.finish(transfer).await,
+                    None => Ok(()),
+                },
+                received => received.map(drop),
+            };
+            match received {
+                Err(Fault::Lost(_)) => return Ok(false),
+                received => received?,
             }
             reading.is_whole()?;
             let excess = reading.window.len().saturating_sub(WINDOW);
