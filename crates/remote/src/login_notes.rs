@@ -5,7 +5,8 @@ use crate::login::{Login, Secret};
 use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Keep, Result};
 
-const LAYOUT: Layout = Layout::new("remote-login", 1);
+/// The region.
+const REGION: &str = "remote-login";
 
 outrigger_core::fields! {
     /// Each of at most 8 KiB. The user is noted last, so that the others are there when it is.
@@ -25,7 +26,7 @@ impl LoginNotes {
     /// # Errors
     /// Those of [`Layout::attach`].
     pub fn open(keep: &dyn Keep) -> Result<Self> {
-        LAYOUT.attach(keep, Fields::WORDS)?.area.take_for::<Fields<'_>>().map(LoginNotes)
+        Layout::of(REGION).attach(keep, Fields::WORDS)?.area.take_for::<Fields<'_>>().map(LoginNotes)
     }
 
     /// What a former process noted.

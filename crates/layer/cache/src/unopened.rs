@@ -10,7 +10,8 @@ use outrigger_core::{Handle, Keep, Node, Result};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-const LAYOUT: Layout = Layout::new("cache-open", 1);
+/// The region.
+const REGION: &str = "cache-open";
 /// So many files may be open like that; others are opened below at once.
 const SLOTS: usize = 1 << 15;
 
@@ -51,7 +52,7 @@ impl Unopened {
     /// # Errors
     /// Those of [`Layout::attach`].
     pub(crate) fn open(keep: &dyn Keep) -> Result<Self> {
-        let notes = Slots::open(LAYOUT.attach(keep, Slots::<Opened>::words(SLOTS))?.area);
+        let notes = Slots::open(Layout::of(REGION).attach(keep, Slots::<Opened>::words(SLOTS))?.area);
         let mut files = Files::default();
         notes.iter().for_each(|(slot, opened)| files.insert(opened, slot.index));
         Ok(Unopened(Mutex::new(Files { notes: Some(notes), ..files })))
