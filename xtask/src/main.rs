@@ -25,7 +25,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy       check the project's own rules on every file
   rules      list these rules
   licences   check the licences of all crates that are linked in
-  lines      count the lines of product code of each package, without tests, comments and blank lines
+  lines      count the lines of product code of each package and of subjects that several share, without tests, comments
+             and blank lines
 ";
 
 fn main() -> ExitCode {
@@ -68,11 +69,15 @@ fn check_licences() -> Result<ExitCode> {
 }
 
 fn count_lines() -> Result<ExitCode> {
-    let packages = lines::count(&tidy::Tree::read(repository()?)?);
+    let tree = tidy::Tree::read(repository()?)?;
+    let packages = lines::count(&tree);
     for (package, lines) in &packages {
         println!("{lines:>7} {package}");
     }
     println!("{:>7} in all", packages.values().sum::<usize>());
+    for group in lines::GROUPS {
+        println!("{:>7} {}", group.count(&tree), group.name);
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,7 +12,7 @@ use outrigger_core::{Cancel, Name, Result};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::rc::Rc;
 
 /// The surroundings of one command.
@@ -41,6 +41,8 @@ pub struct Place {
     pub path: Vec<u8>,
     /// How the user wrote it.
     pub shown: OsString,
+    /// How long the operand is that it begins with, and what stands between that and a name: [`Location::joint`].
+    joint: (usize, &'static str),
 }
 
 impl Place {
@@ -62,11 +64,36 @@ impl Place {
 
     /// The place called `name` below this one.
     pub fn child(&self, name: &[u8]) -> Self {
-        let mut path = self.path.clone();
-        join(&mut path, name);
-        let mut shown = self.shown.as_bytes().to_vec();
-        join(&mut shown, name);
-        Place { client: self.client.clone(), path, shown: OsStr::from_bytes(&shown).to_owned() }
+        let mut child = self.clone();
+        child.lengthen(name);
+        child
+    }
+
+    /// The place at `path` of the tree, which the user would write as `shown`.
+    pub fn at(&self, path: Vec<u8>, shown: OsString) -> Self {
+        Place { client: self.client.clone(), path, shown, joint: (0, "/") }
+    }
+
+    /// Makes it lead to what is called `name` in it.
+    pub fn lengthen(&mut self, name: &[u8]) {
+        join(&mut self.path, name);
+        let mut shown = std::mem::take(&mut self.shown).into_vec();
+        match self.joint {
+            (length, joint) if shown.len() == length && joint != "/" => {
+                shown.extend_from_slice(joint.as_bytes());
+                shown.extend_from_slice(name);
+            }
+            _ => join(&mut shown, name),
+        }
+        self.shown = OsString::from_vec(shown);
+    }
+
+    /// Makes it lead to a directory above it again, by the lengths of its two paths.
+    pub fn shorten(&mut self, (path, shown): (usize, usize)) {
+        self.path.truncate(path);
+        let mut bytes = std::mem::take(&mut self.shown).into_vec();
+        bytes.truncate(shown);
+        self.shown = OsString::from_vec(bytes);
     }
 
     /// How the user wrote it, with odd bytes replaced.
@@ -141,12 +168,13 @@ impl Context {
         }
         let location = Location::of(text)?;
         let shown = location.without_password().map_or_else(|| text.to_owned(), OsString::from);
+        let joint = (shown.len(), location.joint(text));
         let (name, path) = location.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
         let options = DriverOptions::parse(&self.options().opt).for_sides(self.sides.borrow().clone());
         let opened = self.trees.tree(name, &options)?;
         let path = opened.path(&self.trees, path)?;
-        Ok(Place { client: opened.client, path, shown })
+        Ok(Place { client: opened.client, path, shown, joint })
     }
 
     /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only

@@ -8,8 +8,6 @@ use crate::context::Place;
 use outrigger_client::{Entries, Follow, Inode, Unreadable};
 use outrigger_core::{Errno, Error, FileKind, Name, Node, Result};
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::vec;
 
 /// The most directories that are held open.
@@ -100,19 +98,19 @@ impl Descent {
     /// The next step; `None` in the end.
     pub fn step(&mut self) -> Option<Step> {
         let level = self.levels.last_mut()?;
-        shorten(&mut self.place, level.lengths);
+        self.place.shorten(level.lengths);
         let next = match &mut level.entries {
             Source::Open(entries) => entries.next(),
             Source::Read(entries) => entries.next(),
         };
         match next {
             Some(Ok((name, inode))) => {
-                lengthen(&mut self.place, &name);
+                self.place.lengthen(&name);
                 level.name = Some(name);
                 Some(self.resolve(inode))
             }
             Some(Err(Unreadable { name: Some(name), error })) => {
-                lengthen(&mut self.place, &name);
+                self.place.lengthen(&name);
                 Some(Step::Unreadable(error))
             }
             Some(Err(Unreadable { name: None, error })) => Some(Step::Failed(error)),
@@ -135,26 +133,4 @@ impl Descent {
             Err(_) => Step::Found(inode),
         }
     }
-}
-
-/// Makes `place` lead to what is called `name` in it.
-pub fn lengthen(place: &mut Place, name: &[u8]) {
-    let add = |path: &mut Vec<u8>| {
-        if !path.is_empty() && !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-    };
-    add(&mut place.path);
-    let mut shown = std::mem::take(&mut place.shown).into_vec();
-    add(&mut shown);
-    place.shown = OsString::from_vec(shown);
-}
-
-/// Makes `place` lead to a directory above it again, by the lengths of its two paths.
-pub fn shorten(place: &mut Place, (path, shown): (usize, usize)) {
-    place.path.truncate(path);
-    let mut bytes = std::mem::take(&mut place.shown).into_vec();
-    bytes.truncate(shown);
-    place.shown = OsString::from_vec(bytes);
 }

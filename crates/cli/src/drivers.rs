@@ -35,12 +35,12 @@ pub const SSHFS: OptionTable = OptionTable {
 /// Every driver.
 pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_local::DRIVER,
-    outrigger_driver_archive::DRIVER,
     outrigger_driver_kernel::DRIVER,
+    outrigger_driver_archive::DRIVER,
     outrigger_driver_mem::DRIVER,
     DriverInfo {
         options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
-        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
+        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
         ..outrigger_driver_sftp::DRIVER
     },
     DriverInfo {
@@ -55,6 +55,8 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
+    #[cfg(test)]
+    crate::outside::DRIVER,
 ];
 
 /// The scheme of this name, if a driver has it.
@@ -104,14 +106,15 @@ impl DriverOptions {
         DriverOptions { sides, ..self }
     }
 
-    /// Whether an option can only be meant for another driver than `kernel`, which leaves what it does not know to the file
-    /// system.
-    pub fn is_elsewhere(&self, key: &str) -> bool {
+    /// Whether an option can only be meant for the tree of another driver than `own`, which may take what it does not describe.
+    /// Trees in memory have no part in a command with several.
+    fn is_elsewhere(&self, own: &DriverInfo, key: &str) -> bool {
         let of = |driver: &DriverInfo| driver.each_option().any(|option| option.name == key);
-        let others = ["local", "archive", "sftp", "ftp"];
-        self.sides.is_some()
-            && DRIVERS.iter().any(|driver| others.contains(&driver.name) && of(driver))
-            && !DRIVERS.iter().any(|driver| driver.name == "kernel" && of(driver))
+        let is_in_memory = |driver: &DriverInfo| {
+            driver.files.is_none() && driver.schemes.iter().any(|scheme| !scheme.authority)
+        };
+        let mut others = DRIVERS.iter().filter(|driver| !is_in_memory(driver) && driver.name != own.name);
+        self.sides.is_some() && !of(own) && others.any(|driver| of(driver))
     }
 
     /// Reads single `key=value` or `key` items.
@@ -152,6 +155,25 @@ impl DriverOptions {
     pub fn apply(&self, mut set: impl FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Failure> {
         let applied = Given::apply(self, &mut set);
         applied.map_err(|error| Failure::serious(error.reason.as_deref().unwrap_or("bad option")))
+    }
+}
+
+/// Options for one driver.
+pub struct GivenTo<'a> {
+    /// Those of the command.
+    pub options: &'a DriverOptions,
+    /// Who gets them.
+    pub driver: &'a DriverInfo,
+}
+
+impl Given for GivenTo<'_> {
+    fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error> {
+        let own = self.driver;
+        Given::apply(self.options, &mut |key, value| match (self.options.is_elsewhere(own, key), own.options)
+        {
+            (true, [table, ..]) => Err(table.unknown(key)),
+            _ => set(key, value),
+        })
     }
 }
 

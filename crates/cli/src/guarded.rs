@@ -2,8 +2,9 @@
 //! Reports for people: of crashes, and of requests that no server survives.
 
 use crate::control::{GuardStatus, ProgramStatus, ReplacementStatus};
+use crate::notes::{self, Notes};
 use crate::status::Failure;
-use outrigger_core::{Clock, Keep};
+use outrigger_core::Clock;
 use outrigger_driver_kernel::Opened;
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
 use outrigger_guard::{Crash, History, Seat};
@@ -21,8 +22,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often poisonous requests are looked for.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The region in which it is noted when a mount began, in milliseconds since 1970.
-const BEGAN: &str = "mount-began";
 /// The most functions a report names.
 const FRAMES_MAX: usize = 64;
 
@@ -276,8 +275,9 @@ pub fn reports() -> Option<PathBuf> {
 /// When the first worker of a mount began, which all that follow know.
 fn began(seat: &Seat) -> Option<SystemTime> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
-    let region = seat.region(BEGAN, 1).ok()?;
-    let began = region.word(0).compare_exchange(0, now, Relaxed, Relaxed).unwrap_or_else(|known| known);
+    let notes = notes::of(seat).ok()?;
+    let noted = notes.view::<Notes<'_>>().began().atomic();
+    let began = noted.compare_exchange(0, now, Relaxed, Relaxed).unwrap_or_else(|known| known);
     let began = if began == 0 { now } else { began };
     Some(UNIX_EPOCH + Duration::from_millis(began))
 }

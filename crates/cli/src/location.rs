@@ -3,20 +3,26 @@
 //!
 //! ```text
 //! LOCATION = BASE [ "::" PATH ]...
-//! BASE     = SCHEME "://" REST | SCHEME ":" | HOST ":" PATH | NAME ":" REST | "fuse:" COMMAND | HOST-PATH
+//! BASE     = SCHEME ":" PATH | SCHEME "://" AUTHORITY [ "/" PATH ] | HOST ":" PATH | NAME ":" REST | "fuse:" COMMAND | HOST-PATH
 //! HOST     = [USER "@"] NAME | [USER "@"] "[" ADDRESS "]"
 //! ```
 //!
 //! A text that is the name of a file on this machine, when the command starts or later, is that file, whatever else it could be read as; only the rest of the
 //! grammar is left for names that do not exist. So a name that a pattern of the shell produced is never a host or a program.
 //! `HOST:PATH` is an error where HOST is a file on this machine: a colon is missing. `sftp://HOST/PATH` is that host all the same.
-//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command.
+//! A scheme of the registry has one tree, whose paths follow the colon (`mem:`), or a tree for each authority (`ftp://HOST/PATH`).
+//! `NAME:REST` is served by the program that `--driver-program NAME=COMMAND` names in front of the command. The program decides
+//! what REST means, so a path in its tree follows `::`.
 //! `fuse:COMMAND` is refused unless `--allow-programs` stands in front of the command, where no pattern stands.
 //!
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
-use crate::drivers::{self, declared};
+mod url;
+
+pub use url::without_password;
+
+use crate::drivers::declared;
 use crate::status::Failure;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -26,6 +32,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use url::{Syntax, decoded, split_authority};
 
 /// A parsed LOCATION.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +50,12 @@ pub enum Base {
     Host(PathBuf),
     /// `fuse:COMMAND`: the tree a FUSE program serves.
     Program(String),
-    /// `scheme:` or `scheme://rest`.
+    /// `scheme:path`, `scheme://authority/path`, or `name:rest` of a driver program.
     Url {
         /// The scheme in lower case.
         scheme: String,
-        /// What follows `://`, or `:` when there are no slashes.
-        rest: String,
+        /// What follows `:`; without the `//` in front of an authority.
+        rest: Vec<u8>,
     },
     /// `host:path`, as scp has it, or `sftp://host:port/path`.
     Remote {
@@ -190,8 +197,27 @@ impl Location {
     /// As messages show it, where it has a password.
     pub fn without_password(&self) -> Option<String> {
         match &self.base {
-            Base::Url { scheme, rest } if without_password(scheme, rest) != *rest => Some(self.to_string()),
+            Base::Url { scheme, rest } if matches!(without_password(scheme, rest), Cow::Owned(_)) => {
+                Some(self.to_string())
+            }
             _ => None,
+        }
+    }
+
+    /// What stands between this LOCATION, spelt as `text`, and the name of a file in the directory it names: a slash unless it
+    /// names all of a tree without a path.
+    pub fn joint(&self, text: &OsStr) -> &'static str {
+        match &self.base {
+            _ if !self.nested.is_empty() => "/",
+            Base::Program(_) => "::/",
+            Base::Url { scheme, rest } => match Syntax::of(scheme) {
+                Syntax::Program => "::/",
+                Syntax::Path if rest.is_empty() => "",
+                Syntax::Path | Syntax::Authority => "/",
+            },
+            Base::Remote { path, .. } if path.is_empty() && text.as_bytes().ends_with(b":") => "",
+            Base::Remote { path, .. } if path.is_empty() && !text.as_bytes().ends_with(b"/") => "/~/",
+            Base::Remote { .. } | Base::Host(_) => "/",
         }
     }
 
@@ -212,7 +238,11 @@ impl Location {
                 (TreeName::Whole(Base::Remote { host, port, path: Vec::new() }), path)
             }
             Base::Url { scheme, rest } => {
-                let (rest, path) = split_host(&scheme, rest);
+                let (rest, path) = match Syntax::of(&scheme) {
+                    Syntax::Path => (Vec::new(), rest),
+                    Syntax::Authority => split_authority(rest),
+                    Syntax::Program => (rest, Vec::new()),
+                };
                 (TreeName::Whole(Base::Url { scheme, rest }), path)
             }
             other @ Base::Program(_) => (TreeName::Whole(other), Vec::new()),
@@ -225,7 +255,10 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
             Base::Host(path) => write!(f, "{}", path.display())?,
-            Base::Url { scheme, rest } => write!(f, "{scheme}://{}", without_password(scheme, rest))?,
+            Base::Url { scheme, rest } => {
+                let slashes = if Syntax::of(scheme) == Syntax::Authority { "//" } else { "" };
+                write!(f, "{scheme}:{slashes}{}", String::from_utf8_lossy(&without_password(scheme, rest)))?;
+            }
             Base::Program(command) => write!(f, "fuse:{command}")?,
             Base::Remote { host, port: Some(port), path } => {
                 let path = String::from_utf8_lossy(path);
@@ -235,29 +268,6 @@ impl fmt::Display for Location {
             Base::Remote { host, port: None, path } => write!(f, "{host}:{}", String::from_utf8_lossy(path))?,
         }
         self.nested.iter().try_for_each(|path| write!(f, "::{}", String::from_utf8_lossy(path)))
-    }
-}
-
-/// What follows `://` as the tree of a host, and the path in it; a tree of another kind is all of it. A path begins at the root of
-/// the host after two slashes, and where the login leads after one.
-fn split_host(scheme: &str, rest: String) -> (String, Vec<u8>) {
-    let slash = rest.find('/').filter(|_| drivers::scheme(scheme).is_some_and(|scheme| scheme.host));
-    let Some(slash) = slash else { return (rest, Vec::new()) };
-    let (host, path) = rest.split_at(slash);
-    let path = decoded(path.as_bytes());
-    match path.starts_with(b"//") {
-        true => (format!("{host}//"), path[1..].to_vec()),
-        false => (host.to_owned(), path),
-    }
-}
-
-/// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.
-pub fn without_password<'a>(scheme: &str, rest: &'a str) -> Cow<'a, str> {
-    let host = rest.split('/').next().unwrap_or_default();
-    let login = host.rsplit_once('@').and_then(|(login, host)| Some((login.split_once(':')?.0, host)));
-    match login.filter(|_| drivers::scheme(scheme).is_some_and(|scheme| scheme.host)) {
-        Some((user, at)) => format!("{user}:***@{at}{}", &rest[host.len()..]).into(),
-        None => rest.into(),
     }
 }
 
@@ -275,7 +285,7 @@ fn end_of_address(text: &[u8]) -> usize {
 /// Where the separators begin; the colons of an address stay together.
 fn separators(text: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
-    let mut at = end_of_address(text);
+    let mut at = end_of_address(text).max(end_of_scheme(text));
     while at < text.len() {
         if text[at..].starts_with(ESCAPED) {
             at += ESCAPED.len();
@@ -289,9 +299,23 @@ fn separators(text: &[u8]) -> Vec<usize> {
     found
 }
 
-/// Where the path in the innermost tree of a LOCATION begins; 0 where there is no tree in a file.
+/// In `NAME:::/path` the first colon is that of the scheme. With two colons NAME is a file, and four stand for `::` in a name.
+fn end_of_scheme(text: &[u8]) -> usize {
+    let colon = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
+    let colons = text[colon..].iter().take_while(|&&byte| byte == b':').count();
+    let name = std::str::from_utf8(&text[..colon]).unwrap_or_default();
+    if colons == SEPARATOR.len() + 1 && Syntax::of(name) != Syntax::Authority { colon + 1 } else { 0 }
+}
+
+/// Where the path in the innermost tree of a LOCATION begins; 0 for a path of this machine and for `HOST:PATH`.
 pub fn end_of_trees(text: &[u8]) -> usize {
-    separators(text).last().map_or(0, |at| at + SEPARATOR.len())
+    if let Some(last) = separators(text).last() {
+        return last + SEPARATOR.len();
+    }
+    match Location::parse(OsStr::from_bytes(text)).base {
+        Base::Url { scheme, .. } if Syntax::of(&scheme) == Syntax::Path => scheme.len() + 1,
+        _ => 0,
+    }
 }
 
 /// Whether a file of this machine may have a tree in it.
@@ -363,6 +387,9 @@ impl Base {
         if declared(before).is_some() {
             return Base::url(before, after.strip_prefix(b"//").unwrap_or(after));
         }
+        if Syntax::of(before) == Syntax::Path {
+            return Base::url(before, after);
+        }
         if before == "fuse" {
             return Base::Program(String::from_utf8_lossy(after).into_owned());
         }
@@ -370,9 +397,6 @@ impl Base {
         match after.strip_prefix(b"//").filter(|_| scheme) {
             Some(rest) if before.eq_ignore_ascii_case("sftp") => Base::sftp(rest),
             Some(rest) => Base::url(before, rest),
-            None if after.is_empty() && drivers::scheme(before).is_some_and(|scheme| !scheme.takes_path) => {
-                Base::url(before, b"")
-            }
             None if is_host(before) => {
                 Base::Remote { host: without_brackets(before), port: None, path: after.to_vec() }
             }
@@ -394,33 +418,13 @@ impl Base {
     }
 
     fn url(scheme: &str, rest: &[u8]) -> Self {
-        Base::Url { scheme: scheme.to_ascii_lowercase(), rest: String::from_utf8_lossy(rest).into_owned() }
+        Base::Url { scheme: scheme.to_ascii_lowercase(), rest: rest.to_vec() }
     }
 }
 
 /// The host without the brackets around an address, as ssh wants it.
 fn without_brackets(host: &str) -> String {
     host.replace(['[', ']'], "")
-}
-
-/// With `%` and two hexadecimal digits replaced by the byte they mean.
-fn decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(meant) => {
-                out.push(meant);
-                rest = &tail[2..];
-            }
-            None => {
-                out.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -457,7 +461,10 @@ mod tests {
             ("fuse:bindfs -r /usr", Base::Program("bindfs -r /usr".into())),
             ("host:dir", remote("host", None, b"dir")),
             ("host:", remote("host", None, b"")),
-            ("mem:x", remote("mem", None, b"x")),
+            ("mem:x", url("mem", "x")),
+            ("mem:/x", url("mem", "/x")),
+            ("NULL:/x", url("null", "/x")),
+            ("members:x", remote("members", None, b"x")),
             ("fuse:", Base::Program(String::new())),
             ("fuse:sh x", Base::Program("sh x".into())),
             ("no host:x", Base::Host("no host:x".into())),
@@ -525,7 +532,7 @@ mod tests {
         ] {
             let (name, at) = parse(text).split();
             let TreeName::Whole(Base::Url { rest, .. }) = name else { panic!("{text}") };
-            assert_eq!((&*rest, &at[..]), (tree, path.as_bytes()), "{text}");
+            assert_eq!((&*rest, &at[..]), (tree.as_bytes(), path.as_bytes()), "{text}");
         }
         for (text, shown) in [
             ("ftp://u:p@h/a@b:c", "ftp://u:***@h/a@b:c"),
@@ -534,6 +541,30 @@ mod tests {
             ("other://u:p@h", "other://u:p@h"),
         ] {
             assert_eq!(parse(text).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn a_name_below_a_tree_without_a_path_is_joined_so_that_it_leads_there() {
+        for (text, joint) in [
+            ("host:", ""),
+            ("sftp://host", "/~/"),
+            ("sftp://host/", "/"),
+            ("sftp://host/~/", "/"),
+            ("host:dir", "/"),
+            ("mem:", ""),
+            ("mem:dir", "/"),
+            ("fuse:program", "::/"),
+            ("fuse:program::", "/"),
+            ("ftp://host", "/"),
+            ("dir", "/"),
+            ("a.tar::", "/"),
+        ] {
+            let whole = parse(text);
+            assert_eq!(whole.joint(OsStr::new(text)), joint, "{text}");
+            let (tree, path) = parse(&format!("{text}{joint}name")).split();
+            assert_eq!(tree, whole.split().0, "{text}");
+            assert!(path.ends_with(b"name"), "{text}");
         }
     }
 

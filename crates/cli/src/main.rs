@@ -59,7 +59,12 @@ mod messages;
 mod modes;
 mod mount_helper;
 mod mounted;
+mod notes;
 mod output;
+#[cfg(test)]
+mod outside;
+#[cfg(test)]
+mod outside_test;
 mod progress;
 mod remove;
 mod reserved;

@@ -6,6 +6,7 @@ use crate::control::{self, Controlled, Health, Server};
 use crate::guarded;
 use crate::location::{Base, Location};
 use crate::messages::warn;
+use crate::notes::{self, Notes};
 use crate::reserved::reserve;
 use crate::served::{Served, There, direct};
 use crate::status::Failure;
@@ -28,7 +29,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
@@ -74,7 +74,7 @@ impl Job {
     /// Why that cannot be mounted.
     pub fn new(context: &Context, mount: &Wanted, seat: Option<Arc<Seat>>) -> Result<Self, Failure> {
         let Chosen { door: mut options, driver: mut others, guarding } = mount.chosen()?;
-        let image = seat.is_none() && trees::is_image(&context.trees, &mount.source, &others);
+        let image = seat.is_none() && trees::guards_itself(&context.trees, &mount.source, &others);
         if guarding != Guarding::None && image {
             others.push("guard".to_owned());
         }
@@ -151,7 +151,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
             let device = connect(&mountpoint, &service, &options, seat.as_deref(), proxy)?;
             let connection = connection_at(&mountpoint);
             if let Some(seat) = &seat {
-                note_connection(seat, connection)?;
+                notes::of(&**seat)?.view::<Notes<'_>>().connection().set(connection.into());
             }
             let server = Server::bind(&mountpoint, connection, seat.as_deref());
             let session = match direct(&tree, &options) {
@@ -193,16 +193,9 @@ fn connection_at(mountpoint: &Path) -> u32 {
     MountEntry::at(mountpoint).ok().flatten().map_or(0, |entry| entry.minor)
 }
 
-/// The region in which the number of the FUSE connection is noted: a directory above a mount may be renamed.
-const CONNECTION: &str = "mount-connection";
-
-fn note_connection(seat: &Seat, connection: u32) -> Result<(), Error> {
-    seat.region(CONNECTION, 1).map(|note| note.word(0).store(connection.into(), Ordering::Release))
-}
-
 /// The number of the FUSE connection that a former process made, if it is known.
 fn noted_connection(seat: &Seat) -> Option<u32> {
-    let number = seat.region(CONNECTION, 1).ok()?.word(0).load(Ordering::Acquire);
+    let number = notes::of(seat).ok()?.view::<Notes<'_>>().connection().get();
     u32::try_from(number).ok().filter(|&number| number > 0)
 }
 

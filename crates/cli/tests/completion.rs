@@ -63,10 +63,11 @@ fn typed(place: &Place, shell: &str, init: &str, line: &str, expected: &str) {
 }
 
 /// Lines with a tab, and how they have to look then.
-const LINES: [(&str, &str); 5] = [
+const LINES: [(&str, &str); 6] = [
     ("outrigger umou\t", "outrigger umount "),
     ("outrigger ls a.tar::/e\t", "outrigger ls a.tar::/etc/"),
     ("outrigger cat a.tar::/etc/a\t", r"outrigger cat a.tar::/etc/a\ b "),
+    ("outrigger stat null:fi\t", "outrigger stat null:file "),
     ("outrigger mount -o ro,gua\t", "outrigger mount -o ro,guard="),
     ("outrigger --layer fault=op=read,er\t", "outrigger --layer fault=op=read,error="),
 ];

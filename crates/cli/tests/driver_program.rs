@@ -33,7 +33,15 @@ fn commands_work_on_the_tree_of_a_program() {
     run(&["mv", "notes:notes.json::/two", "notes:notes.json::/three"]).ok();
     run(&["rm", "notes:notes.json::/one"]).ok();
     run(&["touch", "notes:notes.json"]).ok();
-    assert_eq!(run(&["find", "notes:notes.json", "-type", "f"]).ok(), "notes:notes.json/three\n");
+    // The name of the tree is empty: this is a path in it, not the file `notes` and what is in that.
+    let said = run(&["ls", "notes:::/two"]).refused(2);
+    assert!(
+        said.contains("cannot open 'notes:': No such file or directory: the notes cannot be read"),
+        "{said}"
+    );
+    let found = run(&["find", "notes:notes.json", "-type", "f"]).ok();
+    assert_eq!(found, "notes:notes.json::/three\n");
+    assert_eq!(run(&["cat", found.trim_end()]).ok(), "first\n");
     run(&["df", "notes:notes.json"]).ok();
     let said = run(&["mkdir", "notes:notes.json::/d"]).refused(1);
     assert!(said.contains("Function not implemented"), "{said}");

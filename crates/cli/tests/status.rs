@@ -8,8 +8,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use support::{Place, can_mount, within};
+use support::{Place, can_mount, socket, within};
 
 #[test]
 fn a_stuck_request_is_shown_with_who_waits_for_what() {
@@ -72,13 +71,6 @@ fn flush_shows_what_has_changed_below() {
     assert_eq!(fs::read_to_string(place.at("m/a")).unwrap(), "two, and longer");
     assert!(!place.at("m/old").exists());
     assert!(place.at("m/new").exists());
-}
-
-/// The socket that is named after this process.
-fn socket(owner: u32) -> Option<PathBuf> {
-    let suffix = format!("-{owner}.sock");
-    let sockets = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().path());
-    sockets.into_iter().find(|path| path.to_string_lossy().ends_with(&suffix))
 }
 
 #[test]

@@ -7,10 +7,11 @@ use rustix::fs::FlockOperation;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use support::{Place, can_mount, is_running, kill_server, signal, status, within};
+use support::{Place, can_mount, is_running, kill_server, signal, socket, status, within};
 
 #[test]
 fn another_program_goes_on_with_open_files() {
@@ -30,6 +31,32 @@ fn another_program_goes_on_with_open_files() {
     place.run(&["upgrade", "m"]).ok();
     assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content", "a second time, too");
     assert_eq!(status(&place, "/guard/deaths"), Some(0), "an upgrade is no death");
+}
+
+#[test]
+fn a_program_that_reads_other_layouts_is_refused_before_anything_ends() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    place.run(&["mount", "src", "m"]).ok();
+    let (before, keeper) = (place.server(), status(&place, "/guard/keeper").unwrap());
+    let path = socket(keeper as u32).unwrap();
+    let ask = |layouts: &[(&str, u32, u32)]| {
+        let ask = serde_json::json!({"upgrade": {"program": "/bin/false", "layouts": layouts}});
+        let mut peer = UnixStream::connect(&path).unwrap();
+        writeln!(peer, "{ask}").unwrap();
+        let mut answer = String::new();
+        peer.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for layouts in [&[][..], &[("keeper", 1, 1)], &[("keeper", 1, 99)]] {
+        let answer = ask(layouts);
+        assert!(answer.contains("is kept in layout version"), "{answer}");
+    }
+    assert_eq!((place.server(), status(&place, "/guard/deaths")), (before, Some(0)));
+    assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
 }
 
 #[test]

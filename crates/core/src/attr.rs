@@ -142,8 +142,8 @@ pub struct Attr {
     pub rdev: u32,
     /// The unit of efficient I/O, in bytes.
     pub blksize: u32,
-    /// The file system that the file belongs to, where one tree has several of them (a mount point below a directory, a
-    /// subvolume): `st_dev`, `fsid` of NFS. 0 is that of the root.
+    /// Tells apart file systems within one tree (a mount point below a directory, a subvolume), as `st_dev` and NFS' `fsid`;
+    /// 0 everywhere in a tree that is one file system.
     pub dev: u64,
     /// A number that is another one after each change of content or attributes (`change` of NFSv4, an entity tag as a hash),
     /// where the tree has one: 0 where only the times say so. [`Attr::version`] is right in both cases.

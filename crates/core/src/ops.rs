@@ -721,8 +721,8 @@ operations! {
     43 Query Resolve resolve {
         /// The number.
         node: Node,
-        /// The generation.
-        generation: Generation,
+        /// The generation; `None` to take the file that has the number now (FUSE `LOOKUP` of `.`), whose generation the caller compares.
+        generation: Option<Generation>,
     } -> Entry [references()];
 }
 

@@ -2,6 +2,11 @@
 //! How drivers and layers describe themselves: the command line, `outrigger drivers`, the manual and completion read the same
 //! value. Adding one to a program is one line in its list.
 
+mod files;
+
+pub use files::{Content, Files, Identity, OpenFile, Opened, Recognise, Recognised, Warning};
+
+use crate::cx::Cancel;
 use crate::error::{Errno, Error};
 use crate::keep::Keep;
 use crate::layer::Layer;
@@ -27,8 +32,24 @@ pub struct DriverInfo {
     pub options: &'static [&'static OptionTable],
     /// What else it takes, in words; empty for nothing.
     pub others: &'static str,
-    /// The schemes whose trees it opens by itself, as `mem:` and `http://HOST/PATH`.
+    /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
+    /// The files whose content is a tree of this driver.
+    pub files: Option<Files>,
+}
+
+impl DriverInfo {
+    /// A driver that opens nothing yet: the rest of a description after `..`.
+    pub const NONE: DriverInfo = DriverInfo {
+        name: "",
+        opens: "",
+        location: "",
+        writable: false,
+        options: &[],
+        others: "",
+        schemes: &[],
+        files: None,
+    };
 }
 
 /// What stands before the colon of a LOCATION that is neither a file nor a host.
@@ -36,16 +57,25 @@ pub struct DriverInfo {
 pub struct Scheme {
     /// The scheme in lower case.
     pub name: &'static str,
-    /// Whether something follows `://`; else the tree is named `NAME:`.
-    pub takes_path: bool,
-    /// Whether what follows `://` is a host and a path in its tree, as in `http://HOST/PATH`. [`Scheme::open`] gets the host only,
-    /// with `//` behind it where two slashes follow it; mounts have a cache and are for one user; opening one may ask for a
-    /// password.
-    pub host: bool,
-    /// Whether the tree outlives the process that serves it, where there is a [`Keep`].
-    pub survives: bool,
-    /// Opens the tree at what follows `://`.
+    /// Whether `//` and an authority follow the colon, as in `ftp://HOST/PATH`: [`Scheme::open`] gets it, with `//` at its end
+    /// where two slashes follow it, and the tree is that of another host. Without authority the scheme has one tree, and what
+    /// follows the colon is a path in it, as in `mem:/PATH`.
+    pub authority: bool,
+    /// How long what is in the tree lasts.
+    pub lasts: Lasts,
+    /// Opens the tree of this authority, which is empty for a scheme without.
     pub open: Open,
+}
+
+/// How long what is in a tree lasts, and so whether a mount of it can have a guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasts {
+    /// As long as the process that serves it. A command that would change such a tree is refused: the change would be lost.
+    Process,
+    /// As long as the process, or as the [`Keep`] that a guarded mount has. Commands are refused as above.
+    Keep,
+    /// Independent of the process; a guarded mount gives the server's state to the next process in a [`Keep`].
+    Stored,
 }
 
 /// Opens a tree.
@@ -149,6 +179,8 @@ pub struct Site<'a> {
     pub serves_others: bool,
     /// How many layers of the same name there are below; 0 for a driver.
     pub same_below: usize,
+    /// Raised when the user does not want the tree any more, while it is opened.
+    pub cancel: Option<&'a Cancel>,
 }
 
 /// A layer that was made.

@@ -25,6 +25,7 @@
 
 mod area;
 mod layout;
+mod layouts;
 mod log;
 mod queue;
 mod record;
@@ -34,7 +35,7 @@ pub mod testing;
 mod twin;
 
 pub use area::{Area, Part, Row, Stored, Text, Word};
-pub use layout::{Layout, Opened};
+pub use layout::{Layout, Opened, Reads, is_read_by};
 pub use log::{Log, Room};
 pub use queue::{Queue, Ticket};
 pub use record::{AsWord, Record};

@@ -40,4 +40,3 @@ pub use exec::takes_over;
 pub use keeper::{READY, Settings, watch_over};
 pub use region::SharedRegion;
 pub use seat::{Death, History, Inherited, Seat};
-pub use state::VERSION;

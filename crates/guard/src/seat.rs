@@ -6,6 +6,7 @@ use crate::keeper::{self, monotonic};
 use crate::proxy;
 use crate::region::SharedRegion;
 use crate::state::{Phase, RECOVERIES, State, UNGUARDED};
+use outrigger_core::survive::Reads;
 use outrigger_core::{Errno, Error, Keep, Region, Result};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -207,6 +208,14 @@ impl Seat {
         }
         self.state.words().died_monotonic().set(monotonic());
         become_keeper(&self.state, program, &self.directory)
+    }
+
+    /// Whether a program that reads these layouts can go on with what this mount keeps.
+    ///
+    /// # Errors
+    /// `EPROTO` with what it cannot read.
+    pub fn is_read_by(&self, layouts: &[Reads]) -> Result<()> {
+        self.state.is_read_by(layouts)
     }
 
     /// What happened to the workers so far; `None` in a process that never had a keeper.

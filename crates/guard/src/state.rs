@@ -3,17 +3,15 @@
 //!
 //! Every word has one writer at a time: the keeper where it says so, else the living worker.
 
-use crate::region::SharedRegion;
-use outrigger_core::survive::{Area, Layout, Stored, Text, Word};
+use crate::region::{Mapping, SharedRegion};
+use outrigger_core::survive::{Area, Layout, Reads, Stored, Text, Word, is_read_by};
 use outrigger_core::{Errno, Result};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::AcqRel;
 
-/// Changes whenever anything that outlives a worker changes its form: this layout or that of any region.
-pub const VERSION: u64 = 4;
-const LAYOUT: Layout = Layout::new("keeper", VERSION as u32);
+const LAYOUT: Layout = Layout::of("keeper");
 
 /// Descriptors that can be held have numbers below this.
 pub const DESCRIPTORS: usize = 1 << 20;
@@ -196,6 +194,27 @@ impl State {
         Some((named.descriptor().get() as RawFd - 1, named.words().get() as usize))
     }
 
+    /// The region of the state itself and those that workers have made: names and descriptors.
+    fn regions(&self) -> impl Iterator<Item = (String, RawFd)> + '_ {
+        let made = self.words().regions().iter().filter_map(|named| {
+            let number = named.descriptor().get().checked_sub(1)?;
+            Some((String::from_utf8_lossy(&named.name().get()?).into_owned(), number as RawFd))
+        });
+        std::iter::once(("keeper".to_owned(), self.fd().as_raw_fd())).chain(made)
+    }
+
+    /// Whether a program that reads these layouts can go on with what is kept.
+    ///
+    /// # Errors
+    /// `EPROTO` with what it cannot read.
+    pub fn is_read_by(&self, layouts: &[Reads]) -> Result<()> {
+        self.regions().try_for_each(|(name, number)| {
+            // SAFETY: regions stay open under their numbers.
+            let region = Mapping::of(unsafe { BorrowedFd::borrow_raw(number) })?;
+            is_read_by(&name, Arc::new(region), layouts)
+        })
+    }
+
     pub(crate) fn add_region(&self, name: &str, number: RawFd, words: usize) -> Result<()> {
         let free = self.words().regions().iter().find(|named| named.descriptor().get() == 0);
         let named = free.ok_or_else(|| Errno::ENOSPC.because("too many regions"))?;
@@ -254,9 +273,30 @@ mod tests {
     }
 
     #[test]
+    fn a_program_goes_on_with_layouts_that_it_reads() {
+        let state = State::create().expect("memory");
+        let region = Arc::new(SharedRegion::create("test", 64).expect("memory"));
+        Layout::new("test", 2).open(Arc::clone(&region)).expect("a new one");
+        state.add_region("tests", region.fd().as_raw_fd(), 64).expect("room");
+        let judge = |oldest, newest| {
+            let mut reads = Layout::all_read();
+            reads.push(("test".to_owned(), oldest, newest));
+            state.is_read_by(&reads).map_err(|error| error.to_string())
+        };
+        assert_eq!(judge(2, 2), Ok(()));
+        assert_eq!(judge(1, 3), Ok(()), "one that reads the former layout, too");
+        for (oldest, newest) in [(1, 1), (3, 4)] {
+            let why = judge(oldest, newest).expect_err("another layout");
+            assert!(why.contains("'tests' is kept in layout version 2"), "{why}");
+        }
+        assert!(state.is_read_by(&Layout::all_read()).is_err(), "an unknown layout");
+        assert!(state.is_read_by(&[("test".to_owned(), 2, 2)]).is_err(), "the keeper's own state");
+    }
+
+    #[test]
     fn another_version_is_refused() {
         let region = Arc::new(SharedRegion::create("keeper", Layout::words(Words::WORDS)).unwrap());
-        Layout::new("keeper", VERSION as u32 + 1).open(Arc::clone(&region)).unwrap();
+        Layout::new("keeper", 999).open(Arc::clone(&region)).unwrap();
         let open =
             |region: &SharedRegion| State::open(region.fd().try_clone_to_owned().unwrap()).unwrap_err();
         assert_eq!(open(&region).errno, Errno::EPROTO);

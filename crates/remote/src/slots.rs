@@ -15,7 +15,7 @@ impl<T: Record> Slots<T> {
     /// Those of [`Layout::attach`]; `EUCLEAN` when it was made with another size.
     pub fn open(keep: &dyn Keep, name: &'static str, most: usize) -> Result<Self> {
         let words = survive::Slots::<T>::words(most);
-        let area = Layout::new(name, 2).attach(keep, words)?.area;
+        let area = Layout::of(name).attach(keep, words)?.area;
         if area.words() != words {
             return Err(Errno::EUCLEAN.because(format!("the region {name} has another size")));
         }
@@ -62,16 +62,16 @@ mod tests {
     #[test]
     fn records_outlive_their_table() {
         let keep = HeapKeep::default();
-        let slots = Slots::<[u64; 2]>::open(&keep, "test", 2).expect("a table");
+        let slots = Slots::<[u64; 2]>::open(&keep, "open-files", 2).expect("a table");
         let (one, two) = (slots.add(&[1, 10]).expect("room"), slots.add(&[2, 20]).expect("room"));
         assert_eq!(slots.add(&[3, 30]).unwrap_err().errno, Errno::ENFILE);
         slots.remove(one);
         slots.set(two, &[2, 21]);
         drop(slots);
-        let later = Slots::<[u64; 2]>::open(&keep, "test", 2).expect("a table");
+        let later = Slots::<[u64; 2]>::open(&keep, "open-files", 2).expect("a table");
         assert_eq!(later.all(), [(two, [2, 21])]);
         assert_eq!(later.add(&[4, 40]), Ok(one));
-        assert!(Slots::<[u64; 3]>::open(&keep, "test", 2).is_err());
+        assert!(Slots::<[u64; 3]>::open(&keep, "open-files", 2).is_err());
     }
 
     /// Its words are stored one by one: half of a change would be a third record.
@@ -79,7 +79,7 @@ mod tests {
     fn a_kill_while_a_record_is_replaced_leaves_the_former_or_the_new_one() {
         each_death(|life| {
             let keep = Arc::new(HeapKeep::default());
-            let open = |keep: &dyn Keep| Slots::<[u64; 3]>::open(keep, "test", 2).expect("a table");
+            let open = |keep: &dyn Keep| Slots::<[u64; 3]>::open(keep, "open-files", 2).expect("a table");
             let slot = open(&*keep).add(&[1, 10, 100]).expect("room");
             open(&life.of(&keep)).set(slot, &[2, 20, 200]);
             let left = open(&*keep).all();

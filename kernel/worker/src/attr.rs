@@ -39,6 +39,9 @@ pub fn attr(stat: &libc::statx) -> Attr {
         gid: stat.stx_gid,
         rdev: device(stat.stx_rdev_major, stat.stx_rdev_minor),
         blksize: stat.stx_blksize,
+        // A subvolume is a file system of its own to those that compare device numbers.
+        dev: if stat.stx_subvol == TOP_SUBVOLUME { 0 } else { stat.stx_subvol },
+        ..Attr::default()
     }
 }
 

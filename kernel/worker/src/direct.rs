@@ -150,8 +150,8 @@ impl Direct {
                 let reply = reply.and_then(|order| self.obey(order, files));
                 self.outlet.reply(id, reply.unwrap_or_else(Reply::Error));
             }
-            Body::Request { uid, gid, request } => self.ask(id, Credentials::new(uid, gid), request),
-            Body::Reply(_) | Body::Cancel => {}
+            Body::Request { cred, request, .. } => self.ask(id, cred, request),
+            Body::Reply(_) | Body::Cancel | Body::Notice(_) => {}
         }
     }
 

@@ -14,10 +14,10 @@ const MOVED: usize = 256 << 10;
 impl Tree {
     /// Moves content between an open file and one of the host. It does not stay in memory: of much content nothing is asked
     /// for again, and what is written may go to the disk at once.
-    pub fn exchange(&self, task: &Task, cred: Credentials, op: &Exchange, host: &File) -> Result<Count> {
+    pub fn exchange(&self, task: &Task, cred: &Credentials, op: &Exchange, host: &File) -> Result<Count> {
         let fd = self.file(op.handle, Ok)?;
         let (start, _) = (checked(op.offset)?, checked(op.host_offset.saturating_add(op.len))?);
-        let cred = if op.inward { cred } else { Credentials::ROOT };
+        let cred = if op.inward { cred } else { &Credentials::ROOT };
         let done = task.change_as(cred, false, || {
             let (mut buffer, mut done) = (vec![0; MOVED], 0);
             while done < op.len {

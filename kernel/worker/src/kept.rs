@@ -59,7 +59,7 @@ impl Kept {
         Box::new(move |task, tree| {
             let reply = match guard {
                 Some(guard) => guard.answer(task, tree, (id, cred), request),
-                None => tree.answer(task, cred, request),
+                None => tree.answer(task, &cred, request),
             };
             if id != Frame::UNANSWERED {
                 done(reply);

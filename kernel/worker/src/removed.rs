@@ -131,7 +131,7 @@ impl Tree {
 
     /// Answers a change by which an open file loses a name, or that makes one without a name: the file keeps this one, if
     /// that can be. Or one by which a file that has kept a name would get another one.
-    pub fn answer_keeping(&self, task: &Task, cred: Credentials, kept: &Name, request: Request) -> Reply {
+    pub fn answer_keeping(&self, task: &Task, cred: &Credentials, kept: &Name, request: Request) -> Reply {
         let writable = self.refuses(&request).map_or(Ok(()), Err).and_then(|()| self.make_writable(task));
         let kept = match writable.and_then(|()| c_string(kept)) {
             Ok(kept) => kept,

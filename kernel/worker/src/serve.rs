@@ -235,15 +235,15 @@ impl Connection {
     fn begin(&mut self, kernel: &Kernel, tree: &Rc<Tree>, keeps: Keeps<'_>) -> io::Result<Option<Mount>> {
         while let Some(Frame { id, body }) = self.take_frame()? {
             match body {
-                Body::Request { uid, gid, request } => {
-                    self.submit(id, Credentials::new(uid, gid), request, (kernel, tree, keeps.guard()));
+                Body::Request { cred, request, .. } => {
+                    self.submit(id, cred, request, (kernel, tree, keeps.guard()));
                 }
                 Body::Order(order) => match self.obey(id, &order, (kernel, tree, keeps)) {
                     Ok(None) => {}
                     Ok(mount) => return Ok(mount),
                     Err(error) => self.shared.reply(id, Reply::Error(error)),
                 },
-                Body::Reply(_) | Body::Cancel => {}
+                Body::Reply(_) | Body::Cancel | Body::Notice(_) => {}
             }
         }
         Ok(None)
@@ -260,7 +260,7 @@ impl Connection {
         if let (Ok((cred, exchange)), false) = (Exchange::from_order(order.clone()), keeps.guard().is_some())
         {
             let tree = Rc::clone(tree);
-            self.run(id, kernel, move |task| tree.exchange(task, cred, &exchange, &file).into());
+            self.run(id, kernel, move |task| tree.exchange(task, &cred, &exchange, &file).into());
             return Ok(None);
         }
         match Order::get(&mut order.clone())? {
@@ -289,7 +289,7 @@ impl Connection {
         let (tree, guard) = (Rc::clone(tree), guard.cloned());
         self.run(id, kernel, move |task| match guard {
             Some(guard) => guard.answer(task, &tree, (id, cred), request),
-            None => tree.answer(task, cred, request),
+            None => tree.answer(task, &cred, request),
         });
     }
 

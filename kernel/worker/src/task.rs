@@ -98,7 +98,7 @@ impl Task {
     }
 
     /// Whose files those are that this job creates, and whose set-id bits its writes clear.
-    pub fn act_as(&self, cred: Credentials) -> Result<()> {
+    pub fn act_as(&self, cred: &Credentials) -> Result<()> {
         // SAFETY: this is a job.
         checked(unsafe { abi::outrigger_act_as(cred.uid, cred.gid) }).map(drop)
     }
@@ -107,7 +107,7 @@ impl Task {
     /// `even_for_root` when a door demands it.
     pub fn change_as<T>(
         &self,
-        cred: Credentials,
+        cred: &Credentials,
         even_for_root: bool,
         change: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
@@ -115,16 +115,17 @@ impl Task {
         if cred.uid == 0 && !even_for_root {
             return change();
         }
-        self.act_as(Credentials { uid: if cred.uid == 0 { NOBODY } else { cred.uid }, ..cred })?;
+        let uid = if cred.uid == 0 { NOBODY } else { cred.uid };
+        self.act_as(&Credentials { uid, ..cred.clone() })?;
         let changed = change();
-        self.act_as(Credentials::ROOT)?;
+        self.act_as(&Credentials::ROOT)?;
         changed
     }
 
     /// Runs `create` as `cred` with this umask, which is the task's own and else 0.
     pub fn create_as<T>(
         &self,
-        cred: Credentials,
+        cred: &Credentials,
         umask: u32,
         create: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
@@ -137,7 +138,7 @@ impl Task {
         if umask != 0 {
             self.umask(0)?;
         }
-        self.act_as(Credentials::ROOT)?;
+        self.act_as(&Credentials::ROOT)?;
         made
     }
 

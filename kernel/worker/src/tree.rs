@@ -35,6 +35,7 @@ pub const NOT_SERVED: OpSet = OpSet::of(&[
     OpCode::Ioctl,
     OpCode::Locate,
     OpCode::Poll,
+    OpCode::Resolve,
     OpCode::SetLock,
 ]);
 
@@ -124,7 +125,7 @@ impl Tree {
     }
 
     /// Answers one request of `cred`.
-    pub fn answer(&self, task: &Task, cred: Credentials, request: Request) -> Reply {
+    pub fn answer(&self, task: &Task, cred: &Credentials, request: Request) -> Reply {
         if let Some(error) = self.refuses(&request) {
             return Reply::Error(error);
         }
@@ -136,6 +137,7 @@ impl Tree {
         match request {
             Request::Lookup(op) => self.find(task, op.dir, &op.name).into(),
             Request::Walk(op) => self.walk(task, &op).into(),
+            Request::Parent(op) => self.parent(task, op.dir).into(),
             Request::GetAttr(op) => self.getattr(task, &op).into(),
             Request::SetAttr(op) => self.setattr(task, cred, &op).into(),
             Request::ReadLink(op) => self.readlink(task, &op).into(),
@@ -259,6 +261,12 @@ impl Tree {
         Ok(entries)
     }
 
+    /// The directory that holds `dir`. What is above the root belongs to this program, not to the tree.
+    fn parent(&self, task: &Task, dir: Node) -> Result<Entry> {
+        let name = if dir == Node::ROOT { c"." } else { c".." };
+        self.find_at(task, self.node(dir)?, name)
+    }
+
     fn attrs(&self, task: &Task, fd: Fd) -> Result<Attrs> {
         Ok(Attrs { attr: attr(&task.stat(fd, c"")?), ttl: Ttl::FOREVER })
     }
@@ -275,7 +283,7 @@ impl Tree {
         Ok(attrs)
     }
 
-    fn setattr(&self, task: &Task, cred: Credentials, op: &SetAttr) -> Result<Attrs> {
+    fn setattr(&self, task: &Task, cred: &Credentials, op: &SetAttr) -> Result<Attrs> {
         let (fd, attrs) = (self.node(op.node)?, &op.attrs);
         if attrs.uid == Some(u32::MAX) || attrs.gid == Some(u32::MAX) {
             return Err(Errno::EINVAL.because("4294967295 is not a user or group"));
@@ -312,7 +320,7 @@ impl Tree {
     fn make(
         &self,
         task: &Task,
-        (cred, umask): (Credentials, u32),
+        (cred, umask): (&Credentials, u32),
         (dir, name): (Node, &Name),
         make: impl FnOnce(Fd, &CStr) -> Result<()>,
     ) -> Result<Entry> {
@@ -321,7 +329,7 @@ impl Tree {
         self.find_at(task, dir, &name)
     }
 
-    fn mknod(&self, task: &Task, cred: Credentials, op: &MkNod) -> Result<Entry> {
+    fn mknod(&self, task: &Task, cred: &Credentials, op: &MkNod) -> Result<Entry> {
         let kind = match FileKind::of_mode(op.mode) {
             Some(FileKind::Directory | FileKind::Symlink) => return Err(Errno::EINVAL.into()),
             kind => kind.unwrap_or(FileKind::Regular).bits(),
@@ -332,19 +340,19 @@ impl Tree {
         })
     }
 
-    fn mkdir(&self, task: &Task, cred: Credentials, op: &MkDir) -> Result<Entry> {
+    fn mkdir(&self, task: &Task, cred: &Credentials, op: &MkDir) -> Result<Entry> {
         let mode = op.mode & MODE_PERMISSIONS;
         self.make(task, (cred, op.umask), (op.dir, &op.name), |dir, name| task.mkdir(dir, name, mode))
     }
 
-    fn symlink(&self, task: &Task, cred: Credentials, op: &SymLink) -> Result<Entry> {
+    fn symlink(&self, task: &Task, cred: &Credentials, op: &SymLink) -> Result<Entry> {
         let target = c_string(&op.target)?;
         self.make(task, (cred, 0), (op.dir, &op.name), |dir, name| task.symlink(&target, dir, name))
     }
 
     pub(crate) fn link(&self, task: &Task, op: &Link) -> Result<Entry> {
         let file = self.node(op.node)?;
-        self.make(task, (Credentials::ROOT, 0), (op.dir, &op.name), |dir, name| task.link(file, dir, name))
+        self.make(task, (&Credentials::ROOT, 0), (op.dir, &op.name), |dir, name| task.link(file, dir, name))
     }
 
     pub(crate) fn remove(&self, task: &Task, dir: Node, name: &Name, flags: i32) -> Result<()> {
@@ -393,7 +401,7 @@ impl Tree {
         }
     }
 
-    fn create(&self, task: &Task, cred: Credentials, op: &Create) -> Result<Created> {
+    fn create(&self, task: &Task, cred: &Credentials, op: &Create) -> Result<Created> {
         let (dir, name) = (self.node(op.dir)?, c_string(&op.name)?);
         // Never O_CREAT without O_EXCL: it would open whatever has the name, also a pipe or a device.
         let flags = open_flags(op.flags) as i32 | libc::O_CREAT | libc::O_EXCL;
@@ -421,7 +429,7 @@ impl Tree {
     pub(crate) fn tmpfile(
         &self,
         task: &Task,
-        cred: Credentials,
+        cred: &Credentials,
         op: &TmpFile,
         kept: Option<&CStr>,
     ) -> Result<Created> {
@@ -452,12 +460,12 @@ impl Tree {
         Ok(data.into())
     }
 
-    fn write(&self, task: &Task, cred: Credentials, op: Write) -> Result<Count> {
+    fn write(&self, task: &Task, cred: &Credentials, op: Write) -> Result<Count> {
         let fd = self.open.borrow().file(op.handle)?;
         let data = op.data.into_bytes()?;
         let offset = checked(op.offset)?;
         // A cache writes for whom it no longer knows.
-        let cred = if op.cached { Credentials::ROOT } else { cred };
+        let cred = if op.cached { &Credentials::ROOT } else { cred };
         task.change_as(cred, op.kill_setid, || {
             let mut done = 0;
             while done < data.len() {
@@ -473,7 +481,7 @@ impl Tree {
         })
     }
 
-    fn fallocate(&self, task: &Task, cred: Credentials, op: &Fallocate) -> Result<()> {
+    fn fallocate(&self, task: &Task, cred: &Credentials, op: &Fallocate) -> Result<()> {
         let allocate = |fd| task.fallocate(fd, op.mode.bits(), op.offset, op.len);
         self.file(op.handle, |fd| task.change_as(cred, false, || allocate(fd)))
     }
@@ -489,7 +497,7 @@ impl Tree {
         self.file(op.handle, |fd| task.seek(fd, op.offset, whence)).map(Offset)
     }
 
-    fn copy_range(&self, task: &Task, cred: Credentials, op: &CopyRange) -> Result<Count> {
+    fn copy_range(&self, task: &Task, cred: &Credentials, op: &CopyRange) -> Result<Count> {
         let (from, to) = {
             let open = self.open.borrow();
             (open.file(op.handle)?, open.file(op.to_handle)?)

@@ -15,13 +15,13 @@ const XATTR_MAX: usize = 64 << 10;
 const USUAL: usize = 1 << 10;
 
 impl Tree {
-    pub(crate) fn getxattr(&self, task: &Task, cred: Credentials, op: &GetXattr) -> Result<Bytes> {
+    pub(crate) fn getxattr(&self, task: &Task, cred: &Credentials, op: &GetXattr) -> Result<Bytes> {
         require_visible(cred, &op.name, Errno::ENODATA)?;
         let (fd, name) = (self.node(op.node)?, c_string(&op.name)?);
         with_buffer(|buffer| task.get_xattr(fd, &name, buffer)).map(Bytes::from)
     }
 
-    pub(crate) fn setxattr(&self, task: &Task, cred: Credentials, op: &SetXattr) -> Result<()> {
+    pub(crate) fn setxattr(&self, task: &Task, cred: &Credentials, op: &SetXattr) -> Result<()> {
         require_visible(cred, &op.name, Errno::EPERM)?;
         let (fd, flags) = (self.node(op.node)?, op.flags - XattrFlags::KILL_SGID);
         task.set_xattr(fd, &c_string(&op.name)?, &op.value, flags.bits())?;
@@ -34,14 +34,14 @@ impl Tree {
         Ok(())
     }
 
-    pub(crate) fn listxattr(&self, task: &Task, cred: Credentials, op: &ListXattr) -> Result<Names> {
+    pub(crate) fn listxattr(&self, task: &Task, cred: &Credentials, op: &ListXattr) -> Result<Names> {
         let fd = self.node(op.node)?;
         let list = with_buffer(|buffer| task.list_xattr(fd, buffer))?;
         let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && is_visible(cred, name));
         names.map(|name| XattrName::new(Bytes::copy_from_slice(name))).collect()
     }
 
-    pub(crate) fn removexattr(&self, task: &Task, cred: Credentials, op: &RemoveXattr) -> Result<()> {
+    pub(crate) fn removexattr(&self, task: &Task, cred: &Credentials, op: &RemoveXattr) -> Result<()> {
         require_visible(cred, &op.name, Errno::EPERM)?;
         task.remove_xattr(self.node(op.node)?, &c_string(&op.name)?)
     }
@@ -62,10 +62,10 @@ fn with_buffer(fill: impl Fn(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
 }
 
 /// Whether `cred` may know of an attribute: those of `trusted` are for root, see xattr(7).
-fn is_visible(cred: Credentials, name: &[u8]) -> bool {
+fn is_visible(cred: &Credentials, name: &[u8]) -> bool {
     cred.uid == 0 || !name.starts_with(b"trusted.")
 }
 
-fn require_visible(cred: Credentials, name: &[u8], otherwise: Errno) -> Result<()> {
+fn require_visible(cred: &Credentials, name: &[u8], otherwise: Errno) -> Result<()> {
     if is_visible(cred, name) { Ok(()) } else { Err(otherwise.into()) }
 }

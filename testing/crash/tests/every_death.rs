@@ -5,7 +5,7 @@ mod support;
 
 use bytes::Bytes;
 use outrigger_core::ops::*;
-use outrigger_core::{LockOwner, Node, Reply, Request, SetAttrs, SetTime, Target, Time};
+use outrigger_core::{Effect, LockOwner, Node, Reply, Request, SetAttrs, SetTime, Target, Time};
 use outrigger_crash::{Death, essence, snapshot};
 use outrigger_runtime::Threads;
 use std::sync::Arc;
@@ -201,12 +201,17 @@ const CHANGING: &[Case] = &[
     }),
 ];
 
-/// What is answered and what is there afterwards, when processes die as `plan` says.
-fn outcome(kind: Kind, threads: &Arc<Threads>, case: &Case, plan: &[Death]) -> Vec<String> {
+/// What is answered and what is there afterwards, when processes die as `plan` says. `looked`: whether the names that
+/// change were looked up before, as the kernel does.
+fn outcome(kind: Kind, threads: &Arc<Threads>, case: &Case, plan: &[Death], looked: bool) -> Vec<String> {
     let mut hand = Hand::new(kind, threads);
     prepare(&mut hand);
     hand.tick();
     let request = (case.1)(&hand);
+    let changed = request.effects().into_iter().flat_map(Effect::names).filter(|_| looked);
+    for (dir, name) in changed {
+        hand.world.ask(Lookup { dir, name: name.clone() }, &[]);
+    }
     let reply = hand.world.ask(request.clone(), plan);
     let mut outcome = vec![essence(&reply)];
     hand.learn("given", &reply);
@@ -229,10 +234,10 @@ fn outcome(kind: Kind, threads: &Arc<Threads>, case: &Case, plan: &[Death]) -> V
 fn try_all(kind: Kind, plans: &[Vec<Death>]) {
     let threads = Arc::new(Threads::new());
     let try_one = |case: &Case| {
-        let undisturbed = outcome(kind, &threads, case, &[]);
-        for plan in plans {
-            let disturbed = outcome(kind, &threads, case, plan);
-            assert_eq!(disturbed, undisturbed, "{kind:?}, {}, {plan:?}", case.0);
+        let undisturbed = outcome(kind, &threads, case, &[], false);
+        for (plan, looked) in plans.iter().flat_map(|plan| [(plan, false), (plan, true)]) {
+            let disturbed = outcome(kind, &threads, case, plan, looked);
+            assert_eq!(disturbed, undisturbed, "{kind:?}, {}, {plan:?}, {looked}", case.0);
         }
     };
     std::thread::scope(|scope| {

@@ -86,6 +86,8 @@ fn put(name: &str, random: &mut Random, out: &mut Vec<u8>) {
         if some {
             put(inner, random, out);
         }
+    } else if let Some(inner) = name.strip_prefix("Box<").and_then(|rest| rest.strip_suffix('>')) {
+        put(inner, random, out);
     } else if let Some(inner) = name.strip_prefix("Vec<").and_then(|rest| rest.strip_suffix('>')) {
         let count = random.u32(..4);
         out.extend_from_slice(&count.to_le_bytes());

@@ -25,11 +25,9 @@ fn is_timed(op: OpCode) -> bool {
     !matches!(op, OpCode::SetLock | OpCode::Forget)
 }
 
-/// Queries that neither hand out what has to be given back nor give it back: nobody needs them to end.
-fn may_hang(op: OpCode) -> bool {
-    use OpCode::{Forget, Lookup, OpenDir, ReadDirPlus, Release, ReleaseDir, Walk};
-    let needed = [Lookup, Walk, OpenDir, ReadDirPlus, Release, ReleaseDir, Forget].contains(&op);
-    op.class() == Class::Query && !needed
+/// Queries that neither hand out what has to be given back nor give it back: no layer waits for their end.
+fn may_hang(request: &Request) -> bool {
+    request.op().class() == Class::Query && !request.hands_out() && !request.gives_back()
 }
 
 fn driver(sim: &Arc<Sim>) -> Arc<Scripted> {
@@ -41,7 +39,7 @@ fn driver(sim: &Arc<Sim>) -> Arc<Scripted> {
         match random.u8(..8) {
             0 | 1 => Step::Now(reply),
             2 | 3 if request.class() == Class::Query => Step::Heeding(pause, reply),
-            4 if may_hang(request.op()) => Step::Never,
+            4 if may_hang(request) => Step::Never,
             _ => Step::After(pause, reply),
         }
     })

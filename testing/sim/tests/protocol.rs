@@ -26,7 +26,11 @@ fn operations() -> String {
         "| no. | layout | operation | class | arguments | reply | what it does |\n|---|---|---|---|---|---|---|\n"
             .to_owned();
     for &op in OpCode::ALL {
-        let fields: Vec<String> = op.fields().iter().map(|(name, kind)| format!("{name} {kind}")).collect();
+        let fields = op.fields().iter().map(|(name, kind)| {
+            // A box is how the program stores it.
+            format!("{name} {}", kind.replace("Box<SetAttrs>", "SetAttrs"))
+        });
+        let fields: Vec<String> = fields.collect();
         let class = match op.class() {
             Class::Query => "query",
             Class::Change => "change",

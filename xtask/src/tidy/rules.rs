@@ -8,6 +8,7 @@ mod effects;
 mod file_size;
 mod functions;
 mod imports;
+mod layouts;
 mod leftovers;
 mod licence;
 mod links;
@@ -36,6 +37,7 @@ pub const ALL: &[Rule] = &[
     file_size::RULE,
     functions::RULE,
     imports::RULE,
+    layouts::RULE,
     leftovers::RULE,
     licence::RULE,
     links::RULE,

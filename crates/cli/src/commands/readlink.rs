@@ -132,7 +132,7 @@ impl Readlink {
 
 /// The path of the file without symbolic links, `.` and `..`.
 fn canonical(place: &Place, must_exist: MustExist) -> TreeResult<Vec<u8>> {
-    let mut done = Place { path: Vec::new(), ..place.clone() };
+    let mut done = place.at(Vec::new(), place.shown.clone());
     let mut lengths = Vec::new();
     let mut pending = components(&place.path);
     let mut links = 0;
@@ -193,7 +193,7 @@ fn check_slash(place: &Place, found: &[u8], must_exist: MustExist) -> TreeResult
     if must_exist == MustExist::None || !place.path.ends_with(b"/") {
         return Ok(());
     }
-    match (Place { path: found.to_vec(), ..place.clone() }).find(Follow::No) {
+    match place.at(found.to_vec(), place.shown.clone()).find(Follow::No) {
         Ok(inode) if !inode.is_dir() => Err(Errno::ENOTDIR.into()),
         _ => Ok(()),
     }

@@ -4,7 +4,6 @@
 //! Colours are those of `ls`. Symbolic links are never followed.
 
 use crate::context::{Context, Place};
-use crate::descent::{lengthen, shorten};
 use crate::format::colour::{Colours, Subject};
 use crate::format::glob::Glob;
 use crate::format::human::Unit;
@@ -266,13 +265,13 @@ impl<'c> Drawing<'c> {
         self.report.directories += u64::from(full);
         while let Some(level) = levels.last_mut() {
             self.output.proceed()?;
-            shorten(&mut place, level.lengths);
+            place.shorten(level.lengths);
             let Some(leaf) = level.rest.next() else {
                 self.leave(&mut levels)?;
                 continue;
             };
             let comma = std::mem::replace(&mut level.started, true);
-            lengthen(&mut place, &leaf.name);
+            place.lengthen(&leaf.name);
             self.leaf(&mut levels, &place, leaf, comma)?;
         }
         Ok(())

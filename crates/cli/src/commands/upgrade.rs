@@ -7,6 +7,7 @@ use crate::run::Run;
 use crate::status::{Failure, Status};
 use clap::Args;
 use outrigger_core::Error;
+use outrigger_core::survive::Layout;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ impl Run for Upgrade {
 fn upgrade(mount: &Path, program: &Path) -> Result<(), Failure> {
     let failed = |why: String| Failure::new(format!("cannot upgrade '{}': {why}", mount.display()));
     let (peer, before) = control::find(mount)?;
-    let ask = Ask::Upgrade { program: program.to_owned(), version: outrigger_guard::VERSION };
+    let ask = Ask::Upgrade { program: program.to_owned(), layouts: Layout::all_read() };
     if let Err(why) = peer.order(&ask) {
         // Another `upgrade` may have ended the process that was asked.
         return Err(failed(match control::find(mount) {

@@ -9,7 +9,7 @@
 //! [`PATIENCE`] gives no candidates.
 
 mod line;
-mod values;
+pub mod values;
 
 use crate::cli::Cli;
 use crate::messages::shown_on_terminal;

@@ -18,6 +18,7 @@ pub use place::{Health, is_connection, is_ours, probe, resolve};
 pub use server::{Controlled, Server, answer};
 pub use written::{lost_name, wait_written, what_was_lost};
 
+use outrigger_core::survive::Reads;
 use outrigger_layer_cache::DiskUsage;
 use outrigger_layer_fault::Acted;
 use serde::{Deserialize, Serialize};
@@ -45,8 +46,8 @@ pub enum Ask {
     Upgrade {
         /// Its path.
         program: PathBuf,
-        /// Its version of what outlives a process.
-        version: u64,
+        /// In which layouts it reads what outlives a process.
+        layouts: Vec<Reads>,
     },
     /// Go on with another FUSE program.
     Replace {

@@ -4,7 +4,7 @@
 use super::directory::{directory, hash_number};
 use super::{Answer, Ask, MountStatus, Unwritten};
 use outrigger_core::Keep;
-use outrigger_core::survive::{Layout, Stored};
+use outrigger_core::survive::{Layout, Reads, Stored};
 use outrigger_guard::Seat;
 use outrigger_layer_fault::{Acted, FaultControl};
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ pub trait Controlled: Send + Sync {
     ///
     /// # Errors
     /// Why that cannot be; then it goes on as before.
-    fn prepare_upgrade(&self, version: u64) -> Result<(), String>;
+    fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String>;
 
     /// Lets that program go on with it. Returns only when that fails.
     fn upgrade(&self, program: &Path);
@@ -74,7 +74,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 /// The most clients at once; more are turned away.
 const CLIENTS_MAX: usize = 16;
 
-const LAYOUT: Layout = Layout::new("control", 2);
+const LAYOUT: Layout = Layout::of("control");
 
 outrigger_core::fields! {
     /// What the first process of a mount notes for those to come.
@@ -257,7 +257,7 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         Ok(Ask::Written { patience, marks }) => {
             Answer::Unwritten(mount.written(marks, Duration::from_millis(patience.min(1000))))
         }
-        Ok(Ask::Upgrade { program, version }) => match mount.prepare_upgrade(version) {
+        Ok(Ask::Upgrade { program, layouts }) => match mount.prepare_upgrade(&layouts) {
             Ok(()) => {
                 // Who asked may have gone; the mount is ready all the same.
                 let said = answer(&stream, &Answer::Done);

@@ -167,7 +167,7 @@ pub fn spot(place: &Place) -> outrigger_core::Result<Spot> {
 pub fn above(place: &Place) -> Option<Place> {
     let path = cut(&place.path)?;
     let shown = OsStr::from_bytes(cut(shown(place))?).to_owned();
-    Some(Place { client: place.client.clone(), path: path.to_vec(), shown })
+    Some(place.at(path.to_vec(), shown))
 }
 
 /// A path without its last component and the slashes before it.

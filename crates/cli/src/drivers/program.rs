@@ -66,9 +66,9 @@ mod tests {
     #[test]
     fn a_driver_program_has_a_name_of_its_own_and_a_command() {
         let command = ["./notes.py", "a b"].map(OsString::from).to_vec();
-        let read = "notes=./notes.py 'a b'".parse();
-        assert_eq!(read, Ok(DriverProgram { name: "notes".into(), command }));
-        for text in ["notes", "notes=", "=x", "Notes=x", "a/b=x", "mem=x", "sftp=x", "fuse=x", "n='x"] {
+        let read = "diary=./notes.py 'a b'".parse();
+        assert_eq!(read, Ok(DriverProgram { name: "diary".into(), command }));
+        for text in ["diary", "diary=", "=x", "Diary=x", "a/b=x", "mem=x", "sftp=x", "fuse=x", "n='x"] {
             assert!(text.parse::<DriverProgram>().is_err(), "{text}");
         }
     }

@@ -129,14 +129,14 @@ impl Moment {
             b'%' => out.push(b'%'),
             b'n' => out.push(b'\n'),
             b't' => out.push(b'\t'),
-            _ => match self.word(letter, request.swap) {
+            _ => match self.name(letter, request.swap) {
                 Some(word) => request.text(out, word.as_bytes()),
                 None => out.extend_from_slice(directive),
             },
         }
     }
 
-    fn word(&self, letter: u8, swap: bool) -> Option<Cow<'_, str>> {
+    fn name(&self, letter: u8, swap: bool) -> Option<Cow<'_, str>> {
         let day = DAYS[self.weekday() as usize % 7];
         let month = MONTHS[self.civil.month() as usize - 1];
         let half = if self.civil.hour() < 12 { "AM" } else { "PM" };

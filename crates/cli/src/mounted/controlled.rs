@@ -7,6 +7,7 @@ use crate::control::{
 };
 use crate::guarded;
 use crate::trees;
+use outrigger_core::survive::Reads;
 use outrigger_core::{Clock, Service};
 use outrigger_door_fuse::{InFlight, OpCount};
 use outrigger_guard::Seat;
@@ -122,14 +123,9 @@ impl Controlled for Mounted {
         Unwritten { bytes, files, marks: marks.into_iter().map(|mark| mark.0).collect(), lost: self.lost() }
     }
 
-    fn prepare_upgrade(&self, version: u64) -> Result<(), String> {
+    fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String> {
         let Some(seat) = &self.seat else { return Err(self.why_no_seat()) };
-        if version != outrigger_guard::VERSION {
-            return Err(format!(
-                "it keeps its state in version {}, that program in version {version}",
-                outrigger_guard::VERSION
-            ));
-        }
+        seat.is_read_by(layouts).map_err(|error| error.to_string())?;
         self.can_start_where_it_began(seat)?;
         trees::is_unchanged(&**seat).map_err(|failure| failure.to_string())?;
         let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };

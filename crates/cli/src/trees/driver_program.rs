@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Trees of drivers that are programs.
 
-use super::Trees;
+use super::{Trees, completed};
 use crate::drivers::{DriverOptions, DriverProgram};
 use crate::status::Failure;
 use outrigger_core::registry::Site;
-use outrigger_core::{Keep, Runtime, Service, Stack};
+use outrigger_core::{Keep, Runtime, Service};
 use outrigger_driver_program::{Options, Program};
-use outrigger_layer_simulate::Simulate;
 use std::sync::Arc;
 
 /// Starts the program for the tree `rest`.
@@ -17,7 +16,7 @@ use std::sync::Arc;
 pub(super) fn serve(
     trees: &Trees,
     program: &DriverProgram,
-    rest: &str,
+    rest: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
@@ -27,14 +26,20 @@ pub(super) fn serve(
     }
     options.apply(|key, value| settings.set(key, value))?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
+    let site = Site {
+        runtime: &runtime,
+        keep,
+        serves_others: keep.is_some(),
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
     let started = Program::start(program.command.clone(), rest, settings, &site);
     match trees.runtime.handle().block_on(started) {
         // What the program does not do is made of what it does.
-        Ok(tree) => match Stack::new(Arc::new(tree)).push(Simulate::new()) {
-            Ok(stack) => Ok(stack.service()),
-            Err(error) => Err(Failure::serious(error.to_string())),
-        },
-        Err(error) => Err(Failure::serious(format!("cannot open '{}:{rest}': {error}", program.name))),
+        Ok(tree) => completed(Arc::new(tree)),
+        Err(error) => Err(Failure::serious({
+            let rest = String::from_utf8_lossy(rest);
+            format!("cannot open '{}:{rest}': {error}", program.name)
+        })),
     }
 }

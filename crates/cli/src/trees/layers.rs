@@ -19,6 +19,8 @@ pub const LAYERS: &[LayerInfo] = &[
     outrigger_layer_deadline::LAYER,
     outrigger_layer_fault::LAYER,
     outrigger_layer_trace::LAYER,
+    #[cfg(test)]
+    crate::outside::LAYER,
 ];
 
 /// A tree with the layers the user asked for.
@@ -139,6 +141,7 @@ impl Pile<'_> {
             keep: self.keep,
             serves_others: self.user == User::Mount,
             same_below,
+            cancel: None,
         };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
@@ -205,6 +208,7 @@ mod tests {
             keep: None,
             serves_others: true,
             same_below: 0,
+            cancel: None,
         };
         let trace = Trace::printing("", &site, Box::new(Stopped(stopped))).unwrap();
         let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));

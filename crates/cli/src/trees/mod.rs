@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Opens the tree a LOCATION names. The only place that knows which drivers and layers there are.
 
-mod archive;
 mod driver_program;
+mod files;
 mod image;
 mod layers;
 mod origin;
@@ -10,7 +10,7 @@ mod program;
 mod remote;
 mod session;
 
-pub use archive::{kind as archive_kind, unserved};
+pub use files::{archive_kind, unserved};
 pub use image::{Images, inspect};
 pub use layers::LAYERS;
 pub use origin::{Origin, is_unchanged};
@@ -24,12 +24,13 @@ use crate::location::{Base, Location, TreeName, without_password};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::registry::Site;
-use outrigger_core::{Error, FileKind, Inline, Keep, Node, Runtime, Serve, Service, Stack};
+use outrigger_core::registry::{Lasts, Site};
+use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_layer_cache::Control;
 use outrigger_layer_fault::FaultControl;
+use outrigger_layer_simulate::Simulate;
 use outrigger_layer_subtree::Subtree;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -80,8 +81,8 @@ pub fn survives(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
         Base::Program(_) => false,
         // What is inside a file there is a tree of its own.
         Base::Remote { .. } => location.nested.is_empty(),
-        Base::Host(path) => !image::is_there(&path, &given(trees, others)),
-        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.survives),
+        Base::Host(path) => files::lasts(trees, &path, &given(trees, others)) != Some(Lasts::Process),
+        Base::Url { scheme: name, .. } => scheme(&name).is_none_or(|scheme| scheme.lasts != Lasts::Process),
     }
 }
 
@@ -100,16 +101,16 @@ pub fn asks(text: &OsStr) -> bool {
 fn is_remote(base: &Base) -> bool {
     match base {
         Base::Remote { .. } => true,
-        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.host),
+        Base::Url { scheme: name, .. } => scheme(name).is_some_and(|scheme| scheme.authority),
         Base::Host(_) | Base::Program(_) => false,
     }
 }
 
-/// Whether `text` names a disk image with these options, whose driver guards it by itself.
-pub fn is_image(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
+/// Whether `text` names a file with these options whose driver guards a mount by itself, given the option `guard`.
+pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
     let location = Location::parse(text);
     let Base::Host(path) = &location.base else { return false };
-    location.nested.is_empty() && image::is_there(path, &given(trees, others))
+    location.nested.is_empty() && files::lasts(trees, path, &given(trees, others)) == Some(Lasts::Process)
 }
 
 /// Opens the tree `name` with the layers the user asked for.
@@ -117,14 +118,18 @@ pub fn is_image(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-    let (service, sftp) = match name {
-        TreeName::Whole(Base::Remote { host, port, .. }) if !takes_none(host) => {
-            let sftp = remote::whole(trees, host, *port, options)?;
-            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
+    let layers = &trees.options().layer;
+    let (service, sftp, cache) = match name {
+        TreeName::Whole(Base::Remote { host, port, .. }) => {
+            let mut options = options.clone();
+            let cache = remote::cached(&mut options, layers, User::Command)?;
+            let sftp = remote::whole(trees, host, *port, &options)?;
+            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp), cache)
         }
-        _ => (driver(trees, name, options, None)?, None),
+        _ => (driver(trees, name, options, None)?, None, None),
     };
-    let layered = layers::stack(service, &trees.options().layer, User::Command, &trees.runtime, None, None)?;
+    let cache = cache.map(|options| Cached { options, disk: None });
+    let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, sftp })
 }
@@ -139,7 +144,6 @@ fn driver(
         TreeName::Whole(Base::Host(path)) => local(trees, path, for_a_command(), options, None),
         TreeName::Whole(Base::Program(command)) => Ok(Arc::new(program::nowhere(trees, command, options)?)),
         TreeName::Whole(Base::Url { scheme, rest }) => url(trees, scheme, rest, options, keep),
-        TreeName::Whole(Base::Remote { host, .. }) if takes_none(host) => Err(takes_no_path(host)),
         TreeName::Whole(Base::Remote { host, port, path }) => {
             Ok(Arc::new(Serve(remote::at(trees, host, *port, path, options, keep)?)))
         }
@@ -172,50 +176,56 @@ fn local(
 fn url(
     trees: &Trees,
     name: &str,
-    rest: &str,
+    rest: &[u8],
     options: &DriverOptions,
     keep: Option<&Arc<dyn Keep>>,
 ) -> Result<Arc<dyn Service>, Failure> {
     if let Some(program) = declared(name) {
         return driver_program::serve(trees, program, rest, options, keep);
     }
+    let rest = str::from_utf8(rest).map_err(|_| {
+        Failure::serious(format!("{name}: the name of a host is UTF-8: '{}'", rest.escape_ascii()))
+    })?;
     let Some(scheme) = scheme(name) else {
         return Err(Failure::serious(format!(
             "unsupported scheme '{name}': `outrigger drivers` lists what there is"
         )));
     };
-    if !scheme.takes_path && !rest.is_empty() {
-        return Err(takes_no_path(name));
+    if scheme.lasts != Lasts::Stored && trees.changes(name) {
+        return Err(Failure::serious(format!(
+            "{name}: what is put there is lost when the command ends: outrigger mount {name}: DIR keeps it while it is mounted"
+        )));
     }
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let timeout = trees.options().timeout.filter(|timeout| scheme.host && !timeout.is_zero());
+    let timeout = trees.options().timeout.filter(|timeout| scheme.authority && !timeout.is_zero());
     let options = match timeout {
         Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
         None => options,
     };
-    let site = Site { runtime: &runtime, keep, serves_others: keep.is_some(), same_below: 0 };
-    (scheme.open)(rest, options, &site).map_err(|error| {
+    let site = Site {
+        runtime: &runtime,
+        keep,
+        serves_others: keep.is_some(),
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
+    let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
-    })
+    })?;
+    if service.abilities().ops.has(OpCode::StatFs) { Ok(service) } else { completed(service) }
 }
 
-/// Whether the word before a colon is no host but a tree that has no paths.
-fn takes_none(host: &str) -> bool {
-    scheme(host).is_some_and(|scheme| !scheme.takes_path && scheme.name == host)
-}
-
-fn takes_no_path(scheme: &str) -> Failure {
-    Failure::serious(format!("{scheme}: takes no path after the colon"))
+/// A driver with the least operations, and what can be made of those.
+fn completed(driver: Arc<dyn Service>) -> Result<Arc<dyn Service>, Failure> {
+    let stack = Stack::new(driver).push(Simulate::new());
+    stack.map(Stack::service).map_err(|error| Failure::serious(error.to_string()))
 }
 
 /// Opens the tree inside the file `location` names.
 fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result<Arc<dyn Service>, Failure> {
     if let (Base::Host(path), true) = (&location.base, location.nested.is_empty()) {
-        if let Some(opened) = image::on_host(trees, path, options)? {
-            return Ok(opened.service());
-        }
-        return archive::on_host(trees, path, options);
+        return Ok(files::on_host(trees, path, options)?.service);
     }
     let (outer, path) = location.clone().split();
     let opened = trees.tree(outer, &DriverOptions::default())?;
@@ -225,7 +235,7 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    archive::in_tree(trees, &inode, location, options)
+    Ok(files::in_tree(trees, &inode, location, options)?.service)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].
@@ -251,16 +261,17 @@ pub fn mountable(
         return Tree::of_program(trees, Arc::new(program::nowhere(trees, command, &options)?));
     }
     if let (Base::Host(path), true, None) = (&location.base, location.nested.is_empty(), keep)
-        && let Some(opened) = image::on_host(trees, path, &options)?
+        && files::lasts(trees, path, &options) == Some(Lasts::Process)
     {
+        let opened = files::on_host(trees, path, &options)?;
         let layers = &trees.options().layer;
-        let layered = layers::stack(opened.service(), layers, User::Mount, &trees.runtime, None, None)?;
-        return Ok(Tree { image: Some(opened), ..Tree::new(layered, None, None) });
+        let layered = layers::stack(opened.service, layers, User::Mount, &trees.runtime, None, None)?;
+        let image = opened.control.and_then(|control| control.downcast().ok()).map(|image| *image);
+        return Ok(Tree { image, ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
-    let of_sftp = matches!(location.base, Base::Remote { .. });
     let cache = match one_user {
-        true => remote::cached(&mut options, &trees.options().layer, of_sftp)?,
+        true => remote::cached(&mut options, &trees.options().layer, User::Mount)?,
         false => None,
     };
     if one_user {
@@ -269,7 +280,7 @@ pub fn mountable(
     }
     let mut disk = None;
     let (service, root) = match (&location.base, host_directory(trees, &location)?) {
-        (Base::Remote { host, port, path }, _) if location.nested.is_empty() && !takes_none(host) => {
+        (Base::Remote { host, port, path }, _) if location.nested.is_empty() => {
             let sftp = remote::at(trees, host, *port, path, &options, keep)?;
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
                 let name = remote::lasting_name(trees, &sftp, (host, *port), path, &options)?;
@@ -280,7 +291,7 @@ pub fn mountable(
         (_, Some(path)) => (local(trees, &path, LocalOptions::default(), &options, keep)?, None),
         (Base::Url { scheme, rest }, _) if one_user && location.nested.is_empty() => {
             if let Some(cache) = cache.as_ref().filter(|cache| cache.disk > 0) {
-                let name = format!("{scheme} {}", without_password(scheme, rest));
+                let name = format!("{scheme} {}", without_password(scheme, rest).escape_ascii());
                 disk = Some(layers::disk(cache, &name, &trees.runtime)?);
             }
             below(trees, location, &options, keep)?

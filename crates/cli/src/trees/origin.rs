@@ -4,39 +4,18 @@
 //! A LOCATION is read once. By the time another process goes on, its file may have been renamed or removed, another one may have
 //! its name, and what was the name of a host may be that of a file. So the file of this machine stays open from the first process
 //! on, and with it is noted how the LOCATION was understood.
-//!
-//! # Layout, in words of the region
-//!
-//! | word | what |
-//! |---|---|
-//! | 0 | 0: nothing is noted yet; [`NO_FILE`]: the LOCATION names no file of this machine; else [`FILE`] and the number of its descriptor |
-//! | 1 | how many trees inside of the file, and of the one before, the LOCATION opens |
-//! | 2.. | which file it is: see [`fingerprint`] |
-//! | 7 | length of its path in bytes |
-//! | 8.. | its path, eight bytes a word |
 
 use super::cannot_open;
 use crate::location::{Base, Location};
+use crate::notes::{self, Notes, Origin as Note};
 use crate::status::Failure;
-use outrigger_core::{Errno, Keep, Region};
+use outrigger_core::{Errno, Keep};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-
-const REGION: &str = "mount-origin";
-const WORDS: usize = PATH_AT + PATH_MAX / 8;
-const NO_FILE: u64 = 1;
-const FILE: u64 = 1 << 32;
-const NESTED_AT: usize = 1;
-const FINGERPRINT_AT: usize = 2;
-const LENGTH_AT: usize = 7;
-const PATH_AT: usize = 8;
-/// The longest path that can be opened, in bytes, with the NUL at its end.
-const PATH_MAX: usize = 4096;
 
 /// A file or directory of this machine that stays what it is, whatever its name is later.
 pub struct Origin {
@@ -57,11 +36,14 @@ impl Origin {
 /// # Errors
 /// Why the file cannot be opened, or that it has changed: places in an archive mean nothing in another one.
 pub fn of(text: &OsStr, keep: &dyn Keep) -> Result<(Location, Option<Origin>), Failure> {
-    let note = keep.region(REGION, WORDS)?;
-    match note.word(0).load(Ordering::Acquire) {
-        0 => first(text, keep, &*note),
-        NO_FILE => Ok((Location::of_no_file(text), None)),
-        noted => again(text, keep, &*note, (noted - FILE) as RawFd),
+    let notes = notes::of(keep)?;
+    let note = notes.view::<Notes<'_>>().origin();
+    if note.is_known().get() == 0 {
+        return first(text, keep, note);
+    }
+    match path(note) {
+        Some(path) => again(text, keep, note, path),
+        None => Ok((Location::of_no_file(text), None)),
     }
 }
 
@@ -70,75 +52,63 @@ pub fn of(text: &OsStr, keep: &dyn Keep) -> Result<(Location, Option<Origin>), F
 /// # Errors
 /// That it has changed.
 pub fn is_unchanged(keep: &dyn Keep) -> Result<(), Failure> {
-    let note = keep.region(REGION, WORDS)?;
-    match note.word(0).load(Ordering::Acquire) {
-        0 | NO_FILE => Ok(()),
-        noted => {
-            let path = path(&*note);
-            compare(&*note, &path, &open(format!("/proc/self/fd/{}", noted - FILE).as_ref())?)
+    let notes = notes::of(keep)?;
+    let note = notes.view::<Notes<'_>>().origin();
+    match path(note) {
+        Some(path) => {
+            let number = note.descriptor().get();
+            compare(note, &path, &open(format!("/proc/self/fd/{number}").as_ref())?)
         }
+        None => Ok(()),
     }
 }
 
 /// Opens what `text` names, and notes it.
-fn first(text: &OsStr, keep: &dyn Keep, note: &dyn Region) -> Result<(Location, Option<Origin>), Failure> {
+fn first(text: &OsStr, keep: &dyn Keep, note: Note<'_>) -> Result<(Location, Option<Origin>), Failure> {
     let location = Location::of(text)?;
-    let put = |at: usize, value: u64| note.word(at).store(value, Ordering::Release);
     let Base::Host(path) = &location.base else {
-        put(0, NO_FILE);
+        note.is_known().set(1);
         return Ok((location, None));
     };
     let file = open(path)?;
-    put(NESTED_AT, location.nested.len() as u64);
-    fingerprint(path, &file)?.into_iter().zip(FINGERPRINT_AT..).for_each(|(value, at)| put(at, value));
-    let bytes = path.as_os_str().as_bytes();
-    put(LENGTH_AT, bytes.len() as u64);
-    for (chunk, at) in bytes.chunks(8).zip(PATH_AT..) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        put(at, u64::from_le_bytes(word));
-    }
+    note.nested().set(location.nested.len() as u64);
+    note.fingerprint().iter().zip(fingerprint(path, &file)?).for_each(|(word, value)| word.set(value));
     keep.hold(file.as_fd())?;
-    // The store that says that the rest is there.
-    put(0, FILE + file.as_raw_fd() as u64);
+    note.descriptor().set(file.as_raw_fd() as u64);
+    note.path().set(path.as_os_str().as_bytes())?;
+    note.is_known().set(1);
     let path = path.clone();
     Ok((location, Some(Origin { path, file })))
 }
 
-/// The file that a former process has opened, which held it as `number`.
+/// The file that a former process has opened.
 fn again(
     text: &OsStr,
     keep: &dyn Keep,
-    note: &dyn Region,
-    number: RawFd,
+    note: Note<'_>,
+    path: PathBuf,
 ) -> Result<(Location, Option<Origin>), Failure> {
-    let path = path(note);
-    let file = match keep.adopt(number) {
+    let file = match keep.adopt(note.descriptor().get() as RawFd) {
         Ok(file) => file,
         // A service manager that starts a keeper anew has the notes only.
         Err(error) if error.errno == Errno::EBADF => open(&path)?,
         Err(error) => return Err(cannot_open(&path.display().to_string(), &error)),
     };
     compare(note, &path, &file)?;
-    note.word(0).store(FILE + file.as_raw_fd() as u64, Ordering::Release);
-    let nested = note.word(NESTED_AT).load(Ordering::Acquire);
-    let location = Location::of_file(text, path.clone(), nested as usize);
+    note.descriptor().set(file.as_raw_fd() as u64);
+    let location = Location::of_file(text, path.clone(), note.nested().get() as usize);
     Ok((location, Some(Origin { path, file })))
 }
 
 /// The path that is noted.
-fn path(note: &dyn Region) -> PathBuf {
-    let get = |at: usize| note.word(at).load(Ordering::Acquire);
-    let length = (get(LENGTH_AT) as usize).min(PATH_MAX);
-    let bytes = (0..length.div_ceil(8)).flat_map(|at| get(PATH_AT + at).to_le_bytes()).take(length);
-    PathBuf::from(OsString::from_vec(bytes.collect()))
+fn path(note: Note<'_>) -> Option<PathBuf> {
+    note.path().get().filter(|_| note.is_known().get() != 0).map(|bytes| OsString::from_vec(bytes).into())
 }
 
-fn compare(note: &dyn Region, path: &Path, file: &OwnedFd) -> Result<(), Failure> {
-    let noted = |at: usize| note.word(at).load(Ordering::Acquire);
-    match (FINGERPRINT_AT..).zip(fingerprint(path, file)?).any(|(at, now)| noted(at) != now) {
-        false => Ok(()),
-        true => Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display()))),
+fn compare(note: Note<'_>, path: &Path, file: &OwnedFd) -> Result<(), Failure> {
+    match note.fingerprint().read() == fingerprint(path, file)? {
+        true => Ok(()),
+        false => Err(Failure::serious(format!("'{}' has changed since it was mounted", path.display()))),
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Trees {
     /// Where it says what went wrong.
     pub report: Rc<Report>,
     options: TreeOptions,
-    /// The files that hold trees the command may change; all when nothing is said.
-    written: RefCell<Option<Vec<PathBuf>>>,
+    /// Where the LOCATIONs begin that the command may change; all when nothing is said.
+    written: RefCell<Option<Vec<Base>>>,
     opened: RefCell<Vec<(TreeName, Opened)>>,
     /// The file of this machine that the mount is of.
     origin: RefCell<Option<Origin>>,
@@ -70,16 +70,23 @@ impl Trees {
     /// Says which of the LOCATIONs of the command it changes, before any is opened. Images that only others are in are opened for
     /// reading, and stay as they are.
     pub fn only_writes(&self, changed: &[OsString]) {
-        let file = |text: &OsString| match Location::of(text).ok()?.base {
-            Base::Host(path) => Some(path),
-            _ => None,
-        };
-        *self.written.borrow_mut() = Some(changed.iter().filter_map(file).collect());
+        let base = |text: &OsString| Some(Location::of(text).ok()?.base);
+        *self.written.borrow_mut() = Some(changed.iter().filter_map(base).collect());
     }
 
     /// Whether the command may change the tree in this file of the host.
     pub(super) fn may_write(&self, file: &Path) -> bool {
-        self.written.borrow().as_ref().is_none_or(|written| written.iter().any(|path| path == file))
+        self.may_change(|base| matches!(base, Base::Host(path) if path == file))
+    }
+
+    /// Whether this is a command that may change the tree of the scheme.
+    pub(super) fn changes(&self, name: &str) -> bool {
+        !self.mounts.get()
+            && self.may_change(|base| matches!(base, Base::Url { scheme, .. } if scheme == name))
+    }
+
+    fn may_change(&self, is_there: impl Fn(&Base) -> bool) -> bool {
+        self.written.borrow().as_ref().is_none_or(|written| written.iter().any(is_there))
     }
 
     /// What is opened from here on is for a mount.

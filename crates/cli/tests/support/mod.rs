@@ -20,6 +20,13 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The program under test.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_outrigger");
 
+/// The control socket that is named after this process.
+pub fn socket(owner: u32) -> Option<PathBuf> {
+    let suffix = format!("-{owner}.sock");
+    let sockets = fs::read_dir("/run/outrigger").unwrap().map(|entry| entry.unwrap().path());
+    sockets.into_iter().find(|path| path.to_string_lossy().ends_with(&suffix))
+}
+
 /// Whether tests can mount here; says so when they cannot.
 pub fn can_mount() -> bool {
     let root = rustix::process::geteuid().is_root();

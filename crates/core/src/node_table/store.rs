@@ -13,7 +13,7 @@ use crate::wire::{Input, Wire};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-const LAYOUT: Layout = Layout::new("nodes", 2);
+const LAYOUT: Layout = Layout::of("nodes");
 const RECORD: usize = 4;
 
 /// The most writes of one change: the longest name, and the four records a rename touches.

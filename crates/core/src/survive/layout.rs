@@ -2,6 +2,7 @@
 //! What a region is, said in its first words.
 
 use super::area::{Area, Stored};
+use super::layouts::ALL;
 use crate::error::{Errno, Error, Result};
 use crate::hash::fnv1a;
 use crate::keep::{Keep, Region};
@@ -28,6 +29,9 @@ pub struct Layout {
     oldest: u32,
 }
 
+/// Which versions of a kind of region a build reads: the kind, the oldest version and the newest.
+pub type Reads = (String, u32, u32);
+
 /// A region whose header is in order.
 pub struct Opened<R: ?Sized = dyn Region> {
     /// What comes after the header.
@@ -40,6 +44,26 @@ pub struct Opened<R: ?Sized = dyn Region> {
 }
 
 impl Layout {
+    /// The layout of regions called `kind`, as this build's list has it.
+    ///
+    /// # Panics
+    /// When it is not in the list; a constant does not compile then.
+    pub const fn of(kind: &'static str) -> Self {
+        let mut index = 0;
+        while index < ALL.len() {
+            if is_same(ALL[index].kind.as_bytes(), kind.as_bytes()) {
+                return ALL[index];
+            }
+            index += 1;
+        }
+        panic!("this kind of region is missing in core/src/survive/layouts.rs")
+    }
+
+    /// What this build reads, to be told to a mount that another build serves: see [`is_read_by`].
+    pub fn all_read() -> Vec<Reads> {
+        ALL.iter().map(|layout| (layout.kind.to_owned(), layout.oldest, layout.version)).collect()
+    }
+
     /// Version `version` of the layout of regions called `kind`. Other versions are refused.
     pub const fn new(kind: &'static str, version: u32) -> Self {
         Layout { kind, version, oldest: version }
@@ -122,6 +146,37 @@ impl Layout {
              reads {read}: go on with that build, or unmount with it and mount anew"
         ))
     }
+}
+
+/// `==` for constants.
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+/// Whether a build that reads `layouts` can go on with `region`, which is called `name`.
+///
+/// # Errors
+/// `EPROTO` with what it cannot read.
+pub fn is_read_by<R: Region + ?Sized>(name: &str, region: Arc<R>, layouts: &[Reads]) -> Result<()> {
+    let header = Area::whole(region).take_for::<Header<'_>>()?;
+    let fields = header.view::<Header<'_>>();
+    let (mark, kind, version) = (fields.mark().get(), fields.kind().get(), fields.version().get());
+    let read = layouts.iter().find(|(read, ..)| fnv1a(read.bytes()) == kind);
+    let reads = match read {
+        // A process that died had only begun to make it, or it is none with a layout.
+        _ if mark != MARK => return Ok(()),
+        Some((_, oldest, newest)) if (u64::from(*oldest)..=u64::from(*newest)).contains(&version) => {
+            return Ok(());
+        }
+        Some((_, oldest, newest)) => format!("versions {oldest} to {newest}"),
+        None => "none".to_owned(),
+    };
+    let why = format!("'{name}' is kept in layout version {version}, and that program reads {reads}");
+    Err(Errno::EPROTO.because(why))
 }
 
 impl<R: Region + ?Sized> Opened<R> {

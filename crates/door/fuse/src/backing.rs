@@ -225,7 +225,7 @@ const SLOTS: usize = 1 << 18;
 /// # Errors
 /// Those of [`Layout::attach`].
 pub(crate) fn notes(keep: &dyn Keep) -> Result<Notes> {
-    let opened = Layout::new("fuse-backings", 3).attach(keep, Notes::words(SLOTS))?;
+    let opened = Layout::of("fuse-backings").attach(keep, Notes::words(SLOTS))?;
     Ok(Notes::open(opened.area))
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How many reader threads there are.
 //!
-//! Two readers serve a single program best. A lone one sleeps on the CPU its client does not use, and each request waits
-//! until that CPU is awake; of two, the one that has just replied is often still awake beside the client, and takes the
-//! next request before the other, whom the kernel wakes, gets to it. More are needed when all are stuck inside slow
+//! One reader serves a single program best: it sleeps between two requests, so the kernel wakes it beside the client that waits
+//! for it, on a CPU that is awake. A second one is woken for every other request, on a CPU that is not, and one that looks for
+//! requests without sleeping (poll(2)) keeps its client away from its own CPU. More are needed when all are stuck inside slow
 //! calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every few
 //! milliseconds, only while there are requests, and hires or dismisses.
 use crate::slot::lock;

@@ -72,19 +72,9 @@ impl Device {
 
     /// Whether the connection is there, whoever has seen its end.
     pub(crate) fn is_connected(&self) -> bool {
-        self.state().is_none_or(|state| !state.intersects(PollFlags::ERR | PollFlags::HUP))
-    }
-
-    /// Whether a read would not wait.
-    pub(crate) fn has_request(&self) -> bool {
-        self.state().is_none_or(|state| !state.is_empty())
-    }
-
-    /// What poll(2) says at this moment; `None` when it fails.
-    fn state(&self) -> Option<PollFlags> {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).ok()?;
-        Some(fds[0].revents())
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err()
+            || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
     /// Waits for a request and reads it into `buffer`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! INIT: which abilities are switched on, and why.
 use crate::options::Options;
-use outrigger_core::{Abilities, OpCode};
+use outrigger_core::{Abilities, Identity, OpCode};
 use outrigger_proto_fuse::{DecodeError, Dialect, InitFlags, InitIn, InitOut, MINOR, Negotiation, negotiate};
 
 /// What server and kernel have agreed on. INIT happens once in the life of a mount: a process that resumes a
@@ -132,6 +132,8 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     let locks = ops.has(OpCode::SetLock) && !abilities.stateless_files;
     wanted.set(InitFlags::POSIX_LOCKS, locks && ops.has(OpCode::GetLock));
     wanted.set(InitFlags::FLOCK_LOCKS, locks);
+    let resolves = ops.has(OpCode::Resolve) && ops.has(OpCode::Parent);
+    wanted.set(InitFlags::EXPORT_SUPPORT, resolves && abilities.identity == Identity::Persistent);
     wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
     let plus = ops.has(OpCode::ReadDirPlus);
     wanted.set(InitFlags::DO_READDIRPLUS | InitFlags::READDIRPLUS_AUTO, plus && ops.has(OpCode::ReadDir));

@@ -5,10 +5,11 @@ use crate::device::{ReadBuffer, Received};
 use crate::negotiate::agree;
 use crate::sender::ReplySender;
 use crate::session::{End, Shared};
+use crate::shape::Shape;
 use crate::slot::{Interrupted, Slot};
-use crate::translate::{Shape, Step};
+use crate::translate::Step;
 use bytes::Bytes;
-use outrigger_core::{Errno, Node, Request, Spin, ops};
+use outrigger_core::{Errno, Node, Request, ops};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DecodeError, InHeader, InitIn, InitOut, Opcode, Operation, UNIQUE_RESEND};
 use std::io;
@@ -60,8 +61,6 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
 struct Reader {
     worker: Worker,
     buffer: ReadBuffer,
-    /// For the next request of a program that asks again as soon as it has an answer.
-    spin: Spin,
 }
 
 /// What a reader needs for one request after the other.
@@ -77,7 +76,7 @@ impl Reader {
         let buffer = ReadBuffer::new(shared.max_write(), shared.options.lock_buffers);
         let slot = Some(shared.slots.take());
         let sender = ReplySender::new(shared.options.splice);
-        Self { worker: Worker { shared, slot, sender }, buffer, spin: Spin::default() }
+        Self { worker: Worker { shared, slot, sender }, buffer }
     }
 
     fn run(&mut self, first: Option<ReadBuffer>) {
@@ -87,7 +86,6 @@ impl Reader {
         }
         let end = loop {
             shared.crew.waits();
-            self.spin.until(|| shared.device.has_request().then_some(()));
             let received = shared.device.receive(&mut self.buffer);
             shared.crew.takes();
             match received {
@@ -115,9 +113,11 @@ impl Reader {
 impl Worker {
     /// Serves a request that is answered even if this process does something wrong with it.
     fn serve_surely(&mut self, buffer: &mut ReadBuffer) {
-        let header = InHeader::decode(buffer.message()).ok().map(|(header, _)| header);
-        let served = catch_unwind(AssertUnwindSafe(|| self.serve(buffer)));
-        if let (Err(_), Some(header)) = (served, header) {
+        let header = match InHeader::decode(buffer.message()) {
+            Ok((header, _)) => header,
+            Err(error) => return tracing::error!(%error, "the device gave a message without a header"),
+        };
+        if catch_unwind(AssertUnwindSafe(|| self.serve(&header, buffer))).is_err() {
             tracing::error!(opcode = header.opcode, "a request is answered EIO, for its reader panicked");
             // Of two answers the kernel takes the first.
             self.sender = ReplySender::new(self.shared.options.splice);
@@ -125,27 +125,23 @@ impl Worker {
         }
     }
 
-    fn serve(&mut self, buffer: &mut ReadBuffer) {
-        let header = match InHeader::decode(buffer.message()) {
-            Ok((header, _)) => header,
-            Err(error) => return tracing::error!(%error, "the device gave a message without a header"),
-        };
+    fn serve(&mut self, header: &InHeader, buffer: &mut ReadBuffer) {
         self.shared.counters.request(header.opcode);
         if header.opcode == Opcode::Write as u32 && header.len >= SHARE_FROM {
             let message = buffer.share();
-            self.interpret(&header, &message, |data| message.slice_ref(data));
+            self.interpret(header, &message, |data| message.slice_ref(data));
         } else {
-            self.interpret(&header, buffer.message(), Bytes::copy_from_slice);
+            self.interpret(header, buffer.message(), Bytes::copy_from_slice);
         }
     }
 
     /// Does what concerns the transport itself and hands the rest to the service.
     fn interpret(&mut self, header: &InHeader, message: &[u8], own: impl Fn(&[u8]) -> Bytes) {
-        let request = match fuse::Request::decode(message, self.shared.dialect()) {
-            Ok(request) => request,
+        let operation = match fuse::Request::after(*header, message, self.shared.dialect()) {
+            Ok(request) => request.operation,
             Err(error) => return self.refuse(header, error),
         };
-        match &request.operation {
+        match &operation {
             Operation::Init(init) => self.init(header, init),
             Operation::Interrupt(args) => {
                 if self.shared.slots.interrupt(args.unique) == Interrupted::Unknown {
@@ -164,10 +160,10 @@ impl Worker {
                 self.shared.crew.hold_while_paused();
                 self.shared.crew.serves(header.pid, is_read_ahead_or_write_back(operation));
                 let step = match self.shared.agreed() {
-                    Some(agreed) => agreed.rules.translate(&request, own),
+                    Some(agreed) => agreed.rules.translate(Node(header.nodeid), operation, own),
                     None => Step::Fail(Errno::EIO),
                 };
-                if matches!(request.operation, Operation::Release(_)) {
+                if matches!(operation, Operation::Release(_)) {
                     let again = header.unique & UNIQUE_RESEND != 0;
                     self.shared.backings.release(Node(header.nodeid), again);
                 }

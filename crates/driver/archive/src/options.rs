@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The options of an archive as `-o key=value` spells them.
 
-use crate::Options;
+use crate::{Options, files};
 use outrigger_core::option::option;
 use outrigger_core::registry::DriverInfo;
 use outrigger_core::{OptionTable, Result, amount};
@@ -10,11 +10,11 @@ use outrigger_core::{OptionTable, Result, amount};
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "archive",
     opens: "tar, tar.gz, tar.bz2, tar.xz, tar.zst, zip, cpio, ar and deb; gz, bz2, xz and zst files",
-    location: "FILE::/path",
+    location: "FILE::/PATH",
     writable: false,
     options: &[&OPTIONS],
-    others: "",
-    schemes: &[],
+    files: Some(files::FILES),
+    ..DriverInfo::NONE
 };
 
 /// What [`Options::set`] takes.

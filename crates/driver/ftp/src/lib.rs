@@ -67,7 +67,7 @@ pub use host::Host;
 pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
-use outrigger_core::registry::{DriverInfo, Given, Scheme, Site};
+use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
 use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls, opened_on};
@@ -84,19 +84,18 @@ pub const DRIVER: DriverInfo = DriverInfo {
     schemes: &[
         Scheme {
             name: "ftp",
-            takes_path: true,
-            host: true,
-            survives: true,
+            authority: true,
+            lasts: Lasts::Stored,
             open: |at, given, site| open(at, given, site, false),
         },
         Scheme {
             name: "ftps",
-            takes_path: true,
-            host: true,
-            survives: true,
+            authority: true,
+            lasts: Lasts::Stored,
             open: |at, given, site| open(at, given, site, true),
         },
     ],
+    ..DriverInfo::NONE
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {

@@ -66,6 +66,7 @@
 mod connection;
 mod detect;
 mod disk;
+mod files;
 mod flash;
 mod guarded;
 mod host;
@@ -110,6 +111,7 @@ const NOT_SERVED: OpSet = OpSet::of(&[
     OpCode::Ioctl,
     OpCode::Locate,
     OpCode::Poll,
+    OpCode::Resolve,
     OpCode::SetLock,
 ]);
 

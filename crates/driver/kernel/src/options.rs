@@ -2,8 +2,9 @@
 //! The options of a disk image.
 
 use crate::Kernel;
+use crate::files;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Scheme};
+use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
 use outrigger_core::{Errno, Error, OptionTable, Result, amount};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +14,14 @@ use std::time::Duration;
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "kernel",
     opens: "disk images and block devices: ext2, ext3, ext4, xfs, btrfs, f2fs, jfs, nilfs2, vfat, exfat, ntfs, udf, hfs, hfsplus, minix, ufs, iso9660, squashfs, erofs, romfs, cramfs, jffs2; with partitions (GPT, MBR) as directories p1, p2, ...; tmpfs: in memory",
-    location: "FILE::/path, tmpfs:",
+    location: "FILE::/PATH, tmpfs:[PATH]",
     writable: true,
     options: &[&OPTIONS],
     others: "the options of the file system, as in mount(8)",
     schemes: &[Scheme {
         name: "tmpfs",
-        takes_path: false,
-        host: false,
-        survives: false,
+        authority: false,
+        lasts: Lasts::Process,
         open: |_, given, _| {
             let mut options = Options::default();
             given.apply(&mut |key, value| options.set(key, value))?;
@@ -30,6 +30,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             Ok(Arc::new(tree))
         },
     }],
+    files: Some(files::FILES),
 };
 
 /// What [`Options::set`] takes itself; every other option goes to the file system.

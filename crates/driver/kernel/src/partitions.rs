@@ -8,7 +8,7 @@ use crate::image::{Image, Part};
 use crate::{FsType, History, Kernel, NOT_SERVED, Options};
 use futures_channel::oneshot;
 use outrigger_core::attr::{Attr, Time};
-use outrigger_core::ops::{GetAttr, ReadDir, ReadDirPlus, SyncFs, Walk};
+use outrigger_core::ops::{GetAttr, Parent, ReadDir, ReadDirPlus, SyncFs, Walk};
 use outrigger_core::reply::{Attrs, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, FsStat, Opened, Ttl};
 use outrigger_core::{
     Abilities, Answer, Class, Cx, DriverClass, Errno, FileKind, Generation, Handle, Name, Node, Notify,
@@ -229,6 +229,7 @@ impl Partitions {
         match request {
             Request::Lookup(op) => self.lookup(cx, &op.name).await.into(),
             Request::Walk(op) => self.walk(cx, op).await.into(),
+            Request::Parent(_) => Reply::Entry(self.top_entry()),
             Request::GetAttr(_) => Reply::Attrs(Attrs { attr: self.top.clone(), ttl: Ttl::FOREVER }),
             Request::OpenDir(_) => Reply::Opened(Opened::default()),
             Request::ReadDir(op) => Reply::Dirents(self.readdir(&op)),
@@ -248,6 +249,12 @@ impl Partitions {
             }),
             _ => Reply::Error(Errno::ENOSYS.into()),
         }
+    }
+
+    /// The directory of the partitions, which is its own parent and that of each of their roots.
+    fn top_entry(&self) -> Entry {
+        let (node, generation) = (Node::ROOT, Generation::default());
+        Entry { node, generation, attr: self.top.clone(), entry_ttl: Ttl::FOREVER, attr_ttl: Ttl::FOREVER }
     }
 
     fn statfs(&self) -> FsStat {
@@ -387,6 +394,11 @@ impl Service for Partitions {
         request.traverse(&mut inward);
         match inward {
             Inward { several: true, .. } => Answer::error(Errno::EXDEV),
+            Inward { place: Some(_), .. }
+                if matches!(request, Request::Parent(Parent { dir: Node::ROOT })) =>
+            {
+                Answer::Ready(Reply::Entry(self.top_entry()))
+            }
             Inward { place: None | Some(0), .. } => Answer::later(self.above(cx, request)),
             Inward { place: Some(number), .. } => {
                 match self.place(number).and_then(|place| place.kernel.get()) {

@@ -194,7 +194,7 @@ fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
 
 /// What a program that agreed to this can do, as far as it can be known without trying.
 fn ops(shared: &Arc<Shared>, agreed: InitFlags) -> OpSet {
-    let mut without = OpSet::NONE;
+    let mut without = OpSet::of(&[OpCode::Parent, OpCode::Resolve]);
     if !agreed.contains(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS) {
         without = without.and(OpSet::of(&[OpCode::GetLock, OpCode::SetLock]));
     }

@@ -13,8 +13,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "fuse:COMMAND",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
-    schemes: &[],
+    ..DriverInfo::NONE
 };
 
 /// What [`Options::set`] takes.

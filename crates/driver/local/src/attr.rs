@@ -39,6 +39,7 @@ pub(crate) fn attr(st: &Statx) -> Attr {
         gid: st.stx_gid,
         rdev: encode_device(st.stx_rdev_major, st.stx_rdev_minor),
         blksize: st.stx_blksize,
+        dev: u64::from(st.stx_dev_major) << 32 | u64::from(st.stx_dev_minor),
         ..Attr::default()
     }
 }

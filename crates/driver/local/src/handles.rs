@@ -79,7 +79,7 @@ impl<T: Kept> Handles<T> {
     /// Those of [`Layout::attach`].
     pub(crate) fn open(keep: Option<Arc<dyn Keep>>, name: &'static str, capacity: usize) -> Result<Self> {
         let area = match &keep {
-            Some(keep) => Layout::new(name, 3).attach(&**keep, Slots::<Noted>::words(capacity))?.area,
+            Some(keep) => Layout::of(name).attach(&**keep, Slots::<Noted>::words(capacity))?.area,
             None => {
                 let region = HeapRegion::new(Slots::<Noted>::words(UNKEPT));
                 Area::whole(Arc::new(region) as Arc<dyn Region>)
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn open(keep: Option<&Arc<HeapKeep>>) -> Handles<Thing> {
-        Handles::open(keep.map(|keep| Arc::clone(keep) as _), "things", 4).expect("a table")
+        Handles::open(keep.map(|keep| Arc::clone(keep) as _), "local-files", 4).expect("a table")
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
         each_death(|life| {
             let keep = Arc::<HeapKeep>::default();
             let mortal: Arc<dyn Keep> = Arc::new(life.of(&keep));
-            let table = Handles::open(Some(mortal), "things", 4).expect("a table");
+            let table = Handles::open(Some(mortal), "local-files", 4).expect("a table");
             let mut given = Vec::new();
             for value in 0..4 {
                 if let (Ok(handle), false) = (table.insert(thing(value)), life.is_over()) {
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn foreign_regions_are_refused_and_lost_descriptors_are_closed_handles() {
         let keep = Arc::<HeapKeep>::default();
-        keep.region("things", 99).expect("memory").word(0).store(7, Ordering::Relaxed);
-        let refused = Handles::<Thing>::open(Some(keep), "things", 4).expect_err("not ours");
+        keep.region("local-files", 99).expect("memory").word(0).store(7, Ordering::Relaxed);
+        let refused = Handles::<Thing>::open(Some(keep), "local-files", 4).expect_err("not ours");
         assert_eq!(refused.errno, Errno::EUCLEAN);
 
         let keep = Arc::<HeapKeep>::default();

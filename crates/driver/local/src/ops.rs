@@ -15,9 +15,9 @@ use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::attr::SET_ID;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Fallocate, Flush, Forget, GetAttr, GetXattr, Ioctl, Link, ListXattr,
-    Locate, Lookup, MkDir, MkNod, Open as OpenOp, OpenDir as OpenDirOp, OpenFlags, Read, ReadDir,
-    ReadDirPlus, ReadLink, Release, ReleaseDir, RemoveXattr, Rename, RmDir, Seek, SetAttr, SetXattr, StatFs,
-    SymLink, SyncFs, TmpFile, Unlink, Walk, Whence, Write,
+    Locate, Lookup, MkDir, MkNod, Open as OpenOp, OpenDir as OpenDirOp, OpenFlags, Parent, Read, ReadDir,
+    ReadDirPlus, ReadLink, Release, ReleaseDir, RemoveXattr, Rename, Resolve, RmDir, Seek, SetAttr, SetXattr,
+    StatFs, SymLink, SyncFs, TmpFile, Unlink, Walk, Whence, Write,
 };
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, IoctlDone, Names, Offset, OpenHow,
@@ -66,9 +66,26 @@ impl Local {
         Ok(Opened { handle, how: OpenHow::NO_FLUSH, backing })
     }
 
-    /// The file behind `handle`, if writing to it is allowed.
-    fn writable(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        let file = self.open.file(handle)?;
+    /// The open file, or one opened for this request alone where the caller has no handle.
+    fn file(&self, node: Node, handle: Handle, flags: OpenFlags) -> Result<Arc<OpenFile>> {
+        if handle != Handle::NONE {
+            return self.open.file(handle);
+        }
+        let fd = self.tree.open_regular(node, host_flags(flags))?;
+        Ok(Arc::new(OpenFile::new(fd, flags)))
+    }
+
+    /// The open directory, or one opened for this request alone.
+    fn dir(&self, node: Node, handle: Handle) -> Result<Arc<OpenDir>> {
+        match handle {
+            Handle::NONE => self.tree.open_directory(node).map(|fd| Arc::new(OpenDir::new(fd))),
+            handle => self.open.dir(handle),
+        }
+    }
+
+    /// As [`Local::file`], if writing to it is allowed.
+    fn writable(&self, node: Node, handle: Handle) -> Result<Arc<OpenFile>> {
+        let file = self.file(node, handle, OpenFlags::READ_WRITE)?;
         if file.writes() { Ok(file) } else { Err(Errno::EBADF.because("the file is not open for writing")) }
     }
 
@@ -115,6 +132,9 @@ impl BlockingDriver for Local {
         if !self.options.xattr {
             ops = ops.without(XATTR);
         }
+        if !self.tree.is_persistent() {
+            ops = ops.without(OpSet::of(&[OpCode::Resolve]));
+        }
         if self.tree.is_persistent() {
             // These file systems have nothing to tell when a file is closed, and a door can spare the question.
             ops = ops.without(OpSet::of(&[OpCode::Flush]));
@@ -123,6 +143,8 @@ impl BlockingDriver for Local {
         Abilities {
             identity,
             class: DriverClass::PassThrough,
+            lasting_cookies: true,
+            anonymous_io: true,
             acl: self.acl,
             ..Abilities::new("local", self.path.display().to_string(), ops)
         }
@@ -162,7 +184,7 @@ impl BlockingDriver for Local {
     }
 
     fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
-        let held = op.handle.and_then(|handle| self.writable(handle).ok());
+        let held = op.handle.and_then(|handle| self.writable(op.node, handle).ok());
         let fd = self.descriptor(op.node, op.handle)?;
         let open = || match &held {
             Some(file) => Ok(ForWriting::Open(file.fd.as_fd())),
@@ -274,7 +296,7 @@ impl BlockingDriver for Local {
     }
 
     fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
-        let file = self.open.file(op.handle)?;
+        let file = self.file(op.node, op.handle, OpenFlags::empty())?;
         if !file.reads() {
             return Err(Errno::EBADF.because("the file is not open for reading"));
         }
@@ -282,7 +304,7 @@ impl BlockingDriver for Local {
     }
 
     fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
-        let file = self.writable(op.handle)?;
+        let file = self.writable(op.node, op.handle)?;
         let offset = checked_offset(op.offset)?;
         let write = || file.write(offset, op.data, op.cached);
         // A cache writes for whom it no longer knows.
@@ -295,13 +317,14 @@ impl BlockingDriver for Local {
     }
 
     fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
-        let file = self.open.file(op.handle)?;
+        let file = self.file(op.node, op.handle, OpenFlags::empty())?;
         let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
         sync(&file.fd).map_err(failed)
     }
 
     fn fallocate(&self, cx: &Cx, op: Fallocate) -> Result<()> {
-        let (file, mode) = (self.writable(op.handle)?, FallocateFlags::from_bits_retain(op.mode.bits()));
+        let (file, mode) =
+            (self.writable(op.node, op.handle)?, FallocateFlags::from_bits_retain(op.mode.bits()));
         let allocate = || rustix::fs::fallocate(&file.fd, mode, op.offset, op.len).map_err(failed);
         self.change(cx, &file, false, allocate)
     }
@@ -311,11 +334,14 @@ impl BlockingDriver for Local {
             Whence::Data => SeekFrom::Data(op.offset),
             Whence::Hole => SeekFrom::Hole(op.offset),
         };
-        rustix::fs::seek(&self.open.file(op.handle)?.fd, to).map(Offset).map_err(failed)
+        rustix::fs::seek(&self.file(op.node, op.handle, OpenFlags::empty())?.fd, to)
+            .map(Offset)
+            .map_err(failed)
     }
 
     fn copy_range(&self, cx: &Cx, op: CopyRange) -> Result<Count> {
-        let (from, to) = (self.open.file(op.handle)?, self.writable(op.to_handle)?);
+        let (from, to) =
+            (self.file(op.node, op.handle, OpenFlags::empty())?, self.writable(op.to_node, op.to_handle)?);
         if to.appends() {
             return Err(Errno::EBADF.because("the destination is open for appending"));
         }
@@ -339,11 +365,11 @@ impl BlockingDriver for Local {
     }
 
     fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {
-        self.open.dir(op.handle)?.list(op.cookie, op.size)
+        self.dir(op.node, op.handle)?.list(op.cookie, op.size)
     }
 
     fn readdirplus(&self, _: &Cx, op: ReadDirPlus) -> Result<DirentsPlus> {
-        self.open.dir(op.handle)?.list_plus(&self.tree, op.node, op.cookie, op.size)
+        self.dir(op.node, op.handle)?.list_plus(&self.tree, op.node, op.cookie, op.size)
     }
 
     fn releasedir(&self, _: &Cx, op: ReleaseDir) -> Result<()> {
@@ -351,7 +377,7 @@ impl BlockingDriver for Local {
     }
 
     fn fsyncdir(&self, _: &Cx, op: FSyncDir) -> Result<()> {
-        let dir = self.open.dir(op.handle)?;
+        let dir = self.dir(op.node, op.handle)?;
         let sync = if op.data_only { rustix::fs::fdatasync } else { rustix::fs::fsync };
         sync(dir.fd()).map_err(failed)
     }
@@ -412,22 +438,20 @@ impl BlockingDriver for Local {
         fileattr::ioctl(fd, &op)
     }
 
+    fn parent(&self, _: &Cx, op: Parent) -> Result<Entry> {
+        self.tree.parent(op.dir)
+    }
+
+    fn resolve(&self, _: &Cx, op: Resolve) -> Result<Entry> {
+        self.tree.resolve(op.node, op.generation)
+    }
+
     fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
-        let root = path_of(self.tree.root())?;
-        let path = path_of(self.tree.at(op.node)?)?;
-        // A root that is the host's root has nothing in front of the path.
-        match path.strip_prefix(if root == b"/" { &b""[..] } else { &root }) {
-            Some(b"") => Target::new("/"),
-            Some(inside) if inside.starts_with(b"/") => Target::new(inside.to_vec()),
-            _ => Err(Errno::ENOENT.because("the file is outside of what is served, or removed")),
+        match self.tree.path_inside(self.tree.at(op.node)?)? {
+            path if path.is_empty() => Target::new("/"),
+            path => Target::new(path),
         }
     }
-}
-
-/// Where the kernel shows that an open file is.
-fn path_of(fd: impl AsFd) -> Result<Vec<u8>> {
-    let path = rustix::fs::readlinkat(CWD, proc_path(fd), Vec::new()).map_err(failed)?;
-    Ok(path.into_bytes())
 }
 
 impl Prompt for Local {

@@ -13,8 +13,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "PATH",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
-    schemes: &[],
+    ..DriverInfo::NONE
 };
 
 /// What [`LocalOptions::set`] takes.

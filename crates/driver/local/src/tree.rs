@@ -68,6 +68,12 @@ pub(crate) fn proc_path(fd: impl AsFd) -> String {
     format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
 }
 
+/// Where the kernel shows that an open file is.
+fn path_of(fd: impl AsFd) -> Result<Vec<u8>, Error> {
+    let path = rustix::fs::readlinkat(CWD, proc_path(fd), Vec::new()).map_err(failed)?;
+    Ok(path.into_bytes())
+}
+
 impl Tree {
     /// Opens `path`, with the nodes that `table` knows by path and the descriptors in `held`.
     pub(crate) fn open(
@@ -216,6 +222,67 @@ impl Tree {
         };
         let node = node.map_or_else(|| self.paths.found(dir, name, &st), Ok)?;
         Ok(self.entry(node, &st))
+    }
+
+    /// The directory that holds the directory `dir`; the root is its own.
+    ///
+    /// # Errors
+    /// `ENOENT` when others moved it out of the tree; `ENOTDIR` for a file.
+    pub(crate) fn parent(&self, dir: Node) -> Result<Entry, Error> {
+        if dir == Node::ROOT {
+            return Ok(self.entry(dir, &stat(&*self.root, c"").map_err(failed)?));
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(self.at(dir)?, c"..", flags, Mode::empty()).map_err(failed)?;
+        if self.path_inside(&fd)?.is_empty() {
+            return self.parent(Node::ROOT);
+        }
+        let st = stat(&fd, c"").map_err(failed)?;
+        let node = match &self.handles {
+            Some(handles) => handles.node_of(fd.as_fd(), c"")?,
+            None => None,
+        };
+        match node {
+            Some(node) => Ok(self.entry(node, &st)),
+            None => {
+                let (parent, _) = self.paths.place(dir).ok_or(Errno::ESTALE)?;
+                let (above, name) = self.paths.place(parent).ok_or(Errno::ESTALE)?;
+                self.find(above, &name)
+            }
+        }
+    }
+
+    /// The file that has this number, where that is found from the number alone.
+    ///
+    /// # Errors
+    /// `ESTALE` for any other number, for another generation and for a removed file.
+    pub(crate) fn resolve(&self, node: Node, generation: Option<Generation>) -> Result<Entry, Error> {
+        if self.handles.is_none() || self.paths.has(node) {
+            return Err(Errno::ESTALE.because("the number is that of a file known by its path"));
+        }
+        let entry = self.entry(node, &stat(&*self.at(node)?, c"").map_err(failed)?);
+        match generation {
+            Some(generation) if generation != entry.generation => Err(Errno::ESTALE.into()),
+            // A descriptor that happens to be open still leads to it.
+            _ if entry.attr.nlink == 0 => Err(Errno::ESTALE.because("the file was removed")),
+            _ => Ok(entry),
+        }
+    }
+
+    /// The path of an open file below the root: empty for the root itself, else with a slash in front.
+    ///
+    /// # Errors
+    /// `ENOENT` when it is outside, or removed.
+    pub(crate) fn path_inside(&self, fd: impl AsFd) -> Result<Vec<u8>, Error> {
+        let root = path_of(self.root())?;
+        let path = path_of(fd)?;
+        // A root that is the host's root has nothing in front of the path.
+        match path.strip_prefix(if root == b"/" { &b""[..] } else { &root }) {
+            Some(b"") => Ok(Vec::new()),
+            Some(b"/") if root == b"/" => Ok(Vec::new()),
+            Some(inside) if inside.starts_with(b"/") => Ok(inside.to_vec()),
+            _ => Err(Errno::ENOENT.because("the file is outside of what is served, or removed")),
+        }
     }
 
     /// The entry of an open file without a name.

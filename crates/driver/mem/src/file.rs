@@ -10,13 +10,13 @@ use crate::record::{CHANGE_WORDS, INODE_WORDS};
 use crate::tree::{Life, Seed, find, make, make_inode};
 use crate::{FILE_MAX, Mem};
 use bytes::Bytes;
-use outrigger_core::attr::{MODE_PERMISSIONS, granted_to_superuser};
+use outrigger_core::attr::granted_to_superuser;
 use outrigger_core::ops::{
     Access, Create, GetAttr, Open, OpenFlags, Read, ReadLink, Seek, SetAttr, TmpFile, Whence, Write,
 };
 use outrigger_core::reply::{Attrs, Count, Created, Granted, Offset, OpenHow, Opened};
 use outrigger_core::survive::Room;
-use outrigger_core::{Cx, Errno, FileKind, Node, Payload, Result, SetAttrs, SetTime, Target, Time};
+use outrigger_core::{Cx, Errno, FileKind, Node, Payload, Result, Target, Time};
 
 fn opened(flags: OpenFlags) -> Opened {
     Opened {
@@ -56,7 +56,8 @@ pub(crate) fn open(mem: &Mem, cx: &Cx, op: &Open) -> Result<Opened> {
 
 pub(crate) fn create(mem: &Mem, cx: &Cx, op: &Create) -> Result<Created> {
     loop {
-        match make(mem, cx, op.dir, &op.name, Seed::file(op.mode, op.umask)) {
+        let seed = Seed { initial: op.initial.clone(), ..Seed::file(op.mode, op.umask) };
+        match make(mem, cx, op.dir, &op.name, seed) {
             Ok(inode) => return Ok(Created { entry: mem.entry(&inode), opened: opened(op.flags) }),
             Err(error) if error.errno == Errno::EEXIST && !op.flags.contains(OpenFlags::EXCL) => {}
             Err(error) => return Err(error),
@@ -130,6 +131,7 @@ pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
     let mut group = mem.change(Room::More(INODE_WORDS + content_words(len, chunks.len())))?;
     let mut edit = mem.edit();
     let mut state = inode.state.write();
+    let before = inode.before(cx, &state);
     let content = state.content_mut()?;
     let offset = if appends { content.size } else { op.offset };
     let left = FILE_MAX.checked_sub(offset).ok_or(Errno::EFBIG)?;
@@ -140,6 +142,7 @@ pub(crate) fn write(mem: &Mem, cx: &Cx, op: Write) -> Result<Count> {
             state.kill_setid();
         }
     }
+    inode.note_change(cx, before, &state);
     group.content(&inode, edit);
     group.inode(&inode, &state);
     group.commit();
@@ -214,6 +217,7 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
     let mut edit = mem.edit();
     let now = mem.now();
     let mut state = inode.state.write();
+    let before = inode.before(cx, &state);
     // Everything that can fail comes before anything that changes.
     if let Some(size) = op.attrs.size {
         let content = state.content_mut()?;
@@ -223,42 +227,15 @@ pub(crate) fn setattr(mem: &Mem, cx: &Cx, op: &SetAttr) -> Result<Attrs> {
         content.truncate(size, &mut edit)?;
         state.mtime = now;
     }
-    set_owner_and_mode(cx, &inode, &mut state, &op.attrs);
-    let time = |set| match set {
-        SetTime::Now => now,
-        SetTime::To(time) => time,
-    };
-    if let Some(set) = op.attrs.atime {
-        inode.set_atime(&mut state, time(set));
-    }
-    if let Some(set) = op.attrs.mtime {
-        state.mtime = time(set);
-    }
-    if op.attrs != SetAttrs::default() {
-        state.ctime = op.attrs.ctime.unwrap_or(now);
-    }
+    inode.apply(cx, &mut state, &op.attrs, now);
+    inode.note_change(cx, before, &state);
     group.content(&inode, edit);
     group.inode(&inode, &state);
     group.commit();
     Ok(Attrs { attr: inode.attr(&state), ttl: mem.options.ttl })
 }
 
-/// Changes owner and permissions. A new owner or an unprivileged truncation clears the set-id bits (chown(2)),
-/// unless the same request sets the permissions.
-fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttrs) {
-    let chowned = (attrs.uid.is_some() || attrs.gid.is_some()) && !inode.is_dir();
-    let truncated = attrs.size.is_some() && !is_privileged(cx);
-    if chowned || truncated || attrs.kill_setid {
-        state.kill_setid();
-    }
-    state.uid = attrs.uid.unwrap_or(state.uid);
-    state.gid = attrs.gid.unwrap_or(state.gid);
-    if let Some(mode) = attrs.mode {
-        state.mode = mode & MODE_PERMISSIONS;
-    }
-}
-
-/// Decides as access(2) does from owner, group, permissions and access list; knows no supplementary groups.
+/// Decides as access(2) does from owner, groups, permissions and access list.
 pub(crate) fn access(mem: &Mem, cx: &Cx, op: &Access) -> Result<Granted> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();

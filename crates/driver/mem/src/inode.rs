@@ -11,9 +11,11 @@ use crate::locks::Locks;
 use crate::names::Names;
 use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
-use outrigger_core::attr::without_set_id;
+use outrigger_core::attr::{MODE_PERMISSIONS, without_set_id};
 use outrigger_core::survive::Log;
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Result, Target, Time};
+use outrigger_core::{
+    Around, Attr, Before, Cx, Errno, Error, FileKind, Node, Result, SetAttrs, SetTime, Target, Time,
+};
 use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -256,6 +258,36 @@ impl Inode {
         }
     }
 
+    /// Changes all attributes but the size. The caller holds the state exclusively.
+    pub fn apply(&self, cx: &Cx, state: &mut State, attrs: &SetAttrs, now: Time) {
+        set_owner_and_mode(cx, self, state, attrs);
+        let time = |set| match set {
+            SetTime::Now => now,
+            SetTime::To(time) => time,
+        };
+        if let Some(set) = attrs.atime {
+            self.set_atime(state, time(set));
+        }
+        if let Some(set) = attrs.mtime {
+            state.mtime = time(set);
+        }
+        if *attrs != SetAttrs::default() {
+            state.ctime = attrs.ctime.unwrap_or(now);
+        }
+    }
+
+    /// What the directory or file is before a change, where the caller asks. The caller holds the state exclusively.
+    pub fn before(&self, cx: &Cx, state: &State) -> Option<Before> {
+        cx.wcc.as_ref().map(|_| Before::from(&self.attr(state)))
+    }
+
+    /// Answers [`Inode::before`] together with what it is after the change. The state was held all the time.
+    pub fn note_change(&self, cx: &Cx, before: Option<Before>, state: &State) {
+        if let (Some(wcc), Some(before)) = (&cx.wcc, before) {
+            wcc.add(Around { node: Node(self.ino), before, after: self.attr(state) });
+        }
+    }
+
     /// The attributes as of `state`.
     pub fn attr(&self, state: &State) -> Attr {
         let (size, pages) = match &state.body {
@@ -280,6 +312,21 @@ impl Inode {
             blksize: PAGE as u32,
             ..Attr::default()
         }
+    }
+}
+
+/// Changes owner and permissions. A new owner or an unprivileged truncation clears the set-id bits (chown(2)),
+/// unless the same request sets the permissions.
+fn set_owner_and_mode(cx: &Cx, inode: &Inode, state: &mut State, attrs: &SetAttrs) {
+    let chowned = (attrs.uid.is_some() || attrs.gid.is_some()) && !inode.is_dir();
+    let truncated = attrs.size.is_some() && !is_privileged(cx);
+    if chowned || truncated || attrs.kill_setid {
+        state.kill_setid();
+    }
+    state.uid = attrs.uid.unwrap_or(state.uid);
+    state.gid = attrs.gid.unwrap_or(state.gid);
+    if let Some(mode) = attrs.mode {
+        state.mode = mode & MODE_PERMISSIONS;
     }
 }
 

@@ -243,6 +243,9 @@ impl BlockingDriver for Mem {
             class: DriverClass::Memory,
             stateless_files: true,
             stateless_dirs: true,
+            lasting_cookies: true,
+            anonymous_io: true,
+            initial_attrs: true,
             acl: true,
             negative_ttl: self.options.ttl,
             max_io: MAX_IO,
@@ -267,6 +270,12 @@ impl BlockingDriver for Mem {
     fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
         tree::locate(self, op.node)
     }
+    fn parent(&self, _: &Cx, op: Parent) -> Result<Entry> {
+        tree::parent(self, op.dir)
+    }
+    fn resolve(&self, _: &Cx, op: Resolve) -> Result<Entry> {
+        tree::resolve(self, &op)
+    }
     fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
         file::readlink(self, &op)
     }
@@ -279,14 +288,14 @@ impl BlockingDriver for Mem {
     fn symlink(&self, cx: &Cx, op: SymLink) -> Result<Entry> {
         tree::symlink(self, cx, &op)
     }
-    fn link(&self, _: &Cx, op: Link) -> Result<Entry> {
-        tree::link(self, &op)
+    fn link(&self, cx: &Cx, op: Link) -> Result<Entry> {
+        tree::link(self, cx, &op)
     }
-    fn unlink(&self, _: &Cx, op: Unlink) -> Result<Done> {
-        tree::unlink(self, &op)
+    fn unlink(&self, cx: &Cx, op: Unlink) -> Result<Done> {
+        tree::unlink(self, cx, &op)
     }
-    fn rmdir(&self, _: &Cx, op: RmDir) -> Result<Done> {
-        tree::rmdir(self, &op)
+    fn rmdir(&self, cx: &Cx, op: RmDir) -> Result<Done> {
+        tree::rmdir(self, cx, &op)
     }
     fn rename(&self, cx: &Cx, op: Rename) -> Result<Done> {
         rename::rename(self, cx, &op)

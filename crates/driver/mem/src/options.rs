@@ -3,7 +3,7 @@
 
 use crate::Mem;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Scheme};
+use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
@@ -12,15 +12,13 @@ use std::sync::Arc;
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "mem",
     opens: "memory; the tree lives as long as the mount",
-    location: "mem:",
+    location: "mem:[PATH]",
     writable: true,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[Scheme {
         name: "mem",
-        takes_path: false,
-        host: false,
-        survives: true,
+        authority: false,
+        lasts: Lasts::Keep,
         open: |_, given, site| {
             let mut options = Options::default();
             given.apply(&mut |key, value| options.set(key, value))?;
@@ -32,6 +30,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
             Ok(Arc::new(Inline::new(mem, site.runtime.clone())))
         },
     }],
+    ..DriverInfo::NONE
 };
 
 /// What [`Options::set`] takes.

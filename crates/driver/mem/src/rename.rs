@@ -7,7 +7,7 @@ use crate::inode::{Body, Inode, State};
 use crate::tree::{Life, Seed, is_within, make_in};
 use outrigger_core::ops::{Rename, RenameFlags};
 use outrigger_core::survive::Room;
-use outrigger_core::{Cx, Errno, FileKind, Result, Time};
+use outrigger_core::{Before, Cx, Errno, FileKind, Result, Time};
 use parking_lot::RwLockWriteGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,6 +28,17 @@ impl Dirs<'_> {
     fn touch(&mut self, now: Time) {
         self.from.touch(now);
         self.to().touch(now);
+    }
+
+    fn before(&self, cx: &Cx, (from, to): (&Inode, &Inode)) -> [Option<Before>; 2] {
+        [from.before(cx, &self.from), self.to.as_deref().and_then(|state| to.before(cx, state))]
+    }
+
+    fn note_change(&self, cx: &Cx, (from, to): (&Inode, &Inode), [first, second]: [Option<Before>; 2]) {
+        from.note_change(cx, first, &self.from);
+        if let Some(state) = &self.to {
+            to.note_change(cx, second, state);
+        }
     }
 
     fn log(&self, (from, to): (&Inode, &Inode), group: &mut Group<'_>) {
@@ -83,7 +94,7 @@ fn between_directories(
         return Err(Errno::EINVAL.because("a directory cannot move into itself"));
     }
     if let Some(target) = target.as_ref().filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
-        exchange(mem, op, (from, to), &mut dirs, (&source, target), group)?;
+        exchange(mem, cx, op, (from, to), &mut dirs, (&source, target), group)?;
         return Ok(None);
     }
     if let Some(target) = &target {
@@ -162,6 +173,7 @@ fn replace(
         mem.space.take_inode()?;
         mem.space.give_back_inode();
     }
+    let before = dirs.before(cx, (from, to));
     let (mut source_state, mut target_state) = states(source, target);
     if let (Some(target), Some(state)) = (target, &mut target_state) {
         if target.is_dir() {
@@ -190,9 +202,13 @@ fn replace(
     group.inode(source, &source_state);
     dirs.touch(now);
     if whiteout {
-        let seed = Seed { mode: FileKind::CharDevice.bits(), umask: 0, rdev: 0, body: Body::Special };
+        let seed =
+            Seed { mode: FileKind::CharDevice.bits(), umask: 0, rdev: 0, body: Body::Special, initial: None };
+        // What the directory was before the rename is noted below.
+        let cx = &Cx { wcc: None, ..cx.clone() };
         make_in(mem, cx, (from, &mut dirs.from), &op.name, (seed, Life::Unreferenced), group)?;
     }
+    dirs.note_change(cx, (from, to), before);
     dirs.log((from, to), group);
     group.commit();
     Ok(())
@@ -200,6 +216,7 @@ fn replace(
 
 fn exchange(
     mem: &Mem,
+    cx: &Cx,
     op: &Rename,
     (from, to): (&Inode, &Inode),
     dirs: &mut Dirs<'_>,
@@ -213,6 +230,7 @@ fn exchange(
         return Ok(());
     }
     let now = mem.now();
+    let before = dirs.before(cx, (from, to));
     let (mut source_state, mut target_state) = states(source, Some(target));
     if let Some(number) = dirs.from.names_mut()?.replace(&op.name, Arc::clone(target)) {
         group.name(from, number, &op.name, target.ino);
@@ -234,6 +252,7 @@ fn exchange(
         group.inode(target, state);
     }
     dirs.touch(now);
+    dirs.note_change(cx, (from, to), before);
     dirs.log((from, to), group);
     group.commit();
     Ok(())

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 /// The region of the log.
-const LAYOUT: Layout = Layout::new("mem-log", 2);
+const LAYOUT: Layout = Layout::of("mem-log");
 /// The most words of a log as short as can be: 32 GiB, of which only what is used takes memory.
 const WORDS_MAX: u64 = 4 << 30;
 

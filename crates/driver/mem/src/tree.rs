@@ -12,10 +12,10 @@ use crate::xattr::Xattrs;
 use bytes::Bytes;
 use outrigger_core::attr::SET_GID;
 use outrigger_core::attr::{MODE_KIND, MODE_PERMISSIONS};
-use outrigger_core::ops::{Link, MkDir, MkNod, ReadDir, ReadDirPlus, RmDir, SymLink, Unlink, Walk};
+use outrigger_core::ops::{Link, MkDir, MkNod, ReadDir, ReadDirPlus, Resolve, RmDir, SymLink, Unlink, Walk};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry};
 use outrigger_core::survive::Room;
-use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, Target, Time};
+use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, SetAttrs, Target, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,13 +31,15 @@ pub(crate) struct Seed {
     pub umask: u32,
     pub rdev: u32,
     pub body: Body,
+    /// What the caller wants it to have instead of what it gets by itself.
+    pub initial: Option<Box<SetAttrs>>,
 }
 
 impl Seed {
     /// An empty regular file.
     pub fn file(mode: u32, umask: u32) -> Self {
         let mode = FileKind::Regular.bits() | mode & MODE_PERMISSIONS;
-        Seed { mode, umask, rdev: 0, body: Body::File(Content::default()) }
+        Seed { mode, umask, rdev: 0, body: Body::File(Content::default()), initial: None }
     }
 
     fn kind(&self) -> FileKind {
@@ -133,6 +135,9 @@ pub(crate) fn make_inode(
         body: seed.body,
     };
     let inode = Arc::new(Inode::new(mem.table.next_number(), birth));
+    if let Some(initial) = &seed.initial {
+        inode.apply(cx, &mut inode.state.write(), initial, mem.now());
+    }
     group.born(&inode);
     Ok(inode)
 }
@@ -153,11 +158,13 @@ pub(crate) fn make_in(
     if is_dir && state.nlink >= mem.options.links {
         return Err(Errno::EMLINK.into());
     }
+    let before = dir.before(cx, state);
     let inode = make_inode(mem, cx, (dir.ino, state), seed, life, group)?;
     let number = state.names_mut()?.insert(name, Arc::clone(&inode))?;
     group.name(dir, number, name, inode.ino);
     state.nlink += u32::from(is_dir);
     state.touch(mem.now());
+    dir.note_change(cx, before, state);
     group.inode(dir, state);
     Ok(inode)
 }
@@ -192,27 +199,24 @@ pub(crate) fn mknod(mem: &Mem, cx: &Cx, op: &MkNod) -> Result<Entry> {
         Some(FileKind::CharDevice | FileKind::BlockDevice) => (Body::Special, op.rdev),
         _ => return Err(Errno::EINVAL.because(format!("mknod cannot make mode {:o}", op.mode))),
     };
-    made(mem, cx, op.dir, &op.name, Seed { mode: op.mode, umask: op.umask, rdev, body })
+    let initial = op.initial.clone();
+    made(mem, cx, op.dir, &op.name, Seed { mode: op.mode, umask: op.umask, rdev, body, initial })
 }
 
 pub(crate) fn mkdir(mem: &Mem, cx: &Cx, op: &MkDir) -> Result<Entry> {
     let mode = FileKind::Directory.bits() | op.mode & MODE_PERMISSIONS;
-    made(
-        mem,
-        cx,
-        op.dir,
-        &op.name,
-        Seed { mode, umask: op.umask, rdev: 0, body: Body::Dir(Names::default()) },
-    )
+    let (body, initial) = (Body::Dir(Names::default()), op.initial.clone());
+    made(mem, cx, op.dir, &op.name, Seed { mode, umask: op.umask, rdev: 0, body, initial })
 }
 
 pub(crate) fn symlink(mem: &Mem, cx: &Cx, op: &SymLink) -> Result<Entry> {
     let target = Target::new(Bytes::copy_from_slice(&op.target))?;
     let mode = FileKind::Symlink.bits() | 0o777;
-    made(mem, cx, op.dir, &op.name, Seed { mode, umask: 0, rdev: 0, body: Body::Link(target) })
+    let (body, initial) = (Body::Link(target), op.initial.clone());
+    made(mem, cx, op.dir, &op.name, Seed { mode, umask: 0, rdev: 0, body, initial })
 }
 
-pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
+pub(crate) fn link(mem: &Mem, cx: &Cx, op: &Link) -> Result<Entry> {
     let mut group = mem.change(Room::More(NAMES))?;
     let (inode, dir) = (mem.table.get(op.node)?, mem.table.get(op.dir)?);
     let mut names = dir.state.write();
@@ -230,12 +234,15 @@ pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
     if state.nlink >= mem.options.links {
         return Err(Errno::EMLINK.into());
     }
+    let before = (dir.before(cx, &names), inode.before(cx, &state));
     let number = names.names_mut()?.insert(&op.name, Arc::clone(&inode))?;
     state.nlink += 1;
     state.unnamed = false;
     state.ctime = now;
     inode.reference(mem.log());
     names.touch(now);
+    dir.note_change(cx, before.0, &names);
+    inode.note_change(cx, before.1, &state);
     group.name(&dir, number, &op.name, inode.ino);
     group.inode(&inode, &state);
     group.inode(&dir, &names);
@@ -244,7 +251,7 @@ pub(crate) fn link(mem: &Mem, op: &Link) -> Result<Entry> {
     Ok(mem.entry(&inode))
 }
 
-pub(crate) fn unlink(mem: &Mem, op: &Unlink) -> Result<()> {
+pub(crate) fn unlink(mem: &Mem, cx: &Cx, op: &Unlink) -> Result<()> {
     let mut group = mem.change(Room::Less(NAMES))?;
     let dir = mem.table.get(op.dir)?;
     let mut names = dir.state.write();
@@ -254,8 +261,10 @@ pub(crate) fn unlink(mem: &Mem, op: &Unlink) -> Result<()> {
     }
     let now = mem.now();
     let mut state = inode.state.write();
+    let before = dir.before(cx, &names);
     state.lose_name(now);
     remove_name(&mut group, (&dir, &mut names), &op.name, now)?;
+    dir.note_change(cx, before, &names);
     group.inode(&inode, &state);
     group.commit();
     drop((state, names, group));
@@ -278,7 +287,7 @@ fn remove_name(
     Ok(())
 }
 
-pub(crate) fn rmdir(mem: &Mem, op: &RmDir) -> Result<()> {
+pub(crate) fn rmdir(mem: &Mem, cx: &Cx, op: &RmDir) -> Result<()> {
     let mut group = mem.change(Room::Less(NAMES))?;
     let dir = mem.table.get(op.dir)?;
     let topology = mem.topology.lock();
@@ -286,9 +295,11 @@ pub(crate) fn rmdir(mem: &Mem, op: &RmDir) -> Result<()> {
     let inode = Arc::clone(names.names_mut()?.get(&op.name).ok_or(Errno::ENOENT)?);
     let now = mem.now();
     let mut state = inode.state.write();
+    let before = dir.before(cx, &names);
     state.bury(now)?;
     names.nlink -= 1;
     remove_name(&mut group, (&dir, &mut names), &op.name, now)?;
+    dir.note_change(cx, before, &names);
     group.inode(&inode, &state);
     group.commit();
     drop((state, names, topology, group));
@@ -367,6 +378,32 @@ pub(crate) fn is_within(mem: &Mem, dir: &Inode, ancestor: &Inode) -> bool {
             Err(_) => return false,
         }
     }
+}
+
+/// The directory that holds the directory `dir`, with a reference.
+pub(crate) fn parent(mem: &Mem, dir: Node) -> Result<Entry> {
+    mem.tend_log();
+    let inode = mem.table.get(dir)?;
+    inode.state.read().names()?;
+    let parent = mem.table.get(Node(inode.parent.load(Relaxed)))?;
+    parent.reference(mem.log());
+    Ok(mem.entry(&parent))
+}
+
+/// The file with this number, with a reference.
+pub(crate) fn resolve(mem: &Mem, op: &Resolve) -> Result<Entry> {
+    mem.tend_log();
+    if op.generation.is_some_and(|generation| generation != mem.generation) {
+        return Err(Errno::ESTALE.into());
+    }
+    let inode = mem.table.get(op.node)?;
+    let state = inode.state.read();
+    if state.dead {
+        return Err(Errno::ESTALE.into());
+    }
+    inode.reference(mem.log());
+    drop(state);
+    Ok(mem.entry(&inode))
 }
 
 /// The path of a file: for one with several names, the one in the directory it was made in or last moved to.

@@ -3,7 +3,7 @@
 
 use crate::Null;
 use outrigger_core::option::option;
-use outrigger_core::registry::{DriverInfo, Scheme};
+use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
 use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
 
@@ -11,21 +11,20 @@ use std::sync::Arc;
 pub const DRIVER: DriverInfo = DriverInfo {
     name: "null",
     opens: "one constant file, to measure everything around it",
-    location: "null:",
+    location: "null:[PATH]",
     writable: false,
     options: &[&OPTIONS],
-    others: "",
     schemes: &[Scheme {
         name: "null",
-        takes_path: false,
-        host: false,
-        survives: true,
+        authority: false,
+        lasts: Lasts::Stored,
         open: |_, given, site| {
             let mut options = Options::default();
             given.apply(&mut |key, value| options.set(key, value))?;
             Ok(Arc::new(Inline::new(Null::new(options.size), site.runtime.clone())))
         },
     }],
+    ..DriverInfo::NONE
 };
 
 /// Every option of `-o` and `--opt`.

@@ -46,10 +46,10 @@ pub(crate) fn spoken(offered: OpSet, answer: &Answer) -> OpSet {
 }
 
 impl Offer {
-    pub(crate) fn new(location: &str, passed: &[(String, String)], ops: OpSet) -> Self {
+    pub(crate) fn new(location: &[u8], passed: &[(String, String)], ops: OpSet) -> Self {
         let bytes = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         Offer {
-            location: bytes(location),
+            location: Bytes::copy_from_slice(location),
             options: passed.iter().map(|(key, value)| (bytes(key), bytes(value))).collect(),
             operations: ops.iter().map(|op| (op as u16, op.layout())).collect(),
         }

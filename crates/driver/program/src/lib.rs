@@ -63,7 +63,7 @@ impl Program {
     /// Why it cannot be started, or what it says about the location.
     pub async fn start(
         command: Vec<OsString>,
-        location: &str,
+        location: &[u8],
         options: Options,
         site: &Site<'_>,
     ) -> Result<Self> {
@@ -110,14 +110,14 @@ impl Program {
         if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {
             return Ok(reply);
         }
-        let reply = fits(&request, life.ask(cx.cred.clone(), request.clone()).await?);
+        let reply = fits(&request, life.ask(cx, request.clone()).await?);
         Ok(self.handles.opened(life, cx, &request, reply).await)
     }
 
     /// One of those who share a handle closes it; the last one does so in the program.
     async fn close(&self, life: &Life, cx: &Cx, mut request: Request) -> Result<Reply, Lost> {
         match self.handles.close(life, &mut request) {
-            true => life.ask(cx.cred.clone(), request).await,
+            true => life.ask(cx, request).await,
             false => Ok(Reply::Done(())),
         }
     }
@@ -176,5 +176,7 @@ impl Service for Program {
         self.abilities.clone()
     }
 
-    fn attach(&self, _: Arc<dyn Notify>) {}
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.lives.attach(notify);
+    }
 }

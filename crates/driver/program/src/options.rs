@@ -14,7 +14,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the program's own",
-    schemes: &[],
+    ..DriverInfo::NONE
 };
 
 /// The options of this driver; all others are the program's.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 /// What is noted of a program.
-const LAYOUT: Layout = Layout::new("program", 1);
+const LAYOUT: Layout = Layout::of("program");
 
 outrigger_core::fields! {
     /// What the first process of this driver notes for those to come.

@@ -11,7 +11,7 @@ use outrigger_core::wire::Wire;
 use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result, SetAttrs};
 use std::sync::Mutex;
 
-const LAYOUT: Layout = Layout::new("cache-log", 5);
+const LAYOUT: Layout = Layout::of("cache-log");
 const LOST_MAX: usize = 256;
 const CACHED: u64 = 1;
 const KILL_SETID: u64 = 2;

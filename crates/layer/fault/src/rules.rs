@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The region with the rules and their counts.
-const LAYOUT: Layout = Layout::new("fault-generations", 2);
+const LAYOUT: Layout = Layout::of("fault-generations");
 /// The most rules.
 const RULES_MAX: usize = 1024;
 /// The longest text of rules that is kept, in words of 8 bytes.

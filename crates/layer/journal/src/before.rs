@@ -16,7 +16,7 @@ pub(crate) type Below = Arc<dyn Service>;
 /// What there was before a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Nobody looked, or looking failed.
+    /// It need not be known, or looking failed.
     Unknown,
     /// The name, or the attribute, did not exist.
     Absent,
@@ -75,7 +75,7 @@ pub(crate) struct Traces<'a> {
     pub(crate) appends: &'a dyn Fn(Handle) -> bool,
 }
 
-/// Whether to look beforehand.
+/// Whether it has to be known what there was before.
 ///
 /// * A name that is made: only when something under this name was changed a moment ago, or no births are known.
 /// * A name that is removed: likewise for anything in its directory, whose time of change is the trace.
@@ -113,10 +113,9 @@ pub(crate) async fn look(below: &Below, cx: &Cx, request: &Request) -> Before {
             name(below, cx, dir, of).await
         }
         Some(Effect::Moves { dir, name: from, to_dir, to_name, flags }) => {
-            let one = name(below, cx, dir, from).await;
-            match flags.contains(RenameFlags::EXCHANGE) {
-                true => Ok(pair(one, name(below, cx, to_dir, to_name).await)),
-                false => one,
+            match (name(below, cx, dir, from).await, flags.contains(RenameFlags::EXCHANGE)) {
+                (Ok(one), true) => name(below, cx, to_dir, to_name).await.map(|two| pair(one, two)),
+                (one, _) => one,
             }
         }
         Some(Effect::SetsXattr { node, name, .. } | Effect::RemovesXattr { node, name }) => {
@@ -131,9 +130,9 @@ pub(crate) async fn look(below: &Below, cx: &Cx, request: &Request) -> Before {
 }
 
 /// What two names that are exchanged lead to.
-fn pair(one: Result<Before>, two: Result<Before>) -> Before {
+pub(crate) fn pair(one: Before, two: Before) -> Before {
     match (one, two) {
-        (Ok(Before::Present(one)), Ok(Before::Present(two))) => Before::Pair(one.ino, two.ino),
+        (Before::Present(one), Before::Present(two)) => Before::Pair(one.ino, two.ino),
         _ => Before::Unknown,
     }
 }

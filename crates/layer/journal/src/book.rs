@@ -5,7 +5,7 @@ use crate::Counts;
 use crate::appenders::Appender;
 use crate::entry::{Entry, Slot, State, Words};
 use outrigger_core::survive::{Area, Layout, Opened, Slots, Stored};
-use outrigger_core::{Keep, OpCode, Region, Result, wire};
+use outrigger_core::{Keep, OpCode, Region, Result};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +19,7 @@ pub(crate) const CARRIED: usize = SLOTS;
 /// How many handles that append have a place.
 const APPENDERS: usize = 1024;
 
-/// The hundreds are those of the layout, the rest is the version of the encoding of replies.
-const LAYOUT: Layout = Layout::new(REGION, 300 + wire::VERSION as u32);
+const LAYOUT: Layout = Layout::of(REGION);
 
 outrigger_core::fields! {
     /// What is counted in the region.

@@ -20,7 +20,9 @@
 //! handle, note the intent, then the reply. Most changes leave traces by which they are recognised: a file is born after the
 //! intent, a directory was changed. Where a request changed something in the 20 ms before (the clock that stamps files is coarse), where
 //! the tree tells no births or stamps them with another host's clock, and for changes that leave no such trace (rename,
-//! link, appends), the journal looks at the name, the size or the attribute beforehand: one or two requests more.
+//! link, appends), the journal has to know the name, the size or the attribute beforehand. What a name leads to it has
+//! nearly always seen in a reply, for programs look names up before they change them (`names`); else it looks, which is one or
+//! two requests more.
 //!
 //! What a process leaves is put aside by request id, in a ring of as many entries as one process can leave. The oldest go
 //! first; a request that waits is asked again at once by the kernel, so what is overwritten is long settled, unless processes
@@ -29,6 +31,7 @@
 //! # What is impossible
 //! * Another client who changes the same name between the intent and the repetition is taken for us: what it made for what
 //!   we made. It takes another client, the same name, and a death in those microseconds.
+//!   Of a name that the journal did not look at itself it takes a second instead: it goes by a reply that old at most.
 //! * A clock that is set back between intent and effect makes our own file look older than the intent, so that the caller
 //!   is told `EEXIST`; set forward between another's file and the intent it does no harm.
 //! * A repetition of what is simply repeated may be seen: after a death a write may land a second time, as late as its
@@ -48,6 +51,7 @@ mod before;
 mod book;
 mod current;
 mod entry;
+mod names;
 mod recent;
 mod redo;
 mod watch;
@@ -60,8 +64,10 @@ use appenders::Appenders;
 use before::{Before, Traces};
 use book::Book;
 use entry::{Entry, Intent, Slot, State, nanos};
+use names::{Changing, Names};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
@@ -70,8 +76,6 @@ use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many processes a request may end.
-const DEATHS_MAX: u8 = 3;
 /// Reports kept until somebody takes them.
 const REPORTS_MAX: usize = 64;
 /// The most bytes of a request in a report.
@@ -101,6 +105,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     appenders: Appenders,
     recent: Recent,
+    names: Names,
     /// Whether the tree is stamped by the clock of this host.
     near: AtomicBool,
     /// Whether the tree tells when files were made.
@@ -135,6 +140,7 @@ impl Journal {
             records,
             appenders: Appenders::attach(book.parts()),
             recent: Recent::new(nanos(clock.coarse_wall())),
+            names: Names::new(),
             near: AtomicBool::new(false),
             births: AtomicBool::new(false),
             reports: Mutex::default(),
@@ -175,8 +181,7 @@ impl Layer for Journal {
             return inner.follow_handles(next, cx, request);
         }
         let Some(words) = inner.book.slot(cx.slot) else {
-            inner.book.parts().counters().unjournalled().increase(1);
-            return next.call(cx, request);
+            return inner.without_entry(next, cx, request);
         };
         let slot = Slot::new(words, cx.id, request.op(), request.waits());
         match inner.book.carried(cx.id) {
@@ -205,22 +210,23 @@ fn is_recorded(request: &Request) -> bool {
 /// What has to be known about a request when its reply comes.
 struct Note {
     changes: Keys,
+    names: Changing,
+    before: Before,
     appends: bool,
     ends: Option<Handle>,
 }
 
-impl Note {
-    fn of(request: &Request) -> Self {
-        let (mut appends, mut ends) = (false, None);
-        for effect in request.effects() {
-            match effect {
-                Effect::Opens { flags: Some(flags), .. } => appends = flags.contains(OpenFlags::APPEND),
-                Effect::Ends { handle, directory: false } => ends = Some(handle),
-                _ => {}
-            }
+/// Whether the handle that a request opens appends, and which one it ends.
+fn handles(request: &Request) -> (bool, Option<Handle>) {
+    let (mut appends, mut ends) = (false, None);
+    for effect in request.effects() {
+        match effect {
+            Effect::Opens { flags: Some(flags), .. } => appends = flags.contains(OpenFlags::APPEND),
+            Effect::Ends { handle, directory: false } => ends = Some(handle),
+            _ => {}
         }
-        Note { changes: recent::keys(request), appends, ends }
     }
+    (appends, ends)
 }
 
 impl Inner {
@@ -231,10 +237,20 @@ impl Inner {
         if !request.effects().into_iter().any(concerns) {
             return next.call(cx, request);
         }
-        let Note { appends, ends, .. } = Note::of(&request);
+        let (appends, ends) = handles(&request);
         next.call(cx, request).map(move |reply| {
             redo::handle_of(&reply).into_iter().for_each(|handle| self.appenders.opened(handle, appends));
             ends.into_iter().for_each(|handle| self.appenders.released(handle));
+            reply
+        })
+    }
+
+    /// A request in a slot without an entry: what it changes is forgotten, and nothing is learnt.
+    fn without_entry<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.book.parts().counters().unjournalled().increase(1);
+        let names = self.names.changing(&request);
+        next.call(cx, request).map(move |reply| {
+            self.names.forget(&names);
             reply
         })
     }
@@ -253,8 +269,14 @@ impl Inner {
         if is_recorded(&request) {
             self.change(next, cx, request, slot, now)
         } else {
-            self.query(next, cx, request, slot)
+            self.query(next, cx, request, slot, now)
         }
+    }
+
+    /// To be noted of a change before it is asked below.
+    fn note(&self, request: &Request, before: Before) -> Note {
+        let (appends, ends) = handles(request);
+        Note { changes: recent::keys(request), names: self.names.changing(request), before, appends, ends }
     }
 
     #[inline]
@@ -264,8 +286,13 @@ impl Inner {
         cx: &'a Cx,
         request: Request,
         slot: Slot<'a>,
+        now: i64,
     ) -> Answer<'a> {
+        let asking = self.names.asking(&request, now);
         let answered = move |reply| {
+            if let Some(asking) = &asking {
+                self.names.answered(asking, &reply);
+            }
             slot.clear();
             slot.count();
             reply
@@ -286,16 +313,24 @@ impl Inner {
         slot: Slot<'a>,
         now: i64,
     ) -> Answer<'a> {
-        let note = Note::of(&request);
         let appends = |handle| self.appenders.has(handle);
         let born = self.near.load(Ordering::Relaxed) && self.births.load(Ordering::Relaxed);
-        if before::is_needed(&request, &Traces { born, recent: &self.recent, now, appends: &appends }) {
-            return self.work(cx, slot, note, async move {
-                slot.intend(Intent { time: now, before: before::look(next, cx, &request).await });
-                next.call(cx, request).await
-            });
-        }
-        slot.intend(Intent { time: now, before: Before::Unknown });
+        let traces = Traces { born, recent: &self.recent, now, appends: &appends };
+        let before = match before::is_needed(&request, &traces) {
+            false => Some(Before::Unknown),
+            true => self.names.before(&request, now),
+        };
+        let Some(before) = before else {
+            let work = async move {
+                let before = before::look(next, cx, &request).await;
+                let note = self.note(&request, before);
+                slot.intend(Intent { time: now, before });
+                self.record(slot, &note, next.call(cx, request).await)
+            };
+            return Answer::later(current::during(cx.id, Box::pin(work)));
+        };
+        let note = self.note(&request, before);
+        slot.intend(Intent { time: now, before });
         match current::within(cx.id, || next.call(cx, request)) {
             Answer::Ready(reply) => Answer::Ready(self.record(slot, &note, reply)),
             Answer::Later(future) => self.work(cx, slot, note, future),
@@ -320,7 +355,9 @@ impl Inner {
             self.appenders.opened(handle, note.appends);
         }
         if note.changes[0].is_some() {
-            self.recent.mark(&note.changes, nanos(self.clock.coarse_wall()));
+            let now = nanos(self.clock.coarse_wall());
+            self.recent.mark(&note.changes, now);
+            self.names.changed(&note.names, note.before, &reply, now);
         }
         if let Reply::Entry(entry) | Reply::Created(Created { entry, .. }) = &reply {
             self.births.store(entry.attr.btime.is_some(), Ordering::Relaxed);
@@ -349,12 +386,12 @@ impl Inner {
             self.book.forget(cx.id);
             return self.first(next, cx, request, slot);
         }
-        if carried.deaths >= DEATHS_MAX {
+        if Suspect::of(carried.deaths.into()).is_poisonous() {
             slot.count();
             return Answer::Ready(self.refuse(&request, &carried));
         }
         let slot = self.book.resume(cx.id, slot, nanos(self.clock.coarse_wall()));
-        let note = Note::of(&request);
+        let note = self.note(&request, carried.intent.before);
         match (carried.state, carried.reply) {
             (State::Running, _) => self.first(next, cx, request, slot),
             (State::Replied, Some(reply)) if carried.backed => {

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | mkdir, mknod, symlink, create with `EXCL` | the name now leads to a file of the kind, and did not before or to one born after the intent | again |
 //! | link | the name now leads to the node, and did not exist before | again |
-//! | unlink, rmdir | the name existed before and now does not, or leads to another file; nobody looked: the directory changed after the intent | again |
+//! | unlink, rmdir | the name existed before and now does not, or leads to another file; not known: the directory changed after the intent | again |
 //! | rename | the old name no longer leads to the file it led to, and the new one does | again |
 //! | rename with `EXCHANGE` | each name leads to the file the other one led to | again |
 //! | setxattr with `CREATE` | the attribute exists and did not before | again |

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The journal over drivers that a test scripts. What drivers with trees make of it is in `testing/crash`.
 
+mod looked;
 mod poison;
 mod torn;
 

@@ -2,7 +2,7 @@
 //! Finding and listing names.
 
 use crate::Below;
-use outrigger_core::ops::{Forget, Lookup, ReadDir, ReadDirPlus, Walk};
+use outrigger_core::ops::{Forget, GetAttr, Locate, Lookup, Parent, ReadDir, ReadDirPlus, Walk};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Generation, Name, Node, OpCode, Result, ask};
 
@@ -29,6 +29,29 @@ impl Below<'_> {
             }
         }
         Ok(found)
+    }
+
+    pub(crate) async fn parent(&self, op: Parent) -> Result<Entry> {
+        let path = ask(self.next, self.cx, Locate { node: op.dir }).await?;
+        let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let mut names = names.map(|name| Name::new(name.to_vec())).collect::<Result<Vec<Name>>>()?;
+        names.pop();
+        let mut parent = self.root().await?;
+        for name in names {
+            let found = self.find(parent.node, name).await;
+            if parent.node != Node::ROOT {
+                self.forget(parent.node).await;
+            }
+            parent = found?;
+        }
+        Ok(parent)
+    }
+
+    /// The root as an entry, for which no reference is counted.
+    async fn root(&self) -> Result<Entry> {
+        let found = ask(self.next, self.cx, GetAttr { node: Node::ROOT, handle: None }).await?;
+        let (node, generation) = (Node::ROOT, Generation::default());
+        Ok(Entry { node, generation, attr: found.attr, entry_ttl: found.ttl, attr_ttl: found.ttl })
     }
 
     pub(crate) async fn readdir(&self, op: ReadDir) -> Result<Dirents> {

@@ -7,6 +7,7 @@
 //! | `walk` | one `lookup` for each name |
 //! | `readdir` | `readdirplus`, giving back its references |
 //! | `readdirplus` | `readdir` and one `lookup` for each name |
+//! | `parent` | `locate`, and `walk` from the root |
 //! | `create` | `mknod` and `open` |
 //! | `copy_range` | `read` and `write` |
 //! | `lseek` | `getattr`: all data up to the size, then a hole |
@@ -19,8 +20,7 @@
 //! `open` or `opendir` is declared stateless.
 //!
 //! Limits: a supplied operation is several operations of the driver, so others may change the tree between them, and a
-//! failure half way leaves what was done (`create` may leave an empty file). `access` knows one group of the caller,
-//! not its supplementary ones. `fsync` is never supplied: only the driver knows what is stable.
+//! failure half way leaves what was done (`create` may leave an empty file). `access` knows no access lists. `fsync` is never supplied: only the driver knows what is stable.
 #![forbid(unsafe_code)]
 
 mod copy;
@@ -90,6 +90,13 @@ const SOURCES: &[(OpCode, &[&[OpCode]])] = &[
     (OpCode::ReadDir, &[&[OpCode::ReadDirPlus]]),
     (OpCode::ReadDirPlus, &[&[OpCode::ReadDir, OpCode::Lookup], &[OpCode::ReadDir, OpCode::Walk]]),
     (OpCode::Create, &[&[OpCode::MkNod, OpCode::Lookup], &[OpCode::MkNod, OpCode::Walk]]),
+    (
+        OpCode::Parent,
+        &[
+            &[OpCode::Locate, OpCode::GetAttr, OpCode::Lookup],
+            &[OpCode::Locate, OpCode::GetAttr, OpCode::Walk],
+        ],
+    ),
     (OpCode::CopyRange, &[&[OpCode::Read, OpCode::Write]]),
     (OpCode::Seek, &[&[OpCode::GetAttr]]),
     (OpCode::Access, &[&[OpCode::GetAttr]]),
@@ -122,6 +129,7 @@ impl Layer for Simulate {
             Request::Walk(op) => Answer::later(async move { below.walk(op).await.into() }),
             Request::ReadDir(op) => Answer::later(async move { below.readdir(op).await.into() }),
             Request::ReadDirPlus(op) => Answer::later(async move { below.readdirplus(op).await.into() }),
+            Request::Parent(op) => Answer::later(async move { below.parent(op).await.into() }),
             Request::Create(op) => Answer::later(async move { below.create(op).await.into() }),
             Request::CopyRange(op) => Answer::later(async move { below.copy_range(op).await.into() }),
             Request::Seek(op) => Answer::later(async move { below.lseek(op).await.into() }),

@@ -95,7 +95,16 @@ impl<'a> Request<'a> {
     /// [`DecodeError`] when the message is not a request of the protocol. The header can still be read by
     /// [`InHeader::decode`], so that the request can be refused.
     pub fn decode(message: &'a [u8], dialect: Dialect) -> Result<Self, DecodeError> {
-        let (header, rest) = InHeader::decode(message)?;
+        let (header, _) = InHeader::decode(message)?;
+        Self::after(header, message, dialect)
+    }
+
+    /// Reads what follows `header`, which was read from this whole message.
+    ///
+    /// # Errors
+    /// As [`Request::decode`].
+    pub fn after(header: InHeader, message: &'a [u8], dialect: Dialect) -> Result<Self, DecodeError> {
+        let rest = message.get(InHeader::SIZE..).unwrap_or_default();
         if header.len as usize != message.len() {
             return Err(DecodeError::Length { header: header.len, actual: message.len() });
         }

@@ -12,8 +12,8 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Result,
-    Target,
+    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
+    Result, Target,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +69,7 @@ impl<S: FileServer> Driver for FileTree<S> {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
-            reads_ahead: true,
+            parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)

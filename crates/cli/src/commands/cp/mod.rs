@@ -11,6 +11,7 @@ use crate::context::{Context, Place};
 use crate::copy::Copier;
 use crate::copy::target::{Destination, shown};
 use crate::getopt::Arguments;
+use crate::location::end_of_trees;
 use crate::progress::Progress;
 use crate::run::Run;
 use crate::say::{place, usage};
@@ -68,7 +69,7 @@ fn copy_with_parents(
     };
     // What the user wrote, inside the innermost tree.
     let written = shown(source);
-    let start = written.windows(2).rposition(|pair| pair == b"::").map_or(0, |at| at + 2);
+    let start = end_of_trees(written);
     let components: Vec<&[u8]> =
         written[start..].split(|&byte| byte == b'/').filter(|component| !component.is_empty()).collect();
     let Some((_, above)) = components.split_last() else {
@@ -99,9 +100,6 @@ fn root_of(source: &Place, depth: usize) -> Place {
         path = &path[..slash];
     }
     let absolute = source.shown.as_bytes().starts_with(b"/");
-    Place {
-        client: source.client.clone(),
-        path: if path.is_empty() { b"/".to_vec() } else { path.to_vec() },
-        shown: if absolute { "/".into() } else { Default::default() },
-    }
+    let path = if path.is_empty() { b"/".to_vec() } else { path.to_vec() };
+    source.at(path, if absolute { "/".into() } else { Default::default() })
 }

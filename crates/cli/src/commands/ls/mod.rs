@@ -24,7 +24,6 @@ mod table;
 pub use order::by_version;
 
 use crate::context::{Context, Place};
-use crate::descent::shorten;
 use crate::format::quote::for_message;
 use crate::format::record::Record;
 use crate::getopt::{Arguments, Table};
@@ -191,7 +190,7 @@ impl Lister<'_> {
                 }
             }
             let Some(level) = levels.last_mut() else { return Ok(()) };
-            shorten(&mut place, level.lengths);
+            place.shorten(level.lengths);
             let Some(name) = level.below.next() else {
                 levels.pop();
                 continue;

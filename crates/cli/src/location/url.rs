@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What follows the colon of a scheme.
+
+use crate::drivers::{self, declared};
+use std::borrow::Cow;
+
+/// What follows the colon of a scheme.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Syntax {
+    /// A path in the only tree of the scheme.
+    Path,
+    /// `//`, the authority that serves the tree, and a path in it; also for a scheme that is not known.
+    Authority,
+    /// What a driver program takes as the name of its tree.
+    Program,
+}
+
+impl Syntax {
+    /// That of a scheme by its name.
+    pub fn of(scheme: &str) -> Self {
+        if declared(scheme).is_some() {
+            return Syntax::Program;
+        }
+        match drivers::scheme(scheme) {
+            Some(scheme) if !scheme.authority => Syntax::Path,
+            _ => Syntax::Authority,
+        }
+    }
+}
+
+/// What follows `://` as the tree of an authority, and the path in it. A path begins at the root of the host after two slashes,
+/// and where the login leads after one.
+pub fn split_authority(mut rest: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+    let Some(slash) = rest.iter().position(|&byte| byte == b'/') else { return (rest, Vec::new()) };
+    let path = decoded(&rest.split_off(slash));
+    match path.strip_prefix(b"/") {
+        Some(at_root) if at_root.starts_with(b"/") => ([&rest[..], b"//"].concat(), at_root.to_vec()),
+        _ => (rest, path),
+    }
+}
+
+/// What follows `://`, with stars for the password of a host: it is shown in messages, and as the source of a mount.
+pub fn without_password<'a>(scheme: &str, rest: &'a [u8]) -> Cow<'a, [u8]> {
+    let authority = rest.split(|&byte| byte == b'/').next().unwrap_or_default();
+    let at = authority.iter().rposition(|&byte| byte == b'@').unwrap_or(0);
+    let colon = authority[..at].iter().position(|&byte| byte == b':');
+    let known = drivers::scheme(scheme).is_some_and(|scheme| scheme.authority);
+    match colon.filter(|_| known) {
+        Some(colon) => [&rest[..colon], b":***", &rest[at..]].concat().into(),
+        None => rest.into(),
+    }
+}
+
+/// With `%` and two hexadecimal digits replaced by the byte they mean.
+pub fn decoded(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(meant) => {
+                out.push(meant);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    out
+}

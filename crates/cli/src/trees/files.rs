@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trees in files, of this machine and of other trees: the first driver that recognises the content opens it.
+
+use super::Trees;
+use crate::control;
+use crate::drivers::{DRIVERS, DriverOptions, GivenTo};
+use crate::location::{Base, Location};
+use crate::say::quoted;
+use crate::status::{Failure, Status};
+use outrigger_client::{File, Inode};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised, Site};
+use outrigger_core::{Errno, Error, Runtime};
+use outrigger_driver_archive::{FileSource, Format, ReadAt, Source, detect};
+use outrigger_runtime::Threads;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the process of a mount that was unmounted may take to finish with its file, if nothing else is said.
+const PREDECESSOR: Duration = Duration::from_secs(10);
+
+/// Opens the tree in a file of this machine.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Opened, Failure> {
+    let reached = trees.reach(path);
+    let source = FileSource::open_as(&reached, path).map_err(|error| {
+        // Errors of ours have no number, and say it all.
+        let why =
+            if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
+        Failure::serious(format!("cannot open '{}': {why}", path.display()))
+    })?;
+    let content: Arc<dyn Content> =
+        Arc::new(OnHost { source, path: reached, may_write: trees.may_write(path) });
+    let (driver, files) = chosen(&content, options)?;
+    match open(trees, driver, files, &content, options) {
+        Err(error)
+            if error.errno == Errno::EBUSY
+                && control::wait_for_predecessors(path, trees.options().timeout.unwrap_or(PREDECESSOR)) =>
+        {
+            open(trees, driver, files, &content, options)
+        }
+        opened => opened,
+    }
+    .map_err(|error| refused(&path.display().to_string(), &error))
+}
+
+/// Opens the tree in a file of another tree.
+///
+/// # Errors
+/// A sentence naming the file and what is wrong with it.
+pub fn in_tree(
+    trees: &Trees,
+    inode: &Inode,
+    location: &Location,
+    options: &DriverOptions,
+) -> Result<Opened, Failure> {
+    let name = location.to_string();
+    let file = inode.open(OpenFlags::empty()).map_err(|error| super::cannot_open(&name, &error))?;
+    let attr = inode.attr();
+    let version = i128::from(attr.ctime.secs) * 1_000_000_000 + i128::from(attr.ctime.nanos);
+    let identity = identity(trees, location, attr.size, version);
+    let content: Arc<dyn Content> = Arc::new(InTree { file, name, size: attr.size, identity });
+    let (driver, files) = chosen(&content, options)?;
+    open(trees, driver, files, &content, options).map_err(|error| refused(content.name(), &error))
+}
+
+/// How long the tree in a file of this machine lasts.
+pub fn lasts(trees: &Trees, path: &Path, options: &DriverOptions) -> Option<Lasts> {
+    let reached = trees.reach(path);
+    // Opening a pipe would wait.
+    let is_file = |metadata: std::fs::Metadata| metadata.is_file() || metadata.file_type().is_block_device();
+    if !std::fs::metadata(&reached).is_ok_and(is_file) {
+        return None;
+    }
+    let source = FileSource::open_as(&reached, path).ok()?;
+    let content: Arc<dyn Content> = Arc::new(OnHost { source, path: reached, may_write: false });
+    Some(chosen(&content, options).ok()?.1.lasts)
+}
+
+/// What kind of archive a file of the host is, if it is one.
+pub fn archive_kind(path: &Path) -> Option<String> {
+    let source: Arc<dyn Source> = Arc::new(FileSource::open(path).ok()?);
+    detect(&source).ok().flatten().map(Format::name)
+}
+
+/// What a file of the host is, if it is an archive or compressed file that is known and not served, and what unpacks it.
+pub fn unserved(path: &Path) -> Option<(&'static str, &'static str)> {
+    outrigger_driver_archive::unserved(&FileSource::open(path).ok()?)
+}
+
+/// The driver that opens a file.
+///
+/// # Errors
+/// That none does, and what the file is if one knows that.
+fn chosen(
+    content: &Arc<dyn Content>,
+    options: &DriverOptions,
+) -> Result<(&'static DriverInfo, Files), Failure> {
+    let name = content.name();
+    let mut what = Vec::new();
+    let mut not_served = None;
+    let mut drivers: Vec<_> = DRIVERS.iter().filter_map(|driver| Some((driver, driver.files?))).collect();
+    let is_here = content.path().is_some();
+    drivers.sort_by_key(|(_, files)| files.needs_path && !is_here);
+    for (driver, files) in drivers {
+        if is_here && options.has(files.chosen_by) {
+            return Ok((driver, files));
+        }
+        match (files.recognise)(content).map_err(|error| refused(content.name(), &error))? {
+            Recognised::Yes if files.needs_path && !is_here => {
+                return Err(Failure::serious(format!(
+                    "cannot open '{name}': {}, which cannot be opened inside of another tree: `outrigger cp '{name}' .` takes it \
+                     out first",
+                    files.what
+                )));
+            }
+            Recognised::Yes => return Ok((driver, files)),
+            Recognised::NotServed(why) => not_served = not_served.or(Some(why)),
+            Recognised::No => what.push(files.what),
+        }
+    }
+    Err(Failure::serious(match not_served {
+        Some(why) => format!("cannot open '{name}': {why}"),
+        None => format!("cannot open '{name}': neither {}", what.join(" nor ")),
+    }))
+}
+
+fn open(
+    trees: &Trees,
+    driver: &'static DriverInfo,
+    files: Files,
+    content: &Arc<dyn Content>,
+    options: &DriverOptions,
+) -> Result<Opened, Error> {
+    // Threads of its own: reads of a file wait for the tree it lies in, and must not take that tree's threads.
+    let runtime = Arc::new(Threads::new()) as Arc<dyn Runtime>;
+    let site = Site {
+        runtime: &runtime,
+        keep: None,
+        serves_others: false,
+        same_below: 0,
+        cancel: Some(&trees.cancel),
+    };
+    let opened = (files.open)(Arc::clone(content), &GivenTo { options, driver }, &site)?;
+    for warning in &opened.warnings {
+        // A command that goes on without what is lost has not done everything; a mount shows what there is.
+        let is_failure = warning.is_loss && !trees.is_for_a_mount();
+        let status = if is_failure { Status::Minor } else { Status::Success };
+        let name = warning.name.as_ref().map(quoted).unwrap_or_default();
+        trees.report.complain(status, format_args!("{}: {}{name}", content.name(), warning.text));
+    }
+    if let Some(image) = opened.control.as_ref().and_then(|control| control.downcast_ref()) {
+        trees.images.add(image, content.may_write());
+    }
+    Ok(opened)
+}
+
+/// An error whose reason names the file already, or one that does not.
+fn refused(name: &str, error: &Error) -> Failure {
+    match &error.reason {
+        Some(reason) if reason.contains(name) => Failure::serious(&**reason),
+        Some(_) | None => super::cannot_open(name, error),
+    }
+}
+
+/// Two packages may hold files of the same name, size and time, so the identity names the host's file too.
+fn identity(trees: &Trees, location: &Location, size: u64, version: i128) -> Option<Identity> {
+    let Base::Host(path) = &location.base else { return None };
+    let outer = std::fs::metadata(trees.reach(path)).ok()?;
+    let (dev, ino, len, sec, nsec) =
+        (outer.dev(), outer.ino(), outer.len(), outer.ctime(), outer.ctime_nsec());
+    let nested: Vec<String> = location.nested.iter().map(|path| path.escape_ascii().to_string()).collect();
+    let key = format!("file:{dev}:{ino}:{len}:{sec}:{nsec}::{}:{size}", nested.join("::"));
+    Some(Identity { key, version })
+}
+
+/// A file of this machine.
+struct OnHost {
+    source: FileSource,
+    path: PathBuf,
+    may_write: bool,
+}
+
+impl Content for OnHost {
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+    fn size(&self) -> u64 {
+        self.source.size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.source.read_at(buffer, offset)
+    }
+    fn identity(&self) -> Option<Identity> {
+        self.source.identity().map(|identity| Identity { key: identity.key, version: identity.version })
+    }
+    fn is_prompt(&self) -> bool {
+        true
+    }
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+    fn may_write(&self) -> bool {
+        self.may_write
+    }
+}
+
+/// A file of a tree.
+struct InTree {
+    file: File,
+    name: String,
+    size: u64,
+    identity: Option<Identity>,
+}
+
+impl Content for InTree {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn size(&self) -> u64 {
+        self.size
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let bytes = self.file.read_at(offset, buffer.len()).map_err(io::Error::from)?;
+        // A tree that answers more than was asked for is broken; what does not fit is dropped.
+        let count = bytes.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+    fn identity(&self) -> Option<Identity> {
+        self.identity.clone()
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layouts of all regions: the one place that says in which versions this build writes and reads what outlives a process.
+
+use super::layout::Layout;
+use crate::wire;
+
+/// Every kind of region that a process may leave to the next one. A change of what is in a region raises its version here;
+/// where the former version is still read, [`Layout::reading`] says so.
+pub(super) const ALL: &[Layout] = &[
+    Layout::new("cache-log", 5),
+    Layout::new("control", 2),
+    Layout::new("fault-generations", 2),
+    Layout::new("fuse-backings", 3),
+    // The hundreds are those of the layout, the rest is the version of the encoding of replies.
+    Layout::new("journal", 300 + wire::VERSION as u32),
+    Layout::new("keeper", 5),
+    Layout::new("local-files", 3),
+    Layout::new("local-held", 3),
+    Layout::new("mem-log", 2),
+    Layout::new("mount", 1),
+    // Of `NodeTable`, whatever the region is called.
+    Layout::new("nodes", 2),
+    Layout::new("open-files", 2),
+    Layout::new("program", 1),
+    Layout::new("remote-pins", 2),
+    Layout::new("staging", 2),
+];
