@@ -10,7 +10,7 @@
 //! | [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
-//! | [`Login`], [`LoginNotes`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
+//! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
 //! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
 //! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
@@ -46,7 +46,7 @@ pub use fault::{Fault, Refusal};
 pub use inode_table::{InodeTable, PINNED_MAX, PinNotes, hash, join};
 pub use listing::in_order;
 pub use login::{Login, Secret};
-pub use login_notes::LoginNotes;
+pub use login_notes::{LoginNotes, Start, opened_on};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use open_files::{Closed, OpenFiles};

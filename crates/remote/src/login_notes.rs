@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who has logged in and where the tree begins, for the process that takes over: in memory that only these processes share.
 
+use crate::authority::Authority;
 use crate::login::{Login, Secret};
+use crate::options::FileOptions;
 use outrigger_core::survive::{Area, Layout, Stored, Text};
-use outrigger_core::{Keep, Result};
+use outrigger_core::{Errno, Keep, Result, Runtime};
+use std::sync::{Arc, mpsc};
 
 /// The region.
 const REGION: &str = "remote-login";
@@ -49,12 +52,58 @@ impl LoginNotes {
     }
 }
 
+/// Who logs in, and where the tree begins, for a driver that is being opened.
+pub struct Start {
+    /// Who logs in.
+    pub login: Login,
+    /// The path of the root at the server, if a former process has found it out.
+    pub base: Option<Vec<u8>>,
+    notes: Option<LoginNotes>,
+}
+
+impl Start {
+    /// What a former process has noted in `keep`, or else what the user says.
+    ///
+    /// # Errors
+    /// Those of [`LoginNotes::open`] and [`Login::find`].
+    pub fn find(keep: Option<&dyn Keep>, at: &Authority, options: &FileOptions) -> Result<Self> {
+        let notes = keep.map(LoginNotes::open).transpose()?;
+        let (login, base) = match notes.as_ref().and_then(LoginNotes::origin) {
+            Some((login, base)) => (login, Some(base)),
+            None => (Login::find(at, options)?, None),
+        };
+        Ok(Start { login, base, notes })
+    }
+
+    /// Notes where the tree begins.
+    ///
+    /// # Errors
+    /// Those of [`LoginNotes::note_origin`].
+    pub fn note(&self, base: &[u8]) -> Result<()> {
+        self.notes.iter().try_for_each(|notes| notes.note_origin(&self.login, base))
+    }
+}
+
+/// The outcome of opening a tree, for a thread that may wait for it.
+///
+/// # Errors
+/// Those of `opening`, and `EIO` when the program ends.
+pub fn opened_on<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    opening: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    runtime.spawn(Box::pin(async move {
+        let _ = sender.send(opening.await);
+    }));
+    receiver.recv().unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
     use outrigger_core::survive::testing::each_death;
-    use std::sync::Arc;
 
     #[test]
     fn a_kill_while_it_is_noted_leaves_all_of_it_or_nothing() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections to servers: TCP, and TLS over it. Each step has a deadline.
 
+use crate::fault::Fault;
 use crate::staging::Staged;
 use bytes::BytesMut;
 use outrigger_core::{Errno, Error, Result};
@@ -98,33 +99,33 @@ pub async fn send_staged(
     }
 }
 
-/// Gives the lines that come to `take`, which ends the work with an error: without what ends them, and what is left at the end as one.
+/// Gives the lines that come to `take`: without what ends them, and what is left at the end as one.
 ///
 /// # Errors
-/// Those of the connection and of `take`, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
+/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
 /// for more than `most` bytes, which `option` permits.
-pub async fn receive_lines(
+pub async fn receive_lines<R>(
     stream: &mut Box<dyn Stream>,
     (limit, line_max): (Duration, usize),
     (most, option): (usize, &str),
     mut take: impl FnMut(&[u8]),
-) -> Result<()> {
+) -> Result<(), Fault<R>> {
     let (mut buffer, mut size, mut is_end) = (BytesMut::new(), 0_usize, false);
     while !is_end {
         buffer.reserve(1 << 14);
-        let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await?;
+        let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await.map_err(Fault::Lost)?;
         (size, is_end) = (size + count, count == 0);
         if size > most {
             let why =
                 format!("what the server lists is longer than {most} bytes; {option}=BYTES permits more");
-            return Err(Errno::EFBIG.because(why));
+            return Err(Errno::EFBIG.because(why).into());
         }
         loop {
             let line = match buffer.iter().position(|&byte| byte == b'\n') {
                 Some(end) => buffer.split_to(end + 1),
                 None if buffer.len() > line_max => {
                     let why = format!("the server lists a line of more than {line_max} bytes");
-                    return Err(Errno::EPROTO.because(why));
+                    return Err(Errno::EPROTO.because(why).into());
                 }
                 None if is_end && !buffer.is_empty() => buffer.split(),
                 None => break,
@@ -269,7 +270,11 @@ mod tests {
             let take = |line: &[u8]| lines.push(String::from_utf8_lossy(line).into_owned());
             let outcome = receive_lines(&mut stream, limits, (most, "max_listing"), take).await;
             let expected = expected.map(|lines| lines.into_iter().map(str::to_owned).collect::<Vec<_>>());
-            assert_eq!(outcome.map(|()| lines).map_err(|error| error.errno), expected);
+            let outcome = outcome.map(|()| lines).map_err(|fault: Fault<()>| match fault {
+                Fault::Known(error) | Fault::Lost(error) => error.errno,
+                Fault::Refused(()) => Errno::EACCES,
+            });
+            assert_eq!(outcome, expected);
         }
     }
 }

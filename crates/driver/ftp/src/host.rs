@@ -3,7 +3,7 @@
 
 use crate::session::{Data, Dialer, Fault, Refused, Session, good, line};
 use bytes::{Bytes, BytesMut};
-use outrigger_core::{Errno, Error, FileKind, Result, Runtime, Time};
+use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
 use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, stamp, timestamp};
 use outrigger_toolkit_remote::{
     FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines, repeated,
@@ -79,21 +79,14 @@ impl Host {
         }
     }
 
-    /// The names in the directory at `path`.
-    async fn names(&self, path: &[u8]) -> Result<Listing, Fault> {
-        match self.has_mlst().await? {
-            true => self.listing(&[line("MLSD", path)?], |line| mlsx(line, false)).await,
-            false => self.names_by_list(path).await,
-        }
-    }
-
+    /// The names in the directory at `path`, as LIST tells them.
     async fn names_by_list(&self, path: &[u8]) -> Result<Listing, Fault> {
         let now = self.runtime.wall().secs;
         // LIST takes its argument for options or patterns, so the directory is gone to. Names that begin with a dot are shown on
         // demand, where the server knows how.
         let list_in = async |how: &[u8]| {
             let lines = [line("CWD", path)?, line("LIST", how)?];
-            self.listing(&lines, |line| list(line, now)).await
+            repeated(|_| self.listing(&lines, |line| list(line, now))).await
         };
         let lists_all = &self.dialer.lists_all;
         match list_in(b"-a").await {
@@ -111,14 +104,6 @@ impl Host {
         lines: &[Vec<u8>],
         read: impl Fn(&[u8]) -> Result<Option<Listed>, Bad>,
     ) -> Result<Listing, Fault> {
-        repeated(|_| self.listing_once(lines, &read)).await
-    }
-
-    async fn listing_once(
-        &self,
-        lines: &[Vec<u8>],
-        read: &impl Fn(&[u8]) -> Result<Option<Listed>, Bad>,
-    ) -> Result<Listing, Fault> {
         let (Transfer { session, mut data }, before) = self.transfer(lines).await?;
         before.into_iter().try_for_each(|reply| good(reply).map(drop))?;
         let (mut listing, files) = (Listing::default(), &self.dialer.options.files);
@@ -129,7 +114,7 @@ impl Host {
             }
         };
         let (limits, most) = ((files.timeout, LINE_MAX), (files.max_listing, "max_listing"));
-        receive_lines(&mut data, limits, most, take).await.map_err(broken)?;
+        receive_lines(&mut data, limits, most, take).await?;
         self.finish(Transfer { session, data }).await?;
         Ok(listing)
     }
@@ -165,8 +150,7 @@ impl FileServer for Host {
             let told = told_by_mlst(&reply);
             return told.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
         }
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        match self.names(parent(path)).await {
+        match self.list(parent(path)).await {
             Ok(Listing { names, odd }) => {
                 let missing = || match odd {
                     None => Errno::ENOENT.into(),
@@ -174,7 +158,7 @@ impl FileServer for Host {
                         Errno::EIO.because(format!("the server lists '{line}', which makes no sense"))
                     }
                 };
-                Ok(names.into_iter().find(|found| &found.name[..] == name).ok_or_else(missing)?)
+                Ok(named(names, path).ok_or_else(missing)?)
             }
             // The directory above the tree may be closed to us.
             Err(_) if path == self.base => Ok(directory()),
@@ -183,14 +167,17 @@ impl FileServer for Host {
     }
 
     async fn list(&self, path: &[u8]) -> Result<Listing, Fault> {
-        self.names(path).await
+        if !self.has_mlst().await? {
+            return self.names_by_list(path).await;
+        }
+        let lines = [line("MLSD", path)?];
+        repeated(|_| self.listing(&lines, |line| mlsx(line, false))).await
     }
 
     async fn target(&self, path: &[u8]) -> Result<Bytes, Fault> {
         // Some servers tell it in LIST only.
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let listed = self.names_by_list(parent(path)).await?.names;
-        let target = listed.into_iter().find(|found| &found.name[..] == name).and_then(|found| found.target);
+        let target =
+            named(self.names_by_list(parent(path)).await?.names, path).and_then(|found| found.target);
         target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads").into())
     }
 
@@ -220,9 +207,9 @@ impl FileServer for Host {
     }
 
     async fn finish(&self, Transfer { mut session, data }: Transfer) -> Result<(), Fault> {
-        session.finish(&self.dialer, data).await?;
-        session.give_back();
-        Ok(())
+        drop(data);
+        session.finish(&self.dialer).await?;
+        Ok(session.give_back())
     }
 
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
@@ -300,12 +287,10 @@ impl FileServer for Host {
     }
 }
 
-/// What is too much comes again when it is asked for again.
-fn broken(error: Error) -> Fault {
-    match error.errno {
-        Errno::EFBIG | Errno::EPROTO => Fault::Known(error),
-        _ => Fault::Lost(error),
-    }
+/// What is listed of the last name of a path.
+fn named(names: Vec<Found>, path: &[u8]) -> Option<Found> {
+    let name = &path[path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)..];
+    names.into_iter().find(|found| found.name == name)
 }
 
 fn chmod(mode: u32, path: &[u8]) -> Vec<u8> {

@@ -70,8 +70,8 @@ use crate::session::Dialer;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{Authority, FileTree, Login, LoginNotes, Pool, Readings, Tls};
-use std::sync::{Arc, OnceLock, mpsc};
+use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls, opened_on};
+use std::sync::{Arc, OnceLock};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -103,17 +103,9 @@ fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<d
     options.files.tls = tls;
     given.apply(&mut |key, value| options.set(key, value))?;
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
-    let (sender, receiver) = mpsc::channel();
-    let task = Arc::clone(&runtime);
-    task.spawn(Box::pin(async move {
-        let _ = sender.send(connect(server, options, runtime, keep).await);
-    }));
-    let ended = |_| outrigger_core::Errno::EIO.because("the program is ending");
-    Ok(Arc::new(Serve(receiver.recv().map_err(ended)??)))
+    let opened = opened_on(site.runtime, connect(server, options, runtime, keep))?;
+    Ok(Arc::new(Serve(opened)))
 }
-
-/// Where servers listen.
-const PORT: u16 = 21;
 
 /// A directory of an FTP server, served as a tree.
 pub type Ftp = FileTree<Host>;
@@ -131,22 +123,17 @@ pub async fn connect(
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Ftp> {
     let files = options.files.clone();
-    let notes = keep.as_deref().map(LoginNotes::open).transpose()?;
-    let known = notes.as_ref().and_then(LoginNotes::origin);
-    let login = match &known {
-        Some((login, _)) => login.clone(),
-        None => Login::find(&server, &files)?,
-    };
-    let pool = Pool::new(files.connections, known.is_some());
+    let start = Start::find(keep.as_deref(), &server, &files)?;
+    let (login, pool) = (start.login.clone(), Pool::new(files.connections, start.base.is_some()));
     let Authority { host, port, from_root, .. } = server;
     let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
-    let (port, without_epsv, lists_all) = (port.unwrap_or(PORT), false.into(), false.into());
+    let (port, without_epsv, lists_all) = (port.unwrap_or(21), false.into(), false.into());
     let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
     let (features, readings) = (OnceLock::new(), Readings::default());
     let mut host = Host { dialer, pool, features, readings, base: Vec::new(), runtime: Arc::clone(&runtime) };
-    let base = match known {
+    let base = match start.base.clone() {
         // The next process need not reach the server at once.
-        Some((_, base)) => base,
+        Some(base) => base,
         None => {
             let session = host.lease().await?;
             let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
@@ -154,7 +141,7 @@ pub async fn connect(
             if from_root { b"/".to_vec() } else { home }
         }
     };
-    notes.iter().try_for_each(|notes| notes.note_origin(&host.dialer.login, &base))?;
+    start.note(&base)?;
     host.base.clone_from(&base);
     FileTree::open(host, base, files, runtime, keep)
 }

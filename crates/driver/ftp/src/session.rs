@@ -252,13 +252,8 @@ impl Session {
         }
     }
 
-    /// Ends a data connection; the transfer is complete only if the server says so.
-    pub(crate) async fn finish(&mut self, dialer: &Dialer, data: Data) -> Result<(), Fault> {
-        drop(data);
-        self.finished(dialer).await
-    }
-
-    async fn finished(&mut self, dialer: &Dialer) -> Result<(), Fault> {
+    /// A data connection has ended; the transfer is complete only if the server says so.
+    pub(crate) async fn finish(&mut self, dialer: &Dialer) -> Result<(), Fault> {
         let reply = self.reply(dialer, true).await?;
         match reply.code {
             425 | 426 => Err(Fault::Lost(Refused(reply).error())),
@@ -275,7 +270,8 @@ impl Session {
         (staged, from): (&Staged, u64),
     ) -> Result<(), Fault> {
         if let Err(error) = send_staged(&mut data, staged, from, dialer.options.files.timeout).await {
-            return match self.finish(dialer, data).await {
+            drop(data);
+            return match self.finish(dialer).await {
                 Err(fault @ Fault::Refused(_)) => Err(fault),
                 _ => Err(Fault::Lost(error)),
             };
@@ -287,7 +283,7 @@ impl Session {
             pending().await
         };
         tokio::select! {
-            finished = self.finished(dialer) => finished,
+            finished = self.finish(dialer) => finished,
             never = rest => never,
         }
     }
