@@ -173,10 +173,10 @@ impl Client {
     /// What a tree that is asked through a connection needs for each of them is needed once.
     pub fn call_all<O: Op>(&self, ops: impl IntoIterator<Item = O>) -> Vec<Result<O::Out>> {
         let requests: Vec<Request> = ops.into_iter().map(Into::into).collect();
-        let context = |_| Cx { more: true, ..self.cx(self.settings.cancel.clone()) };
+        let context = |_| Cx { more_to_follow: true, ..self.cx(self.settings.cancel.clone()) };
         let mut contexts: Vec<Cx> = requests.iter().map(context).collect();
         if let Some(last) = contexts.last_mut() {
-            last.more = false;
+            last.more_to_follow = false;
         }
         let ask = |(cx, request)| self.start(cx, request);
         let mut started: Vec<Started<'_>> = contexts.iter().zip(requests).map(ask).collect();

@@ -36,7 +36,7 @@ impl Layer for Watched {
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         if let Request::Lookup(_) = &request {
-            self.0.more.lock().unwrap().push(cx.more);
+            self.0.more.lock().unwrap().push(cx.more_to_follow);
         }
         self.0.requests.fetch_add(i64::from(!request.gives_back()), SeqCst);
         match &request {

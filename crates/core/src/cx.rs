@@ -28,7 +28,7 @@ pub struct Cx {
     pub cancel: Cancel,
     /// Whether requests of the same caller follow before this one is waited for. A driver that sends requests somewhere
     /// may send them together; it must when one of the answers is polled.
-    pub more: bool,
+    pub more_to_follow: bool,
     /// Whether no program waits for the answer yet: what others wait for may go first.
     pub ahead: bool,
     /// Where the driver is to put attributes around the change; `None` where the caller has no use for them.
@@ -114,7 +114,7 @@ impl Cx {
             origin,
             deadline: None,
             cancel: Cancel::default(),
-            more: false,
+            more_to_follow: false,
             ahead: false,
             wcc: None,
         }

@@ -13,8 +13,8 @@ use crate::cx::Cx;
 use crate::error::Errno;
 use crate::notify::Notify;
 use crate::ops::{BlockingDriver, Driver, Request, call_blocking, call_driver};
-use crate::owed::Owed;
 use crate::reply::Reply;
+use crate::reply_guard::ReplyGuard;
 use crate::runtime::Runtime;
 use crate::service::{Abilities, Answer, Service};
 use futures_channel::oneshot;
@@ -96,11 +96,11 @@ impl<D: BlockingDriver + 'static> Service for Pool<D> {
         let (driver, cx) = (Arc::clone(&self.driver), cx.clone());
         self.runtime.spawn_blocking(Box::new(move || {
             // Nobody may be waiting any more; then the reply has no taker.
-            let owed = Owed::new(cx.id, |reply| drop(sender.send(reply)));
+            let owed = ReplyGuard::new(cx.id, |reply| drop(sender.send(reply)));
             if cx.cancel.is_raised() {
-                return owed.pay(Reply::Error(Errno::EINTR.into()));
+                return owed.send(Reply::Error(Errno::EINTR.into()));
             }
-            owed.pay(call_blocking(&*driver, &cx, request));
+            owed.send(call_blocking(&*driver, &cx, request));
         }));
         Answer::later(async move {
             let lost = |_| Reply::Error(Errno::EIO.because("the thread that worked on the request ended"));

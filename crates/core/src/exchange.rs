@@ -28,7 +28,7 @@ pub struct Exchange {
 const KIND: u8 = 0x78;
 
 impl Exchange {
-    /// As an [order](crate::wire::Body::Order) of `cred`, with which the descriptor of the host's file goes. Done when the
+    /// As an [order](crate::wire::Body::Control) of `cred`, with which the descriptor of the host's file goes. Done when the
     /// content has moved: the answer is a [`Reply::Count`](crate::Reply::Count).
     pub fn to_order(self, cred: Credentials) -> Bytes {
         let mut out = Vec::new();

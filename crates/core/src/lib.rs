@@ -47,7 +47,6 @@
 // The derives name this crate by its public path.
 extern crate self as outrigger_core;
 
-pub mod amount;
 pub mod attr;
 pub mod cx;
 pub mod driver;
@@ -68,14 +67,15 @@ pub mod ops;
 pub mod opset;
 pub mod option;
 mod option_values;
-pub mod owed;
 pub mod paths;
 pub mod payload;
 pub mod rebind;
 pub mod registry;
 pub mod reply;
+pub mod reply_guard;
 pub mod runtime;
 pub mod service;
+pub mod size;
 pub mod spin;
 pub mod supervise;
 pub mod survive;
@@ -83,7 +83,6 @@ pub mod traverse;
 pub mod wcc;
 pub mod wire;
 
-pub use amount::amount;
 pub use attr::{Attr, AttrFields, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Groups, Origin, Peer};
 pub use driver::{Inline, Pool, Prompt, Serve};
@@ -101,11 +100,12 @@ pub use ops::{BlockingDriver, Class, Driver, Op, OpCode, Request};
 pub use opset::OpSet;
 pub use option::{OptionInfo, OptionTable};
 pub use outrigger_core_derive::{Traverse, Wire};
-pub use owed::Owed;
 pub use payload::{Backing, FileSlice, Payload, ReadAt};
 pub use reply::Reply;
+pub use reply_guard::ReplyGuard;
 pub use runtime::{BoxFuture, Clock, Runtime};
 pub use service::{Abilities, Answer, DriverClass, Identity, Parallel, Service, Wait, ask};
+pub use size::parse_size;
 pub use spin::Spin;
 pub use traverse::{Traverse, Visit};
 pub use wcc::{Around, Before, Wcc};

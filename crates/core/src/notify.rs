@@ -54,14 +54,14 @@ pub enum Notice {
     /// After its process died, the driver cannot tell whether the door still refers to this node. A door that can tell, and
     /// does not, returns all references by a [`Forget`](crate::ops::Forget) of `u64::MAX`.
     #[wire(6)]
-    Doubt {
+    Revalidate {
         /// The file.
         node: Node,
     },
     /// The driver knows nothing of these any more but that the door refers to them. A door that can gives back what nobody
     /// uses, by a [`Forget`](crate::ops::Forget) each; one that cannot does nothing.
     #[wire(7)]
-    Unneeded {
+    Prune {
         /// The files.
         nodes: Vec<Node>,
     },

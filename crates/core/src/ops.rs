@@ -749,8 +749,8 @@ bitflags! {
         /// Do not update the access time.
         const NOATIME = 0o1000000;
         /// Of a layer, never of a program: the name is known to lead nowhere, and its caller is content to be told what the new
-        /// file will be like. A tree that can foretell that answers before it was made, with [`crate::reply::OpenHow::BEHIND`].
-        const BEHIND = 1 << 31;
+        /// file will be like. A tree that can foretell that answers before it was made, with [`crate::reply::OpenHow::PENDING_CREATE`].
+        const ASYNC_CREATE = 1 << 31;
         // The kernel passes further bits through; keep them.
         const _ = !0;
     }

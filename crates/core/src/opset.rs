@@ -37,7 +37,7 @@ impl OpSet {
     }
 
     /// The operations in either set.
-    pub const fn and(self, other: OpSet) -> Self {
+    pub const fn union(self, other: OpSet) -> Self {
         OpSet(self.0 | other.0)
     }
 

@@ -2,7 +2,7 @@
 //! Values of options, read the same way by every driver and layer.
 
 use crate::option::OptionTable;
-use crate::{Error, amount};
+use crate::{Error, parse_size};
 use std::ops::RangeBounds;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,12 +53,12 @@ impl OptionTable {
         if seconds.is_zero() { Err(self.unfit(key, value)) } else { Ok(seconds) }
     }
 
-    /// A number of bytes, as [`amount`] reads it.
+    /// A number of bytes, as [`parse_size`] reads it.
     ///
     /// # Errors
     /// `EINVAL` for anything else.
     pub fn bytes<N: TryFrom<u64>>(&self, key: &str, value: &str) -> Result<N, Error> {
-        let bytes = amount(value).and_then(|bytes| N::try_from(bytes).ok());
+        let bytes = parse_size(value).and_then(|bytes| N::try_from(bytes).ok());
         bytes.ok_or_else(|| self.unfit(key, value))
     }
 

@@ -184,8 +184,8 @@ bitflags! {
         const PARALLEL_DIRECT_WRITES = 64;
         /// The file is being made, and its attributes are foretold. Whether it was made, and what they are, tells
         /// [`crate::ops::GetAttr`] by this handle; where it was not, every operation by this handle tells why. For whoever asked
-        /// with [`crate::ops::OpenFlags::BEHIND`].
-        const BEHIND = 1 << 16;
+        /// with [`crate::ops::OpenFlags::ASYNC_CREATE`].
+        const PENDING_CREATE = 1 << 16;
     }
 }
 

@@ -202,9 +202,9 @@ pub struct Abilities {
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
-    /// Files can be made behind ([`crate::ops::OpenFlags::BEHIND`]), and what is asked about their names later is answered as if
+    /// Files can be made behind ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
-    pub foretells: bool,
+    pub async_create: bool,
     /// What is answered side by side.
     pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
@@ -237,7 +237,7 @@ impl Abilities {
             atomic_rename: true,
             random_write: true,
             in_order: false,
-            foretells: false,
+            async_create: false,
             parallel: Parallel::default(),
             acl: false,
             time_unit: 1,

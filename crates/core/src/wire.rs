@@ -363,7 +363,7 @@ pub enum Body {
     /// The request with the frame's id is no longer wanted.
     Cancel,
     /// A request to the program at the other end, not to its tree: what the bytes mean is between the two.
-    Order(Bytes),
+    Control(Bytes),
     /// Something that the other side may have cached has changed; the frame's id is 0.
     Notice(Notice),
 }
@@ -423,7 +423,7 @@ impl Frame {
             Body::Request { .. } => 1,
             Body::Reply(_) => 2,
             Body::Cancel => 3,
-            Body::Order(_) => 4,
+            Body::Control(_) => 4,
             Body::Notice(_) => 5,
         };
         kind.put(out);
@@ -435,7 +435,7 @@ impl Frame {
             }
             Body::Reply(reply) => reply.put(out),
             Body::Cancel => {}
-            Body::Order(order) => order.put(out),
+            Body::Control(order) => order.put(out),
             Body::Notice(notice) => notice.put(out),
         }
         let len = out.len() - start - 4;
@@ -461,7 +461,7 @@ impl Frame {
             }
             2 => Body::Reply(Reply::get(&mut input)?),
             3 => Body::Cancel,
-            4 => Body::Order(Bytes::get(&mut input)?),
+            4 => Body::Control(Bytes::get(&mut input)?),
             5 => Body::Notice(Notice::get(&mut input)?),
             _ => return Err(Malformed("frame kind")),
         };
@@ -510,7 +510,7 @@ mod tests {
             };
             assert_eq!(round_trip(body.clone()), Frame { id: 7, body });
         }
-        let order = Body::Order(Bytes::from_static(b"status"));
+        let order = Body::Control(Bytes::from_static(b"status"));
         assert_eq!(round_trip(order.clone()).body, order);
         let failed = Body::Reply(Reply::Error(Errno::EIO.because("no route")));
         assert_eq!(round_trip(failed.clone()).body, failed);

@@ -6,9 +6,9 @@
 
 mod saved;
 
-use crate::nameless::Nameless;
 use crate::place::REMOVED;
-use crate::recent::{Moment, Recent};
+use crate::recent::{Recent, Sequence};
+use crate::silly_rename::Nameless;
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
@@ -51,7 +51,7 @@ pub struct Files {
     /// What has or had several names, by inode number.
     linked: BTreeSet<(u64, Node)>,
     /// What is open, and what keeps a name therefore that it has lost.
-    nameless: Nameless,
+    silly_rename: Nameless,
 }
 
 #[derive(Debug, Clone, Copy, Wire)]
@@ -60,7 +60,7 @@ struct Known {
     theirs: Node,
     life: u64,
     /// When it was last used.
-    used: Moment,
+    used: Sequence,
     /// How many references the worker has counted.
     references: u64,
     /// The inode number that was told first.
@@ -110,7 +110,7 @@ impl Files {
             crowded: most,
             found_twice: false,
             linked: BTreeSet::new(),
-            nameless: Nameless::default(),
+            silly_rename: Nameless::default(),
         })
     }
 
@@ -154,7 +154,7 @@ impl Files {
 
     /// What a request takes a name from, unless it has kept one already.
     pub fn loses_name(&self, request: &Request) -> Option<Node> {
-        let node = self.victim(request).filter(|node| self.nameless.lacks(*node))?;
+        let node = self.victim(request).filter(|node| self.silly_rename.lacks(*node))?;
         let loses = |effect: Effect<'_>| match effect {
             Effect::Moves { dir, name, flags, .. } => {
                 !flags.contains(RenameFlags::NOREPLACE) && self.table.get(dir, name) != Some(node)
@@ -167,27 +167,27 @@ impl Files {
 
     /// Whether a file is open.
     pub fn is_in_use(&self, node: Node) -> bool {
-        self.nameless.is_open(node)
+        self.silly_rename.is_open(node)
     }
 
     /// A file keeps a name that nobody is shown, and may get another one or not.
     pub fn keep(&mut self, node: Node, name: Name, may_be_linked: bool) {
-        self.nameless.keep(node, name, may_be_linked);
+        self.silly_rename.keep(node, name, may_be_linked);
     }
 
     /// Whether a file may get a name, unless it has one that programs are shown.
     pub fn may_be_linked(&self, node: Node) -> bool {
-        self.nameless.may_be_linked(node)
+        self.silly_rename.may_be_linked(node)
     }
 
     /// The name that a file has kept, if it is not open any more and nobody was asked to remove it.
     pub fn superfluous(&self, node: Node) -> Option<Name> {
-        self.nameless.superfluous(node)
+        self.silly_rename.superfluous(node)
     }
 
     /// Somebody was asked to remove the name that a file has kept.
     pub fn goes(&mut self, node: Node) {
-        self.nameless.goes(node);
+        self.silly_rename.goes(node);
     }
 
     /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.
@@ -212,7 +212,7 @@ impl Files {
     /// # Errors
     /// `ESTALE` when it has no name any more.
     pub fn path(&self, node: Node) -> Result<Vec<Name>> {
-        self.nameless.path(node).map_or_else(|| self.table.path(node), Ok)
+        self.silly_rename.path(node).map_or_else(|| self.table.path(node), Ok)
     }
 
     /// The file with a name, if it is known.
@@ -278,7 +278,7 @@ impl Files {
             && !std::mem::replace(&mut open.closes, true)
             && open.flags.is_some()
         {
-            self.nameless.closed(open.node);
+            self.silly_rename.closed(open.node);
         }
     }
 
@@ -299,7 +299,7 @@ impl Files {
         self.removed.extend(self.victim(request));
         for effect in request.effects() {
             match effect {
-                Effect::Removes { dir: REMOVED, name, .. } => self.nameless.gone(name),
+                Effect::Removes { dir: REMOVED, name, .. } => self.silly_rename.gone(name),
                 Effect::Removes { dir, name, .. } => self.table.removed(dir, name),
                 Effect::Moves { dir, name, to_dir, to_name, flags } => {
                     let (from, to) = ((dir, name), (to_dir, to_name));
@@ -342,7 +342,7 @@ impl Files {
             }
             Reply::Attrs(attrs) => {
                 attrs.attr.ino = self.ino(node).unwrap_or(attrs.attr.ino);
-                attrs.attr.nlink = self.nameless.told_links(node, attrs.attr.nlink);
+                attrs.attr.nlink = self.silly_rename.told_links(node, attrs.attr.nlink);
             }
             _ => {}
         }
@@ -380,7 +380,7 @@ impl Files {
             self.linked.insert((known.ino, node));
         }
         entry.attr.ino = known.ino;
-        entry.attr.nlink = self.nameless.told_links(node, entry.attr.nlink);
+        entry.attr.nlink = self.silly_rename.told_links(node, entry.attr.nlink);
         (entry.node, entry.generation) = (node, NodeTable::generation(node));
         Ok(())
     }
@@ -404,7 +404,7 @@ impl Files {
         let (theirs, life) = (opened.handle, self.life);
         self.open.insert(handle, Open { node, flags, theirs, life, closes: false });
         if flags.is_some() {
-            self.nameless.opened(node);
+            self.silly_rename.opened(node);
         }
         opened.handle = handle;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests, and what a server was sent for them.
 
-use crate::untold::Asker;
+use crate::undelivered::Requester;
 use futures_channel::oneshot::Sender;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{Class, Credentials, Cx, Effect, Handle, Node, Payload, Reply, Request, Result};
@@ -10,7 +10,7 @@ use outrigger_core::{Class, Credentials, Cx, Effect, Handle, Node, Payload, Repl
 pub struct Ask {
     pub(crate) cred: Credentials,
     pub(crate) request: Request,
-    pub(crate) asker: Asker,
+    pub(crate) requester: Requester,
     /// At which deaths it was in flight that nobody else caused.
     pub(crate) suspect: Suspect,
     /// What the worker answered to the frame with this number, if something has to be found before that can be told.
@@ -31,12 +31,12 @@ impl Ask {
         if let Request::Write(op) = &mut request {
             op.data = std::mem::replace(&mut op.data, Payload::EMPTY).into_bytes()?.into();
         }
-        Ok(Ask::new(cx.cred.clone(), request, Asker::new(cx, sender)))
+        Ok(Ask::new(cx.cred.clone(), request, Requester::new(cx, sender)))
     }
 
     /// Nobody has worked on it yet.
-    pub fn new(cred: Credentials, request: Request, asker: Asker) -> Self {
-        Ask { cred, request, asker, suspect: Suspect::default(), reply: None }
+    pub fn new(cred: Credentials, request: Request, requester: Requester) -> Self {
+        Ask { cred, request, requester, suspect: Suspect::default(), reply: None }
     }
 }
 

@@ -5,33 +5,33 @@ use outrigger_core::Node;
 use std::collections::BTreeMap;
 
 /// A moment, in uses; none has the number 0.
-pub(crate) type Moment = u64;
+pub(crate) type Sequence = u64;
 
 /// Each node at the moment of its last use.
 #[derive(Default)]
 pub(crate) struct Recent {
-    nodes: BTreeMap<Moment, Node>,
-    now: Moment,
+    nodes: BTreeMap<Sequence, Node>,
+    now: Sequence,
 }
 
 impl Recent {
     /// No node, at that moment.
-    pub(crate) fn at(now: Moment) -> Self {
+    pub(crate) fn at(now: Sequence) -> Self {
         Recent { nodes: BTreeMap::new(), now }
     }
 
     /// The moment of the last use of all.
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Sequence {
         self.now
     }
 
     /// `node` was used last at that moment, which is over.
-    pub(crate) fn was_used(&mut self, node: Node, used: Moment) {
+    pub(crate) fn was_used(&mut self, node: Node, used: Sequence) {
         self.nodes.insert(used, node);
     }
 
     /// `node` is used now, and was before at the moment `used`, which changes.
-    pub(crate) fn touch(&mut self, node: Node, used: &mut Moment) {
+    pub(crate) fn touch(&mut self, node: Node, used: &mut Sequence) {
         self.nodes.remove(used);
         self.now += 1;
         *used = self.now;
@@ -39,7 +39,7 @@ impl Recent {
     }
 
     /// What was used at that moment is not counted any more.
-    pub(crate) fn remove(&mut self, used: Moment) {
+    pub(crate) fn remove(&mut self, used: Sequence) {
         self.nodes.remove(&used);
     }
 

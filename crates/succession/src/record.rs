@@ -5,7 +5,7 @@
 //! much as everybody else, wherever the first process has died.
 
 use crate::control::{Control, RECORD_SIZE};
-use crate::untold::Asker;
+use crate::undelivered::Requester;
 use bytes::Bytes;
 use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Credentials, Errno, Node, Reply, Request, Result, Wire};
@@ -19,7 +19,7 @@ pub enum Event {
     /// A request has come.
     Asked {
         /// By whom.
-        asker: Asker,
+        requester: Requester,
         /// On whose behalf.
         cred: Credentials,
         /// In the numbers that were told.
@@ -55,10 +55,10 @@ const FORGOTTEN: u8 = 2;
 const CHECKPOINT: u8 = 3;
 const RETURNED: u8 = 4;
 
-fn put_asked(asker: &Asker, cred: &Credentials, request: &Request, out: &mut Vec<u8>) {
+fn put_asked(requester: &Requester, cred: &Credentials, request: &Request, out: &mut Vec<u8>) {
     ASKED.put(out);
-    asker.id.put(out);
-    asker.slot.put(out);
+    requester.id.put(out);
+    requester.slot.put(out);
     cred.put(out);
     request.put(out);
 }
@@ -72,7 +72,7 @@ fn put_replied(id: u64, reply: &Reply, out: &mut Vec<u8>) {
 impl Wire for Event {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Event::Asked { asker, cred, request } => put_asked(asker, cred, request, out),
+            Event::Asked { requester, cred, request } => put_asked(requester, cred, request, out),
             Event::Replied { id, reply } => put_replied(*id, reply, out),
             Event::Forgotten { node, count } => {
                 FORGOTTEN.put(out);
@@ -90,7 +90,7 @@ impl Wire for Event {
     fn get(input: &mut Input) -> Result<Self, Malformed> {
         Ok(match u8::get(input)? {
             ASKED => Event::Asked {
-                asker: Asker { id: u64::get(input)?, slot: u32::get(input)?, sender: None },
+                requester: Requester { id: u64::get(input)?, slot: u32::get(input)?, sender: None },
                 cred: Credentials::get(input)?,
                 request: Request::get(input)?,
             },
@@ -143,8 +143,8 @@ impl Recorder {
     }
 
     /// The same for a request, which is not copied more than once.
-    pub fn asked(&mut self, asker: &Asker, cred: &Credentials, request: &Request) {
-        self.add(|out| put_asked(asker, cred, request, out));
+    pub fn asked(&mut self, requester: &Requester, cred: &Credentials, request: &Request) {
+        self.add(|out| put_asked(requester, cred, request, out));
     }
 
     /// The same for a reply.

@@ -12,10 +12,10 @@ mod saved;
 use crate::files::{Files, Returned};
 use crate::flight::{Ask, Flight, takes_name};
 use crate::log::Log;
-use crate::nameless::kept_name;
 use crate::place::{FIRST_CHANGE, KEEPS};
 use crate::record::{Event, Recorder};
-use crate::untold::{Asker, Untold};
+use crate::silly_rename::silly_name;
+use crate::undelivered::{Requester, Undelivered};
 use futures_channel::oneshot::Sender;
 use looking::Look;
 use outrigger_core::ops::{Forget, OpenFlags, Release, SyncFs, Walk};
@@ -32,7 +32,7 @@ use std::time::Duration;
 struct Checkpoint {
     asked: bool,
     /// Who is told, and what.
-    told: Vec<(Asker, Reply)>,
+    told: Vec<(Requester, Reply)>,
 }
 
 /// A request for the worker, in its numbers.
@@ -72,8 +72,8 @@ pub struct State {
     /// What is to be sent.
     pub outgoing: Vec<Outgoing>,
     /// Replies to be given.
-    answered: Vec<(Asker, Reply)>,
-    untold: Untold,
+    answered: Vec<(Requester, Reply)>,
+    undelivered: Undelivered,
     /// What is being looked at beside the requests in flight.
     looking: BTreeMap<u64, Look>,
     /// How many requests were looked at so far.
@@ -110,7 +110,7 @@ impl State {
             log,
             outgoing: Vec::new(),
             answered: Vec::new(),
-            untold: Untold::default(),
+            undelivered: Undelivered::default(),
             looking: BTreeMap::new(),
             looks: 0,
             failed: None,
@@ -133,18 +133,18 @@ impl State {
         let Some(ask) = self.expected(ask) else { return };
         if self.failed.is_some() || self.ending {
             let error = self.failed.clone().unwrap_or_else(unmounted);
-            return self.answered.push((ask.asker, Reply::Error(error)));
+            return self.answered.push((ask.requester, Reply::Error(error)));
         }
         if let Role::Recorded(recorder) = &mut self.role {
-            recorder.asked(&ask.asker, &ask.cred, &ask.request);
+            recorder.asked(&ask.requester, &ask.cred, &ask.request);
         }
         released(&ask.request).into_iter().for_each(|handle| self.files.closes(handle));
         match &ask.request {
             Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) if self.is_guarded() => {
-                self.want_checkpoint(Some((ask.asker, Reply::Done(()))));
+                self.want_checkpoint(Some((ask.requester, Reply::Done(()))));
             }
             request => match self.refusal(request) {
-                Some(error) => self.answered.push((ask.asker, Reply::Error(error))),
+                Some(error) => self.answered.push((ask.requester, Reply::Error(error))),
                 None => self.queue.push_back(ask),
             },
         }
@@ -173,10 +173,10 @@ impl State {
         let answered = std::mem::take(&mut self.answered);
         answered
             .into_iter()
-            .filter_map(|(asker, reply)| match asker.sender {
+            .filter_map(|(requester, reply)| match requester.sender {
                 Some(sender) => Some((sender, reply)),
                 None => {
-                    self.untold.keep(asker, reply);
+                    self.undelivered.keep(requester, reply);
                     None
                 }
             })
@@ -271,7 +271,7 @@ impl State {
     fn dispatch(&mut self, ask: Ask, waits: &mut bool) -> Option<Ask> {
         if let Some(handle) = released(&ask.request).filter(|handle| !self.files.is_open(*handle)) {
             self.closed(handle);
-            self.answered.push((ask.asker, Reply::Done(())));
+            self.answered.push((ask.requester, Reply::Done(())));
             return None;
         }
         let mut request = ask.request.clone();
@@ -291,13 +291,13 @@ impl State {
                     let walk = Walk { dir: Node::ROOT, names };
                     self.send(Credentials::ROOT, walk.into(), Flight::Found(node, ask));
                 }
-                Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
+                Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
             },
             Ok(Some(Missing::Handle(handle))) => match reopening(&mut self.files, handle) {
                 Ok(request) => self.send(Credentials::ROOT, request, Flight::Opened(handle, ask)),
-                Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
+                Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
             },
-            Err(error) => self.answered.push((ask.asker, Reply::Error(error))),
+            Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
         }
         None
     }
@@ -390,7 +390,7 @@ impl State {
                 }
                 reply => {
                     let error = reply.error().cloned().unwrap_or(Errno::EIO.into());
-                    self.answered.push((ask.asker, Reply::Error(error)));
+                    self.answered.push((ask.requester, Reply::Error(error)));
                 }
             },
             Flight::GivenUp => {}
@@ -421,7 +421,7 @@ impl State {
             }
             _ => {
                 let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
-                self.answered.push((ask.asker, Reply::Error(error)));
+                self.answered.push((ask.requester, Reply::Error(error)));
             }
         }
     }
@@ -467,7 +467,7 @@ impl State {
                 self.log.describe(&mut self.files, who, &mut ask.request, &reply)
             })
             .flatten();
-        let kept = kept_name(id).map(|name| (name, self.files.loses_name(&ask.request)));
+        let kept = silly_name(id).map(|name| (name, self.files.loses_name(&ask.request)));
         if let Err(error) = self.files.learn(&mut ask.request, &mut reply) {
             reply = Reply::Error(error);
         }
@@ -485,9 +485,9 @@ impl State {
         } else if let Request::Write(op) = &ask.request
             && self.is_synchronous(op.handle)
         {
-            return self.want_checkpoint(Some((ask.asker, reply)));
+            return self.want_checkpoint(Some((ask.requester, reply)));
         }
-        self.answered.push((ask.asker, reply));
+        self.answered.push((ask.requester, reply));
     }
 
     fn is_synchronous(&self, handle: Handle) -> bool {
@@ -499,7 +499,7 @@ impl State {
     }
 
     /// Asks for a checkpoint, and tells somebody when it is over; at once when nothing has changed.
-    pub fn want_checkpoint(&mut self, told: Option<(Asker, Reply)>) {
+    pub fn want_checkpoint(&mut self, told: Option<(Requester, Reply)>) {
         if self.log.is_empty() && self.checkpoint.is_none() {
             return self.answered.extend(told);
         }
@@ -516,8 +516,9 @@ impl State {
 
     fn no_checkpoint(&mut self, error: &Error) {
         let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
-        self.answered
-            .extend(told.into_iter().flatten().map(|(asker, _)| (asker, Reply::Error(error.clone()))));
+        self.answered.extend(
+            told.into_iter().flatten().map(|(requester, _)| (requester, Reply::Error(error.clone()))),
+        );
     }
 
     /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
@@ -539,7 +540,7 @@ impl State {
             }
             ask.reply = None;
             match ask.suspect.is_poisonous() {
-                true => self.answered.push((ask.asker, Reply::Error(why.clone()))),
+                true => self.answered.push((ask.requester, Reply::Error(why.clone()))),
                 false => self.queue.push_front(ask),
             }
         }
@@ -550,7 +551,7 @@ impl State {
     pub fn fail(&mut self, why: &Error) {
         self.failed = Some(why.clone());
         let queue = std::mem::take(&mut self.queue);
-        self.answered.extend(queue.into_iter().map(|ask| (ask.asker, Reply::Error(why.clone()))));
+        self.answered.extend(queue.into_iter().map(|ask| (ask.requester, Reply::Error(why.clone()))));
         self.no_checkpoint(why);
     }
 }

@@ -16,7 +16,7 @@ use outrigger_core::{
 };
 use outrigger_succession::place::{REMOVED, REMOVED_NAME};
 use outrigger_succession::record::Records;
-use outrigger_succession::{Ask, Asker, Role, Served, State, Task, kept_name, tell};
+use outrigger_succession::{Ask, Requester, Role, Served, State, Task, silly_name, tell};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -143,7 +143,7 @@ impl Tree {
     }
 
     fn answer(&mut self, id: u64, request: Request) -> Reply {
-        let kept = kept_name(id);
+        let kept = silly_name(id);
         match request {
             Request::Lookup(op) => self.lookup(op.dir, &op.name).into(),
             Request::Walk(op) => self.walk(op.dir, &op.names).into(),
@@ -273,7 +273,7 @@ impl Programs {
         self.asked += 1;
         let (sender, receiver) = oneshot::channel();
         let cx = Cx::new(2 * self.asked, Credentials::ROOT, "fuse");
-        state.take(Ask::new(cx.cred.clone(), request.clone(), Asker::new(&cx, sender)));
+        state.take(Ask::new(cx.cred.clone(), request.clone(), Requester::new(&cx, sender)));
         self.waiting.push((cx, request, receiver));
     }
 
@@ -415,14 +415,14 @@ impl World {
             .filter(|(_, request, _)| !matches!(request, Request::GetAttr(_) | Request::Read(_)));
         if let Some((cx, request, reply)) = last {
             let (sender, mut receiver) = oneshot::channel();
-            state.take(Ask::new(cx.cred.clone(), request, Asker::new(&cx, sender)));
+            state.take(Ask::new(cx.cred.clone(), request, Requester::new(&cx, sender)));
             tell(state.answers());
             assert_eq!(receiver.try_recv(), Ok(Some(reply)));
         }
         for (cx, request, receiver) in &mut again {
             let (sender, fresh) = oneshot::channel();
             *receiver = fresh;
-            state.take(Ask::new(cx.cred.clone(), request.clone(), Asker::new(cx, sender)));
+            state.take(Ask::new(cx.cred.clone(), request.clone(), Requester::new(cx, sender)));
         }
         programs.waiting = again;
         for (handle, node) in programs.open.clone() {
@@ -558,7 +558,7 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
             last.reverse();
         }
         let asked = last.map(|request| done(&mut served, &mut tree, request).1).concat();
-        let kept: Vec<Name> = asked.iter().filter_map(|(id, _)| kept_name(*id)).collect();
+        let kept: Vec<Name> = asked.iter().filter_map(|(id, _)| silly_name(*id)).collect();
         let removed = asked.iter().filter_map(|(_, request)| match request {
             Request::Unlink(op) if op.dir == REMOVED => Some(op.name.clone()),
             _ => None,

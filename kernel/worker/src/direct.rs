@@ -145,7 +145,7 @@ impl Direct {
     /// Answers a frame.
     fn take(&self, Frame { id, body }: Frame, files: Vec<File>) {
         match body {
-            Body::Order(order) => {
+            Body::Control(order) => {
                 let reply = Order::get(&mut order.clone()).map_err(Error::from);
                 let reply = reply.and_then(|order| self.obey(order, files));
                 self.outlet.reply(id, reply.unwrap_or_else(Reply::Error));

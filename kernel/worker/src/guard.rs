@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use crate::{MOUNTPOINT, disk};
 use outrigger_core::{Credentials, Reply, Request, Result};
 use outrigger_succession::control::Stamp;
-use outrigger_succession::kept_name;
+use outrigger_succession::silly_name;
 use outrigger_succession::place::FIRST_CHANGE;
 use std::fs::File;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Guard {
         match (self.begin(task, id), request) {
             (Err(error), _) => Reply::Error(error),
             (Ok(()), Request::SyncFs(_)) => self.checkpoint(task).into(),
-            (Ok(()), request) => match kept_name(id) {
+            (Ok(()), request) => match silly_name(id) {
                 Some(name) => tree.answer_keeping(task, &cred, &name, request),
                 None => tree.answer(task, &cred, request),
             },

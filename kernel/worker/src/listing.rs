@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Reading directories: getdents64(2) in portions of the asker's choice.
+//! Reading directories: getdents64(2) in portions of the requester's choice.
 
 use crate::attr::ino;
 use crate::task::{Fd, Task};
@@ -165,7 +165,7 @@ impl Tree {
             let entry = match self.find_at(task, dir, &c_string(&dirent.name)?) {
                 Ok(entry) => entry,
                 Err(error) if error.errno == Errno::ENOENT => continue,
-                Err(_) => nameless(&dirent),
+                Err(_) => silly_rename(&dirent),
             };
             entries.push(DirentPlus { cookie: dirent.cookie, name: dirent.name, entry });
         }
@@ -182,7 +182,7 @@ impl Tree {
 }
 
 /// An entry that says that the name exists and nothing more.
-fn nameless(dirent: &Dirent) -> Entry {
+fn silly_rename(dirent: &Dirent) -> Entry {
     let mode = dirent.kind.unwrap_or(FileKind::Regular).bits();
     let attr = Attr { ino: dirent.ino, mode, ..Attr::default() };
     Entry { node: Node(0), generation: Generation(0), attr, entry_ttl: Ttl::NEVER, attr_ttl: Ttl::NEVER }

@@ -238,7 +238,7 @@ impl Connection {
                 Body::Request { cred, request, .. } => {
                     self.submit(id, cred, request, (kernel, tree, keeps.guard()));
                 }
-                Body::Order(order) => match self.obey(id, &order, (kernel, tree, keeps)) {
+                Body::Control(order) => match self.obey(id, &order, (kernel, tree, keeps)) {
                     Ok(None) => {}
                     Ok(mount) => return Ok(mount),
                     Err(error) => self.shared.reply(id, Reply::Error(error)),

@@ -44,14 +44,14 @@ fn main() -> Result<()> {
     let threads = Arc::new(Threads::new());
     socket.write_all(&[&MAGIC[..], &[0, 0]].concat())?;
     socket.read_exact(&mut [0; 6])?;
-    let Body::Order(mut offer) = receive(&mut socket)?.body else { return Err(Errno::EPROTO.into()) };
+    let Body::Control(mut offer) = receive(&mut socket)?.body else { return Err(Errno::EPROTO.into()) };
     let offer = Offer::get(&mut offer)?;
     let path = Path::new(std::str::from_utf8(&offer.location).unwrap_or_default());
     let opened = Local::open(path, LocalOptions { passthrough: false, ..LocalOptions::default() });
     let service = opened.map(|local| Inline::new(local, threads.clone())).map_err(|error| error.errno);
     let mut body = Vec::new();
     answer(service.as_ref().map(|service| service as &dyn Service).map_err(|errno| *errno)).put(&mut body);
-    send(&mut socket, Frame { id: Frame::UNANSWERED, body: Body::Order(body.into()) })?;
+    send(&mut socket, Frame { id: Frame::UNANSWERED, body: Body::Control(body.into()) })?;
     let Ok(service) = service else { return Ok(()) };
     loop {
         // Whoever started this program has ended.

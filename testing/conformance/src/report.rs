@@ -67,7 +67,7 @@ impl Case {
 
     /// Why it does not apply, if it does not.
     fn inapplicable(&self, subject: &dyn Subject, target: &Target<'_>) -> Option<String> {
-        let needs = if self.reads_sample { self.needs } else { self.needs.and(BASIC) };
+        let needs = if self.reads_sample { self.needs } else { self.needs.union(BASIC) };
         let missing = needs.without(target.abilities.ops);
         let kind = subject.kind();
         if missing != OpSet::NONE {

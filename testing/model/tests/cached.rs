@@ -85,15 +85,15 @@ impl Layer for Foretold {
         Place::anywhere("foretold")
     }
     fn abilities(&self, below: Abilities) -> Abilities {
-        Abilities { foretells: true, ..below }
+        Abilities { async_create: true, ..below }
     }
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         match request {
-            Request::Create(op) if op.flags.contains(OpenFlags::BEHIND) => Answer::later(async move {
-                let op = Create { flags: op.flags - OpenFlags::BEHIND, ..op };
+            Request::Create(op) if op.flags.contains(OpenFlags::ASYNC_CREATE) => Answer::later(async move {
+                let op = Create { flags: op.flags - OpenFlags::ASYNC_CREATE, ..op };
                 let mut reply = self.0.call(cx, op.into()).await;
                 if let Reply::Created(created) = &mut reply {
-                    created.opened.how |= OpenHow::BEHIND;
+                    created.opened.how |= OpenHow::PENDING_CREATE;
                 }
                 reply
             }),

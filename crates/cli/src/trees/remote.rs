@@ -10,7 +10,7 @@ use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::{Errno, Error, Keep, Runtime};
 use outrigger_driver_sftp::{Options, Sftp};
-use outrigger_layer_cache::{Belief, Options as CacheOptions, Policy, Writes};
+use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "
 
 /// The cache of a command asks ahead, and writes through. What is asked for ahead may be as old as this when it is used.
 fn for_a_command() -> CacheOptions {
-    let policy = Policy { belief: Belief::For(Duration::from_secs(5)), writes: Writes::Through };
+    let policy = Policy { ttls: Ttls::For(Duration::from_secs(5)), writes: Writes::Through };
     CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
 }
 
@@ -200,23 +200,23 @@ mod tests {
 
     #[test]
     fn what_sshfs_calls_otherwise_means_the_same() {
-        let usual = (Belief::For(Duration::from_secs(20)), Writes::Close, 200_000);
+        let usual = (Ttls::For(Duration::from_secs(20)), Writes::Close, 200_000);
         for (given, expected) in [
             ("", usual),
             ("dir_cache=yes,reconnect", usual),
             ("sshfs_sync", (usual.0, Writes::Through, usual.2)),
-            ("dir_cache=no", (Belief::Never, usual.1, usual.2)),
-            ("cache=no", (Belief::Never, usual.1, usual.2)),
-            ("dcache_timeout=5", (Belief::For(Duration::from_secs(5)), usual.1, usual.2)),
+            ("dir_cache=no", (Ttls::Never, usual.1, usual.2)),
+            ("cache=no", (Ttls::Never, usual.1, usual.2)),
+            ("dcache_timeout=5", (Ttls::For(Duration::from_secs(5)), usual.1, usual.2)),
             (
                 "cache_stat_timeout=7,dcache_dir_timeout=7",
-                (Belief::For(Duration::from_secs(7)), usual.1, usual.2),
+                (Ttls::For(Duration::from_secs(7)), usual.1, usual.2),
             ),
-            ("dcache_timeout=0", (Belief::Never, usual.1, usual.2)),
-            ("dcache_max_size=7,cache=always", (Belief::Always, usual.1, 7)),
+            ("dcache_timeout=0", (Ttls::Never, usual.1, usual.2)),
+            ("dcache_max_size=7,cache=always", (Ttls::Always, usual.1, 7)),
         ] {
             let Ok(Some(cache)) = cache(given, &["readonly"]) else { panic!("{given}") };
-            assert_eq!((cache.policy.belief, cache.policy.writes, cache.entries), expected, "{given}");
+            assert_eq!((cache.policy.ttls, cache.policy.writes, cache.entries), expected, "{given}");
         }
         for given in ["dir_cache=maybe", "sshfs_sync=no", "dcache_timeout=never", "dcache_max_size=x"] {
             assert!(cache(given, &[]).is_err(), "{given}");

@@ -46,7 +46,7 @@ impl Backlog {
     /// Appends what `notice` asks for, unless a notice that waits does it already.
     pub(crate) fn push(&mut self, notice: Notice) {
         match notice {
-            Notice::Unneeded { .. } if self.queue.len() >= HINTS => {}
+            Notice::Prune { .. } if self.queue.len() >= HINTS => {}
             Notice::Store { node, offset, data } => self.store(node, offset, data),
             Notice::InvalidateNode { node, offset, .. }
                 if offset >= 0 && self.waiting.contains(&Key::Range(node)) =>
@@ -113,12 +113,12 @@ fn key(notice: &Notice) -> Option<Key> {
         Notice::InvalidateNode { node, offset: ..0, .. } => Key::Attributes(*node),
         Notice::InvalidateNode { node, offset: 0, len: 0 } => Key::Content(*node),
         Notice::InvalidateNode { node, .. } => Key::Range(*node),
-        Notice::Doubt { node } => Key::Doubt(*node),
+        Notice::Revalidate { node } => Key::Doubt(*node),
         Notice::InvalidateEntry { dir, name } => Key::Entry(*dir, name.clone()),
         Notice::Deleted { dir, node, name } => Key::Deleted(*dir, *node, name.clone()),
         Notice::InvalidateAll => Key::All,
         Notice::Wake { key } => Key::Wake(*key),
-        Notice::Store { .. } | Notice::Unneeded { .. } => return None,
+        Notice::Store { .. } | Notice::Prune { .. } => return None,
     })
 }
 
@@ -177,7 +177,7 @@ mod tests {
             backlog.push(changed(2 + number as u64 % 8, number as i64 + 1, 1));
             backlog.push(store(2, 1 << 14));
             backlog.push(store(3, 0));
-            backlog.push(Notice::Unneeded { nodes: vec![Node(number as u64)] });
+            backlog.push(Notice::Prune { nodes: vec![Node(number as u64)] });
         }
         assert!(backlog.content <= CONTENT);
         assert!(backlog.queue.len() <= NAMES + HINTS + CONTENT / PIECE + 64, "{}", backlog.queue.len());

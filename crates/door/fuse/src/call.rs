@@ -4,7 +4,7 @@ use crate::sender::ReplySender;
 use crate::session::Shared;
 use crate::shape::Shape;
 use crate::slot::Slot;
-use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Owed, Reply, Request};
+use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Reply, ReplyGuard, Request};
 use outrigger_proto_fuse::InHeader;
 use std::future::poll_fn;
 use std::mem;
@@ -64,7 +64,7 @@ fn ready_at_once(answer: Answer<'_>) -> Answer<'_> {
 fn park(mut parked: Parked, header: InHeader, query: Option<Asked>, shape: Option<Shape>) {
     let shared = Arc::clone(&parked.shared);
     let runtime = Arc::clone(&shared.runtime);
-    let owed = Owed::new(header.request_id(), {
+    let owed = ReplyGuard::new(header.request_id(), {
         let shared = Arc::clone(&shared);
         move |reply| {
             if let Some(shape) = shape {
@@ -76,12 +76,12 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Asked>, shape: Optio
         // `parked` lives to the end: its slot may be given to another request only when the reply was delivered.
         let Some(query) = query else {
             let reply = (&mut parked).await;
-            return owed.pay(reply);
+            return owed.send(reply);
         };
         match parked.unless_cancelled().await {
-            Some(reply) => owed.pay(reply),
+            Some(reply) => owed.send(reply),
             None => {
-                owed.pay(Reply::Error(Errno::EINTR.into()));
+                owed.send(Reply::Error(Errno::EINTR.into()));
                 let late = (&mut parked).await;
                 undo(query, &shared, &header, &late);
             }

@@ -26,7 +26,7 @@
 //! | `negotiate` | INIT: which abilities are switched on and why |
 //! | `session` | [`Session`]: start, resume, wait, stop |
 //! | `remote` | [`Order`]: what is said to a process that serves a session on behalf of another |
-//! | `reader`, `crew` | the threads that read requests, and how many there are |
+//! | `reader`, `pool` | the threads that read requests, and how many there are |
 //! | `call` | asking the service; answers that are not ready |
 //! | `slot` | requests in flight |
 //! | `interrupt` | which signals end a request |
@@ -65,7 +65,6 @@ mod backing;
 mod backlog;
 mod call;
 mod connection;
-mod crew;
 mod device;
 mod interrupt;
 mod mount;
@@ -73,6 +72,7 @@ mod mountinfo;
 mod negotiate;
 mod notify;
 mod options;
+mod pool;
 mod reader;
 mod remote;
 mod sender;

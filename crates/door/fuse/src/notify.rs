@@ -77,7 +77,7 @@ impl Courier {
         loop {
             match self.next() {
                 Some(notice) => {
-                    let doubted = if let Notice::Doubt { node } = notice { Some(node) } else { None };
+                    let doubted = if let Notice::Revalidate { node } = notice { Some(node) } else { None };
                     let error = self.send(notice);
                     if let (Some(node), Some(libc::ENOENT)) = (doubted, error) {
                         lost(node);
@@ -104,7 +104,9 @@ impl Courier {
                 Notification::InvalInode { nodeid: node.0, off: *offset, len: *len }.encode()
             }
             // Does nothing to what is cached but to ask for attributes once more.
-            Notice::Doubt { node } => Notification::InvalInode { nodeid: node.0, off: -1, len: 0 }.encode(),
+            Notice::Revalidate { node } => {
+                Notification::InvalInode { nodeid: node.0, off: -1, len: 0 }.encode()
+            }
             Notice::InvalidateEntry { dir, name } => {
                 let name = name.as_bytes();
                 Notification::InvalEntry { parent: dir.0, name, expire_only: false }.encode()
@@ -120,7 +122,7 @@ impl Courier {
                     return None;
                 }
             },
-            Notice::Unneeded { nodes } => return self.prune(nodes),
+            Notice::Prune { nodes } => return self.prune(nodes),
             Notice::Wake { key } => Notification::Poll { kh: *key }.encode(),
         };
         // ENOENT and ENOTDIR: the kernel does not cache it, which is as good.

@@ -38,13 +38,13 @@ fn is_read_ahead_or_write_back(operation: &Operation<'_>) -> bool {
 /// When the system has no thread left.
 pub(crate) fn start(shared: &Arc<Shared>, mut first: Option<ReadBuffer>) -> io::Result<()> {
     let mut reader = Reader::new(Arc::clone(shared));
-    shared.crew.joins();
+    shared.pool.joins();
     let spawned = thread::Builder::new().name("fuse-reader".into()).spawn(move || {
         let runtime = Arc::clone(&reader.worker.shared.runtime);
         runtime.enter(&mut || reader.run(first.take()));
     });
     spawned.map(drop).inspect_err(|_| {
-        shared.crew.leaves();
+        shared.pool.leaves();
     })
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
             tracing::warn!(%error, "all readers are busy and no further one can be started");
         }
     };
-    shared.crew.watch(hire, || shared.slots.patrol());
+    shared.pool.watch(hire, || shared.slots.cancel_dying());
 }
 
 struct Reader {
@@ -85,16 +85,16 @@ impl Reader {
             self.worker.serve_surely(&mut first);
         }
         let end = loop {
-            shared.crew.waits();
+            shared.pool.waits();
             let received = shared.device.receive(&mut self.buffer);
-            shared.crew.takes();
+            shared.pool.takes();
             match received {
                 Received::Message => self.worker.serve_surely(&mut self.buffer),
                 Received::Unmounted => break Some(End::Unmounted),
                 Received::Aborted => break Some(End::Aborted),
                 Received::Failed(error) => break Some(End::Failed(error.to_string())),
             }
-            if shared.crew.is_dismissed() {
+            if shared.pool.is_dismissed() {
                 break None;
             }
         };
@@ -104,7 +104,7 @@ impl Reader {
         if let Some(slot) = self.worker.slot.take() {
             shared.slots.give(slot);
         }
-        if shared.crew.leaves() {
+        if shared.pool.leaves() {
             shared.all_left();
         }
     }
@@ -157,8 +157,8 @@ impl Worker {
             // Nothing is ever retrieved from the page cache, so no answer to that can come.
             Operation::NotifyReply { .. } => {}
             operation => {
-                self.shared.crew.hold_while_paused();
-                self.shared.crew.serves(header.pid, is_read_ahead_or_write_back(operation));
+                self.shared.pool.hold_while_paused();
+                self.shared.pool.serves(header.pid, is_read_ahead_or_write_back(operation));
                 let step = match self.shared.agreed() {
                     Some(agreed) => agreed.rules.translate(Node(header.nodeid), operation, own),
                     None => Step::Fail(Errno::EIO),
@@ -195,7 +195,7 @@ impl Worker {
             Ok(Some(negotiated)) => {
                 shared.settle(negotiated);
                 self.sender.init(shared, header, &negotiated.reply());
-                for _ in 1..shared.crew.at_rest() {
+                for _ in 1..shared.pool.at_rest() {
                     if let Err(error) = start(shared, None) {
                         tracing::warn!(%error, "fewer readers than asked for");
                     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A session that another process serves than the one that has made the mount: what the two say to each other, as bytes of the
-//! core's wire encoding ([`outrigger_core::wire::Body::Order`]).
+//! core's wire encoding ([`outrigger_core::wire::Body::Control`]).
 use crate::negotiate::Negotiated;
 use crate::status::{Failure, InFlight, OpCount, Status};
 use bytes::Bytes;

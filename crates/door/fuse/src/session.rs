@@ -3,12 +3,12 @@
 use crate::answer::View;
 use crate::backing::{self, Backings, Notes};
 use crate::connection::Connection;
-use crate::crew::Crew;
 use crate::device::Device;
 use crate::mount::{MountError, Mounted};
 use crate::negotiate::Negotiated;
 use crate::notify::{Notifier, notifier};
 use crate::options::{Kept, Options};
+use crate::pool::ReaderPool;
 use crate::reader;
 use crate::sender;
 use crate::slot::{Slots, coarse_now, lock};
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) view: View,
     pub(crate) slots: Slots,
     pub(crate) counters: Counters,
-    pub(crate) crew: Crew,
+    pub(crate) pool: ReaderPool,
     pub(crate) backings: Backings,
     pub(crate) idmap: bool,
     agreed: OnceLock<Agreed>,
@@ -91,7 +91,7 @@ impl Shared {
     /// Notes why the session ends; the first reason counts.
     pub(crate) fn ends(&self, end: End) {
         lock(&self.end).get_or_insert(end);
-        self.crew.finish();
+        self.pool.finish();
         self.notifier.stop();
     }
 
@@ -202,7 +202,7 @@ impl Session {
             view: View::new(&options, &abilities),
             slots: Slots::new(options.watch_programs),
             counters: Counters::default(),
-            crew: Crew::new(options.readers, options.max_readers),
+            pool: ReaderPool::new(options.readers, options.max_readers),
             backings,
             idmap: mounted.as_ref().is_some_and(|mounted| mounted.idmap),
             agreed: OnceLock::new(),
@@ -224,7 +224,7 @@ impl Session {
         thread::Builder::new().name("fuse-notify".into()).spawn(move || courier.run(lost))?;
         reader::start(&session.shared, first)?;
         let shared = Arc::clone(&session.shared);
-        thread::Builder::new().name("fuse-crew".into()).spawn(move || reader::watch(&shared))?;
+        thread::Builder::new().name("fuse-pool".into()).spawn(move || reader::watch(&shared))?;
         Ok(session)
     }
 
@@ -264,7 +264,7 @@ impl Session {
 
     fn wait_until(&self, timeout: Option<Duration>) -> Option<End> {
         let shared = &self.shared;
-        let going_on = |end: &mut Option<End>| end.is_none() || shared.crew.total() != 0;
+        let going_on = |end: &mut Option<End>| end.is_none() || shared.pool.total() != 0;
         let guard = lock(&shared.end);
         let end = match timeout {
             None => shared.changed.wait_while(guard, going_on).unwrap_or_else(PoisonError::into_inner),
@@ -314,7 +314,7 @@ impl Session {
             in_flight: shared.slots.in_flight().into_iter().map(InFlight::from).collect(),
             counts: shared.counters.counts(),
             last_failure: shared.counters.last_failure(),
-            readers: shared.crew.total(),
+            readers: shared.pool.total(),
         }
     }
 
@@ -327,9 +327,9 @@ impl Session {
     pub fn pause(&self, timeout: Duration) -> Result<(), Vec<InFlight>> {
         let shared = &self.shared;
         let until = coarse_now().saturating_add(timeout);
-        shared.crew.pause();
+        shared.pool.pause();
         loop {
-            let quiet = shared.crew.all_wait();
+            let quiet = shared.pool.all_wait();
             let mut left = shared.slots.in_flight();
             left.retain(|request| request.opcode != Opcode::Setlkw as u32);
             if quiet && left.is_empty() {
@@ -345,7 +345,7 @@ impl Session {
 
     /// Goes on with what was held since [`Session::pause`].
     pub fn go_on(&self) {
-        self.shared.crew.resume();
+        self.shared.pool.resume();
     }
 
     /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).

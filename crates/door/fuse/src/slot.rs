@@ -52,7 +52,7 @@ struct About {
 pub(crate) enum Interrupted {
     /// No such request is in flight.
     Unknown,
-    /// The program goes on waiting: look after it with [`Slots::patrol`].
+    /// The program goes on waiting: look after it with [`Slots::cancel_dying`].
     Ignored,
     /// The request is given up.
     Raised,
@@ -60,7 +60,7 @@ pub(crate) enum Interrupted {
 
 /// A request being worked on, for status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sighting {
+pub(crate) struct RequestInFlight {
     pub(crate) request: u64,
     pub(crate) opcode: u32,
     pub(crate) node: Node,
@@ -196,7 +196,7 @@ impl Slots {
 
     /// Gives up requests whose programs have begun to die after an ignored signal, or which are the last of a dying
     /// program. True while there are programs to look after.
-    pub(crate) fn patrol(&self) -> bool {
+    pub(crate) fn cancel_dying(&self) -> bool {
         if !self.watched {
             return false;
         }
@@ -217,14 +217,14 @@ impl Slots {
     }
 
     /// Every request in flight, oldest first.
-    pub(crate) fn in_flight(&self) -> Vec<Sighting> {
+    pub(crate) fn in_flight(&self) -> Vec<RequestInFlight> {
         let now = coarse_now();
-        let mut all: Vec<Sighting> = lock(&self.lives)
+        let mut all: Vec<RequestInFlight> = lock(&self.lives)
             .iter()
             .filter_map(|live| {
                 let about = lock(&live.about);
                 let request = live.request.load(Ordering::Acquire);
-                (request != 0).then(|| Sighting {
+                (request != 0).then(|| RequestInFlight {
                     request,
                     opcode: about.opcode,
                     node: Node(about.node),
@@ -306,10 +306,10 @@ mod tests {
         let read = InHeader { opcode: outrigger_proto_fuse::Opcode::Read as u32, ..header(2) };
         Arc::get_mut(&mut slot).unwrap().begin(&read, None);
         assert_eq!(slots.interrupt(2), Interrupted::Ignored);
-        assert!(slots.patrol() && !slot.cx.cancel.is_raised());
+        assert!(slots.cancel_dying() && !slot.cx.cancel.is_raised());
         Arc::get_mut(&mut slot).unwrap().begin(&InHeader { pid: u32::MAX, ..read }, None);
-        assert!(!slots.patrol(), "a new request was not signalled");
+        assert!(!slots.cancel_dying(), "a new request was not signalled");
         lock(&slot.live.about).signalled = true;
-        assert!(!slots.patrol() && slot.cx.cancel.is_raised());
+        assert!(!slots.cancel_dying() && slot.cx.cancel.is_raised());
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes on in a session.
 use crate::negotiate::Negotiated;
-use crate::slot::{Sighting, lock};
+use crate::slot::{RequestInFlight, lock};
 use outrigger_core::{Errno, Error, Node};
 use outrigger_proto_fuse::Opcode;
 use std::sync::Mutex;
@@ -147,9 +147,9 @@ impl Counters {
     }
 }
 
-impl From<Sighting> for InFlight {
-    fn from(sighting: Sighting) -> Self {
-        let Sighting { request, opcode, node, pid, age } = sighting;
+impl From<RequestInFlight> for InFlight {
+    fn from(found: RequestInFlight) -> Self {
+        let RequestInFlight { request, opcode, node, pid, age } = found;
         Self { id: request, op: op_name(opcode), node, pid, age }
     }
 }

@@ -480,7 +480,7 @@ fn references_that_the_kernel_does_not_have_are_returned_when_doubted() {
     let before = tree.state().references.get(&known).copied();
     // One after the other.
     for node in [known, unknown] {
-        tree.notify.get().unwrap().notify(Notice::Doubt { node: Node(node) });
+        tree.notify.get().unwrap().notify(Notice::Revalidate { node: Node(node) });
     }
     within(|| tree.state().references.get(&unknown) == Some(&-(u64::MAX as i64)));
     assert_eq!(tree.state().references.get(&known).copied(), before);
@@ -512,7 +512,7 @@ fn the_kernel_lets_go_of_what_it_does_not_use_when_asked_to_if_it_can() {
     assert!(referred(used) && referred(unused));
     let ask = || {
         let nodes = vec![Node(used), Node(1 << 40), Node(unused)];
-        tree.notify.get().unwrap().notify(Notice::Unneeded { nodes });
+        tree.notify.get().unwrap().notify(Notice::Prune { nodes });
     };
     ask();
     if can_prune() {

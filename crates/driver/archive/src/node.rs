@@ -38,9 +38,9 @@ impl From<crate::Error> for Error {
 }
 
 /// Lets a decoder stop when the program no longer wants the answer.
-struct Asker<'a>(&'a Cx);
+struct Requester<'a>(&'a Cx);
 
-impl Watch for Asker<'_> {
+impl Watch for Requester<'_> {
     fn cancelled(&self) -> bool {
         self.0.cancel.is_raised()
     }
@@ -266,7 +266,7 @@ impl BlockingDriver for ArchiveDriver {
     fn read(&self, cx: &Cx, op: ops::Read) -> Result<Data> {
         let (number, inode) = self.regular(op.node)?;
         let len = op.len.min(MAX_IO) as usize;
-        Ok(self.archive.read(number, &inode, op.offset, len, &Asker(cx))?.into())
+        Ok(self.archive.read(number, &inode, op.offset, len, &Requester(cx))?.into())
     }
 
     fn lseek(&self, _: &Cx, op: ops::Seek) -> Result<Offset> {

@@ -4,7 +4,7 @@
 use crate::{Options, files};
 use outrigger_core::option::option;
 use outrigger_core::registry::DriverInfo;
-use outrigger_core::{OptionTable, Result, amount};
+use outrigger_core::{OptionTable, Result, parse_size};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -46,7 +46,7 @@ impl Options {
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         OPTIONS.check(key)?;
         let wrong = || OPTIONS.unfit(key, value);
-        let amount = || amount(value).ok_or_else(wrong);
+        let amount = || parse_size(value).ok_or_else(wrong);
         match key {
             "partial" if value.is_empty() => self.partial = true,
             "nocache" if value.is_empty() => self.cache = None,

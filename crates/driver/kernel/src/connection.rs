@@ -170,7 +170,7 @@ impl Connection {
             asked.waiting.insert(id, sender);
         }
         drop(asked);
-        if !ended && cx.more && output.held_back.len() < HELD_BACK {
+        if !ended && cx.more_to_follow && output.held_back.len() < HELD_BACK {
             return Ok(receiver);
         }
         // The worker may not take more before somebody reads what it has to say.
@@ -182,7 +182,7 @@ impl Connection {
             drop(asked);
             return Err(self.lost());
         }
-        match (asked.reading, cx.more) {
+        match (asked.reading, cx.more_to_follow) {
             // Whoever follows, or waits for this, sees to it that somebody reads.
             (true, _) | (false, true) => {}
             (false, false) => {
@@ -202,7 +202,7 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let mut output = locked(&self.output);
         let id = output.next + 1;
-        let frame = Frame { id, body: Body::Order(order) }.encode()?;
+        let frame = Frame { id, body: Body::Control(order) }.encode()?;
         output.next = id;
         let mut asked = locked(&self.asked);
         if asked.ended {

@@ -5,7 +5,7 @@ use crate::Kernel;
 use crate::files;
 use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
-use outrigger_core::{Errno, Error, OptionTable, Result, amount};
+use outrigger_core::{Errno, Error, OptionTable, Result, parse_size};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Options {
             "type" => self.kind = Some(value.to_owned()),
             "memory" => {
                 self.memory =
-                    Some(amount(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
+                    Some(parse_size(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
             }
             "io" if ["buffered", "direct", "mmap", "uring"].contains(&value) => {
                 self.io = Some(value.to_owned())
@@ -123,7 +123,7 @@ impl Options {
                 );
             }
             "erase" => self.erase = Some(erased(value)?),
-            "offset" => self.offset = Some(amount(value).ok_or_else(|| wrong_offset(value))?),
+            "offset" => self.offset = Some(parse_size(value).ok_or_else(|| wrong_offset(value))?),
             "partition" => self.partition = Some(numbered(value)?),
             "patience" => self.patience = Some(seconds(value)?),
             "device" | "journal_path" | "logdev" | "rtdev" if !value.is_empty() => {
@@ -142,7 +142,7 @@ impl Options {
 
     /// How much memory a file system in memory needs, where its own `size=BYTES` is more than fits otherwise.
     pub(crate) fn memory_for_tree(&self) -> Option<u64> {
-        let size = self.passed.iter().rev().find_map(|option| amount(option.strip_prefix("size=")?));
+        let size = self.passed.iter().rev().find_map(|option| parse_size(option.strip_prefix("size=")?));
         self.memory.or_else(|| size.map(|size| (size + size / 8).saturating_add(ROOM)))
     }
 }
@@ -191,7 +191,7 @@ fn seconds(text: &str) -> Result<Duration> {
 /// A size of flash memory that is erased together.
 fn erased(text: &str) -> Result<u32> {
     let fits = |bytes: &u64| bytes.is_power_of_two() && (4 << 10..=64 << 20).contains(bytes);
-    amount(text).filter(fits).map(|bytes| bytes as u32).ok_or_else(|| {
+    parse_size(text).filter(fits).map(|bytes| bytes as u32).ok_or_else(|| {
         Errno::EINVAL.because(format!("option erase cannot be \"{text}\": a power of two from 4K to 64M"))
     })
 }

@@ -191,7 +191,7 @@ fn requests_that_leave_together_are_all_answered() {
 }
 
 fn ask_all_at_once(kernel: Kernel) {
-    let asked = Cx { more: true, ..Cx::new(1, ME, "test") };
+    let asked = Cx { more_to_follow: true, ..Cx::new(1, ME, "test") };
     let start = |_| kernel.call(&asked, GetAttr { node: Node::ROOT, handle: None }.into());
     let mut answers: Vec<Answer<'_>> = (0..500).map(start).collect();
     while let Some(answer) = answers.pop() {

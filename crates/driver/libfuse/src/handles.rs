@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Our numbers of open files and directories, and what it takes to open them again.
 
+use crate::async_mutex::AsyncMutex;
 use crate::conn::lock;
-use crate::gate::Gate;
 use crate::listing::Listing;
 use crate::message::Caller;
 use crate::nodes::Epoch;
@@ -36,7 +36,7 @@ pub(crate) struct Open {
     /// Where a directory's listing is.
     pub(crate) listing: Mutex<Listing>,
     /// For those who list it.
-    pub(crate) one_listing: Gate,
+    pub(crate) one_listing: AsyncMutex,
     /// Locks held, to be taken again.
     pub(crate) locks: Mutex<Vec<Held>>,
     /// Why writes that were acknowledged are lost, until somebody was told.
@@ -70,7 +70,7 @@ impl Handles {
             caller,
             theirs: Mutex::new(theirs),
             listing: Mutex::default(),
-            one_listing: Gate::default(),
+            one_listing: AsyncMutex::default(),
             locks: Mutex::default(),
             failed: Mutex::default(),
         });

@@ -35,12 +35,12 @@
 //! * Permissions are the door's where the program asks for it: see [`LibFuse::wants_default_permissions`].
 //! * Locks are the program's only when it supports both POSIX and BSD locks; else they stay with the door.
 
+mod async_mutex;
 mod conn;
 mod deadlines;
 mod decode;
 mod dirs;
 mod files;
-mod gate;
 mod handles;
 mod hidden;
 mod history;
@@ -196,14 +196,14 @@ fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
 fn ops(shared: &Arc<Shared>, agreed: InitFlags) -> OpSet {
     let mut without = OpSet::of(&[OpCode::Parent, OpCode::Resolve]);
     if !agreed.contains(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS) {
-        without = without.and(OpSet::of(&[OpCode::GetLock, OpCode::SetLock]));
+        without = without.union(OpSet::of(&[OpCode::GetLock, OpCode::SetLock]));
     }
     if !agreed.contains(InitFlags::DO_READDIRPLUS) {
-        without = without.and(OpSet::of(&[OpCode::ReadDirPlus]));
+        without = without.union(OpSet::of(&[OpCode::ReadDirPlus]));
     }
     if !life::block_on(shared.has_xattrs()) {
         let xattrs = [OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr];
-        without = without.and(OpSet::of(&xattrs));
+        without = without.union(OpSet::of(&xattrs));
     }
     OpSet::all().without(without)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all requests share, and how each is seen through to its end.
 
+use crate::async_mutex::AsyncMutex;
 use crate::conn::{OnNotice, lock};
 use crate::deadlines::{Alarm, Deadlines};
-use crate::gate::Gate;
 use crate::handles::Handles;
 use crate::history::{Chronicle, Death};
 use crate::life::{self, Life, Lives, Need, Starter, Terms};
@@ -56,9 +56,9 @@ pub(crate) struct Shared {
     deadlines: Arc<Deadlines>,
     notify: OnceLock<Arc<dyn Notify>>,
     /// For requests that may be what kills the program.
-    alone: Gate,
+    alone: AsyncMutex,
     /// For writes that go to the end of a file.
-    pub(crate) appends: Gate,
+    pub(crate) appends: AsyncMutex,
     supervisor: Mutex<Supervisor>,
     this: Weak<Shared>,
 }
@@ -88,8 +88,8 @@ impl Shared {
             recipe: Mutex::new(Arc::new(recipe)),
             chronicle: Chronicle::default(),
             notify: OnceLock::new(),
-            alone: Gate::default(),
-            appends: Gate::default(),
+            alone: AsyncMutex::default(),
+            appends: AsyncMutex::default(),
             supervisor: Mutex::new(supervisor),
             this: Weak::clone(this),
         });

@@ -91,7 +91,7 @@ impl Body {
 }
 
 /// What a new inode starts with.
-pub(crate) struct Birth {
+pub(crate) struct NewInode {
     pub kind: FileKind,
     pub mode: u32,
     pub uid: u32,
@@ -110,8 +110,8 @@ pub(crate) struct Birth {
 
 impl Inode {
     /// A new inode.
-    pub fn new(ino: u64, birth: Birth) -> Self {
-        let Birth { kind, mode, uid, gid, nlink, rdev, parent, unnamed, references, time, xattrs, body } =
+    pub fn new(ino: u64, birth: NewInode) -> Self {
+        let NewInode { kind, mode, uid, gid, nlink, rdev, parent, unnamed, references, time, xattrs, body } =
             birth;
         let state = State {
             mode,

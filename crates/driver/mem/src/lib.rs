@@ -60,7 +60,7 @@ pub use options::{DRIVER, OPTIONS, Options};
 use bytes::Bytes;
 use compact::Cursor;
 use group::NAMES;
-use inode::{Birth, Body, Inode};
+use inode::{Body, Inode, NewInode};
 use locks::Waits;
 use names::Names;
 use outrigger_core::ops::*;
@@ -114,7 +114,7 @@ impl Mem {
     fn planted(options: Options, clock: Arc<dyn Clock>, store: Arc<Store>, log: Option<Log>) -> Self {
         let time = clock.wall();
         let nanos = time.secs.wrapping_mul(1_000_000_000).wrapping_add(time.nanos.into());
-        let birth = Birth {
+        let birth = NewInode {
             kind: FileKind::Directory,
             mode: options.mode,
             uid: options.uid,
@@ -253,7 +253,7 @@ impl BlockingDriver for Mem {
         }
     }
     fn attach(&self, notify: Arc<dyn Notify>) {
-        self.doubtful.iter().for_each(|&node| notify.notify(Notice::Doubt { node }));
+        self.doubtful.iter().for_each(|&node| notify.notify(Notice::Revalidate { node }));
     }
     fn lookup(&self, _: &Cx, op: Lookup) -> Result<Entry> {
         tree::lookup(self, op.dir, &op.name)

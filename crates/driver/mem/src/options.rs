@@ -105,9 +105,9 @@ impl Options {
         OPTIONS.check(key)?;
         let wrong = || OPTIONS.unfit(key, value);
         match key {
-            "size" => self.size = limit(amount(value).ok_or_else(wrong)?),
-            "nr_blocks" => self.size = limit(amount(value).ok_or_else(wrong)?.saturating_mul(4096)),
-            "nr_inodes" | "inodes" => self.inodes = limit(amount(value).ok_or_else(wrong)?),
+            "size" => self.size = limit(parse_size(value).ok_or_else(wrong)?),
+            "nr_blocks" => self.size = limit(parse_size(value).ok_or_else(wrong)?.saturating_mul(4096)),
+            "nr_inodes" | "inodes" => self.inodes = limit(parse_size(value).ok_or_else(wrong)?),
             "mode" => {
                 let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
                 self.mode = mode.ok_or_else(wrong)?;
@@ -127,7 +127,7 @@ fn limit(amount: u64) -> u64 {
     if amount == 0 { UNLIMITED } else { amount.min(UNLIMITED) }
 }
 
-fn amount(text: &str) -> Option<u64> {
+fn parse_size(text: &str) -> Option<u64> {
     if let Some(share) = text.strip_suffix('%') {
         let share: u64 = share.parse().ok()?;
         return Some(total_memory() / 100 * share.min(1_000_000));

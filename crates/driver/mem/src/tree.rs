@@ -5,7 +5,7 @@ use crate::Mem;
 use crate::acl;
 use crate::content::Content;
 use crate::group::{Group, NAMES};
-use crate::inode::{Birth, Body, Inode, State};
+use crate::inode::{Body, Inode, NewInode, State};
 use crate::names::Names;
 use crate::record::words_of;
 use crate::xattr::Xattrs;
@@ -114,7 +114,7 @@ pub(crate) fn make_inode(
         mode |= SET_GID;
     }
     let named = matches!(life, Life::Named | Life::Unreferenced);
-    let birth = Birth {
+    let birth = NewInode {
         kind,
         mode,
         uid: cx.cred.uid,

@@ -54,7 +54,7 @@ pub(crate) fn get(mem: &Mem, cx: &Cx, op: &GetXattr) -> Result<Bytes> {
 pub(crate) fn list(mem: &Mem, cx: &Cx, op: &ListXattr) -> Result<Vec<XattrName>> {
     let inode = mem.table.get(op.node)?;
     let state = inode.state.read();
-    // The kernel shows whatever it is answered to anyone, so an asker it keeps to itself counts as anyone.
+    // The kernel shows whatever it is answered to anyone, so an requester it keeps to itself counts as anyone.
     let visible = |name: &&XattrName| cx.cred.uid == 0 || !name.starts_with(b"trusted.");
     Ok(state.xattrs.0.keys().filter(visible).cloned().collect())
 }

@@ -85,7 +85,7 @@ where
     let mut framed = Framed::new(protocol, reader, writer);
     let mut offered = Vec::new();
     offer.put(&mut offered);
-    framed.send(&Frame { id: Frame::UNANSWERED, body: Body::Order(offered.into()) }.encode()?).await?;
+    framed.send(&Frame { id: Frame::UNANSWERED, body: Body::Control(offered.into()) }.encode()?).await?;
     let ended = || Errno::EPROTO.because("it ended without an answer to the offer");
     let answer = framed.receive().await?.ok_or_else(ended)?;
     match decoded(answer)? {
@@ -97,7 +97,7 @@ where
 /// The answer in a whole frame.
 fn decoded(frame: Bytes) -> Result<Answer> {
     let malformed = || Errno::EPROTO.because("its answer to the offer cannot be read");
-    let Ok(Frame { body: Body::Order(mut answer), .. }) = Frame::decode(frame.slice(4..)) else {
+    let Ok(Frame { body: Body::Control(mut answer), .. }) = Frame::decode(frame.slice(4..)) else {
         return Err(malformed());
     };
     let decoded = Answer::get(&mut answer).map_err(|_| malformed())?;
@@ -110,7 +110,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn framed(bytes: Vec<u8>) -> Bytes {
-        let frame = Frame { id: Frame::UNANSWERED, body: Body::Order(bytes.into()) };
+        let frame = Frame { id: Frame::UNANSWERED, body: Body::Control(bytes.into()) };
         frame.encode().expect("a small frame").into()
     }
 

@@ -55,7 +55,7 @@ impl Inner {
     async fn copy_there(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
         let change = Change::Write { offset: op.to_offset, len: op.len.min(COPY_MAX) };
         let change = self.begin_by(to, For::Writing, change).await?;
-        let copied = self.with_handle(to, For::Writing, Again::WhenGone, |target| async move {
+        let copied = self.with_handle(to, For::Writing, Again::IfServerExited, |target| async move {
             let source = self.handle_for(from, For::Reading).await?;
             let len = op.len.min(COPY_MAX);
             let copied = copy_range(&source, op.offset, &target, op.to_offset, len).await?;
@@ -85,7 +85,9 @@ impl Inner {
         };
         let change = Change::Write { offset: op.to_offset, len: content.len() as u64 };
         let change = self.begin_by(to, For::Writing, change).await?;
-        self.with_handle(to, For::Writing, Again::WhenGone, write).await.inspect(|&count| change.done(count))
+        self.with_handle(to, For::Writing, Again::IfServerExited, write)
+            .await
+            .inspect(|&count| change.done(count))
     }
 }
 

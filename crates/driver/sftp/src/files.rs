@@ -5,9 +5,9 @@ use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::known::{Change, Known};
 use crate::link::Again;
-use crate::newborn::Birth;
 use crate::opened::Removed;
 use crate::origin::Kept as UnsyncedBy;
+use crate::pending_create::PendingCreate;
 use crate::read::read_range;
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
@@ -40,7 +40,7 @@ pub(crate) struct OpenFile {
     pub(crate) node: Node,
     pub(crate) flags: OpenFlags,
     /// Whether it is still to be made.
-    pub(crate) birth: Birth,
+    pub(crate) create: PendingCreate,
     /// What it was opened for.
     main: Slot,
     /// What it was not opened for, but the kernel's cache may want: reading what it will only write, or writing at a place
@@ -87,7 +87,7 @@ impl OpenFile {
     /// One that shares what is known of its content with the other open files of its node.
     pub(crate) fn new(
         (handle, node, flags): (Handle, Node, OpenFlags),
-        (main, birth, asked): (Slot, Birth, u64),
+        (main, create, asked): (Slot, PendingCreate, u64),
         content: &Arc<Content>,
     ) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
@@ -99,7 +99,7 @@ impl OpenFile {
             handle,
             node,
             flags,
-            birth,
+            create,
             main,
             other: Slot::new(other),
             content: Arc::clone(content),
@@ -374,7 +374,7 @@ impl Inner {
                 Ok(written)
             }
         };
-        let again = if appends { Again::Never } else { Again::WhenGone };
+        let again = if appends { Again::Never } else { Again::IfServerExited };
         let _answering = file.order.answering.read().await;
         let change = match appends {
             true => Change::Append { len },

@@ -9,10 +9,10 @@ use crate::idmap::People;
 use crate::kept::{Kept, Origins};
 use crate::link::{Again, Link};
 use crate::look::Look;
-use crate::newborn::Usual;
 use crate::opened::Files;
 use crate::options::Options;
 use crate::origin::{Earlier, Kept as UnsyncedBy, Unsynced};
+use crate::pending_create::Usual;
 use crate::seen::Seen;
 use crate::session::Session;
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
@@ -119,7 +119,7 @@ impl Inner {
         unsynced.into_iter().for_each(|by| self.unsynced.note_all(Earlier::Former(by)));
         if let Some(session) = present {
             self.files.adopt(&session, kept);
-            self.ask_for_unmade(&session).await;
+            self.ask_for_pending(&session).await;
         }
         self.settle_asides().await;
     }

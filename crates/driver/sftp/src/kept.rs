@@ -54,7 +54,7 @@ const FACTS: usize = 3;
 const TIMED: u64 = 1 << 32;
 const LATER: u64 = 1 << 33;
 /// The file is still to be made.
-const UNMADE: u64 = 1 << 63;
+const PENDING: u64 = 1 << 63;
 const HANDLES: usize = FILES + FILES_MAX * FILE;
 const HANDLES_MAX: usize = 1 << 14;
 const HANDLE: usize = 8;
@@ -290,7 +290,7 @@ impl Kept {
         handle: Handle,
         node: Node,
         flags: OpenFlags,
-        unmade: Option<u32>,
+        pending: Option<u32>,
     ) -> Result<()> {
         let mut files = lock(&self.files);
         let full =
@@ -300,7 +300,7 @@ impl Kept {
         self.put_facts(at, &Facts::default());
         self.put(at + 1, node.0);
         self.put(at + 2, flags.bits().into());
-        self.put(at + 3, unmade.map_or(0, |mode| UNMADE | u64::from(mode)));
+        self.put(at + 3, pending.map_or(0, |mode| PENDING | u64::from(mode)));
         self.put(at, handle.0);
         Ok(())
     }
@@ -359,13 +359,13 @@ impl Kept {
         let mut open = Vec::new();
         for at in self.places(&OF_FILES).filter(|&at| self.get(at) != 0) {
             let (handle, node) = (Handle(self.get(at)), Node(self.get(at + 1)));
-            let (flags, unmade) = (self.get(at + 2), self.get(at + 3));
+            let (flags, pending) = (self.get(at + 2), self.get(at + 3));
             files.used.insert(handle, at);
             open.push(WasOpen {
                 handle,
                 node,
                 flags: OpenFlags::from_bits_truncate(flags as u32),
-                mode: (unmade & UNMADE != 0).then_some(unmade as u32),
+                mode: (pending & PENDING != 0).then_some(pending as u32),
                 facts: self.facts(at),
             });
         }

@@ -15,7 +15,7 @@
 //! | walk of any length | one answer: all steps are asked at once |
 //! | listing a directory | two answers for up to 200 names with all their attributes; more are asked for while they come |
 //! | open for reading | none, when the attributes say that the server permits it; else one |
-//! | create, where the caller knows that there is no such name ([`OpenFlags::BEHIND`]) and a file was made in the directory before | none |
+//! | create, where the caller knows that there is no such name ([`OpenFlags::ASYNC_CREATE`]) and a file was made in the directory before | none |
 //! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
 //! | attributes by a handle that writes | one answer; they go out behind what is being written, without waiting for it |
 //! | read, write | one answer, however long; as much is on its way as the connection carries (see `outrigger_mux`) |
@@ -100,11 +100,11 @@ mod link;
 mod listing;
 mod look;
 mod names;
-mod newborn;
 mod opened;
 mod ops;
 mod options;
 mod origin;
+mod pending_create;
 mod read;
 mod reopen;
 mod seen;

@@ -26,7 +26,7 @@ pub(crate) enum Again {
     /// It only asks.
     Always,
     /// However often it is done, the outcome is one; but not when it is done late, after other things.
-    WhenGone,
+    IfServerExited,
     /// Its repetition has another outcome.
     Never,
 }
@@ -34,7 +34,7 @@ pub(crate) enum Again {
 impl Again {
     /// Finds out what has to be known before the connection is lost.
     pub(crate) async fn prepare(self, session: &Session) {
-        if self == Again::WhenGone {
+        if self == Again::IfServerExited {
             session.origin().await;
         }
     }
@@ -164,7 +164,7 @@ impl Link {
             _ if fault.is_unsent() => true,
             _ if !fault.is_lost_connection() => false,
             Again::Always => true,
-            Again::WhenGone => self.is_gone(lost).await,
+            Again::IfServerExited => self.is_gone(lost).await,
             Again::Never => false,
         }
     }

@@ -7,7 +7,7 @@ use crate::files::server_flags;
 use crate::inner::{Inner, lock};
 use crate::known::moment;
 use crate::link::Again;
-use crate::newborn::permissions;
+use crate::pending_create::permissions;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
@@ -151,7 +151,7 @@ impl Inner {
     pub(crate) async fn create_file(&self, cx: &Cx, op: Create) -> Result<Created> {
         self.people.can_own()?;
         let path = self.inodes.child(op.dir, &op.name)?;
-        if op.flags.contains(OpenFlags::BEHIND)
+        if op.flags.contains(OpenFlags::ASYNC_CREATE)
             && let Some(created) = self.create_behind(cx, &op, &path).await?
         {
             return Ok(created);

@@ -5,7 +5,7 @@ use crate::files::{Content, OpenFile, server_flags};
 use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
 use crate::known::{Change, Known, UnderWay};
-use crate::newborn::Birth;
+use crate::pending_create::PendingCreate;
 use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
@@ -60,10 +60,10 @@ impl Files {
     pub(crate) fn new(kept: Option<Arc<Kept>>) -> Self {
         let files = Files { kept, ..Files::default() };
         for WasOpen { handle, node, flags, mode, facts } in files.kept.iter().flat_map(|kept| kept.files()) {
-            let birth = mode.map_or_else(Birth::made, |mode| Birth::unmade(mode, true));
+            let create = mode.map_or_else(PendingCreate::made, |mode| PendingCreate::pending(mode, true));
             let known = files.known(node).filter(|known| known.facts() == facts);
             let known = known.unwrap_or_else(|| Known::new(facts));
-            files.insert((handle, node, flags), (Slot::new(server_flags(flags)), birth, 0), known);
+            files.insert((handle, node, flags), (Slot::new(server_flags(flags)), create, 0), known);
         }
         files
     }
@@ -92,7 +92,7 @@ impl Files {
     ) -> Result<Opened> {
         let handle = self.note(cx, node, flags, None)?;
         let known = self.known(node).unwrap_or(known);
-        let file = self.insert((handle, node, flags), (slot, Birth::made(), asked), known);
+        let file = self.insert((handle, node, flags), (slot, PendingCreate::made(), asked), known);
         file.owns_its_handle();
         Ok(opened(handle))
     }
@@ -101,23 +101,23 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::add`].
-    pub(crate) fn add_unmade(&self, cx: &Cx, node: Node, flags: OpenFlags, mode: u32) -> Result<Opened> {
-        let flags = flags - OpenFlags::BEHIND;
+    pub(crate) fn add_pending(&self, cx: &Cx, node: Node, flags: OpenFlags, mode: u32) -> Result<Opened> {
+        let flags = flags - OpenFlags::ASYNC_CREATE;
         let handle = self.note(cx, node, flags, Some(mode))?;
-        let unmade = (Slot::new(server_flags(flags)), Birth::unmade(mode, false), 0);
-        self.insert((handle, node, flags), unmade, Arc::default());
+        let pending = (Slot::new(server_flags(flags)), PendingCreate::pending(mode, false), 0);
+        self.insert((handle, node, flags), pending, Arc::default());
         Ok(opened(handle))
     }
 
     /// A new handle, which is noted.
-    fn note(&self, cx: &Cx, node: Node, flags: OpenFlags, unmade: Option<u32>) -> Result<Handle> {
+    fn note(&self, cx: &Cx, node: Node, flags: OpenFlags, pending: Option<u32>) -> Result<Handle> {
         let handle = match &self.kept {
             Some(kept) => kept.next_file(),
             None => Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1),
         };
         // What a layer has opened for itself, that layer does not know any more when it dies.
         if let Some(kept) = self.kept.as_ref().filter(|_| cx.slot != Cx::NO_SLOT) {
-            kept.note_file(handle, node, flags, unmade)?;
+            kept.note_file(handle, node, flags, pending)?;
         }
         Ok(handle)
     }
@@ -135,7 +135,7 @@ impl Files {
     fn insert(
         &self,
         (handle, node, flags): (Handle, Node, OpenFlags),
-        slot: (Slot, Birth, u64),
+        slot: (Slot, PendingCreate, u64),
         known: Arc<Known>,
     ) -> Arc<OpenFile> {
         let mut table = lock(&self.open);

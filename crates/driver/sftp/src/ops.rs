@@ -53,17 +53,17 @@ impl Driver for Sftp {
     fn abilities(&self) -> Abilities {
         let mut ops = ALWAYS;
         if self.0.extensions.contains(Extensions::HARDLINK) && self.0.options().hard_links {
-            ops = ops.and(OpSet::of(&[OpCode::Link]));
+            ops = ops.union(OpSet::of(&[OpCode::Link]));
         }
         if self.0.extensions.contains(Extensions::COPY_DATA) {
-            ops = ops.and(OpSet::of(&[OpCode::CopyRange]));
+            ops = ops.union(OpSet::of(&[OpCode::CopyRange]));
         }
         Abilities {
             identity: Identity::ByPath,
             class: DriverClass::Network,
             cookies_by_name: self.0.kept.is_some(),
             in_order: true,
-            foretells: true,
+            async_create: true,
             // A directory that is the target of a link may be above it, and listing ahead would find no end.
             parallel: Parallel { reads: 64, listings: if self.0.link.follows() { 1 } else { 64 } },
             time_unit: 1_000_000_000,

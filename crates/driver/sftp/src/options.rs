@@ -2,7 +2,7 @@
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
 use outrigger_core::option::option;
-use outrigger_core::{Errno, Error, OptionTable, Result, amount};
+use outrigger_core::{Errno, Error, OptionTable, Result, parse_size};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -318,7 +318,7 @@ pub fn is_dangerous(key: &str, value: &str) -> bool {
 
 /// Reads a number of bytes.
 fn bytes(key: &str, value: &str) -> Result<usize> {
-    let bytes = amount(value).and_then(|bytes| usize::try_from(bytes).ok());
+    let bytes = parse_size(value).and_then(|bytes| usize::try_from(bytes).ok());
     bytes.ok_or_else(|| unfit(key, value, "a number of bytes"))
 }
 

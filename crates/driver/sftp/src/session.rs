@@ -34,11 +34,11 @@ pub(crate) struct Sftp3 {
     notes: Option<Notes>,
     /// The last number that a former process gave out.
     last_tag: u32,
-    strays: Strays,
+    orphaned: Orphaned,
 }
 
 /// Handles that were given to a former process, which nobody will use.
-type Strays = Arc<Mutex<Vec<Bytes>>>;
+type Orphaned = Arc<Mutex<Vec<Bytes>>>;
 
 impl Protocol for Sftp3 {
     fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
@@ -61,7 +61,7 @@ impl Protocol for Sftp3 {
         if asked_before
             && let Ok((_, Reply::Handle(handle))) = Reply::decode(&Bytes::copy_from_slice(&frame[4..]))
         {
-            lock(&self.strays).push(handle);
+            lock(&self.orphaned).push(handle);
         }
         asked_before
     }
@@ -99,7 +99,7 @@ pub(crate) struct Session {
     origin: Arc<OnceCell<Option<Origin>>>,
     /// Of a connection that outlives this process.
     notes: Option<Notes>,
-    strays: Strays,
+    orphaned: Orphaned,
 }
 
 /// A reply that will come. Dropping it lets it go unread, and content that was not asked for yet is not asked for.
@@ -187,8 +187,8 @@ impl Session {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let strays = Strays::default();
-        let protocol = Sftp3 { notes: notes.clone(), last_tag: 0, strays: Arc::clone(&strays) };
+        let orphaned = Orphaned::default();
+        let protocol = Sftp3 { notes: notes.clone(), last_tag: 0, orphaned: Arc::clone(&orphaned) };
         let mut framed = Framed::new(protocol, reader, writer);
         let sent = framed.send(&Request::Init.encode(0)).await;
         // Whoever does not listen may have said why.
@@ -207,7 +207,7 @@ impl Session {
         let (max_read, max_write) = (CONTENT, CONTENT);
         let (piece, origin) = (Arc::new(AtomicUsize::new(PIECE)), Arc::default());
         let session =
-            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, strays };
+            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, orphaned };
         Ok((session, connection))
     }
 
@@ -218,15 +218,15 @@ impl Session {
         patience: Duration,
     ) -> (Self, Connection) {
         let Line { reader, writer, notes } = line;
-        let strays = Strays::default();
+        let orphaned = Orphaned::default();
         let (last_tag, epoch) = (notes.last_tag(), notes.epoch);
-        let protocol = Sftp3 { notes: Some(notes.clone()), last_tag, strays: Arc::clone(&strays) };
+        let protocol = Sftp3 { notes: Some(notes.clone()), last_tag, orphaned: Arc::clone(&orphaned) };
         let framed = Framed::new(protocol, reader, writer);
         let (mux, connection) = framed.start(MuxLimits { patience, ..MuxLimits::default() });
         let (piece, origin) = (Arc::new(AtomicUsize::new(PIECE)), Arc::default());
         let notes = Some(notes);
         let session =
-            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, strays };
+            Session { epoch, extensions, max_read, max_write, mux, patience, piece, origin, notes, orphaned };
         (session, connection)
     }
 
@@ -288,8 +288,8 @@ impl Session {
     }
 
     async fn begin_frame(&self, frame: Frame) -> Pending {
-        let strays = std::mem::take(&mut *lock(&self.strays));
-        strays.iter().for_each(|handle| self.close(handle));
+        let orphaned = std::mem::take(&mut *lock(&self.orphaned));
+        orphaned.iter().for_each(|handle| self.close(handle));
         let (sender, receiver) = oneshot::channel();
         let (mux, patience, notes) = (self.mux.clone(), self.patience, self.notes.clone());
         let answered = move |packet: Result<Bytes, outrigger_mux::Error>| {

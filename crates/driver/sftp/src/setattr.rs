@@ -186,7 +186,7 @@ impl Inner {
             false => Request::SetStat { path, attrs },
         };
         self.link
-            .run(Again::WhenGone, |session| {
+            .run(Again::IfServerExited, |session| {
                 let (set, note) = (&set, &note);
                 async move {
                     let set = session.begin(set).await;
@@ -220,7 +220,7 @@ impl Inner {
                 Err(fault) if file.is_dead() => return Err(fault),
                 Err(_) => return Ok(None),
             };
-            Again::WhenGone.prepare(&held.session).await;
+            Again::IfServerExited.prepare(&held.session).await;
             let (set, look) =
                 (Request::FSetStat { handle: &held.handle, attrs }, Request::FStat { handle: &held.handle });
             // Where nothing is being written, nothing has to be waited for.
@@ -242,7 +242,7 @@ impl Inner {
                 Err(fault) if fault.code() == Some(StatusCode::OpUnsupported) => {}
                 Err(fault)
                     if repeats <= REPEATS
-                        && self.link.may_repeat(Again::WhenGone, &held.session, fault).await =>
+                        && self.link.may_repeat(Again::IfServerExited, &held.session, fault).await =>
                 {
                     // What was written before may have to be repeated as well.
                     drop(file.order.answering.write().await);

@@ -160,7 +160,7 @@ impl Slot {
 pub(crate) async fn open(link: &Link, path: &[u8], flags: OpenFlags, attrs: Attrs) -> Result<Held, Fault> {
     let again = match flags {
         _ if flags.contains(OpenFlags::EXCL) => Again::Never,
-        _ if flags.contains(OpenFlags::TRUNC) => Again::WhenGone,
+        _ if flags.contains(OpenFlags::TRUNC) => Again::IfServerExited,
         _ => Again::Always,
     };
     link.run(again, |session| async move {

@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
-use crate::record::{Ticket, lock};
+use crate::record::{Sequence, lock};
 use crate::table::Table;
 use crate::underway::Asked;
 use bytes::Bytes;
@@ -168,10 +168,10 @@ impl UnderWay {
     }
 
     /// Learns the attributes that were told with the last one, if nothing else happened to the file meanwhile.
-    fn learn(&mut self, table: &mut Table, alone: bool, ticket: Ticket) {
+    fn learn(&mut self, table: &mut Table, alone: bool, sequence: Sequence) {
         if let (Ok(Some(attr)), true) = (&mut self.outcome, alone) {
             let when = self.inner.when();
-            table.learn_attr(self.node, attr, Asked { ticket, when });
+            table.learn_attr(self.node, attr, Asked { sequence, when });
         }
     }
 }

@@ -25,9 +25,9 @@ struct Underway<'a> {
     begun: Option<Begun>,
 }
 
-/// What a name led to when a change set out.
+/// What a name prior to when a change set out.
 #[derive(Clone, Copy)]
-struct Led {
+struct PriorLookup {
     /// As far as that was believed: with others about, what was known once is not enough.
     to: What,
     /// As far as that was ever known.
@@ -42,10 +42,10 @@ enum Knowledge {
     Appears(Place),
     /// An existing file appears under a name.
     Links(Node, Place),
-    /// A file, or a directory, disappears from a name, which led there.
-    Disappears(Place, bool, Led),
-    /// A file goes from one name to another; where both led.
-    Moves([Place; 2], RenameFlags, Led, Led),
+    /// A file, or a directory, disappears from a name, which prior there.
+    Disappears(Place, bool, PriorLookup),
+    /// A file goes from one name to another; where both prior.
+    Moves([Place; 2], RenameFlags, PriorLookup, PriorLookup),
     /// Nothing that is known here.
     Nothing,
 }
@@ -60,12 +60,12 @@ impl Knowledge {
                 Some(Knowledge::Links(node, (dir, name.clone())))
             }
             Effect::Removes { dir, name, directory } => {
-                let led = Led::by(table, dir, name, now);
-                Some(Knowledge::Disappears((dir, name.clone()), directory, led))
+                let prior = PriorLookup::by(table, dir, name, now);
+                Some(Knowledge::Disappears((dir, name.clone()), directory, prior))
             }
             Effect::Moves { dir, name, to_dir, to_name, flags } => {
-                let from = Led::by(table, dir, name, now);
-                let over = Led::by(table, to_dir, to_name, now);
+                let from = PriorLookup::by(table, dir, name, now);
+                let over = PriorLookup::by(table, to_dir, to_name, now);
                 Some(Knowledge::Moves([(dir, name.clone()), (to_dir, to_name.clone())], flags, from, over))
             }
             _ => None,
@@ -77,13 +77,13 @@ impl Knowledge {
     }
 }
 
-impl Led {
+impl PriorLookup {
     fn by(table: &mut Table, dir: Node, name: &Name, now: Moment) -> Self {
         let Some(names) = table.names_of(dir) else {
-            return Led { to: What::Unknown, perhaps: What::Unknown };
+            return PriorLookup { to: What::Unknown, perhaps: What::Unknown };
         };
         let names = lock(&names);
-        Led { to: names.find(name, now).0, perhaps: names.last_known(name) }
+        PriorLookup { to: names.find(name, now).0, perhaps: names.last_known(name) }
     }
 
     fn nodes(self) -> impl Iterator<Item = Node> {
@@ -164,7 +164,7 @@ impl Underway<'_> {
                 table.forget_attr(*dir);
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
-                    Reply::Created(created) if created.opened.how.contains(OpenHow::BEHIND) => {
+                    Reply::Created(created) if created.opened.how.contains(OpenHow::PENDING_CREATE) => {
                         self.is_foretold(table, ended, (*dir, name), &mut created.entry);
                     }
                     Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
@@ -180,12 +180,12 @@ impl Underway<'_> {
                     _ => self.doubt(table, Doubt::All),
                 }
             }
-            Knowledge::Disappears((dir, name), is_dir, led) => {
+            Knowledge::Disappears((dir, name), is_dir, prior) => {
                 table.forget_attr(*dir);
                 self.learn_name(table, *dir, name, What::Absent);
                 // If it was believed that there is no such name, that was wrong.
-                let to = if led.to == What::Absent { What::Unknown } else { led.to };
-                lost(table, Led { to, ..*led }, *is_dir);
+                let to = if prior.to == What::Absent { What::Unknown } else { prior.to };
+                lost(table, PriorLookup { to, ..*prior }, *is_dir);
             }
             Knowledge::Moves(places, flags, from, over) => self.moves(table, places, *flags, *from, *over),
         }
@@ -205,8 +205,12 @@ impl Underway<'_> {
         if doubt == Doubt::All {
             table.forget_parts();
             match self.knowledge {
-                Knowledge::Disappears(.., led) => lost(table, Led { to: What::Unknown, ..led }, false),
-                Knowledge::Moves(_, _, _, over) => lost(table, Led { to: What::Unknown, ..over }, false),
+                Knowledge::Disappears(.., prior) => {
+                    lost(table, PriorLookup { to: What::Unknown, ..prior }, false)
+                }
+                Knowledge::Moves(_, _, _, over) => {
+                    lost(table, PriorLookup { to: What::Unknown, ..over }, false)
+                }
                 _ => {}
             }
         }
@@ -235,8 +239,8 @@ impl Underway<'_> {
 
     fn learn_name(&self, table: &mut Table, dir: Node, name: &Name, what: What) {
         let now = self.inner.now();
-        let belief = table.belief(dir);
-        let until = after(now, if what == What::Absent { belief.of_absence() } else { belief.least() });
+        let ttls = table.ttls(dir);
+        let until = after(now, if what == What::Absent { ttls.of_absence() } else { ttls.least() });
         table.change_names(dir, |names| names.learn(name, what, (now, until)));
     }
 
@@ -246,7 +250,7 @@ impl Underway<'_> {
         let (now, Entry { node, attr, .. }) = (self.inner.now(), &*entry);
         if attr.is_dir() {
             // It was made just now: there is nothing in it.
-            let until = after(now, table.belief(*node).period(attr, ended.asked(*node).when.wall));
+            let until = after(now, table.ttls(*node).period(attr, ended.asked(*node).when.wall));
             table.install(*node, Arc::new(Mutex::new(Names::none(until, self.inner.placing()))));
         }
     }
@@ -272,7 +276,14 @@ impl Underway<'_> {
         entry.entry_ttl = ttl(now, until);
     }
 
-    fn moves(&self, table: &mut Table, places: &[Place; 2], flags: RenameFlags, from: Led, over: Led) {
+    fn moves(
+        &self,
+        table: &mut Table,
+        places: &[Place; 2],
+        flags: RenameFlags,
+        from: PriorLookup,
+        over: PriorLookup,
+    ) {
         let [(dir, name), (to_dir, to_name)] = places;
         for node in from.nodes().chain(over.nodes()) {
             table.forget_attr(node);
@@ -297,7 +308,7 @@ impl Underway<'_> {
         if both_stay {
             self.learn_name(table, *dir, name, What::Unknown);
             self.learn_name(table, *to_dir, to_name, What::Unknown);
-            lost(table, Led { to: What::Unknown, ..over }, false);
+            lost(table, PriorLookup { to: What::Unknown, ..over }, false);
             return;
         }
         let left = if flags.contains(RenameFlags::WHITEOUT) { What::Unknown } else { What::Absent };
@@ -351,11 +362,11 @@ impl Inner {
             return;
         }
         let now = self.now();
-        let led = Led::by(&mut lock(&self.table), dir, name, now);
-        for node in led.nodes() {
+        let prior = PriorLookup::by(&mut lock(&self.table), dir, name, now);
+        for node in prior.nodes() {
             self.open_below(cx, node).await;
         }
-        if (led.to, led.perhaps) == (What::Unknown, What::Unknown)
+        if (prior.to, prior.perhaps) == (What::Unknown, What::Unknown)
             && let Ok(Entry { node, .. }) =
                 ask(&*self.below().service, cx, Lookup { dir, name: name.clone() }).await
         {
@@ -372,7 +383,7 @@ impl Inner {
         for Subject { node, names } in subjects.iter().filter(|_| !matches!(knowledge, Knowledge::Nothing)) {
             nodes.push(*node);
             if let [name] = &names[..] {
-                nodes.extend(Led::by(&mut table, *node, name, when.now).nodes());
+                nodes.extend(PriorLookup::by(&mut table, *node, name, when.now).nodes());
                 places.push((*node, name.clone()));
             }
         }
@@ -392,9 +403,9 @@ fn must_be_asked(entry: &mut Entry) {
     (entry.entry_ttl, entry.attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
 }
 
-/// A name leads no more to where it led.
-fn lost(table: &mut Table, led: Led, is_dir: bool) {
-    match (led.to, led.perhaps) {
+/// A name leads no more to where it prior.
+fn lost(table: &mut Table, prior: PriorLookup, is_dir: bool) {
+    match (prior.to, prior.perhaps) {
         (What::File(file), _) => table.lost_a_name(file.node, is_dir),
         (What::Unknown, What::File(file)) => table.somebody_lost_a_name(Some(file.node)),
         (What::Unknown, _) => table.somebody_lost_a_name(None),

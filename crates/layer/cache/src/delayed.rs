@@ -5,10 +5,10 @@
 //! made, and so does what is set with regard to any write, unless the tree below keeps the order. All wait for the file. While some are under way, small writes that
 //! follow each other become one, and so do settings.
 
-use crate::claims::{self, Claims};
 use crate::log;
 use crate::moment::Moment;
-use crate::record::Ticket;
+use crate::predicted::{self, PredictedAttrs};
+use crate::record::Sequence;
 use bytes::Bytes;
 use outrigger_core::ops::Lookup;
 use outrigger_core::{Attr, Credentials, Error, Handle, SetAttrs, Time};
@@ -102,7 +102,7 @@ impl Piece {
     fn join(&mut self, next: Piece, most: u64) -> Result<(), Piece> {
         match (&mut self.set, &next.set) {
             _ if self.manner != next.manner || self.makes.is_some() => return Err(next),
-            (Some(set), Some(attrs)) => claims::put(set, attrs),
+            (Some(set), Some(attrs)) => predicted::put(set, attrs),
             (None, None) if self.offset + self.len == next.offset && self.len + next.len <= most => {
                 self.len += next.len;
                 self.data.extend(next.data);
@@ -147,11 +147,11 @@ pub(crate) struct Delayed {
     /// Up to this one nothing waits for more to follow.
     hurried: Number,
     /// What those do to attributes that came since there were none, or since the attributes before were known.
-    claims: Claims,
+    predicted: PredictedAttrs,
     /// The last change that one of them was.
-    pub(crate) changed: Ticket,
+    pub(crate) changed: Sequence,
     /// The last change when there came to be none.
-    done: Ticket,
+    done: Sequence,
     trouble: Trouble,
 }
 
@@ -177,8 +177,8 @@ impl Delayed {
 
     /// One comes at `now`: what attributes the file had before, and until when that is believed, if it is.
     pub(crate) fn begin(&mut self, now: Moment, base: Option<(Attr, Moment)>) {
-        if self.is_empty() && !self.claims.has_base(now) {
-            self.claims.begin(base);
+        if self.is_empty() && !self.predicted.has_base(now) {
+            self.predicted.begin(base);
         }
     }
 
@@ -186,9 +186,9 @@ impl Delayed {
     /// `most` bytes, which keeps the number of the first.
     pub(crate) fn add(&mut self, number: Number, piece: Piece, came: Time, most: u64) {
         match &piece.set {
-            Some(attrs) => self.claims.set(attrs),
+            Some(attrs) => self.predicted.set(attrs),
             None if piece.makes.is_some() => {}
-            None => self.claims.written(piece.len, piece.end(), came),
+            None => self.predicted.written(piece.len, piece.end(), came),
         }
         let piece = match self.waiting.back_mut() {
             Some((_, back)) => match back.join(piece, most) {
@@ -230,11 +230,11 @@ impl Delayed {
     }
 
     /// One has been made, or has failed, when `last` was the last change.
-    pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Ticket) {
+    pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Sequence) {
         self.under_way.retain(|sent| sent.number != number);
         if let Some(error) = failed {
             self.failed(error);
-            self.claims.forget_base();
+            self.predicted.forget_base();
         }
         if self.is_empty() {
             self.done = last;
@@ -266,7 +266,7 @@ impl Delayed {
 
     /// It was made, and has attributes that would be believed until then: better ones than were foretold.
     pub(crate) fn was_made(&mut self, attr: &Attr, until: Moment) {
-        self.claims.know_base(attr, until);
+        self.predicted.know_base(attr, until);
     }
 
     /// How many bytes of those up to `number` have not been made.
@@ -285,22 +285,22 @@ impl Delayed {
 
     /// Attributes that were asked for when `asked` was the last change may tell of the time before these writes; answers
     /// whether that is so, and they were corrected.
-    pub(crate) fn correct(&self, attr: &mut Attr, asked: Ticket) -> bool {
+    pub(crate) fn correct(&self, attr: &mut Attr, asked: Sequence) -> bool {
         let early = !self.is_empty() || asked < self.done;
         if early {
-            self.claims.correct(attr);
+            self.predicted.correct(attr);
         }
         early
     }
 
     /// The attributes the file will have, if that is known at `now`.
     pub(crate) fn foreseen(&self, now: Moment) -> Option<Attr> {
-        self.claims.attr(now)
+        self.predicted.attr(now)
     }
 
     /// What attributes it will have can be asked for, or is not what was believed.
     pub(crate) fn forget_foreseen(&mut self) {
-        self.claims.forget_base();
+        self.predicted.forget_base();
     }
 
     /// What somebody who opens the file now has been told of.

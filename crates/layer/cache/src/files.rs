@@ -4,7 +4,7 @@
 use crate::file::Content;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
-use crate::options::{Belief, Policy, Writes};
+use crate::options::{Policy, Ttls, Writes};
 use crate::record::lock;
 use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
@@ -83,8 +83,8 @@ impl Inner {
         let now = self.now();
         let mut table = lock(&self.table);
         let past = OpenHow::DIRECT_IO | OpenHow::NONSEEKABLE;
-        let Policy { belief, writes } = table.policy(node);
-        let never = belief == Belief::Never;
+        let Policy { ttls, writes } = table.policy(node);
+        let never = ttls == Ttls::Never;
         let direct = never || opened.how.intersects(past) || flags.contains(OpenFlags::DIRECT);
         let file = table.file(node, now);
         table.pin(node);

@@ -87,18 +87,18 @@ impl Inner {
         let mut table = lock(&self.table);
         let asked = table.asked(when);
         if let Some(fill) = &table.directory(dir).fill
-            && fill.asked.ticket == asked.ticket
+            && fill.asked.sequence == asked.sequence
             && lock(&fill.names).will_tell(when.now)
         {
             fill.wanted.fetch_or(!cx.ahead, Ordering::Relaxed);
             return Arc::clone(fill);
         }
-        let belief = table.belief(dir);
+        let ttls = table.ttls(dir);
         let attr = table.attrs(dir, when.now).map(|attrs| attrs.attr);
-        let period = attr.as_ref().map_or(belief.least(), |attr| belief.period(attr, when.wall));
+        let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, after(when.now, period), self.placing());
-        names.absence_holds(after(when.now, belief.of_absence()));
+        names.absence_holds(after(when.now, ttls.of_absence()));
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,
@@ -124,7 +124,7 @@ impl Inner {
     pub(crate) fn placing(&self) -> Placing {
         match self.below().abilities.cookies_by_name {
             true => Placing::ByName,
-            false if self.outlived => Placing::Unknown,
+            false if self.has_successor => Placing::Unknown,
             false => Placing::Last,
         }
     }
@@ -201,7 +201,7 @@ impl Inner {
                 continue;
             }
             if !is_there || !follows {
-                // Nobody is going to be led there by this listing.
+                // Nobody is going to be prior there by this listing.
                 table.return_references(*node, 1);
                 continue;
             }

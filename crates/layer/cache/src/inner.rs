@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     /// As whom files are made.
     pub(crate) maker: Mutex<Maker>,
     /// Another process goes on when this one dies.
-    pub(crate) outlived: bool,
+    pub(crate) has_successor: bool,
     /// Files that were opened by handles of ours.
     pub(crate) unopened: Unopened,
     /// Programs that walk through the tree.
@@ -76,7 +76,7 @@ impl Inner {
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
             maker: Mutex::default(),
-            outlived: unopened.is_some(),
+            has_successor: unopened.is_some(),
             unopened: unopened.unwrap_or_default(),
             behind: Behind::new(options.write_memory, log),
             walks: Mutex::new(Walks::new(options)),

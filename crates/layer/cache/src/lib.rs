@@ -19,7 +19,7 @@
 //!   read in whole, of files whose size and times are still the same. Reading never waits for them to be written.
 //!
 //! # How long
-//! [`Belief`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of
+//! [`Ttls`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of
 //! SECONDS and SECONDS; that is also the longest time for which a change by another client is not seen. Doors are told how
 //! much of it is left, so that what they believe ends at the same moment. A directory that has the same times of change as
 //! when it was listed is not listed anew.
@@ -30,7 +30,7 @@
 //! # Memory
 //! Files and names, and content, are bounded by [`Options`]; those unused for longest go first. A door may refer to many more
 //! files, which the tree below then has to know: it is asked to let go of those of which nothing is known here any more
-//! ([`Notice::Unneeded`]).
+//! ([`Notice::Prune`]).
 //!
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
@@ -42,7 +42,7 @@
 //! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
 //!
 //! With `write=behind` new files are made behind as well, where a name is known to lead nowhere, and the tree below foretells what
-//! a new file will be like ([`Abilities::foretells`]); see `make`.
+//! a new file will be like ([`Abilities::async_create`]); see `make`.
 //!
 //! # What it cannot do
 //! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
@@ -55,7 +55,6 @@
 mod ahead;
 mod behind;
 mod change;
-mod claims;
 mod contents;
 mod delayed;
 mod disk;
@@ -74,6 +73,7 @@ mod notices;
 mod open;
 mod options;
 mod pool;
+mod predicted;
 mod read;
 mod real;
 mod record;
@@ -87,11 +87,11 @@ mod walks;
 
 pub use behind::Lost;
 pub use disk::{Block, Disk, DiskUsage};
-pub use options::{Belief, Different, OPTIONS, Options, Policy, Writes};
+pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
 
 use inner::Inner;
 use log::Log;
-use notices::Ear;
+use notices::NoticeForwarder;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
@@ -195,8 +195,8 @@ impl Cache {
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
-        let outlived = (log, Some(Unopened::open(keep)?));
-        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, outlived))))
+        let has_successor = (log, Some(Unopened::open(keep)?));
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, has_successor))))
     }
 
     /// To be kept when the layer is put into its stack.
@@ -308,10 +308,10 @@ impl Layer for Cache {
         let opens = below.ops.has(OpCode::Open);
         let mut ops = below.ops;
         if lists {
-            ops = ops.and(OpSet::of(&[OpCode::OpenDir, OpCode::ReleaseDir]));
+            ops = ops.union(OpSet::of(&[OpCode::OpenDir, OpCode::ReleaseDir]));
         }
         if opens {
-            ops = ops.and(OpSet::of(&[OpCode::Flush, OpCode::Release]));
+            ops = ops.union(OpSet::of(&[OpCode::Flush, OpCode::Release]));
         }
         // What does not exist is answered from here, where it is known how long to believe it.
         let negative_ttl = Ttl::NEVER;
@@ -321,7 +321,7 @@ impl Layer for Cache {
     fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
         // Attached once; whoever would come second gets nothing from here.
         let _ = self.0.above.set(Arc::clone(&above));
-        Arc::new(Ear { inner: Arc::clone(&self.0), above })
+        Arc::new(NoticeForwarder { inner: Arc::clone(&self.0), above })
     }
 }
 

@@ -43,7 +43,7 @@ impl Inner {
         let when = self.when();
         let mut table = lock(&self.table);
         let (asked, now) = (table.asked(when), when.now);
-        let believes = !table.belief(dir).of_absence().is_zero();
+        let believes = !table.ttls(dir).of_absence().is_zero();
         let directory = table.directory(dir);
         let (misses, last) = directory.misses;
         let misses = if now.saturating_sub(last) < SOON { misses + 1 } else { 1 };
@@ -62,7 +62,7 @@ impl Inner {
         match reply {
             Reply::Entry(entry) => self.learn_entry(&mut table, dir, name, entry, asked),
             Reply::Error(error) if error.errno == Errno::ENOENT => {
-                let until = after(asked.when.now, table.belief(dir).of_absence());
+                let until = after(asked.when.now, table.ttls(dir).of_absence());
                 table.learn_name(dir, name, What::Absent, asked, until);
             }
             _ => {}

@@ -10,7 +10,7 @@ use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
 use crate::names::What;
-use crate::options::{Belief, Writes};
+use crate::options::{Ttls, Writes};
 use crate::record::lock;
 use crate::set::DOUBTFUL;
 use crate::table::Table;
@@ -26,7 +26,7 @@ const MAKING_MAX: usize = 128;
 impl Inner {
     pub(crate) fn create<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Create) -> Answer<'a> {
         let (flags, name) = (op.flags, Lookup { dir: op.dir, name: op.name.clone() });
-        op.flags.set(OpenFlags::BEHIND, self.may_make_behind(&op));
+        op.flags.set(OpenFlags::ASYNC_CREATE, self.may_make_behind(&op));
         Answer::later(async move {
             let mut reply = self.make_change(cx, op.into()).await;
             let behind = is_behind(&mut reply);
@@ -57,7 +57,7 @@ impl Inner {
         if !op.flags.writes()
             || op.flags.intersects(waits)
             || op.mode & DOUBTFUL != 0
-            || !self.below().abilities.foretells
+            || !self.below().abilities.async_create
             || self.behind.making() >= MAKING_MAX
         {
             return false;
@@ -67,7 +67,7 @@ impl Inner {
         let Some(policy) = table.policy_below(op.dir, &op.name) else { return false };
         let Some(names) = table.names_of(op.dir) else { return false };
         policy.writes == Writes::Behind
-            && policy.belief != Belief::Never
+            && policy.ttls != Ttls::Never
             && lock(&names).find(&op.name, now).0 == What::Absent
             && !table.is_altering(op.dir, &op.name)
     }
@@ -117,7 +117,7 @@ impl Inner {
 
     /// Until when attributes are believed that were foretold now.
     pub(crate) fn foretold_until(&self, table: &mut Table, node: Node, attr: &Attr) -> Moment {
-        let period = table.belief(node).period(attr, self.runtime.wall());
+        let period = table.ttls(node).period(attr, self.runtime.wall());
         after(self.now(), period)
     }
 
@@ -157,8 +157,8 @@ impl Table {
 /// Whether a file that is told to be there is being made; nobody else is told.
 fn is_behind(reply: &mut Reply) -> bool {
     let Reply::Created(created) = reply else { return false };
-    let behind = created.opened.how.contains(OpenHow::BEHIND);
-    created.opened.how -= OpenHow::BEHIND;
+    let behind = created.opened.how.contains(OpenHow::PENDING_CREATE);
+    created.opened.how -= OpenHow::PENDING_CREATE;
     behind
 }
 

@@ -9,21 +9,21 @@ use outrigger_core::{Name, Node, Notice, Notify};
 use std::sync::Arc;
 
 /// Stands between the tree below and the door.
-pub(crate) struct Ear {
+pub(crate) struct NoticeForwarder {
     pub(crate) inner: Arc<Inner>,
     pub(crate) above: Arc<dyn Notify>,
 }
 
-impl Notify for Ear {
+impl Notify for NoticeForwarder {
     fn notify(&self, notice: Notice) {
         // First here: whoever asks because of the notice must not be told the old state.
-        self.inner.heed(&notice);
+        self.inner.apply(&notice);
         self.above.notify(notice);
     }
 }
 
 impl Inner {
-    fn heed(&self, notice: &Notice) {
+    fn apply(&self, notice: &Notice) {
         let mut table = lock(&self.table);
         match notice {
             Notice::InvalidateNode { node, offset, .. } => {
@@ -44,7 +44,7 @@ impl Inner {
             }
             Notice::InvalidateAll => table.clear(),
             // What a former process knew was lost with it, and the door answers for itself.
-            Notice::Doubt { .. } | Notice::Unneeded { .. } | Notice::Wake { .. } => {}
+            Notice::Revalidate { .. } | Notice::Prune { .. } | Notice::Wake { .. } => {}
         }
     }
 }

@@ -2,13 +2,13 @@
 //! What the user can choose, for the whole tree and for places in it.
 
 use outrigger_core::option::option;
-use outrigger_core::{Attr, OptionTable, Result, Time, amount};
+use outrigger_core::{Attr, OptionTable, Result, Time, parse_size};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long answers are believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Belief {
+pub enum Ttls {
     /// Asked again every time.
     Never,
     /// Until this client changes something, somebody says that something changed, or the cache is flushed.
@@ -33,7 +33,7 @@ pub enum Writes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// How long answers are believed.
-    pub belief: Belief,
+    pub ttls: Ttls,
     /// When writes have been made.
     pub writes: Writes,
 }
@@ -69,7 +69,7 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Different {
     /// How long answers are believed there.
-    pub belief: Option<Belief>,
+    pub ttls: Option<Ttls>,
     /// When writes have been made there.
     pub writes: Option<Writes>,
 }
@@ -120,7 +120,7 @@ pub const OPTIONS: OptionTable = OptionTable {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            policy: Policy { belief: Belief::For(Duration::from_secs(20)), writes: Writes::Through },
+            policy: Policy { ttls: Ttls::For(Duration::from_secs(20)), writes: Writes::Through },
             places: Vec::new(),
             entries: 200_000,
             names: 64 << 20,
@@ -135,13 +135,13 @@ impl Default for Options {
     }
 }
 
-impl Belief {
+impl Ttls {
     /// How long attributes, or the names in a directory with these attributes, are believed at the time of day `now`.
     pub(crate) fn period(self, attr: &Attr, now: Time) -> Duration {
         match self {
-            Belief::Never => Duration::ZERO,
-            Belief::Always => Duration::MAX,
-            Belief::For(most) => {
+            Ttls::Never => Duration::ZERO,
+            Ttls::Always => Duration::MAX,
+            Ttls::For(most) => {
                 let changed = attr.mtime.max(attr.ctime);
                 let age = Duration::from_secs(now.secs.saturating_sub(changed.secs).max(0) as u64);
                 (age / AGE_PARTS).clamp(most / LEAST_PARTS, most)
@@ -161,19 +161,19 @@ impl Belief {
 
     fn part(self, parts: u32) -> Duration {
         match self {
-            Belief::Never => Duration::ZERO,
-            Belief::Always => Duration::MAX,
-            Belief::For(most) => most / parts,
+            Ttls::Never => Duration::ZERO,
+            Ttls::Always => Duration::MAX,
+            Ttls::For(most) => most / parts,
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         match text {
-            "never" => Some(Belief::Never),
-            "always" => Some(Belief::Always),
+            "never" => Some(Ttls::Never),
+            "always" => Some(Ttls::Always),
             _ => {
                 let period = seconds(text)?;
-                Some(if period.is_zero() { Belief::Never } else { Belief::For(period) })
+                Some(if period.is_zero() { Ttls::Never } else { Ttls::For(period) })
             }
         }
     }
@@ -192,10 +192,7 @@ impl Writes {
 
 impl Policy {
     fn with(self, different: Different) -> Self {
-        Policy {
-            belief: different.belief.unwrap_or(self.belief),
-            writes: different.writes.unwrap_or(self.writes),
-        }
+        Policy { ttls: different.ttls.unwrap_or(self.ttls), writes: different.writes.unwrap_or(self.writes) }
     }
 }
 
@@ -241,8 +238,8 @@ impl Options {
         let wrong = || OPTIONS.unfit(key, value);
         match key.split_once(':').unwrap_or((key, "")) {
             ("cache", place) => {
-                let belief = Belief::parse(value).ok_or_else(wrong)?;
-                self.at(place, |policy| policy.belief = belief, |place| place.belief = Some(belief))
+                let ttls = Ttls::parse(value).ok_or_else(wrong)?;
+                self.at(place, |policy| policy.ttls = ttls, |place| place.ttls = Some(ttls))
             }
             ("write", place) => {
                 let writes = Writes::parse(value).ok_or_else(wrong)?;
@@ -285,7 +282,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 fn bytes(text: &str) -> Option<usize> {
-    amount(text)?.try_into().ok()
+    parse_size(text)?.try_into().ok()
 }
 
 /// A part of the tree in which one policy holds: a number of [`Parts`].
@@ -392,14 +389,14 @@ mod tests {
     fn a_tenth_of_the_age_within_bounds() {
         let attr =
             |mtime, ctime| Attr { mtime: Time::new(mtime, 0), ctime: Time::new(ctime, 0), ..Attr::default() };
-        let belief = Belief::For(Duration::from_secs(20));
+        let ttls = Ttls::For(Duration::from_secs(20));
         let now = Time::new(10_000, 0);
         for (mtime, ctime, seconds) in
             [(0, 0, 20), (9_900, 0, 10), (0, 9_900, 10), (9_990, 0, 4), (20_000, 0, 4), (i64::MIN, 0, 20)]
         {
-            assert_eq!(belief.period(&attr(mtime, ctime), now), Duration::from_secs(seconds), "{mtime}");
+            assert_eq!(ttls.period(&attr(mtime, ctime), now), Duration::from_secs(seconds), "{mtime}");
         }
-        assert_eq!(Belief::Never.period(&attr(0, 0), now), Duration::ZERO);
+        assert_eq!(Ttls::Never.period(&attr(0, 0), now), Duration::ZERO);
     }
 
     #[test]
@@ -412,19 +409,19 @@ mod tests {
             ("cache:/a", "9"),
         ]);
         let parts = Parts::new(&options);
-        let seconds = |seconds| Belief::For(Duration::from_secs(seconds));
-        for (path, belief) in [
+        let seconds = |seconds| Ttls::For(Duration::from_secs(seconds));
+        for (path, ttls) in [
             ("/", seconds(5)),
             ("/x/y", seconds(5)),
             ("/x/a/b", seconds(5)),
             ("/a", seconds(9)),
             ("/a/x", seconds(9)),
-            ("/a/b", Belief::Always),
-            ("/a/b/c/d", Belief::Always),
-            ("/c", Belief::Never),
-            ("/c/a/b", Belief::Never),
+            ("/a/b", Ttls::Always),
+            ("/a/b/c/d", Ttls::Always),
+            ("/c", Ttls::Never),
+            ("/c/a/b", Ttls::Never),
         ] {
-            assert_eq!(parts.policy(parts.of_path(path.as_bytes())).belief, belief, "{path}");
+            assert_eq!(parts.policy(parts.of_path(path.as_bytes())).ttls, ttls, "{path}");
         }
         assert!(!parts.are_one() && Parts::new(&Options::default()).are_one());
     }
@@ -454,12 +451,12 @@ mod tests {
     fn places_differ_in_one_thing_and_inherit_the_other() {
         let parts =
             Parts::new(&options(&[("cache", "always"), ("write:/a", "behind"), ("cache:/a/b", "never")]));
-        for (path, belief, writes) in [
-            ("/", Belief::Always, Writes::Through),
-            ("/a", Belief::Always, Writes::Behind),
-            ("/a/b/c", Belief::Never, Writes::Behind),
+        for (path, ttls, writes) in [
+            ("/", Ttls::Always, Writes::Through),
+            ("/a", Ttls::Always, Writes::Behind),
+            ("/a/b/c", Ttls::Never, Writes::Behind),
         ] {
-            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { belief, writes }, "{path}");
+            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { ttls, writes }, "{path}");
         }
     }
 }

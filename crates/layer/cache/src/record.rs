@@ -21,7 +21,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The number of a change.
-pub(crate) type Ticket = u64;
+pub(crate) type Sequence = u64;
 
 /// Names of a directory that several may hold on to.
 pub(crate) type SharedNames = Arc<Mutex<Names>>;
@@ -37,11 +37,11 @@ pub(crate) struct Record {
     /// A change after they were asked for is sure to give other ones.
     pub(crate) attr_settled: bool,
     /// The last change there was when the attributes were asked for.
-    pub(crate) attr_ticket: Ticket,
+    pub(crate) attr_sequence: Sequence,
     /// When the attributes were asked for.
     pub(crate) attr_asked: Moment,
     /// The last change of ours that it was part of.
-    pub(crate) changed: Ticket,
+    pub(crate) changed: Sequence,
     /// Changes under way.
     pub(crate) pending: u32,
     /// What needs it to stay, such as open files.
@@ -82,7 +82,7 @@ pub(crate) struct Directory {
 
 impl Record {
     /// Nothing but that there is a file; `debt` references to it were handed out beyond those held below.
-    pub(crate) fn new(node: Node, debt: u64, changed: Ticket) -> Self {
+    pub(crate) fn new(node: Node, debt: u64, changed: Sequence) -> Self {
         Record {
             node,
             generation: None,
@@ -90,7 +90,7 @@ impl Record {
             attr: None,
             attr_until: 0,
             attr_settled: false,
-            attr_ticket: 0,
+            attr_sequence: 0,
             attr_asked: 0,
             changed,
             pending: 0,
@@ -124,7 +124,7 @@ impl Record {
     /// but those that are known.
     pub(crate) fn learn_attr(&mut self, attr: &Attr, asked: Asked, (until, absent): (Moment, Moment)) {
         let When { now, wall } = asked.when;
-        (self.attr_ticket, self.attr_asked, self.attr_until) = (asked.ticket, now, until);
+        (self.attr_sequence, self.attr_asked, self.attr_until) = (asked.sequence, now, until);
         let was_settled = std::mem::replace(&mut self.attr_settled, is_settled(attr, wall));
         self.dying = attr.nlink == 0;
         match &self.body {
@@ -140,8 +140,8 @@ impl Record {
     }
 
     /// The attributes, if they are believed at `now`; those asked for before the change `in_doubt` are not.
-    pub(crate) fn believed(&self, now: Moment, in_doubt: Ticket) -> Option<&Attr> {
-        let holds = now < self.attr_until && self.pending == 0 && self.attr_ticket >= in_doubt;
+    pub(crate) fn believed(&self, now: Moment, in_doubt: Sequence) -> Option<&Attr> {
+        let holds = now < self.attr_until && self.pending == 0 && self.attr_sequence >= in_doubt;
         self.attr.as_ref().filter(|_| holds)
     }
 

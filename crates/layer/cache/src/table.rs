@@ -11,9 +11,9 @@ use crate::file::{File, Verdict};
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
-use crate::options::{Belief, Options, Part, Parts, Policy};
+use crate::options::{Options, Part, Parts, Policy, Ttls};
 use crate::pool::ContentId;
-use crate::record::{Body, Directory, Record, SharedNames, Ticket, lock};
+use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
 use crate::underway::{Altering, Asked};
 use crate::unneeded::Unneeded;
 use outrigger_core::reply::{Attrs, Entry, Ttl};
@@ -37,15 +37,15 @@ pub(crate) struct Table {
     /// The last name for content that was given out.
     last_content: ContentId,
     /// The last change that ended.
-    pub(crate) last: Ticket,
+    pub(crate) last: Sequence,
     /// The last change that set out.
-    pub(crate) last_begun: Ticket,
+    pub(crate) last_begun: Sequence,
     /// The last change of any file without a record.
-    pub(crate) last_unknown: Ticket,
+    pub(crate) last_unknown: Sequence,
     /// Changes under way that alter names.
     pub(crate) altering: Vec<Altering>,
     /// A file lost a name, and it is not known which: attributes asked for before this change are in doubt.
-    pub(crate) in_doubt: Ticket,
+    pub(crate) in_doubt: Sequence,
     parts: Parts,
     entries_max: usize,
     bytes_max: usize,
@@ -215,7 +215,7 @@ impl Table {
     }
 
     /// The last change of ours that a file was part of.
-    pub(crate) fn last_change_of(&mut self, node: Node) -> Ticket {
+    pub(crate) fn last_change_of(&mut self, node: Node) -> Sequence {
         self.make(node).changed
     }
 
@@ -261,7 +261,7 @@ impl Table {
     ) -> Moment {
         let record = self.make(dir);
         let now = asked.when.now;
-        if record.pending > 0 || record.changed > asked.ticket {
+        if record.pending > 0 || record.changed > asked.sequence {
             return now;
         }
         let limit = self.directory_max();
@@ -281,7 +281,7 @@ impl Table {
     pub(crate) fn learn_target(&mut self, node: Node, target: &Target, asked: Asked) {
         if let Some(record) = self.record(node)
             && record.pending == 0
-            && record.changed <= asked.ticket
+            && record.changed <= asked.sequence
             && record.kind() == Some(FileKind::Symlink)
         {
             record.body = Body::Link(target.clone());
@@ -347,7 +347,7 @@ impl Table {
         }
         // As no reference is held for this layer, all there are were handed out.
         let nodes = self.unneeded.add(record.node);
-        self.notices.extend(nodes.map(|nodes| Notice::Unneeded { nodes }));
+        self.notices.extend(nodes.map(|nodes| Notice::Prune { nodes }));
         None
     }
 
@@ -458,8 +458,8 @@ impl Table {
     }
 
     /// How long answers about `node` are believed.
-    pub(crate) fn belief(&mut self, node: Node) -> Belief {
-        self.policy(node).belief
+    pub(crate) fn ttls(&mut self, node: Node) -> Ttls {
+        self.policy(node).ttls
     }
 
     /// How `node` is cached.
@@ -479,19 +479,19 @@ impl Table {
     pub(crate) fn learn_attr(&mut self, node: Node, attr: &mut Attr, asked: Asked) -> Moment {
         if let Some(file) = self.known_file(node) {
             // Nobody believes for longer than now what is made up.
-            if lock(&file.delayed).correct(attr, asked.ticket) {
+            if lock(&file.delayed).correct(attr, asked.sequence) {
                 return asked.when.now;
             }
         }
-        let (belief, When { now, wall }) = (self.belief(node), asked.when);
-        let until = after(now, belief.period(attr, wall));
+        let (ttls, When { now, wall }) = (self.ttls(node), asked.when);
+        let until = after(now, ttls.period(attr, wall));
         let record = self.make(node);
-        if record.pending > 0 || record.changed.max(record.attr_ticket) > asked.ticket {
+        if record.pending > 0 || record.changed.max(record.attr_sequence) > asked.sequence {
             return now;
         }
         // Of two answers between the same changes the one that was asked for later is newer; the reply to a change, which may
         // have set out before a query, is newer than what was asked for before it ended.
-        if asked.ticket == record.attr_ticket
+        if asked.sequence == record.attr_sequence
             && now < record.attr_asked
             && now < record.attr_until
             && let Some(newer) = &record.attr
@@ -499,7 +499,7 @@ impl Table {
             *attr = newer.clone();
             return record.attr_until;
         }
-        record.learn_attr(attr, asked, (until, after(now, belief.of_absence())));
+        record.learn_attr(attr, asked, (until, after(now, ttls.of_absence())));
         let settled = record.attr_settled;
         if let Some(file) = record.file.clone() {
             self.learn_content(node, &file, attr, settled, (now, until));

@@ -208,7 +208,7 @@ struct Door(Mutex<HashSet<Node>>);
 
 impl Notify for Door {
     fn notify(&self, notice: Notice) {
-        if let Notice::Unneeded { nodes } = notice {
+        if let Notice::Prune { nodes } = notice {
             lock(&self.0).extend(nodes);
         }
     }
@@ -257,7 +257,7 @@ fn names_that_are_made_up_do_not_fill_the_memory() {
     let bench = Bench::new(
         &Sim::new(3),
         &[10],
-        Options { policy: Policy { belief: Belief::Always, writes: Writes::Through }, ..small() },
+        Options { policy: Policy { ttls: Ttls::Always, writes: Writes::Through }, ..small() },
     );
     for number in 0..50_000 {
         let name = Name::new(format!("made-up-{number}")).expect("a name");

@@ -6,7 +6,7 @@
 //! believed. The same holds for what the reply to a change tells. Of two changes to one name that were under way at once it
 //! is not known which came last: then nothing is believed about that name.
 
-use crate::record::{Body, Record, Ticket, lock};
+use crate::record::{Body, Record, Sequence, lock};
 use crate::table::{Table, When};
 use outrigger_core::attr::SET_ID;
 use outrigger_core::{FileKind, Name, Node};
@@ -15,7 +15,7 @@ use outrigger_core::{FileKind, Name, Node};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     /// The last change there was.
-    pub(crate) ticket: Ticket,
+    pub(crate) sequence: Sequence,
     pub(crate) when: When,
 }
 
@@ -24,7 +24,7 @@ pub(crate) type Place = (Node, Name);
 
 /// A change that has set out.
 pub(crate) struct Begun {
-    number: Ticket,
+    number: Sequence,
     asked: Asked,
     nodes: Vec<Node>,
 }
@@ -36,12 +36,12 @@ pub(crate) struct Ended {
     begun: Asked,
     /// The files it concerned that no other change concerned meanwhile.
     alone: Vec<Node>,
-    last: Ticket,
+    last: Sequence,
 }
 
 /// The names a change alters.
 pub(crate) struct Altering {
-    number: Ticket,
+    number: Sequence,
     places: Vec<Place>,
     crossed: bool,
 }
@@ -49,15 +49,15 @@ pub(crate) struct Altering {
 impl Ended {
     /// When that counts as asked which its reply tells of `node`.
     pub(crate) fn asked(&self, node: Node) -> Asked {
-        let ticket = if self.alone.contains(&node) { self.last } else { self.begun.ticket };
-        Asked { ticket, ..self.begun }
+        let sequence = if self.alone.contains(&node) { self.last } else { self.begun.sequence };
+        Asked { sequence, ..self.begun }
     }
 }
 
 impl Table {
     /// For a query that sets out now.
     pub(crate) fn asked(&self, when: When) -> Asked {
-        Asked { ticket: self.last, when }
+        Asked { sequence: self.last, when }
     }
 
     /// A change of ours sets out that concerns `nodes` and alters `places`.
@@ -92,7 +92,7 @@ impl Table {
         for node in nodes {
             let record = self.make(node);
             record.pending = record.pending.saturating_sub(1);
-            if record.pending == 0 && record.changed <= begun.ticket {
+            if record.pending == 0 && record.changed <= begun.sequence {
                 alone.push(node);
             }
             record.changed = last;
@@ -103,7 +103,7 @@ impl Table {
     }
 
     /// A delayed write to `node` was answered, or has been made; answers the number of that change.
-    pub(crate) fn was_written(&mut self, node: Node) -> Ticket {
+    pub(crate) fn was_written(&mut self, node: Node) -> Sequence {
         self.last += 1;
         let last = self.last;
         let record = self.make(node);

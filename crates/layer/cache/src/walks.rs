@@ -12,7 +12,7 @@ use crate::fill::Fill;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
 use crate::names::File;
-use crate::options::{Belief, Options};
+use crate::options::{Options, Ttls};
 use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::{Cx, FileKind, Node};
@@ -163,7 +163,7 @@ impl Inner {
         let now = self.now();
         let mut table = lock(&self.table);
         let mut walks = lock(&self.walks);
-        if self.listings() == 0 || walks.life.is_zero() || table.belief(dir) == Belief::Never {
+        if self.listings() == 0 || walks.life.is_zero() || table.ttls(dir) == Ttls::Never {
             return;
         }
         let parent = table.record(dir).and_then(|record| record.dir);
@@ -214,7 +214,7 @@ impl Inner {
             let now = self.now();
             let known = table.names_of(dir).is_some_and(|names| lock(&names).is_listable(now));
             let is_there = table.record(dir).is_some_and(|record| record.kind() == Some(FileKind::Directory));
-            if known || !is_there || table.belief(dir) == Belief::Never {
+            if known || !is_there || table.ttls(dir) == Ttls::Never {
                 walks.listed(dir, None, now);
                 walks.want(if known { table.directories_in(dir) } else { Vec::new() });
                 continue;

@@ -371,7 +371,7 @@ pub fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
     for name in value.split('|') {
         let of_class = |class| {
             let ops = OpCode::ALL.iter().filter(|op| op.class() == class);
-            ops.fold(OpSet::NONE, |set, &op| set.and(OpSet::of(&[op])))
+            ops.fold(OpSet::NONE, |set, &op| set.union(OpSet::of(&[op])))
         };
         let more = match name {
             "any" => OpSet::all(),
@@ -382,7 +382,7 @@ pub fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
                 None => return bad(part, format_args!("there is no operation \"{name}\"")),
             },
         };
-        all = all.and(more);
+        all = all.union(more);
     }
     Ok(all)
 }

@@ -140,7 +140,9 @@ impl Names {
         let files = match (reply, before) {
             (Reply::Entry(entry), _) => [Some(Inode::of(entry)), None],
             // What was made ahead of an answer from elsewhere is only foretold.
-            (Reply::Created(Created { entry, opened }), _) if !opened.how.contains(OpenHow::BEHIND) => {
+            (Reply::Created(Created { entry, opened }), _)
+                if !opened.how.contains(OpenHow::PENDING_CREATE) =>
+            {
                 [Some(Inode::of(entry)), None]
             }
             (Reply::Done(()), Before::Present(inode)) if *moves => [None, Some(inode)],

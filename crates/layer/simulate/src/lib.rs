@@ -72,7 +72,7 @@ impl Simulate {
         for (op, needs) in SOURCES {
             let possible = needs.iter().any(|all| all.iter().all(|&need| ops.has(need)));
             if possible && !ops.has(*op) && self.permitted.has(*op) {
-                added = added.and(OpSet::of(&[*op]));
+                added = added.union(OpSet::of(&[*op]));
             }
         }
         added
@@ -149,7 +149,7 @@ impl Layer for Simulate {
     fn abilities(&self, below: Abilities) -> Abilities {
         let added = self.additions(below.ops);
         Abilities {
-            ops: below.ops.and(added),
+            ops: below.ops.union(added),
             stateless_files: below.stateless_files || added.has(OpCode::Open),
             stateless_dirs: below.stateless_dirs || added.has(OpCode::OpenDir),
             ..below

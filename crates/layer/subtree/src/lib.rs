@@ -90,16 +90,16 @@ impl Notify for Renumbered {
     fn notify(&self, mut notice: Notice) {
         let mut up = self.layer.up();
         match &mut notice {
-            Notice::InvalidateNode { node, .. } | Notice::Store { node, .. } | Notice::Doubt { node } => {
-                up.node(node)
-            }
+            Notice::InvalidateNode { node, .. }
+            | Notice::Store { node, .. }
+            | Notice::Revalidate { node } => up.node(node),
             Notice::InvalidateEntry { dir, .. } => up.node(dir),
             Notice::Deleted { dir, node, .. } => {
                 up.node(dir);
                 up.node(node);
             }
             // The directory itself is not given back.
-            Notice::Unneeded { nodes } => nodes.retain(|&node| node != self.layer.root && node != Node::ROOT),
+            Notice::Prune { nodes } => nodes.retain(|&node| node != self.layer.root && node != Node::ROOT),
             Notice::InvalidateAll | Notice::Wake { .. } => {}
         }
         if !up.forbidden {

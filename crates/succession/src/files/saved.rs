@@ -2,8 +2,8 @@
 //! All that is known of files as bytes, for another process that goes on with the same worker.
 
 use super::{Files, TABLE};
-use crate::nameless::Nameless;
 use crate::recent::Recent;
+use crate::silly_rename::Nameless;
 use outrigger_core::node_table::NodeTable;
 use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Result, Wire};
@@ -26,7 +26,7 @@ impl Files {
         (self.crowded as u64).put(out);
         self.found_twice.put(out);
         put_all(self.linked.iter().copied(), out);
-        self.nameless.save(out);
+        self.silly_rename.save(out);
     }
 
     /// What was [saved](Files::save).
@@ -50,7 +50,7 @@ impl Files {
             crowded: u64::get(saved)? as usize,
             found_twice: bool::get(saved)?,
             linked: all(saved)?,
-            nameless: Nameless::restored(saved)?,
+            silly_rename: Nameless::restored(saved)?,
         };
         let held = files.known.iter().filter(|(_, known)| known.life == files.life);
         held.for_each(|(node, known)| files.recent.was_used(*node, known.used));

@@ -8,19 +8,22 @@ use crate::record::Event;
 impl State {
     /// A request that was taken from somebody else before, who was not told the reply, gets it now or when it comes.
     pub(super) fn expected(&mut self, ask: Ask) -> Option<Ask> {
-        if !self.untold.may_have(&ask.asker) {
+        if !self.undelivered.may_have(&ask.requester) {
             return Some(ask);
         }
-        if let Some(reply) = self.untold.take(&ask.asker) {
-            self.answered.push((ask.asker, reply));
+        if let Some(reply) = self.undelivered.take(&ask.requester) {
+            self.answered.push((ask.requester, reply));
             return None;
         }
         let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
-        let asked = flying.chain(&mut self.queue).map(|ask| &mut ask.asker);
+        let asked = flying.chain(&mut self.queue).map(|ask| &mut ask.requester);
         let told = self.checkpoint.iter_mut().flat_map(|checkpoint| &mut checkpoint.told);
-        match asked.chain(told.map(|(asker, _)| asker)).find(|before| before.is_the_same(&ask.asker)) {
+        match asked
+            .chain(told.map(|(requester, _)| requester))
+            .find(|before| before.is_the_same(&ask.requester))
+        {
             Some(before) => {
-                *before = ask.asker;
+                *before = ask.requester;
                 None
             }
             None => Some(ask),
@@ -30,7 +33,7 @@ impl State {
     /// What somebody else has recorded happens here too.
     pub fn follow(&mut self, event: Event) {
         match event {
-            Event::Asked { asker, cred, request } => self.take(Ask::new(cred, request, asker)),
+            Event::Asked { requester, cred, request } => self.take(Ask::new(cred, request, requester)),
             Event::Replied { id, reply } => self.receive(id, reply),
             Event::Forgotten { node, count } => self.forget(node, count),
             Event::Checkpoint => {
@@ -49,7 +52,7 @@ impl State {
 
     /// From here on it is the state of this process, which has followed that of another so far.
     pub fn take_over(&mut self) {
-        self.untold.expect();
+        self.undelivered.expect();
         self.role = Role::Own;
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that lose their last name while they are open: see [`nameless`](crate::nameless).
+//! Files that lose their last name while they are open: see [`silly_rename`](crate::silly_rename).
 
 use super::State;
 use crate::flight::{Ask, Flight};
 use crate::place::REMOVED;
-use crate::untold::Asker;
+use crate::undelivered::Requester;
 use outrigger_core::ops::{OpenFlags, Unlink};
 use outrigger_core::{Credentials, Effect, Handle, Name, Node, Reply, Request};
 
@@ -66,7 +66,7 @@ impl State {
         {
             self.files.goes(node);
             let request = Unlink { dir: REMOVED, name }.into();
-            self.queue.push_back(Ask::new(Credentials::ROOT, request, Asker::nobody()));
+            self.queue.push_back(Ask::new(Credentials::ROOT, request, Requester::nobody()));
         }
     }
 }

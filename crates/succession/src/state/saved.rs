@@ -4,7 +4,7 @@
 use super::{Role, State};
 use crate::files::Files;
 use crate::log::Log;
-use crate::untold::Untold;
+use crate::undelivered::Undelivered;
 use outrigger_core::wire::Input;
 use outrigger_core::{Result, Wire};
 
@@ -19,7 +19,7 @@ impl State {
         let mut saved = Vec::new();
         self.files.save(&mut saved);
         self.log.save(&mut saved);
-        self.untold.save(&mut saved);
+        self.undelivered.save(&mut saved);
         self.next_query.put(&mut saved);
         self.next_change.put(&mut saved);
         self.role = Role::Copied;
@@ -36,7 +36,7 @@ impl State {
         Ok(State {
             log: Log::restored(files.most(), saved)?,
             files,
-            untold: Untold::restored(saved)?,
+            undelivered: Undelivered::restored(saved)?,
             next_query: u64::get(saved)?,
             next_change: u64::get(saved)?,
             ..State::new(role, 0)?

@@ -40,7 +40,7 @@ pub struct Line {
     /// What arrived at the other end, in this order.
     arrived: Arc<Mutex<Vec<OpCode>>>,
     /// Whether files are foretold, and those of them about which nothing has been heard: why they are refused, if they are.
-    foretells: Arc<AtomicBool>,
+    async_create: Arc<AtomicBool>,
     foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
     /// Whether it says that it reads ahead by itself.
     streams: Arc<AtomicBool>,
@@ -51,17 +51,17 @@ impl Layer for Line {
         Place::anywhere("line")
     }
     fn abilities(&self, below: Abilities) -> Abilities {
-        let foretells = self.foretells.load(Ordering::Relaxed);
+        let foretells = self.async_create.load(Ordering::Relaxed);
         let reads = if self.streams.load(Ordering::Relaxed) { 1 } else { 16 };
-        Abilities { foretells, parallel: Parallel { reads, listings: 64 }, ..below }
+        Abilities { async_create: foretells, parallel: Parallel { reads, listings: 64 }, ..below }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
         if let Request::Create(op) = &request
-            && op.flags.contains(OpenFlags::BEHIND)
-            && self.foretells.load(Ordering::Relaxed)
+            && op.flags.contains(OpenFlags::ASYNC_CREATE)
+            && self.async_create.load(Ordering::Relaxed)
         {
-            let op = Create { flags: op.flags - OpenFlags::BEHIND, ..op.clone() };
+            let op = Create { flags: op.flags - OpenFlags::ASYNC_CREATE, ..op.clone() };
             return Answer::later(self.foretell(next, cx, op));
         }
         // Returning references is no matter of the line: drivers keep count of them on this side.
@@ -132,7 +132,7 @@ impl Line {
         let mut reply = next.call(cx, op.into()).await;
         self.number(&mut reply);
         let Reply::Created(created) = &mut reply else { return reply };
-        created.opened.how |= OpenHow::BEHIND;
+        created.opened.how |= OpenHow::PENDING_CREATE;
         let refused = *self.refused.lock().expect("what is refused") == Some(OpCode::Create);
         if refused {
             next.call(cx, Unlink { dir, name }.into()).await;
@@ -214,7 +214,7 @@ impl Client {
             fails: Arc::default(),
             refused: Arc::default(),
             arrived: Arc::default(),
-            foretells: Arc::default(),
+            async_create: Arc::default(),
             foretold: Arc::default(),
             streams: Arc::default(),
         };
@@ -239,7 +239,7 @@ impl Client {
 
     /// New files are foretold. Said before anything else.
     pub fn foretell(&self) {
-        self.line.foretells.store(true, Ordering::Relaxed);
+        self.line.async_create.store(true, Ordering::Relaxed);
     }
 
     /// The tree says that content comes as one stream. Said before anything else.

@@ -156,7 +156,7 @@ impl Mount {
 }
 
 fn send(socket: &UnixStream, id: u64, order: Bytes, files: &[BorrowedFd<'_>]) -> Result<()> {
-    let frame = Frame { id, body: Body::Order(order) }.encode()?;
+    let frame = Frame { id, body: Body::Control(order) }.encode()?;
     Ok(send_with(socket, &frame, files)?)
 }
 

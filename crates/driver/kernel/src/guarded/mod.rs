@@ -182,7 +182,7 @@ impl Guarded {
             Ok(())
         })?;
         self.shared.flush();
-        let reply = match cx.more {
+        let reply = match cx.more_to_follow {
             true => self.shared.leave_reading(),
             false => self.shared.read_until_answered(&mut receiver),
         };

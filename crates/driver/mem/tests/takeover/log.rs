@@ -122,7 +122,7 @@ struct Doubts(Mutex<Vec<Node>>);
 
 impl Notify for Doubts {
     fn notify(&self, notice: Notice) {
-        let Notice::Doubt { node } = notice else { panic!("{notice:?}") };
+        let Notice::Revalidate { node } = notice else { panic!("{notice:?}") };
         self.0.lock().expect("no test panics in between").push(node);
     }
 }

@@ -35,7 +35,7 @@ async fn nobody_waits_for_a_file_that_looks_like_the_one_before() {
     let line = Line::new(&store, DELAY);
     let user = User::new(line.connect(&[]).await.expect("connected"));
     let first = user.create_behind(Node::ROOT, "first").await.expect("made");
-    assert!(!first.opened.how.contains(OpenHow::BEHIND), "it is not known what it will look like");
+    assert!(!first.opened.how.contains(OpenHow::PENDING_CREATE), "it is not known what it will look like");
     tokio::time::sleep(10 * DELAY).await;
     store.state().counts.clear();
     let begin = Instant::now();
@@ -46,7 +46,7 @@ async fn nobody_waits_for_a_file_that_looks_like_the_one_before() {
     assert_eq!(begin.elapsed(), Duration::ZERO);
     for one in &made {
         let (node, handle) = handle_of(one);
-        assert!(one.opened.how.contains(OpenHow::BEHIND));
+        assert!(one.opened.how.contains(OpenHow::PENDING_CREATE));
         let mut told = one.entry.attr.clone();
         let known = user.attr(node, Some(handle)).await.expect("made");
         (told.mtime, told.ctime, told.atime) = (known.mtime, known.ctime, known.atime);
@@ -86,7 +86,7 @@ async fn a_file_that_is_refused_stays_refused() {
         Err(Errno::ENOENT)
     );
     let again = user.create_behind(Node::ROOT, "new").await.expect("made");
-    assert!(!again.opened.how.contains(OpenHow::BEHIND), "what new files look like is in doubt");
+    assert!(!again.opened.how.contains(OpenHow::PENDING_CREATE), "what new files look like is in doubt");
     assert_ne!(again.entry.node, node, "another file");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are answered before they have been made (see [`OpenFlags::BEHIND`]): the caller knows that the name leads nowhere,
+//! Files that are answered before they have been made (see [`OpenFlags::ASYNC_CREATE`]): the caller knows that the name leads nowhere,
 //! and what a new file looks like in its directory is known from the last one that was made there.
 //!
 //! The server is asked for a file that does not exist yet, and how it looks then. Where it says that there is one, somebody else
@@ -74,16 +74,16 @@ impl Usual {
 }
 
 /// Whether an open file has been made.
-pub(crate) struct Birth(Mutex<Stage>);
+pub(crate) struct PendingCreate(Mutex<Stage>);
 
 enum Stage {
     Made,
-    Unmade(Unmade),
+    Uncreated(Uncreated),
     Refused(Error),
 }
 
 /// A file that is to be made.
-struct Unmade {
+struct Uncreated {
     mode: u32,
     /// It may have been asked for on a connection that is lost, or by a former process.
     again: bool,
@@ -97,15 +97,15 @@ struct Asked {
     look: Look,
 }
 
-impl Birth {
+impl PendingCreate {
     /// Of a file that exists.
     pub(crate) fn made() -> Self {
-        Birth(Mutex::new(Stage::Made))
+        PendingCreate(Mutex::new(Stage::Made))
     }
 
     /// Of one that is to be made, `again` where that may have been tried.
-    pub(crate) fn unmade(mode: u32, again: bool) -> Self {
-        Birth(Mutex::new(Stage::Unmade(Unmade { mode, again, asked: None })))
+    pub(crate) fn pending(mode: u32, again: bool) -> Self {
+        PendingCreate(Mutex::new(Stage::Uncreated(Uncreated { mode, again, asked: None })))
     }
 }
 
@@ -118,7 +118,7 @@ impl Inner {
         };
         let Some(session) = self.link.present() else { return Ok(None) };
         let entry = self.entry(op.dir, &op.name, &attrs)?;
-        let mut opened = match self.files.add_unmade(cx, entry.node, op.flags, op.mode) {
+        let mut opened = match self.files.add_pending(cx, entry.node, op.flags, op.mode) {
             Ok(opened) => opened,
             Err(error) => {
                 self.forget(entry.node, 1);
@@ -126,26 +126,26 @@ impl Inner {
             }
         };
         self.ask_for(&*self.files.get(opened.handle)?, &session, path).await;
-        opened.how |= OpenHow::BEHIND;
+        opened.how |= OpenHow::PENDING_CREATE;
         Ok(Some(Created { entry, opened }))
     }
 
     /// Asks the server for a file that is to be made.
     async fn ask_for(&self, file: &OpenFile, session: &Session, path: &[u8]) {
-        let mut stage = file.birth.0.lock().await;
-        let Stage::Unmade(unmade) = &mut *stage else { return };
+        let mut stage = file.create.0.lock().await;
+        let Stage::Uncreated(pending) = &mut *stage else { return };
         let request = Request::Open {
             path,
             flags: server_flags(file.flags) | Flags::CREAT | Flags::EXCL,
-            attrs: permissions(unmade.mode),
+            attrs: permissions(pending.mode),
         };
         let open = session.begin(&request).await;
         let look = self.link.look(session, path).await;
-        unmade.asked = Some(Asked { session: session.clone(), open, look });
+        pending.asked = Some(Asked { session: session.clone(), open, look });
     }
 
     /// Asks for what a former process was about to make, before anything else is asked.
-    pub(crate) async fn ask_for_unmade(&self, session: &Session) {
+    pub(crate) async fn ask_for_pending(&self, session: &Session) {
         for file in self.files.all() {
             if let Ok(path) = self.inodes.path(file.node) {
                 self.ask_for(&file, session, &path).await;
@@ -158,13 +158,13 @@ impl Inner {
     /// # Errors
     /// Why it could not be made.
     pub(crate) async fn until_made(&self, file: &OpenFile) -> Result<Option<Attrs>> {
-        let mut stage = file.birth.0.lock().await;
+        let mut stage = file.create.0.lock().await;
         let (mode, again, asked) = match &mut *stage {
             Stage::Made => return Ok(None),
             Stage::Refused(error) => return Err(error.clone()),
-            Stage::Unmade(unmade) => {
-                let again = std::mem::replace(&mut unmade.again, true);
-                (unmade.mode, again, unmade.asked.take())
+            Stage::Uncreated(pending) => {
+                let again = std::mem::replace(&mut pending.again, true);
+                (pending.mode, again, pending.asked.take())
             }
         };
         let made = self.make(file, mode, again, asked).await;

@@ -4,10 +4,10 @@
 /// A number, perhaps with `k`, `m` or `g` behind it, in units of 1024, 1024² or 1024³; nothing when it is none or too large.
 ///
 /// ```
-/// assert_eq!(outrigger_core::amount("3k"), Some(3072));
-/// assert_eq!(outrigger_core::amount("k"), None);
+/// assert_eq!(outrigger_core::parse_size("3k"), Some(3072));
+/// assert_eq!(outrigger_core::parse_size("k"), None);
 /// ```
-pub fn amount(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let shift = match text.chars().last()?.to_ascii_lowercase() {
         'k' => 10,
         'm' => 20,

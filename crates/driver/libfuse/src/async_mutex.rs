@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 /// Lets one in at a time.
 #[derive(Default)]
-pub(crate) struct Gate(Mutex<Inner>);
+pub(crate) struct AsyncMutex(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -17,9 +17,9 @@ struct Inner {
 }
 
 /// Whoever holds it is in.
-pub(crate) struct Pass<'a>(&'a Gate);
+pub(crate) struct Pass<'a>(&'a AsyncMutex);
 
-impl Gate {
+impl AsyncMutex {
     /// Waits until nobody else is in.
     pub(crate) async fn enter(&self) -> Pass<'_> {
         poll_fn(|context| {

@@ -8,7 +8,7 @@ use outrigger_core::{Attr, SetAttrs, SetTime, Time};
 
 /// What changes that were answered do to attributes, and what those were before.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
+pub(crate) struct PredictedAttrs {
     /// The attributes before the first of them, and until when these would have been believed.
     base: Option<(Attr, Moment)>,
     /// How many bytes were written.
@@ -21,12 +21,12 @@ pub(crate) struct Claims {
     set: SetAttrs,
 }
 
-impl Claims {
+impl PredictedAttrs {
     /// Nothing was answered yet that is not known to the tree below; attributes are those of before, if they were believed.
     pub(crate) fn begin(&mut self, base: Option<(Attr, Moment)>) {
         // Writing takes set-id bits away, or not.
         let base = base.filter(|(attr, _)| attr.mode & SET_ID == 0);
-        *self = Claims { base, ..Claims::default() };
+        *self = PredictedAttrs { base, ..PredictedAttrs::default() };
     }
 
     /// Whether the attributes before are known, and would still be believed at `now`.

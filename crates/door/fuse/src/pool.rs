@@ -4,7 +4,7 @@
 //! One reader serves a single program best: it sleeps between two requests, so the kernel wakes it beside the client that waits
 //! for it, on a CPU that is awake. A second one is woken for every other request, on a CPU that is not, and one that looks for
 //! requests without sleeping (poll(2)) keeps its client away from its own CPU. More are needed when all are stuck inside slow
-//! calls, or when several programs ask at once. So the crew starts small, and a monitor thread looks every few
+//! calls, or when several programs ask at once. So the pool starts small, and a monitor thread looks every few
 //! milliseconds, only while there are requests, and hires or dismisses.
 use crate::slot::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -29,7 +29,7 @@ const QUIET: u32 = 50;
 const PATROL: u32 = 25;
 
 /// The reader threads of a session.
-pub(crate) struct Crew {
+pub(crate) struct ReaderPool {
     at_rest: usize,
     limit: usize,
     total: AtomicUsize,
@@ -56,7 +56,7 @@ pub(crate) struct Crew {
     monitor: OnceLock<Thread>,
 }
 
-impl Crew {
+impl ReaderPool {
     pub(crate) fn new(at_rest: usize, limit: usize) -> Self {
         Self {
             at_rest,
@@ -112,7 +112,7 @@ impl Crew {
         }
     }
 
-    /// Has readers hold what they take from now on, until [`Crew::resume`].
+    /// Has readers hold what they take from now on, until [`ReaderPool::resume`].
     pub(crate) fn pause(&self) {
         self.paused.store(true, SeqCst);
     }
@@ -124,7 +124,7 @@ impl Crew {
         self.resumed.notify_all();
     }
 
-    /// Called between [`Crew::takes`] and doing what a request asks for: returns when it may be done.
+    /// Called between [`ReaderPool::takes`] and doing what a request asks for: returns when it may be done.
     pub(crate) fn hold_while_paused(&self) {
         if self.paused.load(SeqCst) {
             self.hold();
@@ -174,20 +174,20 @@ impl Crew {
         }
     }
 
-    /// Runs the monitor; `hire` starts a reader, `patrol` looks after interrupted requests and is called every
+    /// Runs the monitor; `hire` starts a reader, `cancel_dying` looks after interrupted requests and is called every
     /// [`PATROL`] ticks as long as it says that there are any.
-    pub(crate) fn watch(&self, hire: impl Fn(), patrol: impl Fn() -> bool) {
+    pub(crate) fn watch(&self, hire: impl Fn(), cancel_dying: impl Fn() -> bool) {
         let _ = self.monitor.set(thread::current());
         let mut look = Look::default();
         let mut tick = 0u32;
-        let mut patrolling = false;
+        let mut cancelling = false;
         while !self.over.load(SeqCst) {
             tick = tick.wrapping_add(1);
             if tick.is_multiple_of(PATROL) {
-                patrolling = patrol();
+                cancelling = cancel_dying();
             }
-            // An interrupt is a request too, so at least one patrol follows it before all is quiet.
-            if look.quiet >= QUIET && !patrolling {
+            // An interrupt is a request too, so at least one cancel_dying follows it before all is quiet.
+            if look.quiet >= QUIET && !cancelling {
                 self.doze(look.taken);
                 look = Look { taken: self.taken.load(Relaxed), ..Look::default() };
             }
@@ -286,36 +286,36 @@ mod tests {
 
     #[test]
     fn what_is_taken_in_a_pause_is_held_until_it_ends() {
-        let crew = Crew::new(1, 4);
-        crew.joins();
-        assert!(!crew.all_wait(), "it starts");
-        crew.waits();
-        assert!(crew.all_wait());
-        crew.takes();
-        assert!(!crew.all_wait(), "it has a request");
-        crew.hold_while_paused();
-        crew.pause();
+        let pool = ReaderPool::new(1, 4);
+        pool.joins();
+        assert!(!pool.all_wait(), "it starts");
+        pool.waits();
+        assert!(pool.all_wait());
+        pool.takes();
+        assert!(!pool.all_wait(), "it has a request");
+        pool.hold_while_paused();
+        pool.pause();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
-                crew.hold_while_paused();
+                pool.hold_while_paused();
                 done.store(true, SeqCst);
             });
-            while !crew.all_wait() {
+            while !pool.all_wait() {
                 thread::yield_now();
             }
             assert!(!done.load(SeqCst));
-            crew.resume();
+            pool.resume();
         });
         assert!(done.load(SeqCst));
     }
 
     #[test]
     fn one_dismissal_lets_one_reader_go() {
-        let crew = Crew::new(1, 4);
-        assert!(!crew.is_dismissed());
-        crew.dismissed.store(1, SeqCst);
-        assert!(crew.is_dismissed());
-        assert!(!crew.is_dismissed());
+        let pool = ReaderPool::new(1, 4);
+        assert!(!pool.is_dismissed());
+        pool.dismissed.store(1, SeqCst);
+        assert!(pool.is_dismissed());
+        assert!(!pool.is_dismissed());
     }
 }

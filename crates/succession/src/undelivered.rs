@@ -12,7 +12,7 @@ const DOOR: &str = "fuse";
 
 /// Who has asked something.
 #[derive(Debug)]
-pub struct Asker {
+pub struct Requester {
     /// The number of the request, the same when it is sent again; zero for what is not.
     pub id: u64,
     /// What no other request in flight has: see [`Cx::slot`].
@@ -21,20 +21,20 @@ pub struct Asker {
     pub sender: Option<Sender<Reply>>,
 }
 
-impl Asker {
+impl Requester {
     /// Whoever waits at the other end of `sender`.
     pub fn new(cx: &Cx, sender: Sender<Reply>) -> Self {
         let id = if cx.origin.door == DOOR && cx.slot != Cx::NO_SLOT { cx.id } else { 0 };
-        Asker { id, slot: cx.slot, sender: Some(sender) }
+        Requester { id, slot: cx.slot, sender: Some(sender) }
     }
 
     /// Nobody: it has to be done all the same.
     pub(crate) fn nobody() -> Self {
-        Asker { id: 0, slot: Cx::NO_SLOT, sender: None }
+        Requester { id: 0, slot: Cx::NO_SLOT, sender: None }
     }
 
     /// Whether this one asked the same in another process.
-    pub fn is_the_same(&self, again: &Asker) -> bool {
+    pub fn is_the_same(&self, again: &Requester) -> bool {
         self.sender.is_none() && self.id == again.id
     }
 }
@@ -49,7 +49,7 @@ pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
 
 /// The replies.
 #[derive(Default)]
-pub struct Untold {
+pub struct Undelivered {
     /// Whether there were askers of another process.
     expected: bool,
     replies: BTreeMap<u64, Reply>,
@@ -57,16 +57,16 @@ pub struct Untold {
     slots: HashMap<u32, u64>,
 }
 
-impl Untold {
+impl Undelivered {
     /// Keeps a reply for who asks again.
-    pub fn keep(&mut self, asker: Asker, reply: Reply) {
-        if asker.id == 0 {
+    pub fn keep(&mut self, requester: Requester, reply: Reply) {
+        if requester.id == 0 {
             return;
         }
-        if let Some(told) = self.slots.insert(asker.slot, asker.id) {
+        if let Some(told) = self.slots.insert(requester.slot, requester.id) {
             self.replies.remove(&told);
         }
-        self.replies.insert(asker.id, reply);
+        self.replies.insert(requester.id, reply);
     }
 
     /// Appends the replies.
@@ -76,13 +76,17 @@ impl Untold {
         self.slots.clone().into_iter().collect::<Vec<_>>().put(out);
     }
 
-    /// What was [saved](Untold::save).
+    /// What was [saved](Undelivered::save).
     ///
     /// # Errors
     /// [`Malformed`] when it is something else.
     pub fn restored(saved: &mut Input) -> Result<Self, Malformed> {
         let (expected, replies, slots) = (bool::get(saved)?, Vec::get(saved)?, Vec::get(saved)?);
-        Ok(Untold { expected, replies: replies.into_iter().collect(), slots: slots.into_iter().collect() })
+        Ok(Undelivered {
+            expected,
+            replies: replies.into_iter().collect(),
+            slots: slots.into_iter().collect(),
+        })
     }
 
     /// From here on askers of another process ask here.
@@ -91,12 +95,12 @@ impl Untold {
     }
 
     /// Whether this one may ask again.
-    pub fn may_have(&self, asker: &Asker) -> bool {
-        self.expected && asker.id != 0
+    pub fn may_have(&self, requester: &Requester) -> bool {
+        self.expected && requester.id != 0
     }
 
     /// The reply to a request that was sent again.
-    pub fn take(&mut self, asker: &Asker) -> Option<Reply> {
-        self.replies.remove(&asker.id)
+    pub fn take(&mut self, requester: &Requester) -> Option<Reply> {
+        self.replies.remove(&requester.id)
     }
 }

@@ -25,7 +25,7 @@ struct Kept {
 }
 
 /// The name that a file keeps by the change in the frame with this number, if it is to keep one.
-pub fn kept_name(frame: u64) -> Option<Name> {
+pub fn silly_name(frame: u64) -> Option<Name> {
     let keeps = frame & FIRST_CHANGE != 0 && frame & KEEPS != 0;
     keeps.then(|| name(&(frame & !(FIRST_CHANGE | KEEPS)).to_string()))
 }
@@ -50,13 +50,13 @@ impl Nameless {
     /// What was [saved](Nameless::save).
     pub(crate) fn restored(saved: &mut Input) -> Result<Self, Malformed> {
         let open = Vec::<(Node, u64)>::get(saved)?.into_iter().collect();
-        let mut nameless = Nameless { open, ..Nameless::default() };
+        let mut silly_rename = Nameless { open, ..Nameless::default() };
         for _ in 0..u64::get(saved)? {
             let (node, kept) = <(Node, Kept)>::get(saved)?;
-            nameless.nodes.insert(kept.name.clone(), node);
-            nameless.kept.insert(node, kept);
+            silly_rename.nodes.insert(kept.name.clone(), node);
+            silly_rename.kept.insert(node, kept);
         }
-        Ok(nameless)
+        Ok(silly_rename)
     }
 
     /// A file is opened.
