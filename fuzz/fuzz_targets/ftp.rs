@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = (epsv(bytes), pasv(bytes), pwd(bytes), timestamp(bytes), mlsx(bytes, true));
     for line in bytes.split(|&byte| byte == b'\n') {
-        for listed in [mlsx(line, false), list(line, 1_795_595_400)].into_iter().flatten() {
+        for listed in [mlsx(line, false), list(line, 1_795_595_400)].into_iter().flatten().flatten() {
             assert!(command("RETR", &listed.name).is_ok() && !listed.name.contains(&b'/'));
         }
     }

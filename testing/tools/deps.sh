@@ -12,7 +12,7 @@ test_packages=(
     fuse3=fusermount3 acl=setfacl attr=setfattr e2fsprogs=mkfs.ext4 mount=losetup util-linux=findmnt
     zsh=zsh fish=fish zstd=zstd xz-utils=xz bzip2=bzip2 zip=zip unzip=unzip cpio=cpio binutils=ar libarchive-tools=bsdtar python3=python3
     tree=tree groff-base=groff
-    bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd vsftpd=vsftpd
+    bindfs=bindfs sshfs=sshfs openssh-sftp-server=/usr/lib/openssh/sftp-server openssh-server=sshd libwrap0=/usr/share/doc/libwrap0
     openssl=openssl libsodium23=/usr/share/doc/libsodium23 squashfuse=squashfuse
     squashfs-tools=mksquashfs fuse-overlayfs=fuse-overlayfs mergerfs=mergerfs ntfs-3g=ntfs-3g gocryptfs=gocryptfs
     archivemount=archivemount encfs=encfs s3fs=s3fs curl=curl rclone=rclone restic=restic borgbackup=borg fuse-zip=fuse-zip
@@ -84,13 +84,15 @@ install_loopback() {
     rm -rf "$scratch"
 }
 
-# pure-ftpd cannot be installed beside vsftpd; its tests need the programs only.
-unpack_pure_ftpd() {
-    local dir=$target/test-tools/pure-ftpd package
-    [ ! -x "$dir/usr/sbin/pure-ftpd" ] || return 0
+# unpack NAME PACKAGE...: the programs of packages in target/test-tools/NAME, without installing them: vsftpd would be started on
+# port 21, and pure-ftpd cannot be installed beside it.
+unpack() {
+    local dir=$target/test-tools/$1 package
+    [ ! -d "$dir/usr/sbin" ] || return 0
+    shift
     scratch=$(mktemp -d)
     chmod 755 "$scratch"
-    (cd "$scratch" && deadline 300 apt-get -q -o "APT::Sandbox::User=$(id -un)" download pure-ftpd pure-ftpd-common >/dev/null)
+    (cd "$scratch" && deadline 300 apt-get -q -o "APT::Sandbox::User=$(id -un)" download "$@" >/dev/null)
     mkdir -p "$dir"
     for package in "$scratch"/*.deb; do dpkg -x "$package" "$dir"; done
     rm -rf "$scratch"
@@ -129,7 +131,8 @@ install_packages "${packages[@]}"
 case $1 in
 test)
     fetch_source zlib
-    unpack_pure_ftpd
+    unpack pure-ftpd pure-ftpd pure-ftpd-common
+    unpack vsftpd vsftpd
     install_loopback
     # moto is a server of the S3 protocol.
     install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"

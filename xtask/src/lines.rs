@@ -17,6 +17,8 @@ pub const GROUPS: &[Group] = &[
             "crates/cli/src/trees/origin.rs",
             "crates/core/src/keep.rs",
             "crates/core/src/node_table/store.rs",
+            "crates/core/src/rebind.rs",
+            "crates/core/src/supervise.rs",
             "crates/core/src/survive.rs",
             "crates/core/src/survive/",
             "crates/door/fuse/src/backing.rs",

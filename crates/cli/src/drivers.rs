@@ -40,11 +40,15 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_mem::DRIVER,
     DriverInfo {
         options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
-        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts only",
+        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
         ..outrigger_driver_sftp::DRIVER
     },
     DriverInfo {
-        options: &[&outrigger_driver_ftp::OPTIONS, &outrigger_layer_cache::OPTIONS],
+        options: &[
+            &outrigger_driver_ftp::SHARED,
+            &outrigger_driver_ftp::OPTIONS,
+            &outrigger_layer_cache::OPTIONS,
+        ],
         others: "no others; those of the cache concern mounts only",
         ..outrigger_driver_ftp::DRIVER
     },
@@ -233,7 +237,9 @@ mod tests {
             outrigger_driver_archive::Options::default().set(k, v)
         });
         taken(&outrigger_driver_sftp::OPTIONS, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
-        taken(&outrigger_driver_ftp::OPTIONS, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
+        for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
+            taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
+        }
         taken(&outrigger_driver_libfuse::OPTIONS, |k, v| {
             outrigger_driver_libfuse::Options::default().set(k, v)
         });

@@ -7,7 +7,7 @@ use crate::file::File;
 use bytes::Bytes;
 use outrigger_core::ops::{
     Create, GetAttr, GetXattr, Link, ListXattr, Lookup, MkDir, MkNod, OpCode, Open, OpenFlags, ReadLink,
-    RemoveXattr, Rename, RenameFlags, RmDir, SetAttr, SetXattr, SymLink, Unlink, XattrFlags,
+    RemoveXattr, Rename, RenameFlags, RmDir, SetAttr, SetXattr, SymLink, Unlink, Walk, XattrFlags,
 };
 use outrigger_core::reply::{Attrs, Created, Entry, Names, Ttl};
 use outrigger_core::{
@@ -131,6 +131,22 @@ impl Inode {
     pub fn lookup(&self, name: &Name) -> Result<Inode> {
         let entry = self.held.client.call(Lookup { dir: self.node(), name: name.clone() })?;
         Ok(Inode::held(self.held.client.clone(), entry))
+    }
+
+    /// Finds several names one below the other, in one request where the tree has that. Fewer are answered than asked for
+    /// where one cannot be found: [`Inode::lookup`] in the last one says why.
+    ///
+    /// # Errors
+    /// As [`Inode::lookup`] of the first name.
+    pub(crate) fn descend(&self, names: &[Name]) -> Result<Vec<Inode>> {
+        let client = &self.held.client;
+        if names.len() > 1 && client.has(OpCode::Walk) {
+            let entries = client.call(Walk { dir: self.node(), names: names.to_vec() })?;
+            if !entries.is_empty() {
+                return Ok(entries.into_iter().map(|entry| Inode::held(client.clone(), entry)).collect());
+            }
+        }
+        names.first().map(|name| self.lookup(name)).into_iter().collect()
     }
 
     /// Finds `name` in this directory, or `None` when there is no such name.

@@ -18,6 +18,9 @@ pub enum Follow {
 /// The most symbolic links one walk follows, as in Linux.
 const LINKS_MAX: usize = 40;
 
+/// The most names that are asked for at once (`MAXWELEM` of 9P).
+const STEPS_MAX: usize = 16;
+
 /// A walk under way: the directories from the root to here, and the components still to come, last first.
 struct Walker<'c> {
     client: &'c Client,
@@ -88,27 +91,42 @@ impl<'c> Walker<'c> {
     }
 
     fn run(&mut self, follow: Follow) -> Result<Inode> {
-        while let Some(component) = self.pending.pop() {
+        while let Some(component) = self.pending.last() {
             if !self.here()?.is_dir() {
                 return Err(Errno::ENOTDIR.into());
             }
             match &component[..] {
-                b"." => {}
-                b".." if self.above.len() > 1 => drop(self.above.pop()),
-                b".." => {}
-                _ => self.step(component, follow)?,
+                b"." => drop(self.pending.pop()),
+                b".." => {
+                    self.pending.pop();
+                    if self.above.len() > 1 {
+                        self.above.pop();
+                    }
+                }
+                _ => self.descend(follow)?,
             }
         }
         self.above.pop().ok_or_else(|| Errno::EIO.because("a walk lost its root"))
     }
 
-    fn step(&mut self, component: Bytes, follow: Follow) -> Result<()> {
-        let inode = self.here()?.lookup(&Name::new(component)?)?;
-        let last = self.pending.is_empty();
-        if inode.kind() != FileKind::Symlink || (last && follow == Follow::No) {
+    /// Follows the next components as far as they are names, at most [`STEPS_MAX`] of them.
+    fn descend(&mut self, follow: Follow) -> Result<()> {
+        let is_name = |component: &&Bytes| !matches!(&component[..], b"." | b"..");
+        let names = self.pending.iter().rev().take_while(is_name).take(STEPS_MAX);
+        let names = names.map(|component| Name::new(component.clone())).collect::<Result<Vec<Name>>>()?;
+        for inode in self.here()?.descend(&names)? {
+            self.pending.pop();
+            let ends = self.pending.is_empty() && follow == Follow::No;
+            if inode.kind() == FileKind::Symlink && !ends {
+                // The tree follows no link, so that this is the last it has found.
+                return self.follow(&inode);
+            }
             self.above.push(inode);
-            return Ok(());
         }
+        Ok(())
+    }
+
+    fn follow(&mut self, inode: &Inode) -> Result<()> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Errno::ELOOP.into());

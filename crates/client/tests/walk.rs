@@ -18,6 +18,8 @@ use std::time::Duration;
 #[derive(Default)]
 struct Watch {
     references: AtomicI64,
+    /// Requests that give nothing back.
+    requests: AtomicI64,
     hangs: AtomicBool,
     /// Whether it left any.
     hung: AtomicBool,
@@ -36,6 +38,7 @@ impl Layer for Watched {
         if let Request::Lookup(_) = &request {
             self.0.more.lock().unwrap().push(cx.more);
         }
+        self.0.requests.fetch_add(i64::from(!request.gives_back()), SeqCst);
         match &request {
             Request::Lookup(_) | Request::MkDir(_) if self.0.hangs.load(SeqCst) => {
                 self.0.hung.store(true, SeqCst);
@@ -47,6 +50,7 @@ impl Layer for Watched {
         next.call(cx, request).map(|reply| {
             let counted = match &reply {
                 Reply::Entry(_) | Reply::Created(_) => 1,
+                Reply::Entries(entries) => entries.len() as i64,
                 Reply::DirentsPlus(list) => list.entries.len() as i64,
                 _ => 0,
             };
@@ -234,4 +238,12 @@ fn a_walk_that_takes_too_long_says_what_was_slow() {
     let error = client.walk(b"dir", Follow::Yes).unwrap_err();
     assert_eq!(error.errno, Errno::ETIMEDOUT);
     assert!(error.reason.as_deref().is_some_and(|reason| reason.contains("lookup on mem:")), "{error}");
+}
+
+#[test]
+fn the_names_of_a_path_are_one_request() {
+    let (client, watch) = tree(Settings::default());
+    let before = watch.requests.load(SeqCst);
+    client.walk(b"/dir/sub/file", Follow::Yes).unwrap();
+    assert_eq!(watch.requests.load(SeqCst) - before, 2, "the attributes of the root, and the walk");
 }

@@ -29,6 +29,8 @@ pub struct Cx {
     /// Whether requests of the same caller follow before this one is waited for. A driver that sends requests somewhere
     /// may send them together; it must when one of the answers is polled.
     pub more: bool,
+    /// Whether no program waits for the answer yet: what others wait for may go first.
+    pub ahead: bool,
     /// Where the driver is to put attributes around the change; `None` where the caller has no use for them.
     pub wcc: Option<Arc<Wcc>>,
 }
@@ -105,7 +107,17 @@ impl Cx {
     /// A context without deadline for request `id` of `door`.
     pub fn new(id: u64, cred: Credentials, door: &'static str) -> Self {
         let origin = Origin { door, pid: 0, peer: None };
-        Cx { id, slot: 0, cred, origin, deadline: None, cancel: Cancel::default(), more: false, wcc: None }
+        Cx {
+            id,
+            slot: 0,
+            cred,
+            origin,
+            deadline: None,
+            cancel: Cancel::default(),
+            more: false,
+            ahead: false,
+            wcc: None,
+        }
     }
 }
 

@@ -31,8 +31,10 @@
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`owed`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
+//! | [`rebind`] | numbers that outlive the server which answers for them |
 //! | [`registry`] | how drivers and layers describe themselves to users |
 //! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
+//! | [`supervise`] | when a server that died is replaced, and which request is what kills |
 //! | [`survive`] | typed data in what outlives the process |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |
 //!
@@ -65,14 +67,17 @@ pub mod notify;
 pub mod ops;
 pub mod opset;
 pub mod option;
+mod option_values;
 pub mod owed;
 pub mod paths;
 pub mod payload;
+pub mod rebind;
 pub mod registry;
 pub mod reply;
 pub mod runtime;
 pub mod service;
 pub mod spin;
+pub mod supervise;
 pub mod survive;
 pub mod traverse;
 pub mod wcc;
@@ -100,7 +105,7 @@ pub use owed::Owed;
 pub use payload::{Backing, FileSlice, Payload, ReadAt};
 pub use reply::Reply;
 pub use runtime::{BoxFuture, Clock, Runtime};
-pub use service::{Abilities, Answer, DriverClass, Identity, Service, Wait, ask};
+pub use service::{Abilities, Answer, DriverClass, Identity, Parallel, Service, Wait, ask};
 pub use spin::Spin;
 pub use traverse::{Traverse, Visit};
 pub use wcc::{Around, Before, Wcc};

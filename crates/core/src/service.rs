@@ -151,6 +151,21 @@ pub enum DriverClass {
     Memory,
 }
 
+/// How many requests of a kind are worth asking at once. By this a layer decides what to ask for before a program wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parallel {
+    /// Reads of one file. With 1 its content comes as one stream, which read-ahead would only interrupt.
+    pub reads: u32,
+    /// Listings of directories, each with the attributes of its files. With 1 none is asked for ahead.
+    pub listings: u32,
+}
+
+impl Default for Parallel {
+    fn default() -> Self {
+        Parallel { reads: 16, listings: 1 }
+    }
+}
+
 /// What a service can do, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abilities {
@@ -190,8 +205,8 @@ pub struct Abilities {
     /// Files can be made behind ([`crate::ops::OpenFlags::BEHIND`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub foretells: bool,
-    /// Content is asked for ahead of those who read a file from the front to the back.
-    pub reads_ahead: bool,
+    /// What is answered side by side.
+    pub parallel: Parallel,
     /// Access lists are kept as Linux does, in the attributes `system.posix_acl_access` and `system.posix_acl_default`
     /// (acl(5)): changes of the mode show in them, new files inherit them, and the umask of a request is applied.
     pub acl: bool,
@@ -223,7 +238,7 @@ impl Abilities {
             random_write: true,
             in_order: false,
             foretells: false,
-            reads_ahead: false,
+            parallel: Parallel::default(),
             acl: false,
             time_unit: 1,
             negative_ttl: Ttl::NEVER,

@@ -9,6 +9,7 @@ use crate::manager::Manager;
 use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED};
 use crate::watch::Watch;
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{Errno, Result};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
 use std::ffi::OsString;
@@ -40,12 +41,8 @@ const PANICKED: i32 = 101;
 const READY_SIGNAL: i32 = libc::SIGUSR1;
 /// How often the keeper looks for a worker that hangs, at least.
 const TICK: Duration = Duration::from_secs(1);
-/// Deaths in a row, without an answer in between, that are repaired at once: a poisonous request has then been found.
-const AT_ONCE: u32 = 4;
-/// The first pause after that; each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// Deaths in a row after which the mount is given up.
-const GIVEN_UP: u32 = 12;
+/// After four deaths in a row without an answer in between a poisonous request has been found; after twelve the mount is given up.
+const POLICY: Policy = Policy { at_once: 4, attempts: 12, hold: Duration::ZERO, settled: Duration::MAX };
 /// In place of a request's number: the worker hung in none. Requests have even numbers.
 const NO_REQUEST: u64 = u64::MAX - 2;
 /// How long a worker may take to record how it crashed.
@@ -119,8 +116,7 @@ struct Keeper {
     hung: u64,
     /// Since when the worker is stopped by a signal, in monotonic nanoseconds.
     stopped: Option<u64>,
-    /// Deaths since the last one that came after an answer.
-    in_a_row: u32,
+    supervisor: Supervisor,
     /// What the worker had answered when it began.
     answered: u64,
     watch: Option<Watch>,
@@ -146,7 +142,7 @@ impl Keeper {
             told,
             hung: 0,
             stopped: None,
-            in_a_row: 0,
+            supervisor: Supervisor::new(POLICY),
             answered: 0,
             watch: None,
             manager,
@@ -327,11 +323,11 @@ impl Keeper {
 
     /// Whether and when to try again, after a worker that made progress or not.
     fn again(&mut self, progress: bool) -> Verdict {
-        self.in_a_row = if progress { 1 } else { self.in_a_row + 1 };
-        match self.in_a_row {
-            GIVEN_UP.. => Verdict::Over(1),
-            ..=AT_ONCE => Verdict::Again(Duration::ZERO),
-            more => Verdict::Again(FIRST_PAUSE * 2_u32.pow(more - AT_ONCE - 1)),
+        let now = Duration::from_nanos(monotonic());
+        self.supervisor.failed(now, progress);
+        match self.supervisor.is_given_up(now) {
+            true => Verdict::Over(1),
+            false => Verdict::Again(self.supervisor.pause()),
         }
     }
 

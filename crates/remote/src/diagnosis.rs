@@ -212,6 +212,16 @@ pub fn errno_of(words: &[u8]) -> Option<Errno> {
     TOLD.iter().copied().find(|errno| words.eq_ignore_ascii_case(errno.message().as_bytes()))
 }
 
+/// The error that a server means whose words end with those of strerror(3), as in `name: File exists`.
+pub fn errno_at_end(words: &[u8]) -> Option<Errno> {
+    let words = words.trim_ascii();
+    let ends = |errno: &Errno| {
+        let message = errno.message().as_bytes();
+        words.len() >= message.len() && words[words.len() - message.len()..].eq_ignore_ascii_case(message)
+    };
+    TOLD.iter().copied().chain([Errno::ENOENT, Errno::EACCES]).find(ends)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,5 +238,10 @@ mod tests {
     fn words_of_servers_are_errors() {
         assert_eq!(errno_of(b" no space left on device\r"), Some(Errno::ENOSPC));
         assert_eq!(errno_of(b"Failure"), None);
+        assert_eq!(errno_at_end(b"/a/b: no such file or directory"), Some(Errno::ENOENT));
+        assert_eq!(
+            (errno_of(b"x: File exists"), errno_at_end(b"x: File exists")),
+            (None, Some(Errno::EEXIST))
+        );
     }
 }

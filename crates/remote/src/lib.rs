@@ -8,17 +8,21 @@
 //! | [`OpenFiles`], [`Slots`] | open files, noted for the process that takes over |
 //! | [`in_order`] | listings that another process can go on with |
 //! | [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
-//! | [`diagnose`], [`errno_of`] | which error a vague refusal means |
+//! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
-//! | [`Login`], [`LoginNotes`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
-//! | [`connect_tcp`], [`Tls`], [`within`] | connections, each step with a deadline |
+//! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
+//! | [`connect_tcp`], [`Tls`], [`within`], [`send_staged`], [`receive_lines`] | connections, each step with a deadline |
 //! | [`Pool`] | a bounded number of connections |
-//! | [`REPEATS`], [`Setback`] | when a request is made again, and when a server is tried again |
+//! | [`repeated`], [`Outage`] | when a request is made again, and when a server is tried again |
+//! | [`Fault`], [`Refusal`] | why a request failed: refused, or the connection was lost |
+//! | [`Authority`], [`FileOptions`] | how users name a server, and what they can choose |
 //! | [`Staging`] | writes in any order that become one object at the server |
 //! | [`NodeLocks`] | one request at a time for a file |
 #![forbid(unsafe_code)]
 
+mod authority;
 mod diagnosis;
+mod fault;
 mod inode_table;
 mod listing;
 mod login;
@@ -26,6 +30,7 @@ mod login_notes;
 mod netrc;
 mod node_locks;
 mod open_files;
+mod options;
 mod pool;
 mod reconnect;
 mod silly_rename;
@@ -35,19 +40,22 @@ mod symlink;
 mod transport;
 mod tree;
 
-pub use diagnosis::{Attempt, Probe, diagnose, errno_of, is_below, parent};
+pub use authority::Authority;
+pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, parent};
+pub use fault::{Fault, Refusal};
 pub use inode_table::{InodeTable, PINNED_MAX, PinNotes, hash, join};
 pub use listing::in_order;
 pub use login::{Login, Secret};
-pub use login_notes::LoginNotes;
+pub use login_notes::{LoginNotes, Start, opened_on};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use open_files::{Closed, OpenFiles};
+pub use options::{FILE_OPTIONS, FileOptions, file_option};
 pub use pool::{Lease, Pool};
-pub use reconnect::{AFTER_FAILURE, REPEATS, Setback};
+pub use reconnect::{Outage, REPEATS, repeated};
 pub use silly_rename::{HiddenNames, Hiding, SILLY_PREFIX, unique_name};
 pub use slots::Slots;
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};
-pub use transport::{Stream, Tls, connect_tcp, within};
-pub use tree::{FileServer, FileTree, Found, Readings, Version};
+pub use transport::{Stream, Tls, connect_tcp, is_quiet, receive_lines, send_staged, within};
+pub use tree::{Asked, FileServer, FileTree, Found, Listing, Put, Readings, Version};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who logs in, and the password: from a LOCATION, `~/.netrc` or the terminal. Passwords go to no log and no command line.
+//! Who logs in, and the password: from a LOCATION, a file of its own, `~/.netrc` or the terminal. Passwords go to no log and no command line.
 
-use crate::netrc::find_in_netrc;
+use crate::authority::Authority;
+use crate::netrc::{find_in_netrc, private_text};
+use crate::options::FileOptions;
 use outrigger_core::{Errno, Result};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::PathBuf;
 
 /// The longest password that is taken from a terminal, in bytes.
 const PASSWORD_MAX: usize = 4096;
@@ -49,22 +50,28 @@ impl Login {
         Login { user: "anonymous".into(), password: Secret::new("anonymous@".into()) }
     }
 
-    /// The login for `host`: that of the LOCATION where it is complete, else what `netrc` has, else what the terminal answers
-    /// for a user without a password, else anonymous.
+    /// The login for a server: that of the LOCATION where it is complete, else what `password_file` or `netrc` has, else what the
+    /// terminal answers for a user without a password, else anonymous.
     ///
     /// # Errors
-    /// `EACCES` when a user has no password and there is no terminal to ask at; those of [`find_in_netrc`].
-    pub fn find(
-        host: &str,
-        user: Option<String>,
-        password: Option<String>,
-        netrc: Option<PathBuf>,
-    ) -> Result<Self> {
-        if let (Some(user), Some(password)) = (&user, password) {
-            return Ok(Login { user: user.clone(), password: Secret::new(password) });
+    /// `EACCES` when a user has no password and there is no terminal to ask at; `EINVAL` for a password without a user; those of
+    /// reading the files.
+    pub fn find(at: &Authority, options: &FileOptions) -> Result<Self> {
+        let (host, user) = (&at.host, at.user.clone());
+        if let (Some(user), Some(password)) = (&user, &at.password) {
+            return Ok(Login { user: user.clone(), password: Secret::new(password.clone()) });
         }
-        let entry = match netrc {
-            Some(path) => find_in_netrc(&path, host, user.as_deref())?,
+        if let Some(path) = &options.password_file {
+            let user =
+                user.ok_or_else(|| Errno::EINVAL.because("password_file takes USER@ before the host"))?;
+            let text = private_text(path)?;
+            let text =
+                text.ok_or_else(|| Errno::ENOENT.because(format!("{}: no such file", path.display())))?;
+            let password = Secret::new(text.lines().next().unwrap_or_default().to_owned());
+            return Ok(Login { user, password });
+        }
+        let entry = match &options.netrc {
+            Some(path) => find_in_netrc(path, host, user.as_deref())?,
             None => None,
         };
         let entry = entry.unwrap_or_default();
@@ -83,7 +90,9 @@ impl Login {
 /// `EACCES` where there is no terminal.
 fn ask_at_terminal(prompt: &str) -> Result<Secret> {
     let none = |_| {
-        let why = format!("{prompt}there is no terminal to ask at; ~/.netrc can have the password");
+        let why = format!(
+            "{prompt}there is no terminal to ask at; ~/.netrc or password_file=FILE can have the password"
+        );
         Errno::EACCES.because(why)
     };
     let mut terminal = OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(none)?;
@@ -113,12 +122,34 @@ fn line(terminal: &mut File) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn find(at: &str, password_file: Option<PathBuf>) -> Result<Login> {
+        let options = FileOptions { netrc: None, password_file, ..FileOptions::default() };
+        Login::find(&Authority::parse(at).expect("an authority"), &options)
+    }
 
     #[test]
     fn a_password_does_not_print() {
-        let login = Login::find("h", Some("u".into()), Some("hush".into()), None).expect("complete");
+        let login = find("u:hush@h", None).expect("complete");
         assert_eq!(login.password.reveal(), "hush");
         assert!(!format!("{login:?}").contains("hush"));
-        assert_eq!(Login::find("h", None, None, None), Ok(Login::anonymous()));
+        assert_eq!(find("h", None), Ok(Login::anonymous()));
+    }
+
+    #[test]
+    fn a_password_file_has_the_password_of_the_user_and_is_private() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("password");
+        assert_eq!(find("u@h", Some(path.clone())).unwrap_err().errno, Errno::ENOENT);
+        fs::write(&path, "hush hush\r\nmore\n").expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("permissions");
+        assert_eq!(find("u@h", Some(path.clone())).unwrap_err().errno, Errno::EACCES);
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("permissions");
+        let login = find("u@h", Some(path.clone())).expect("complete");
+        assert_eq!((&*login.user, login.password.reveal()), ("u", "hush hush"));
+        assert_eq!(find("h", Some(path)).unwrap_err().errno, Errno::EINVAL);
     }
 }

@@ -1,55 +1,121 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who has logged in and where the tree begins, for the process that takes over: in memory that only these processes share.
 
+use crate::authority::Authority;
 use crate::login::{Login, Secret};
-use outrigger_core::{Keep, Region, Result};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use crate::options::FileOptions;
+use outrigger_core::survive::{Area, Layout, Stored, Text};
+use outrigger_core::{Errno, Keep, Result, Runtime};
+use std::sync::{Arc, mpsc};
 
-/// Words of each of the three texts: its length and one, and its bytes.
-const TEXT: usize = 1024;
+/// The region.
+const REGION: &str = "remote-login";
+
+outrigger_core::fields! {
+    /// Each of at most 8 KiB. The user is noted last, so that the others are there when it is.
+    struct Fields {
+        base: Text<'static, 1024>,
+        password: Text<'static, 1024>,
+        user: Text<'static, 1024>,
+    }
+}
 
 /// The login and the beginning of a tree, noted.
-pub struct LoginNotes(Arc<dyn Region>);
+pub struct LoginNotes(Area);
 
 impl LoginNotes {
     /// The notes in `keep`.
     ///
     /// # Errors
-    /// Those of [`Keep::region`].
+    /// Those of [`Layout::attach`].
     pub fn open(keep: &dyn Keep) -> Result<Self> {
-        keep.region("remote-login", 3 * TEXT).map(LoginNotes)
+        Layout::of(REGION).attach(keep, Fields::WORDS)?.area.take_for::<Fields<'_>>().map(LoginNotes)
     }
 
     /// What a former process noted.
     pub fn origin(&self) -> Option<(Login, Vec<u8>)> {
-        let text = |index| String::from_utf8(self.get(index)?).ok();
-        // The user is noted last.
-        let login = Login { user: text(0)?, password: Secret::new(text(1)?) };
-        Some((login, self.get(2)?))
+        let fields = self.0.view::<Fields<'_>>();
+        let text = |bytes: Option<Vec<u8>>| String::from_utf8(bytes?).ok();
+        let (user, password) = (text(fields.user().get())?, text(fields.password().get())?);
+        Some((Login { user, password: Secret::new(password) }, fields.base().get()?))
     }
 
     /// Notes who has logged in, and the path of the root at the server.
-    pub fn note_origin(&self, login: &Login, base: &[u8]) {
-        for (index, text) in [(2, base), (1, login.password.reveal().as_bytes()), (0, login.user.as_bytes())]
-        {
-            self.put(index, text);
-        }
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` for a text that is too long.
+    pub fn note_origin(&self, login: &Login, base: &[u8]) -> Result<()> {
+        let fields = self.0.view::<Fields<'_>>();
+        fields.base().set(base)?;
+        fields.password().set(login.password.reveal().as_bytes())?;
+        fields.user().set(login.user.as_bytes())
+    }
+}
+
+/// Who logs in, and where the tree begins, for a driver that is being opened.
+pub struct Start {
+    /// Who logs in.
+    pub login: Login,
+    /// The path of the root at the server, if a former process has found it out.
+    pub base: Option<Vec<u8>>,
+    notes: Option<LoginNotes>,
+}
+
+impl Start {
+    /// What a former process has noted in `keep`, or else what the user says.
+    ///
+    /// # Errors
+    /// Those of [`LoginNotes::open`] and [`Login::find`].
+    pub fn find(keep: Option<&dyn Keep>, at: &Authority, options: &FileOptions) -> Result<Self> {
+        let notes = keep.map(LoginNotes::open).transpose()?;
+        let (login, base) = match notes.as_ref().and_then(LoginNotes::origin) {
+            Some((login, base)) => (login, Some(base)),
+            None => (Login::find(at, options)?, None),
+        };
+        Ok(Start { login, base, notes })
     }
 
-    fn get(&self, index: usize) -> Option<Vec<u8>> {
-        let word = |at| self.0.word(index * TEXT + at).load(Acquire);
-        let len = usize::try_from(word(0)).ok()?.checked_sub(1)?.min((TEXT - 1) * 8);
-        Some((0..len.div_ceil(8)).flat_map(|at| word(1 + at).to_le_bytes()).take(len).collect())
+    /// Notes where the tree begins.
+    ///
+    /// # Errors
+    /// Those of [`LoginNotes::note_origin`].
+    pub fn note(&self, base: &[u8]) -> Result<()> {
+        self.notes.iter().try_for_each(|notes| notes.note_origin(&self.login, base))
     }
+}
 
-    fn put(&self, index: usize, text: &[u8]) {
-        let text = &text[..text.len().min((TEXT - 1) * 8)];
-        for (at, eight) in text.chunks(8).enumerate() {
-            let mut word = [0; 8];
-            word[..eight.len()].copy_from_slice(eight);
-            self.0.word(index * TEXT + 1 + at).store(u64::from_le_bytes(word), Release);
-        }
-        self.0.word(index * TEXT).store(text.len() as u64 + 1, Release);
+/// The outcome of opening a tree, for a thread that may wait for it.
+///
+/// # Errors
+/// Those of `opening`, and `EIO` when the program ends.
+pub fn opened_on<T: Send + 'static>(
+    runtime: &Arc<dyn Runtime>,
+    opening: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    runtime.spawn(Box::pin(async move {
+        let _ = sender.send(opening.await);
+    }));
+    receiver.recv().unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::HeapKeep;
+    use outrigger_core::survive::testing::each_death;
+
+    #[test]
+    fn a_kill_while_it_is_noted_leaves_all_of_it_or_nothing() {
+        let login = Login { user: "alice".into(), password: Secret::new("hush".into()) };
+        let noted = Some((login.clone(), b"/home/alice".to_vec()));
+        let deaths = each_death(|life| {
+            let keep = Arc::new(HeapKeep::default());
+            let notes = LoginNotes::open(&life.of(&keep)).expect("memory");
+            notes.note_origin(&login, b"/home/alice").expect("short enough");
+            let left = LoginNotes::open(&*keep).expect("memory").origin();
+            assert!(left.is_none() || left == noted, "{left:?}");
+        });
+        assert!(deaths > 10);
     }
 }

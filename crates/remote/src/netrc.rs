@@ -79,8 +79,20 @@ fn token(text: &str) -> Option<(String, &str)> {
 /// The first entry of the file at `path` for `host`, and for `user` where one is wanted. No file has none.
 ///
 /// # Errors
-/// `EACCES` when others can read the file, as ftp(1) has it, or it cannot be read; `EFBIG` for one longer than 1 MiB.
+/// Those of [`private_text`].
 pub fn find_in_netrc(path: &Path, host: &str, user: Option<&str>) -> Result<Option<NetrcEntry>> {
+    let fits = |entry: &NetrcEntry| {
+        entry.machine.as_deref().is_none_or(|machine| machine.eq_ignore_ascii_case(host))
+            && user.is_none_or(|user| entry.login.as_deref() == Some(user))
+    };
+    Ok(private_text(path)?.and_then(|text| parse_netrc(&text).into_iter().find(fits)))
+}
+
+/// The content of a file with secrets; `None` where there is no file.
+///
+/// # Errors
+/// `EACCES` when others can read the file, as ftp(1) has it, or it cannot be read; `EFBIG` for one longer than 1 MiB.
+pub fn private_text(path: &Path) -> Result<Option<String>> {
     let shown = path.display();
     let file = match File::open(path) {
         Ok(file) => file,
@@ -97,11 +109,7 @@ pub fn find_in_netrc(path: &Path, host: &str, user: Option<&str>) -> Result<Opti
     if text.len() as u64 > FILE_MAX {
         return Err(Errno::EFBIG.because(format!("{shown} is longer than 1 MiB")));
     }
-    let fits = |entry: &NetrcEntry| {
-        entry.machine.as_deref().is_none_or(|machine| machine.eq_ignore_ascii_case(host))
-            && user.is_none_or(|user| entry.login.as_deref() == Some(user))
-    };
-    Ok(parse_netrc(&String::from_utf8_lossy(&text)).into_iter().find(fits))
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
 #[cfg(test)]

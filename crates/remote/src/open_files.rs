@@ -10,9 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// How many files can be open in a tree that outlives its process.
 const NOTES: usize = 1 << 14;
 
+outrigger_core::record! {
+    /// An open file, for the process that takes over.
+    struct Note { handle: Handle, node: Node, flags: u32 }
+}
+
 /// Open files.
 pub struct OpenFiles {
-    notes: Option<Slots<3>>,
+    notes: Option<Slots<Note>>,
     state: Mutex<State>,
 }
 
@@ -49,10 +54,10 @@ impl OpenFiles {
     pub fn open(keep: Option<&dyn Keep>, is_removed: impl Fn(Node) -> bool) -> Result<Self> {
         let notes = keep.map(|keep| Slots::open(keep, "open-files", NOTES)).transpose()?;
         let mut state = State::default();
-        for (slot, [handle, node, flags]) in notes.iter().flat_map(Slots::all) {
-            let (node, flags) = (Node(node), OpenFlags::from_bits_retain(flags as u32));
-            state.last = state.last.max(handle);
-            state.files.insert(Handle(handle), OpenFile { node, flags, slot: Some(slot) });
+        for (slot, Note { handle, node, flags }) in notes.iter().flat_map(Slots::all) {
+            let flags = OpenFlags::from_bits_retain(flags);
+            state.last = state.last.max(handle.0);
+            state.files.insert(handle, OpenFile { node, flags, slot: Some(slot) });
             if is_removed(node) {
                 state.removed.insert(node);
             }
@@ -71,8 +76,8 @@ impl OpenFiles {
     pub fn add(&self, node: Node, flags: OpenFlags) -> Result<Handle> {
         let mut state = self.lock();
         let handle = Handle(state.last + 1);
-        let words = [handle.0, node.0, flags.bits().into()];
-        let slot = self.notes.as_ref().map(|notes| notes.add(words)).transpose()?;
+        let note = Note { handle, node, flags: flags.bits() };
+        let slot = self.notes.as_ref().map(|notes| notes.add(&note)).transpose()?;
         state.last = handle.0;
         state.files.insert(handle, OpenFile { node, flags, slot });
         Ok(handle)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bounded number of connections to one server, each used by one request at a time.
 
+use crate::reconnect::Outage;
 use outrigger_core::{Errno, Result};
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
@@ -18,6 +19,7 @@ pub struct Pool<C> {
     idle: Mutex<Vec<C>>,
     permits: Arc<Semaphore>,
     most: usize,
+    outage: Outage,
 }
 
 /// A connection in use. Dropping it closes it, unless [`Lease::give_back`] is called.
@@ -29,13 +31,14 @@ pub struct Lease<C> {
 }
 
 impl<C> Pool<C> {
-    /// At most `most` connections.
-    pub fn new(most: usize) -> Arc<Self> {
-        Arc::new(Pool { idle: Mutex::default(), permits: Arc::new(Semaphore::new(most)), most })
+    /// At most `most` connections, to a server that a former process had one to, if it `was_there`.
+    pub fn new(most: usize, was_there: bool) -> Arc<Self> {
+        let (permits, outage) = (Arc::new(Semaphore::new(most)), Outage::new(was_there));
+        Arc::new(Pool { idle: Mutex::default(), permits, most, outage })
     }
 
-    /// A connection: an idle one that is `usable`, else one that `dial` makes. When all are in use, `reclaim` may end a use that
-    /// waits for nothing; whether it did.
+    /// A connection: an idle one that is `usable`, else one that `dial` makes, as [`Outage::connect`] has it. When all are in use,
+    /// `reclaim` may end a use that waits for nothing; whether it did.
     ///
     /// # Errors
     /// `ETIMEDOUT` when none becomes free within `limit`, and those of `dial`.
@@ -44,7 +47,7 @@ impl<C> Pool<C> {
         limit: Duration,
         usable: impl Fn(&mut C) -> bool,
         reclaim: impl Fn() -> bool,
-        dial: impl FnOnce() -> F,
+        dial: impl Fn() -> F,
     ) -> Result<Lease<C>> {
         let until = Instant::now() + limit;
         let permit = loop {
@@ -70,7 +73,7 @@ impl<C> Pool<C> {
                     true => idle,
                     false => continue,
                 },
-                None => dial().await?,
+                None => self.outage.connect(limit, &dial).await?,
             };
             return Ok(Lease { pool: Arc::clone(self), connection: Some(connection), _permit: permit });
         }
@@ -106,7 +109,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_are_bounded_used_again_and_reclaimed() {
-        let (pool, made) = (Pool::new(1), AtomicU32::new(0));
+        let (pool, made) = (Pool::new(1, false), AtomicU32::new(0));
         let limit = Duration::from_secs(5);
         let dial = || async { Ok(made.fetch_add(1, Relaxed)) };
         let first = pool.lease(limit, |_| true, || false, dial).await.expect("the first one");

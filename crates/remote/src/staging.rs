@@ -9,7 +9,7 @@ use bytes::Bytes;
 use outrigger_core::{Errno, Keep, Node, Result, Time};
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,8 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many files can be staged in a tree that outlives its process.
 const NOTES: usize = 4096;
-/// Words of a note: descriptor and one, node, base, flags and mode, time of change, what was seen of the server's file.
-const NOTE: usize = 7;
 /// What stands for a time that the server does not tell.
 const NO_TIME: i64 = i64::MIN;
 
@@ -33,6 +31,8 @@ pub struct StagedState {
     pub dirty: bool,
     /// Whether the server has no file of its name yet.
     pub is_new: bool,
+    /// Whether it must not replace a file that another client has made meanwhile.
+    pub exclusive: bool,
     /// Whether it lost its last name, so that the server is never to have it.
     pub nameless: bool,
     /// The permissions it has or is to get.
@@ -42,32 +42,49 @@ pub struct StagedState {
     /// Size and time of change of the server's file when it was fetched, unless it was replaced by this client since: if they are
     /// others when it is sent, another client has changed it.
     pub seen: Option<(u64, Option<i64>)>,
+    /// The number in the temporary name of an upload that was begun and has not ended; 0 for none.
+    pub under_way: u64,
+}
+
+outrigger_core::record! {
+    /// A staged file, for the process that takes over.
+    struct Note {
+        fd: RawFd,
+        node: Node,
+        base: u64,
+        flags: u32,
+        mode: u32,
+        mtime: i64,
+        seen_size: u64,
+        seen_time: i64,
+        under_way: u64,
+    }
 }
 
 impl StagedState {
-    fn words(&self, number: i32, node: Node) -> [u64; NOTE] {
-        let flags = u64::from(self.dirty)
-            | u64::from(self.is_new) << 1
-            | u64::from(self.nameless) << 2
-            | u64::from(self.seen.is_some()) << 3;
-        let (size, time) = self.seen.unwrap_or_default();
-        let time = time.unwrap_or(NO_TIME) as u64;
-        let flags = flags | u64::from(self.mode) << 8;
-        [number as u64 + 1, node.0, self.base, flags, self.mtime.secs as u64, size, time]
+    fn note(&self, fd: RawFd, node: Node) -> Note {
+        let bits = [self.dirty, self.is_new, self.nameless, self.seen.is_some(), self.exclusive];
+        let flags = bits.into_iter().enumerate().map(|(bit, is_set)| u32::from(is_set) << bit).sum();
+        let (seen_size, time) = self.seen.unwrap_or_default();
+        let StagedState { base, mode, mtime, under_way, .. } = *self;
+        let seen_time = time.unwrap_or(NO_TIME);
+        Note { fd, node, base, flags, mode, mtime: mtime.secs, seen_size, seen_time, under_way }
     }
 
-    fn of(words: &[u64; NOTE], len: u64) -> Self {
-        let [_, _, base, flags, mtime, seen, time] = *words;
-        let time = Some(time as i64).filter(|time| *time != NO_TIME);
+    fn of(note: &Note, len: u64) -> Self {
+        let is_set = |bit: u32| note.flags >> bit & 1 != 0;
+        let time = Some(note.seen_time).filter(|time| *time != NO_TIME);
         StagedState {
-            base,
-            size: base.saturating_add(len),
-            dirty: flags & 1 != 0,
-            is_new: flags & 2 != 0,
-            nameless: flags & 4 != 0,
-            mode: (flags >> 8) as u32,
-            mtime: Time::new(mtime as i64, 0),
-            seen: (flags & 8 != 0).then_some((seen, time)),
+            base: note.base,
+            size: note.base.saturating_add(len),
+            dirty: is_set(0),
+            is_new: is_set(1),
+            exclusive: is_set(4),
+            nameless: is_set(2),
+            mode: note.mode,
+            mtime: Time::new(note.mtime, 0),
+            seen: is_set(3).then_some((note.seen_size, time)),
+            under_way: note.under_way,
         }
     }
 }
@@ -78,7 +95,7 @@ pub struct Staging {
     limit: u64,
     used: Arc<AtomicU64>,
     files: Mutex<HashMap<Node, Arc<Staged>>>,
-    notes: Option<(Arc<dyn Keep>, Slots<NOTE>)>,
+    notes: Option<(Arc<dyn Keep>, Slots<Note>)>,
 }
 
 /// A staged file.
@@ -110,11 +127,11 @@ impl Staging {
 
     fn take_over(&self) -> Result<()> {
         let Some((keep, slots)) = &self.notes else { return Ok(()) };
-        for (slot, words) in slots.all() {
-            let file = File::from(keep.adopt(words[0] as i32 - 1)?);
-            let (node, len) = (Node(words[1]), file.metadata()?.len());
-            let state = StagedState::of(&words, len);
-            slots.set(slot, state.words(file.as_raw_fd(), node));
+        for (slot, note) in slots.all() {
+            let file = File::from(keep.adopt(note.fd)?);
+            let (node, len) = (note.node, file.metadata()?.len());
+            let state = StagedState::of(&note, len);
+            slots.set(slot, &state.note(file.as_raw_fd(), node));
             self.used.fetch_add(len, Ordering::Relaxed);
             self.lock().insert(node, self.staged(file, state, Some(slot)));
         }
@@ -152,7 +169,7 @@ impl Staging {
         let slot = match &self.notes {
             Some((keep, slots)) => {
                 keep.hold(file.as_fd())?;
-                Some(slots.add(state.words(file.as_raw_fd(), node))?)
+                Some(slots.add(&state.note(file.as_raw_fd(), node))?)
             }
             None => None,
         };
@@ -167,7 +184,7 @@ impl Staging {
         let mut state = staged.lock();
         change(&mut state);
         if let (Some((_, slots)), Some(slot)) = (&self.notes, staged.slot) {
-            slots.set(slot, state.words(staged.file.as_raw_fd(), node));
+            slots.set(slot, &state.note(staged.file.as_raw_fd(), node));
         }
     }
 
@@ -274,10 +291,12 @@ mod tests {
         size: 0,
         dirty: true,
         is_new: true,
+        exclusive: true,
         nameless: false,
         mode: 0o600,
         mtime: Time::new(7, 0),
         seen: Some((9, None)),
+        under_way: 7,
     };
 
     #[test]

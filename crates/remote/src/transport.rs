@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Connections to servers: TCP, and TLS over it. Each step has a deadline.
 
+use crate::fault::Fault;
+use crate::staging::Staged;
+use bytes::BytesMut;
 use outrigger_core::{Errno, Error, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -11,11 +14,16 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use std::fmt;
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+/// How much of a staged file is read at once, in bytes.
+const PIECE: usize = 1 << 18;
 
 /// A connection of any kind.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -63,6 +71,70 @@ pub async fn connect_tcp(host: &str, port: u16, limit: Duration) -> Result<TcpSt
     let stream = stream.await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Whether nothing has come on a connection: neither its end nor something unasked.
+pub fn is_quiet(stream: &mut dyn Stream) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut [0])).is_pending()
+}
+
+/// Sends a staged file from `at` on, and that this is all.
+///
+/// # Errors
+/// Those of the connection and of the spool file, and `ETIMEDOUT` when nothing is taken for so long.
+pub async fn send_staged(
+    stream: &mut Box<dyn Stream>,
+    staged: &Staged,
+    mut at: u64,
+    limit: Duration,
+) -> Result<()> {
+    loop {
+        let piece = staged.read(at, PIECE)?;
+        if piece.is_empty() {
+            return within(limit, "sending", stream.shutdown()).await;
+        }
+        within(limit, "sending", stream.write_all(&piece)).await?;
+        at += piece.len() as u64;
+    }
+}
+
+/// Gives the lines that come to `take`: without what ends them, and what is left at the end as one.
+///
+/// # Errors
+/// Those of the connection, `ETIMEDOUT` when nothing comes for so long, `EPROTO` for a line without an end, and `EFBIG`
+/// for more than `most` bytes, which `option` permits.
+pub async fn receive_lines<R>(
+    stream: &mut Box<dyn Stream>,
+    (limit, line_max): (Duration, usize),
+    (most, option): (usize, &str),
+    mut take: impl FnMut(&[u8]),
+) -> Result<(), Fault<R>> {
+    let (mut buffer, mut size, mut is_end) = (BytesMut::new(), 0_usize, false);
+    while !is_end {
+        buffer.reserve(1 << 14);
+        let count = within(limit, "receiving", stream.read_buf(&mut buffer)).await.map_err(Fault::Lost)?;
+        (size, is_end) = (size + count, count == 0);
+        if size > most {
+            let why =
+                format!("what the server lists is longer than {most} bytes; {option}=BYTES permits more");
+            return Err(Errno::EFBIG.because(why).into());
+        }
+        loop {
+            let line = match buffer.iter().position(|&byte| byte == b'\n') {
+                Some(end) => buffer.split_to(end + 1),
+                None if buffer.len() > line_max => {
+                    let why = format!("the server lists a line of more than {line_max} bytes");
+                    return Err(Errno::EPROTO.because(why).into());
+                }
+                None if is_end && !buffer.is_empty() => buffer.split(),
+                None => break,
+            };
+            let line = line.strip_suffix(b"\n").unwrap_or(&line);
+            take(line.strip_suffix(b"\r").unwrap_or(line));
+        }
+    }
+    Ok(())
 }
 
 /// How servers are known over TLS.
@@ -115,7 +187,7 @@ impl Tls {
     ///
     /// # Errors
     /// `EACCES` for a certificate that is not for this server or that no authority vouches for.
-    pub async fn wrap(&self, stream: TcpStream, limit: Duration) -> Result<Box<dyn Stream>> {
+    pub async fn wrap(&self, stream: Box<dyn Stream>, limit: Duration) -> Result<Box<dyn Stream>> {
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let name = self.name.to_str().into_owned();
         let stream = within(limit, format!("TLS with {name}"), async {
@@ -178,5 +250,31 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.usual.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_cut_out_of_what_comes_and_bounded() {
+        for (text, most, expected) in [
+            (&b"a \r\n\nb\rc"[..], 100, Ok(vec!["a ", "", "b\rc"])),
+            (b"a\nb\n", 3, Err(Errno::EFBIG)),
+            (b"a\n0123456789x", 100, Err(Errno::EPROTO)),
+        ] {
+            let mut lines = Vec::new();
+            let mut stream: Box<dyn Stream> = Box::new(tokio::io::join(text, tokio::io::sink()));
+            let limits = (Duration::from_secs(30), 10);
+            let take = |line: &[u8]| lines.push(String::from_utf8_lossy(line).into_owned());
+            let outcome = receive_lines(&mut stream, limits, (most, "max_listing"), take).await;
+            let expected = expected.map(|lines| lines.into_iter().map(str::to_owned).collect::<Vec<_>>());
+            let outcome = outcome.map(|()| lines).map_err(|fault: Fault<()>| match fault {
+                Fault::Known(error) | Fault::Lost(error) => error.errno,
+                Fault::Refused(()) => Errno::EACCES,
+            });
+            assert_eq!(outcome, expected);
+        }
     }
 }

@@ -12,10 +12,9 @@ use crate::recent::{Moment, Recent};
 use outrigger_core::node_table::{FileKey, NodeTable};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::rebind::Bindings;
 use outrigger_core::reply::{Entry, Opened};
-use outrigger_core::{
-    Effect, Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire,
-};
+use outrigger_core::{Effect, Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Wire};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Room for the names of nodes, in bytes; memory is used as it is needed.
@@ -83,15 +82,6 @@ pub struct Open {
     closes: bool,
 }
 
-/// What a worker has to be asked for before it can be asked something else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// Where a node is.
-    Node(Node),
-    /// To open a file again.
-    Handle(Handle),
-}
-
 /// What is to be returned to the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Returned {
@@ -130,16 +120,6 @@ impl Files {
         self.keys.clear();
         self.recent.clear();
         self.found_twice = true;
-    }
-
-    /// Puts the worker's numbers into a request, or says what is missing.
-    ///
-    /// # Errors
-    /// `ESTALE` and `EBADF` for numbers that nobody was told.
-    pub fn translate(&mut self, request: &mut Request) -> Result<Option<Missing>> {
-        let mut translation = Translation { files: self, outcome: Ok(None) };
-        request.traverse(&mut translation);
-        translation.outcome
     }
 
     fn theirs(&mut self, node: Node) -> Result<Option<Node>> {
@@ -548,35 +528,14 @@ fn entries(reply: &Reply) -> Box<dyn Iterator<Item = &Entry> + '_> {
     }
 }
 
-/// From our numbers to a worker's.
-struct Translation<'a> {
-    files: &'a mut Files,
-    outcome: Result<Option<Missing>>,
-}
-
-impl Visit for Translation<'_> {
-    fn node(&mut self, node: &mut Node) {
-        match self.files.theirs(*node) {
-            Ok(Some(theirs)) => *node = theirs,
-            Ok(None) => self.miss(Missing::Node(*node)),
-            Err(error) => self.outcome = Err(error),
-        }
+/// The numbers of the present worker.
+impl Bindings for Files {
+    fn node(&mut self, node: Node) -> Result<Option<Node>> {
+        self.theirs(node)
     }
 
-    fn handle(&mut self, handle: &mut Handle) {
-        match self.files.open(*handle) {
-            Ok(open) if open.life == self.files.life => *handle = open.theirs,
-            Ok(_) => self.miss(Missing::Handle(*handle)),
-            Err(error) => self.outcome = Err(error),
-        }
-    }
-}
-
-impl Translation<'_> {
-    /// The first one counts: a file is found before it is opened.
-    fn miss(&mut self, missing: Missing) {
-        if let Ok(first @ None) = &mut self.outcome {
-            *first = Some(missing);
-        }
+    fn handle(&mut self, handle: Handle) -> Result<Option<Handle>> {
+        let open = self.open(handle)?;
+        Ok((open.life == self.life).then_some(open.theirs))
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::untold::Asker;
 use futures_channel::oneshot::Sender;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{Class, Credentials, Cx, Effect, Handle, Node, Payload, Reply, Request, Result};
 
 /// A request with our numbers, and who waits for the reply.
@@ -10,8 +11,8 @@ pub struct Ask {
     pub(crate) cred: Credentials,
     pub(crate) request: Request,
     pub(crate) asker: Asker,
-    /// At how many deaths it was in flight.
-    pub(crate) strikes: u32,
+    /// At which deaths it was in flight that nobody else caused.
+    pub(crate) suspect: Suspect,
     /// What the worker answered to the frame with this number, if something has to be found before that can be told.
     pub(crate) reply: Option<(u64, Reply)>,
 }
@@ -35,7 +36,7 @@ impl Ask {
 
     /// Nobody has worked on it yet.
     pub fn new(cred: Credentials, request: Request, asker: Asker) -> Self {
-        Ask { cred, request, asker, strikes: 0, reply: None }
+        Ask { cred, request, asker, suspect: Suspect::default(), reply: None }
     }
 }
 

@@ -8,6 +8,7 @@
 //!   returns files to it that were not used for long.
 //! * [`Log`](log) keeps changes that were told since the last checkpoint, to be done again.
 //! * A file that loses its last name while it is open keeps one that nobody is shown ([`place::KEEPS`]).
+//! * [`control`] is the memory that both processes hold.
 //! * [`record`] takes what happens to the state of one process to a copy of it in another one, which goes on with that.
 //!
 //! `docs/design/0007-guarded-images.md`, `docs/design/0008-a-door-in-the-kernel-process.md` and
@@ -20,6 +21,7 @@
 //! * Not for trees that somebody else changes: what has a name is believed to keep it.
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod files;
 mod flight;
 pub mod log;
@@ -34,5 +36,5 @@ mod untold;
 pub use flight::Ask;
 pub use nameless::kept_name;
 pub use served::{RECORDED, Served, Task};
-pub use state::{Outgoing, Role, State, reopen};
+pub use state::{Outgoing, Role, State};
 pub use untold::{Asker, tell};

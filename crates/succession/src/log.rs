@@ -4,8 +4,9 @@
 use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::paths::{Subject, subjects};
+use outrigger_core::rebind::Numbers;
 use outrigger_core::wire::{Input, Malformed};
-use outrigger_core::{Credentials, Errno, Handle, Name, Node, Reply, Request, Traverse, Visit, Wire};
+use outrigger_core::{Credentials, Errno, Handle, Name, Node, Reply, Request, Wire};
 use std::time::{Duration, Instant};
 
 /// A checkpoint is due when the log has so many bytes,
@@ -181,8 +182,7 @@ impl Log {
         if !self.is_kept {
             return None;
         }
-        let mut about = About::default();
-        request.traverse(&mut about);
+        let mut about = Numbers::of(request);
         let mut entry = Entry {
             cred,
             request: Vec::new(),
@@ -233,23 +233,6 @@ fn content(request: &Request) -> usize {
         Request::Write(op) => op.data.len(),
         Request::SetXattr(op) => op.value.len(),
         _ => 0,
-    }
-}
-
-/// The files a request is about.
-#[derive(Default)]
-struct About {
-    nodes: Vec<Node>,
-    handles: Vec<Handle>,
-}
-
-impl Visit for About {
-    fn node(&mut self, node: &mut Node) {
-        self.nodes.push(*node);
-    }
-
-    fn handle(&mut self, handle: &mut Handle) {
-        self.handles.push(*handle);
     }
 }
 

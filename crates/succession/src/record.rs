@@ -4,14 +4,13 @@
 //! An event is recorded before anybody outside learns what followed from it, so whoever reads all of them knows at least as
 //! much as everybody else, wherever the first process has died.
 
-use crate::place::{CONSUMED, RECORD, RECORD_SIZE};
+use crate::control::{Control, RECORD_SIZE};
 use crate::untold::Asker;
 use bytes::Bytes;
 use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Credentials, Errno, Node, Reply, Request, Result, Wire};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,9 +115,7 @@ const PORTION: u64 = RECORD_SIZE / 64;
 
 /// The writing end.
 pub struct Recorder {
-    file: Arc<File>,
-    /// Where in the file its part starts.
-    start: u64,
+    control: Control,
     /// Where in the stream the first byte of the buffer is.
     written: u64,
     buffer: Vec<u8>,
@@ -135,8 +132,9 @@ impl Recorder {
     /// # Errors
     /// When the file cannot be read.
     pub fn new(file: Arc<File>, start: u64) -> io::Result<Self> {
-        let consumed = consumed(&file, start)?;
-        Ok(Recorder { file, start, written: consumed, buffer: Vec::new(), consumed })
+        let control = Control::at(file, start);
+        let consumed = control.consumed()?;
+        Ok(Recorder { control, written: consumed, buffer: Vec::new(), consumed })
     }
 
     /// Records an event; it is in the file after [`Recorder::flush`].
@@ -181,7 +179,7 @@ impl Recorder {
         let buffer = std::mem::take(&mut self.buffer);
         for part in buffer.chunks(RECORD_SIZE as usize / 4) {
             self.make_room(part.len() as u64, &mut is_read)?;
-            self.put(part)?;
+            self.control.write_record(part, self.written)?;
             self.written += part.len() as u64;
         }
         self.buffer = buffer;
@@ -189,16 +187,9 @@ impl Recorder {
         Ok(before / PORTION != self.written / PORTION)
     }
 
-    fn put(&self, part: &[u8]) -> io::Result<()> {
-        let place = self.written % RECORD_SIZE;
-        let (before, after) = part.split_at(part.len().min((RECORD_SIZE - place) as usize));
-        self.file.write_all_at(before, self.start + RECORD + place)?;
-        if after.is_empty() { Ok(()) } else { self.file.write_all_at(after, self.start + RECORD) }
-    }
-
     fn make_room(&mut self, length: u64, is_read: &mut impl FnMut(Duration) -> bool) -> Result<()> {
         while self.written + length > self.consumed + RECORD_SIZE {
-            let consumed = consumed(&self.file, self.start)?;
+            let consumed = self.control.consumed()?;
             if consumed == self.consumed && !is_read(MOMENT) {
                 return Err(Errno::EPIPE.because("nobody reads what is recorded"));
             }
@@ -208,24 +199,16 @@ impl Recorder {
     }
 }
 
-/// Up to where the stream was read, as the reader says.
-fn consumed(file: &File, start: u64) -> io::Result<u64> {
-    let mut word = [0; 8];
-    file.read_exact_at(&mut word, start + CONSUMED)?;
-    Ok(u64::from_le_bytes(word))
-}
-
 /// The reading end.
 pub struct Records {
-    file: File,
-    start: u64,
+    control: Control,
     read: u64,
 }
 
 impl Records {
     /// Of what is recorded in a part of a memory file, which starts there.
     pub fn new(file: File, start: u64) -> Self {
-        Records { file, start, read: 0 }
+        Records { control: Control::at(Arc::new(file), start), read: 0 }
     }
 
     /// Waits for what another process will record from here on: where nothing of what was recorded before, and not read, can
@@ -244,7 +227,7 @@ impl Records {
     /// When the file cannot be read, and when what is there is no event.
     pub fn take(&mut self) -> Result<Option<Event>> {
         let mut head = [0; HEAD];
-        self.get(&mut head, self.read)?;
+        self.control.read_record(&mut head, self.read)?;
         let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         let (place, length) = (number(&head), number(&head[8..]) as usize);
         if place != self.read + 1 {
@@ -254,7 +237,7 @@ impl Records {
             return Err(Malformed::new("record").into());
         }
         let mut bytes = vec![0; length.next_multiple_of(8) + TAIL];
-        self.get(&mut bytes, self.read + HEAD as u64)?;
+        self.control.read_record(&mut bytes, self.read + HEAD as u64)?;
         if number(&bytes[bytes.len() - TAIL..]) != !place {
             return Ok(None);
         }
@@ -268,23 +251,7 @@ impl Records {
     /// # Errors
     /// When the file cannot be written.
     pub fn consumed(&self) -> io::Result<()> {
-        self.file.write_all_at(&self.read.to_le_bytes(), self.start + CONSUMED)
-    }
-
-    fn get(&self, bytes: &mut [u8], from: u64) -> io::Result<()> {
-        let place = from % RECORD_SIZE;
-        let part = bytes.len().min((RECORD_SIZE - place) as usize);
-        let (before, after) = bytes.split_at_mut(part);
-        read_at(&self.file, before, self.start + RECORD + place)?;
-        read_at(&self.file, after, self.start + RECORD)
-    }
-}
-
-/// Reads what is there; where the file ends there are zeroes.
-fn read_at(file: &File, bytes: &mut [u8], place: u64) -> io::Result<()> {
-    match file.read_exact_at(bytes, place) {
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-        _ => Ok(()),
+        self.control.set_consumed(self.read)
     }
 }
 
@@ -348,7 +315,7 @@ mod tests {
         recorder.flush(|_| false).expect("room");
         assert_eq!(forgotten(&mut records), Some(0));
         records.begin().expect("memory");
-        let mut next = Recorder::new(recorder.file, 100).expect("memory");
+        let mut next = Recorder::new(recorder.control.parts().0, 100).expect("memory");
         assert_eq!(forgotten(&mut records), None, "what was left");
         next.note(&Event::Forgotten { node: Node(1), count: 7 });
         next.flush(|_| false).expect("room");
@@ -360,9 +327,10 @@ mod tests {
         let (mut recorder, mut records) = ring();
         recorder.note(&Event::Returned { nodes: vec![Node(7); 100] });
         let whole = std::mem::take(&mut recorder.buffer);
-        recorder.put(&whole[..whole.len() - 8]).expect("room");
+        let put = |bytes| recorder.control.write_record(bytes, recorder.written).expect("room");
+        put(&whole[..whole.len() - 8]);
         assert!(records.take().expect("none").is_none());
-        recorder.put(&whole).expect("room");
+        put(&whole);
         assert!(matches!(records.take(), Ok(Some(Event::Returned { .. }))));
     }
 
@@ -373,7 +341,8 @@ mod tests {
         recorder.flush(|_| false).expect("room");
         assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
         let (recorder, mut records) = ring();
-        recorder.put(&[(recorder.written + 1).to_le_bytes(), u64::MAX.to_le_bytes()].concat()).expect("room");
+        let bytes = [(recorder.written + 1).to_le_bytes(), u64::MAX.to_le_bytes()].concat();
+        recorder.control.write_record(&bytes, recorder.written).expect("room");
         assert_eq!(records.take().err().map(|error| error.errno), Some(Errno::EPROTO));
     }
 }

@@ -9,7 +9,7 @@ mod looking;
 mod removal;
 mod saved;
 
-use crate::files::{Files, Missing, Returned};
+use crate::files::{Files, Returned};
 use crate::flight::{Ask, Flight, takes_name};
 use crate::log::Log;
 use crate::nameless::kept_name;
@@ -18,20 +18,14 @@ use crate::record::{Event, Recorder};
 use crate::untold::{Asker, Untold};
 use futures_channel::oneshot::Sender;
 use looking::Look;
-use outrigger_core::ops::{Forget, Open, OpenDir, OpenFlags, Release, SyncFs, Walk};
+use outrigger_core::ops::{Forget, OpenFlags, Release, SyncFs, Walk};
+use outrigger_core::rebind::{Missing, Numbers, bind, reopen};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
-use outrigger_core::{
-    Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result, Traverse, Visit,
-};
+use outrigger_core::{Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result};
 use removal::{opens, released};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
-
-/// A request in flight at so many deaths is what kills.
-const MOST_STRIKES: u32 = 3;
-/// From so many on it is asked alone, to spare those that were in flight beside the guilty one.
-const SUSPICIOUS: u32 = 2;
 
 /// A checkpoint that is wanted. Changes wait until it is over.
 #[derive(Default)]
@@ -209,8 +203,8 @@ impl State {
         {
             if self.checkpoint.is_some() && ask.request.class() == Class::Change && !ask.is_done() {
                 kept.push_back(ask);
-            } else if ask.strikes < SUSPICIOUS || self.flying.is_empty() {
-                self.alone = ask.strikes >= SUSPICIOUS;
+            } else if !ask.suspect.is_suspicious() || self.flying.is_empty() {
+                self.alone = ask.suspect.is_suspicious();
                 kept.extend(self.dispatch(ask, &mut waits));
                 self.alone &= !self.flying.is_empty();
             } else {
@@ -313,7 +307,7 @@ impl State {
         if let Some((_, reply)) = &ask.reply {
             return Ok(self.files.perhaps_in(reply).map(Missing::Node));
         }
-        let missing = self.files.translate(request)?;
+        let missing = bind(request, &mut self.files)?;
         Ok(missing.or_else(|| self.files.victim_to_find(&ask.request).map(Missing::Node)))
     }
 
@@ -437,14 +431,14 @@ impl State {
         if self.is_copied() || !self.files.is_crowded() {
             return;
         }
-        let mut in_use = InUse::default();
+        let mut in_use = HashSet::new();
         let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
         for ask in flying.chain(&mut self.queue) {
-            ask.request.traverse(&mut in_use);
-            in_use.0.extend(self.files.victim(&ask.request));
+            in_use.extend(Numbers::of(&mut ask.request).nodes);
+            in_use.extend(self.files.victim(&ask.request));
         }
-        self.looking.values_mut().for_each(|look| look.request.traverse(&mut in_use));
-        let nodes = self.files.make_room(&in_use.0);
+        self.looking.values_mut().for_each(|look| in_use.extend(Numbers::of(&mut look.request).nodes));
+        let nodes = self.files.make_room(&in_use);
         let returned = self.files.give_back(&nodes);
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.note(&Event::Returned { nodes });
@@ -540,11 +534,13 @@ impl State {
         self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
         for mut ask in flying.into_values().filter_map(Flight::ask).rev() {
-            ask.strikes += u32::from(guilty);
+            if guilty {
+                ask.suspect.lost(true);
+            }
             ask.reply = None;
-            match ask.strikes {
-                MOST_STRIKES.. => self.answered.push((ask.asker, Reply::Error(why.clone()))),
-                _ => self.queue.push_front(ask),
+            match ask.suspect.is_poisonous() {
+                true => self.answered.push((ask.asker, Reply::Error(why.clone()))),
+                false => self.queue.push_front(ask),
             }
         }
         self.files.next_life();
@@ -559,16 +555,6 @@ impl State {
     }
 }
 
-/// The nodes that requests name.
-#[derive(Default)]
-struct InUse(HashSet<Node>);
-
-impl Visit for InUse {
-    fn node(&mut self, node: &mut Node) {
-        self.0.insert(*node);
-    }
-}
-
 fn unmounted() -> Error {
     Errno::EIO.because("the image was unmounted")
 }
@@ -577,16 +563,8 @@ fn unmounted() -> Error {
 fn reopening(files: &mut Files, handle: Handle) -> Result<Request> {
     let open = files.open(handle)?;
     let mut request = reopen(open.node, open.flags);
-    match files.translate(&mut request)? {
+    match bind(&mut request, files)? {
         None => Ok(request),
         Some(_) => Err(Errno::ESTALE.into()),
-    }
-}
-
-/// The request that opens again what was opened with these flags.
-pub fn reopen(node: Node, flags: Option<OpenFlags>) -> Request {
-    match flags {
-        Some(flags) => Open { node, flags: flags.difference(OpenFlags::TRUNC | OpenFlags::EXCL) }.into(),
-        None => OpenDir { node }.into(),
     }
 }

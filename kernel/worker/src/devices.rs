@@ -59,9 +59,7 @@ impl Devices {
             let room = overlay::room(memory, image.size());
             let mut disk = Disk::new(image, 0, None, writable)?;
             if !writable {
-                let control = Control::in_memory()?;
-                control.bounded(room)?;
-                disk = disk.kept_apart(Arc::new(control))?;
+                disk = disk.kept_apart(Arc::new(Control::in_memory(room)?))?;
             }
             Ok((option, disk::add(disk)?))
         };

@@ -2,11 +2,12 @@
 //! What makes the death of this process no loss: changes happen at times that are noted, or at those noted before, and
 //! checkpoints say up to where none of them has to be repeated.
 
-use crate::control::{Control, Stamp};
+use crate::control::Control;
 use crate::task::{Fd, Task};
 use crate::tree::Tree;
 use crate::{MOUNTPOINT, disk};
 use outrigger_core::{Credentials, Reply, Request, Result};
+use outrigger_succession::control::Stamp;
 use outrigger_succession::kept_name;
 use outrigger_succession::place::FIRST_CHANGE;
 use std::fs::File;
@@ -27,7 +28,7 @@ impl Guard {
 
     /// Where what becomes of a mount is recorded: a file, and where in it.
     pub fn record(&self) -> (Arc<File>, u64) {
-        self.control.record()
+        self.control.parts()
     }
 
     /// To be called before the request in the frame with this number. Fails when the clock cannot be set or the time not be
@@ -36,16 +37,16 @@ impl Guard {
         if frame < FIRST_CHANGE {
             return Ok(());
         }
-        match self.control.clock()? {
-            Some([u64::MAX, _]) => {
+        match self.control.next()? {
+            Some(None) => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 set(task, [now.as_secs(), now.subsec_nanos().into()])?;
             }
-            Some(stamp) => set(task, stamp)?,
+            Some(Some(stamp)) => set(task, stamp)?,
             None => {}
         }
         let now = task.clock()?;
-        Ok(self.control.note(frame, [now.tv_sec as u64, now.tv_nsec as u64])?)
+        Ok(self.control.note_time(frame, [now.tv_sec as u64, now.tv_nsec as u64])?)
     }
 
     /// Everything that was answered is in the image when this returns, on the medium. Nothing changes meanwhile.

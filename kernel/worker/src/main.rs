@@ -80,7 +80,7 @@ enum Standing {
 impl Standing {
     fn of(control: Option<&Control>) -> io::Result<Self> {
         Ok(match control {
-            Some(control) if control.is_before_checkpoints()? => Standing::First,
+            Some(control) if control.checkpoints()? == 0 => Standing::First,
             Some(_) => Standing::Later,
             None => Standing::Alone,
         })
@@ -141,9 +141,7 @@ fn run(arguments: Arguments) -> io::Result<()> {
             marks::take_away(&disk, &kind, control)?;
         } else if !write {
             // A journal that has to be replayed is replayed, and the image stays as it is.
-            let control = Control::in_memory()?;
-            control.bounded(room)?;
-            disk = disk.kept_apart(Arc::new(control))?;
+            disk = disk.kept_apart(Arc::new(Control::in_memory(room)?))?;
         }
         // Flash memory is what the kernel code does not wait for.
         if io == "uring" && flash.is_none() {

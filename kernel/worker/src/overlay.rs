@@ -7,7 +7,7 @@
 //! of the last checkpoint, or its successor finds a sealed overlay and carries it out first.
 //!
 //! The file: a page of numbers ([`Control`]), the times of changes, blocks of content, and behind these, when it is sealed, the
-//! list of what to do with them. `crates/driver/kernel/src/guarded/control.rs` is the other side of the first two.
+//! list of what to do with them.
 
 use crate::control::Control;
 use crate::disk::Disk;
@@ -76,7 +76,7 @@ impl Overlay {
     /// # Errors
     /// When the image cannot be written.
     pub fn open(control: Arc<Control>, disk: &Disk) -> io::Result<Self> {
-        let file = control.file();
+        let (file, _) = control.parts();
         let (latest, segments) = (HashMap::new(), vec![Segment::new()]);
         let mut overlay = Overlay { file, control, latest, segments, used: 0 };
         if let Some((place, length)) = overlay.control.sealed()? {

@@ -39,6 +39,8 @@ use std::time::Duration;
 enum Group {
     /// What a request costs when answering it costs nothing.
     Null,
+    /// The same between read(2) and write(2), without the kernel's FUSE.
+    Path,
     /// A host directory through FUSE.
     Local,
     /// What being guarded costs.
@@ -151,6 +153,7 @@ fn run(arguments: Arguments) -> Result<()> {
 fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>> {
     let tables = match group {
         Group::Null => groups::null::measure(bench),
+        Group::Path => groups::path::measure(bench),
         Group::Local => groups::local::measure(bench),
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),

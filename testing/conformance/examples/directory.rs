@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use outrigger_core::wire::{Body, Frame, MAGIC};
-use outrigger_core::{Credentials, Cx, Errno, Identity, Inline, OpSet, Result, Service, Wire};
+use outrigger_core::{Cx, Errno, Identity, Inline, OpSet, Result, Service, Wire};
 use outrigger_driver_local::{Local, LocalOptions};
 use outrigger_driver_program::{Answer, Offer};
 use outrigger_runtime::Threads;

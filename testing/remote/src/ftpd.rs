@@ -89,10 +89,12 @@ impl Ftpd {
     }
 }
 
-/// Where a program is: pure-ftpd cannot be installed beside vsftpd, and is unpacked with the other tools of tests.
+/// Where a program is: both servers are unpacked with the other tools of tests, since one would be started where it is installed,
+/// and they cannot be installed side by side.
 fn program(name: &str) -> Option<PathBuf> {
     let target = std::env::current_exe().ok()?;
-    let tools = target.ancestors().map(|dir| dir.join("test-tools/pure-ftpd/usr"));
+    let tools = ["test-tools/pure-ftpd/usr", "test-tools/vsftpd/usr"];
+    let tools = target.ancestors().flat_map(|dir| tools.map(|usr| dir.join(usr)));
     let unpacked = tools.flat_map(|usr| [usr.join("sbin").join(name), usr.join("bin").join(name)]);
     find(name).or_else(|| unpacked.into_iter().find(|file| file.is_file()))
 }

@@ -118,14 +118,18 @@ pub fn guards_itself(trees: &Trees, text: &OsStr, others: &[String]) -> bool {
 /// # Errors
 /// A sentence that names the part which cannot be opened, and why.
 pub fn open(trees: &Trees, name: &TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-    let (service, sftp) = match name {
+    let layers = &trees.options().layer;
+    let (service, sftp, cache) = match name {
         TreeName::Whole(Base::Remote { host, port, .. }) => {
-            let sftp = remote::whole(trees, host, *port, options)?;
-            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp))
+            let mut options = options.clone();
+            let cache = remote::cached(&mut options, layers, User::Command)?;
+            let sftp = remote::whole(trees, host, *port, &options)?;
+            (Arc::new(Serve(sftp.clone())) as Arc<dyn Service>, Some(sftp), cache)
         }
-        _ => (driver(trees, name, options, None)?, None),
+        _ => (driver(trees, name, options, None)?, None, None),
     };
-    let layered = layers::stack(service, &trees.options().layer, User::Command, &trees.runtime, None, None)?;
+    let cache = cache.map(|options| Cached { options, disk: None });
+    let layered = layers::stack(service, layers, User::Command, &trees.runtime, None, cache)?;
     let client = Client::new(layered.service, trees.runtime.clone(), trees.settings());
     Ok(Opened { client, sftp })
 }
@@ -266,9 +270,8 @@ pub fn mountable(
         return Ok(Tree { image, ..Tree::new(layered, None, None) });
     }
     let one_user = is_remote(&location.base);
-    let of_sftp = matches!(location.base, Base::Remote { .. });
     let cache = match one_user {
-        true => remote::cached(&mut options, &trees.options().layer, of_sftp)?,
+        true => remote::cached(&mut options, &trees.options().layer, User::Mount)?,
         false => None,
     };
     if one_user {

@@ -2,6 +2,7 @@
 //! Directories of other hosts as trees.
 
 use super::Trees;
+use super::layers::User;
 use crate::drivers::DriverOptions;
 use crate::drivers::SSHFS;
 use crate::location::Location;
@@ -9,8 +10,9 @@ use crate::status::Failure;
 use outrigger_client::Client;
 use outrigger_core::{Errno, Error, Keep, Runtime};
 use outrigger_driver_sftp::{Options, Sftp};
-use outrigger_layer_cache::{Options as CacheOptions, Writes};
+use outrigger_layer_cache::{Belief, Options as CacheOptions, Policy, Writes};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A tree that a command has opened.
 #[derive(Clone)]
@@ -33,7 +35,7 @@ impl Opened {
     }
 }
 
-/// How a mount of a host is cached, as the options among `options` say that are about that; they are taken out. `None` when
+/// How a tree of a host is cached for a command or a mount, as the options among `options` say that are about that; they are taken out. `None` when
 /// the user has put a cache of their own among the layers.
 ///
 /// # Errors
@@ -41,22 +43,27 @@ impl Opened {
 pub(super) fn cached(
     options: &mut DriverOptions,
     layers: &[String],
-    of_sftp: bool,
+    user: User,
 ) -> Result<Option<CacheOptions>, Failure> {
-    let given = options.take(|key| is_about_the_cache(key) || !of_sftp && key == "read_ahead");
+    let given = options.take(|key| match user {
+        User::Command => AHEAD.contains(&key),
+        User::Mount => is_about_the_cache(key),
+    });
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
             None => Ok(None),
             Some(key) => Err(Failure::serious(format!(
-                "option {key} is about the cache that mounts of hosts have anyway, and --layer cache replaces that: \
+                "option {key} is about the cache that trees of hosts have anyway, and --layer cache replaces that: \
                  give all options to the one or to the other"
             ))),
         };
     }
-    let mut cache = CacheOptions::default();
-    cache.policy.writes = Writes::Close;
-    if options.has(&["no_readahead", "sync_read"]) {
-        cache.files_ahead = 0;
+    let mut cache = match user {
+        User::Command => for_a_command(),
+        User::Mount => CacheOptions::default(),
+    };
+    if user == User::Mount {
+        cache.policy.writes = Writes::Close;
     }
     given.apply(|key, value| match as_here(key, value)? {
         Some((key, value)) => cache.set(key, value),
@@ -65,9 +72,17 @@ pub(super) fn cached(
     Ok(Some(cache))
 }
 
-/// `sftp` reads ahead by itself, and knows what its connection carries.
+/// Options of the cache that commands take as well.
+const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "no_readahead", "sync_read"];
+
+/// The cache of a command asks ahead, and writes through. What is asked for ahead may be as old as this when it is used.
+fn for_a_command() -> CacheOptions {
+    let policy = Policy { belief: Belief::For(Duration::from_secs(5)), writes: Writes::Through };
+    CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
+}
+
 fn is_about_the_cache(key: &str) -> bool {
-    key != "read_ahead" && CacheOptions::knows(key) || SSHFS.has(key)
+    CacheOptions::knows(key) || SSHFS.has(key)
 }
 
 /// What an option of sshfs(1) is here; `None` when that is what happens anyway. Others are as they are.
@@ -148,7 +163,9 @@ fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result
     }
     options.apply(|key, value| {
         sftp.set(key, value).map_err(|error| match is_about_the_cache(key) {
-            true => Errno::EINVAL.because(format!("option {key} concerns mounts only, which have a cache")),
+            true => {
+                Errno::EINVAL.because(format!("option {key} concerns mounts only, which cache for longer"))
+            }
             false => error,
         })
     })?;
@@ -175,12 +192,10 @@ pub(super) fn lasting_name(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outrigger_layer_cache::Belief;
-    use std::time::Duration;
 
     fn cache(given: &str, layers: &[&str]) -> Result<Option<CacheOptions>, Failure> {
         let layers: Vec<String> = layers.iter().map(|&layer| layer.to_owned()).collect();
-        cached(&mut DriverOptions::parse(&[given.to_owned()]), &layers, true)
+        cached(&mut DriverOptions::parse(&[given.to_owned()]), &layers, User::Mount)
     }
 
     #[test]

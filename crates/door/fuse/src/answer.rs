@@ -2,10 +2,11 @@
 //! From a reply of the core to a FUSE reply.
 use crate::backing::Backings;
 use crate::options::Options;
-use crate::translate::{DOT, DOT_DOT, Listing, OFFSET_MAX, Shape};
+use crate::shape::{Body, Shape, Tail};
+use crate::translate::{DOT, DOT_DOT, Listing, OFFSET_MAX};
 use outrigger_core::ops::{Lock, LockKind};
-use outrigger_core::reply::{COOKIE_MAX, Created, DirentPlus, Entry, FsStat, Opened, Ttl};
-use outrigger_core::{Abilities, Attr, Errno, Error, FileKind, Node, Payload, Reply, Time, XattrName};
+use outrigger_core::reply::{COOKIE_MAX, DirentPlus, Entry, FsStat, Opened, Ttl};
+use outrigger_core::{Abilities, Attr, Errno, Error, FileKind, Node, Payload, Reply, Time};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{DirBuf, Dirent, OpenFlags};
 use std::time::Duration;
@@ -21,15 +22,6 @@ pub(crate) struct View {
     umask: Option<u32>,
     /// Added to what the driver says about every open file.
     open: OpenFlags,
-}
-
-/// What belongs to a reply besides the bytes built for it.
-#[derive(Default)]
-pub(crate) struct Tail {
-    /// Content to send behind the built bytes.
-    pub(crate) data: Option<Payload>,
-    /// Nodes the driver counted a reference for that the kernel does not learn of.
-    pub(crate) forgotten: Vec<Node>,
 }
 
 /// An inode number for entries whose number nobody knows.
@@ -55,7 +47,7 @@ impl View {
     /// Appends the body of the reply to `out`.
     ///
     /// # Errors
-    /// The error the reply carries, or `EIO` when it is not a reply of this shape.
+    /// The error the reply carries, or `EIO` when it belongs to another operation.
     pub(crate) fn write(
         &self,
         shape: Shape,
@@ -63,66 +55,19 @@ impl View {
         backings: &Backings,
         out: &mut Vec<u8>,
     ) -> Result<Tail, Error> {
-        let mut tail = Tail::default();
-        match (shape, reply) {
-            (Shape::Lookup, Reply::Error(error)) if error.errno == Errno::ENOENT => {
-                out.extend_from_slice(&self.no_entry().ok_or(error)?.encode());
-            }
-            // A file that cannot have an access list has none: else the kernel would refuse all access to it.
-            (Shape::Acl(_), Reply::Error(error)) if error.errno == Errno::EOPNOTSUPP => {
-                return Err(Errno::ENODATA.into());
-            }
-            (_, Reply::Error(error)) => return Err(error),
-            (Shape::Done, Reply::Done(())) => {}
-            (Shape::Lookup | Shape::Entry, Reply::Entry(entry)) => {
-                out.extend_from_slice(&self.entry(&entry, backings).encode());
-            }
-            (Shape::Attr(node), Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) =
-                    self.attr_lifetime(node, &attrs.attr, attrs.ttl, backings);
-                let attr = self.attr(&attrs.attr);
-                out.extend_from_slice(&fuse::AttrOut { attr_valid, attr_valid_nsec, attr }.encode());
-            }
-            (Shape::Statx(node), Reply::Attrs(attrs)) => {
-                let (attr_valid, attr_valid_nsec) =
-                    self.attr_lifetime(node, &attrs.attr, attrs.ttl, backings);
-                let stat = self.statx(&attrs.attr);
-                let reply = fuse::StatxOut { attr_valid, attr_valid_nsec, flags: 0, stat };
-                out.extend_from_slice(&reply.encode());
-            }
-            (Shape::Executable, Reply::Attrs(attrs)) => {
-                let mode = self.attr(&attrs.attr).mode;
-                if attrs.attr.kind() == FileKind::Regular && mode & 0o111 == 0 {
-                    return Err(Errno::EACCES.into());
-                }
-            }
-            (Shape::Target, Reply::Target(target)) => out.extend_from_slice(target.as_bytes()),
-            (Shape::OpenFile(node, writable), Reply::Opened(opened)) => {
-                out.extend_from_slice(&self.opened_file(node, &opened, writable, backings).encode());
-            }
-            (Shape::OpenDir, Reply::Opened(opened)) => {
-                let open_flags = opened.how.bits();
-                let reply = fuse::OpenOut { fh: opened.handle.0, open_flags, backing_id: 0 };
-                out.extend_from_slice(&reply.encode());
-            }
-            (Shape::Create(writable), Reply::Created(Created { entry, opened })) => {
-                let opened = self.opened_file(entry.node, &opened, writable, backings);
-                out.extend_from_slice(&self.entry(&entry, backings).encode());
-                out.extend_from_slice(&opened.encode());
-            }
-            (Shape::Dirents(listing), Reply::Dirents(dirents)) => {
-                self.dirents(listing, &dirents.entries, out)
-            }
-            (Shape::DirentsPlus(listing), Reply::DirentsPlus(dirents)) => {
-                tail.forgotten = self.dirents_plus(listing, &dirents.entries, backings, out);
-            }
-            (shape, reply) => tail.data = write_plain(shape, reply, out)?,
-        }
-        Ok(tail)
+        let mut body = Body { view: self, backings, out, tail: Tail::default() };
+        shape.write(reply, &mut body)?;
+        Ok(body.tail)
+    }
+
+    /// Success, unless the attributes are those of a file that nobody may execute.
+    pub(crate) fn executable(&self, attr: &Attr) -> Result<(), Error> {
+        let forbidden = attr.kind() == FileKind::Regular && self.mode(attr.mode) & 0o111 == 0;
+        if forbidden { Err(Errno::EACCES.into()) } else { Ok(()) }
     }
 
     /// A cacheable "there is no such name", if it may be cached.
-    fn no_entry(&self) -> Option<fuse::EntryOut> {
+    pub(crate) fn no_entry(&self) -> Option<fuse::EntryOut> {
         (!self.negative.is_zero()).then(|| fuse::EntryOut {
             entry_valid: self.negative.as_secs(),
             entry_valid_nsec: self.negative.subsec_nanos(),
@@ -130,7 +75,7 @@ impl View {
         })
     }
 
-    fn entry(&self, entry: &Entry, backings: &Backings) -> fuse::EntryOut {
+    pub(crate) fn entry(&self, entry: &Entry, backings: &Backings) -> fuse::EntryOut {
         let (entry_valid, entry_valid_nsec) = lifetime(self.entry_timeout, entry.entry_ttl);
         let (attr_valid, attr_valid_nsec) =
             self.attr_lifetime(entry.node, &entry.attr, entry.attr_ttl, backings);
@@ -147,12 +92,18 @@ impl View {
 
     /// How long the kernel may believe attributes of `node`. Those of a set-user-ID program for no time: the tree takes the bits
     /// away when another user writes, and the kernel would go on to obey them.
-    fn attr_lifetime(&self, node: Node, attr: &Attr, driver: Ttl, backings: &Backings) -> (u64, u32) {
+    pub(crate) fn attr_lifetime(
+        &self,
+        node: Node,
+        attr: &Attr,
+        driver: Ttl,
+        backings: &Backings,
+    ) -> (u64, u32) {
         let sets_id = attr.kind() == FileKind::Regular && attr.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         if sets_id || backings.changes_unseen(node) { (0, 0) } else { lifetime(self.attr_timeout, driver) }
     }
 
-    fn attr(&self, attr: &Attr) -> fuse::Attr {
+    pub(crate) fn attr(&self, attr: &Attr) -> fuse::Attr {
         fuse::Attr {
             ino: attr.ino,
             size: attr.size,
@@ -173,7 +124,7 @@ impl View {
         }
     }
 
-    fn statx(&self, attr: &Attr) -> fuse::Statx {
+    pub(crate) fn statx(&self, attr: &Attr) -> fuse::Statx {
         let time = |time: Time| fuse::StatxTime { sec: time.secs, nsec: time.nanos };
         let birth = if attr.btime.is_some() { libc::STATX_BTIME } else { 0 };
         fuse::Statx {
@@ -204,7 +155,13 @@ impl View {
     }
 
     /// An open file, served by the kernel itself when the driver has a host file for it.
-    fn opened_file(&self, node: Node, opened: &Opened, writable: bool, backings: &Backings) -> fuse::OpenOut {
+    pub(crate) fn opened_file(
+        &self,
+        node: Node,
+        opened: &Opened,
+        writable: bool,
+        backings: &Backings,
+    ) -> fuse::OpenOut {
         let mut flags = OpenFlags::from_bits_retain(opened.how.bits()) | self.open;
         let backing_id = if flags.contains(OpenFlags::DIRECT_IO) && opened.backing.fd().is_none() {
             backings.open_direct(node);
@@ -226,7 +183,12 @@ impl View {
         fuse::OpenOut { fh: opened.handle.0, open_flags: flags.bits(), backing_id }
     }
 
-    fn dirents(&self, listing: Listing, entries: &[outrigger_core::reply::Dirent], out: &mut Vec<u8>) {
+    pub(crate) fn dirents(
+        &self,
+        listing: Listing,
+        entries: &[outrigger_core::reply::Dirent],
+        out: &mut Vec<u8>,
+    ) {
         let mut buf = DirBuf::new(out, listing.size as usize);
         for (dot, ino) in dots(listing) {
             if !buf.push(&dirent(dot, ino)) {
@@ -243,7 +205,7 @@ impl View {
     }
 
     /// Gives the nodes of entries that did not fit: the kernel will ask for them again.
-    fn dirents_plus(
+    pub(crate) fn dirents_plus(
         &self,
         listing: Listing,
         entries: &[DirentPlus],
@@ -287,48 +249,8 @@ fn dirent(dot: u64, ino: u64) -> Dirent<'static> {
 
 const _: () = assert!(DOT_DOT <= OFFSET_MAX && DOT > COOKIE_MAX, "the kernel's file positions are signed");
 
-/// Replies that no option changes.
-fn write_plain(shape: Shape, reply: Reply, out: &mut Vec<u8>) -> Result<Option<Payload>, Error> {
-    match (shape, reply) {
-        (Shape::Data(room), Reply::Data(data)) => return checked(data, room).map(Some),
-        (Shape::Granted(mask), Reply::Granted(granted)) => granted.all(mask)?,
-        (Shape::Count32, Reply::Count(count)) => {
-            let size = u32::try_from(count.0).unwrap_or(u32::MAX);
-            out.extend_from_slice(&fuse::WriteOut { size }.encode());
-        }
-        (Shape::Count64, Reply::Count(count)) => {
-            out.extend_from_slice(&fuse::CopyFileRangeOut { bytes_copied: count.0 }.encode());
-        }
-        (Shape::StatFs, Reply::FsStat(stat)) => out.extend_from_slice(&statfs(&stat).encode()),
-        (Shape::Value(room) | Shape::Acl(room), Reply::Value(value)) => {
-            sized(out, room, value.len(), |out| out.extend_from_slice(&value))?;
-        }
-        (Shape::Names(room), Reply::Names(names)) => {
-            let len = names.iter().map(|name| name.len() + 1).sum();
-            sized(out, room, len, |out| names.iter().for_each(|name: &XattrName| put_name(out, name)))?;
-        }
-        (Shape::Lock, Reply::LockState(lock)) => {
-            out.extend_from_slice(&fuse::LkOut { lk: lock_out(lock) }.encode());
-        }
-        (Shape::Ioctl(room), Reply::IoctlDone(done)) => {
-            out.extend_from_slice(&fuse::IoctlOut { result: done.result, ..Default::default() }.encode());
-            return checked(Payload::Bytes(done.output), room).map(Some);
-        }
-        (Shape::Poll, Reply::Events(events)) => {
-            out.extend_from_slice(&fuse::PollOut { revents: events.0 }.encode());
-        }
-        (Shape::Seek, Reply::Offset(offset)) => {
-            out.extend_from_slice(&fuse::LseekOut { offset: offset.0 }.encode());
-        }
-        (shape, reply) => {
-            return Err(Errno::EIO.because(format!("the driver answered {reply:?} where {shape:?} is due")));
-        }
-    }
-    Ok(None)
-}
-
 /// Content that is not longer than was asked for.
-fn checked(data: Payload, room: u32) -> Result<Payload, Error> {
+pub(crate) fn checked(data: Payload, room: u32) -> Result<Payload, Error> {
     if data.len() > room as usize {
         let reason = format!("the driver answered {} bytes where {room} were asked for", data.len());
         return Err(Errno::EIO.because(reason));
@@ -337,7 +259,12 @@ fn checked(data: Payload, room: u32) -> Result<Payload, Error> {
 }
 
 /// Writes a value of `len` bytes, or only its size when `room` is zero (getxattr(2), listxattr(2)).
-fn sized(out: &mut Vec<u8>, room: u32, len: usize, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), Error> {
+pub(crate) fn sized(
+    out: &mut Vec<u8>,
+    room: u32,
+    len: usize,
+    put: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), Error> {
     if room == 0 {
         let size = u32::try_from(len).map_err(|_| Errno::E2BIG)?;
         out.extend_from_slice(&fuse::GetxattrOut { size }.encode());
@@ -350,17 +277,13 @@ fn sized(out: &mut Vec<u8>, room: u32, len: usize, put: impl FnOnce(&mut Vec<u8>
     }
 }
 
-fn put_name(out: &mut Vec<u8>, name: &XattrName) {
-    out.extend_from_slice(name.as_bytes());
-    out.push(0);
-}
-
 fn lifetime(option: Option<Duration>, driver: Ttl) -> (u64, u32) {
     let lifetime = option.unwrap_or(driver.into());
     (lifetime.as_secs(), lifetime.subsec_nanos())
 }
 
-fn statfs(stat: &FsStat) -> fuse::StatfsOut {
+/// Totals as the kernel has them.
+pub(crate) fn statfs(stat: &FsStat) -> fuse::StatfsOut {
     fuse::StatfsOut {
         blocks: stat.blocks,
         bfree: stat.bfree,
@@ -373,7 +296,8 @@ fn statfs(stat: &FsStat) -> fuse::StatfsOut {
     }
 }
 
-fn lock_out(lock: Option<Lock>) -> fuse::FileLock {
+/// A lock in the way, or none, as the kernel has it.
+pub(crate) fn lock_out(lock: Option<Lock>) -> fuse::FileLock {
     let (start, end, kind, pid) = match lock {
         None => (0, 0, libc::F_UNLCK, 0),
         Some(Lock { start, end, kind, pid }) => {

@@ -2,8 +2,8 @@
 //! Asking the service, and what happens while an answer is not ready.
 use crate::sender::ReplySender;
 use crate::session::Shared;
+use crate::shape::Shape;
 use crate::slot::Slot;
-use crate::translate::Shape;
 use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Owed, Reply, Request};
 use outrigger_proto_fuse::InHeader;
 use std::future::poll_fn;

@@ -30,7 +30,8 @@
 //! | `call` | asking the service; answers that are not ready |
 //! | `slot` | requests in flight |
 //! | `interrupt` | which signals end a request |
-//! | `translate`, `answer` | FUSE request to core request; core reply to FUSE reply |
+//! | `translate` | FUSE request to core request |
+//! | `shape`, `answer` | core reply to FUSE reply, by operation; how attributes, entries and listings are shown |
 //! | `sender` | writing replies |
 //! | `backing` | files the kernel serves by itself (FUSE passthrough) |
 //! | `splice` | file content that never enters our memory |
@@ -76,6 +77,7 @@ mod reader;
 mod remote;
 mod sender;
 mod session;
+mod shape;
 mod slot;
 mod splice;
 mod status;

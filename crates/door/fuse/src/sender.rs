@@ -2,8 +2,8 @@
 //! Writing replies to the device.
 use crate::call::ask;
 use crate::session::Shared;
+use crate::shape::Shape;
 use crate::splice::FileSender;
-use crate::translate::Shape;
 use bytes::Bytes;
 use outrigger_core::{Errno, Error, Node, Payload, Reply, Request, ops};
 use outrigger_proto_fuse::{InHeader, InitOut, Opcode, OutHeader};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From a FUSE request to a request of the core.
 use crate::negotiate::Negotiated;
+use crate::shape::{Shape, Shown, Wanted};
 use bytes::Bytes;
 use outrigger_core::attr::X_OK;
 use outrigger_core::ops::{self, FallocateMode, Lock, LockKind, OpenFlags, RenameFlags, Whence, XattrFlags};
-use outrigger_core::reply::{COOKIE_MAX, FsStat};
+use outrigger_core::reply::{COOKIE_MAX, FsStat, Granted};
 use outrigger_core::{
     Abilities, Errno, Error, Handle, LockOwner, Name, Node, OpCode, OpSet, Payload, Reply, Request, SetAttrs,
     SetTime, Target, Time, XattrName,
@@ -34,65 +35,12 @@ pub(crate) struct Rules {
 
 /// What becomes of a request.
 pub(crate) enum Step {
-    /// Ask the service; the reply has this shape.
+    /// Ask the service, and write the reply in this way.
     Ask(Request, Shape),
     /// Fail without asking.
     Fail(Errno),
     /// Answer this without asking.
     Known(Reply, Shape),
-}
-
-/// How a reply of the core is written as a FUSE reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// Nothing but success.
-    Done,
-    /// A found entry, or the lasting knowledge that there is none.
-    Lookup,
-    /// A new entry.
-    Entry,
-    /// Attributes of a node.
-    Attr(Node),
-    /// Attributes of a node as statx has them.
-    Statx(Node),
-    /// Success, unless the attributes are those of a file that nobody may execute.
-    Executable,
-    /// The target of a symbolic link.
-    Target,
-    /// An open file, and whether for writing.
-    OpenFile(Node, bool),
-    /// An open directory.
-    OpenDir,
-    /// A new open file, and whether for writing.
-    Create(bool),
-    /// At most this much content.
-    Data(u32),
-    /// Success, if all these permissions are granted.
-    Granted(u32),
-    /// A byte count of 32 bits.
-    Count32,
-    /// A byte count of 64 bits.
-    Count64,
-    /// Totals of the file system.
-    StatFs,
-    /// A value with this much room, zero for its size only.
-    Value(u32),
-    /// As [`Shape::Value`], of an access list that the kernel obeys.
-    Acl(u32),
-    /// Names with this much room, zero for their size only.
-    Names(u32),
-    /// A lock in the way.
-    Lock,
-    /// Result and at most this much data.
-    Ioctl(u32),
-    /// Ready events.
-    Poll,
-    /// A position.
-    Seek,
-    /// A listing from a cookie on.
-    Dirents(Listing),
-    /// A listing with attributes from a cookie on.
-    DirentsPlus(Listing),
 }
 
 /// Where a listing starts and how much room it has.
@@ -123,10 +71,6 @@ impl Rules {
     /// Translates a request that goes to the service. `own` makes bytes of the message outlive it.
     pub(crate) fn translate(&self, node: Node, operation: &Operation<'_>, own: impl Own) -> Step {
         match self.step(node, operation, &own) {
-            Ok(Step::Ask(Request::Access(op), _)) if !self.ops.has(OpCode::Access) => access(&op),
-            Ok(Step::Ask(Request::GetXattr(op), Shape::Value(room))) if self.acl && is_acl(&op.name) => {
-                Step::Ask(op.into(), Shape::Acl(room))
-            }
             Ok(Step::Ask(request, _)) if !self.ops.has(request.op()) => Step::Fail(Errno::ENOSYS),
             Ok(step) => step,
             Err(error) => Step::Fail(error.errno),
@@ -141,18 +85,19 @@ impl Rules {
         if let Some(step) = self.names(node, operation, own)? {
             return Ok(step);
         }
-        if let Some(step) = attributes(node, operation, own)? {
+        if let Some(step) = self.attributes(node, operation, own)? {
             return Ok(step);
         }
         if let Some(step) = ranges_and_locks(node, operation)? {
             return Ok(step);
         }
         Ok(match operation {
-            Operation::Statfs if self.ops.has(OpCode::StatFs) => ask(ops::StatFs { node }, Shape::StatFs),
+            Operation::Statfs if self.ops.has(OpCode::StatFs) => ask(ops::StatFs { node }, ()),
             // Programs take an error here for a broken mount.
-            Operation::Statfs => Step::Known(Reply::FsStat(UNKNOWN_TOTALS), Shape::StatFs),
-            Operation::Syncfs => ask(ops::SyncFs { node }, Shape::Done),
-            Operation::Destroy => Step::Known(Reply::Done(()), Shape::Done),
+            Operation::Statfs => known::<ops::StatFs>(UNKNOWN_TOTALS, ()),
+            Operation::Syncfs => ask(ops::SyncFs { node }, ()),
+            // Nothing is kept for the kernel that would have to be written now.
+            Operation::Destroy => known::<ops::SyncFs>((), ()),
             _ => Step::Fail(Errno::ENOSYS),
         })
     }
@@ -174,40 +119,35 @@ impl Rules {
             Operation::Lseek(_) if self.writeback => Step::Fail(Errno::ENOSYS),
             Operation::Open(args) => {
                 let flags = self.open_flags(args.flags);
-                ask(ops::Open { node, flags }, Shape::OpenFile(node, flags.writes()))
+                ask(ops::Open { node, flags }, (node, flags.writes()))
             }
-            Operation::Opendir(_) => ask(ops::OpenDir { node }, Shape::OpenDir),
+            Operation::Opendir(_) => ask(ops::OpenDir { node }, ()),
             Operation::Read(args) => ask(
                 ops::Read { node, handle: Handle(args.fh), offset: args.offset, len: args.size },
-                Shape::Data(args.size),
+                args.size,
             ),
             Operation::Write { args, data } => write(node, args, own(data)),
             Operation::Readdir(args) => {
                 let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
-                ask(ops::ReadDir { node, handle, cookie, size: args.size }, Shape::Dirents(listing(args)))
+                ask(ops::ReadDir { node, handle, cookie, size: args.size }, listing(args))
             }
             Operation::Readdirplus(args) => {
                 let (handle, cookie) = (Handle(args.fh), driver_cookie(args.offset));
-                ask(
-                    ops::ReadDirPlus { node, handle, cookie, size: args.size },
-                    Shape::DirentsPlus(listing(args)),
-                )
+                ask(ops::ReadDirPlus { node, handle, cookie, size: args.size }, listing(args))
             }
             Operation::Release(args) => release(node, args),
-            Operation::Releasedir(args) => {
-                ask(ops::ReleaseDir { node, handle: Handle(args.fh) }, Shape::Done)
-            }
+            Operation::Releasedir(args) => ask(ops::ReleaseDir { node, handle: Handle(args.fh) }, ()),
             Operation::Flush(args) => {
                 let (handle, owner) = (Handle(args.fh), LockOwner(args.lock_owner));
-                ask(ops::Flush { node, handle, owner }, Shape::Done)
+                ask(ops::Flush { node, handle, owner }, ())
             }
             Operation::Fsync(args) => {
                 let (handle, data_only) = (Handle(args.fh), data_only(args));
-                ask(ops::FSync { node, handle, data_only }, Shape::Done)
+                ask(ops::FSync { node, handle, data_only }, ())
             }
             Operation::Fsyncdir(args) => {
                 let (handle, data_only) = (Handle(args.fh), data_only(args));
-                ask(ops::FSyncDir { node, handle, data_only }, Shape::Done)
+                ask(ops::FSyncDir { node, handle, data_only }, ())
             }
             _ => return Ok(None),
         }))
@@ -218,14 +158,12 @@ impl Rules {
         let owned = |bytes: &[u8]| Name::new(own(bytes));
         Ok(Some(match *operation {
             // What open_by_handle_at(2) asks of a file system that can be exported.
-            Operation::Lookup { name: b"." } => {
-                ask(ops::Resolve { node: dir, generation: None }, Shape::Entry)
-            }
-            Operation::Lookup { name: b".." } => ask(ops::Parent { dir }, Shape::Entry),
-            Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, Shape::Lookup),
+            Operation::Lookup { name: b"." } => ask(ops::Resolve { node: dir, generation: None }, ()),
+            Operation::Lookup { name: b".." } => ask(ops::Parent { dir }, ()),
+            Operation::Lookup { name } => ask(ops::Lookup { dir, name: owned(name)? }, ()),
             Operation::Symlink { name, target } => ask(
                 ops::SymLink { dir, name: owned(name)?, target: Target::new(own(target))?, initial: None },
-                Shape::Entry,
+                (),
             ),
             Operation::Mknod { args, name } => ask(
                 ops::MkNod {
@@ -236,7 +174,7 @@ impl Rules {
                     rdev: args.rdev,
                     initial: None,
                 },
-                Shape::Entry,
+                (),
             ),
             Operation::Mkdir { args, name } => ask(
                 ops::MkDir {
@@ -246,17 +184,17 @@ impl Rules {
                     umask: self.umask(args.umask),
                     initial: None,
                 },
-                Shape::Entry,
+                (),
             ),
-            Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, Shape::Done),
-            Operation::Rmdir { name } => ask(ops::RmDir { dir, name: owned(name)? }, Shape::Done),
+            Operation::Unlink { name } => ask(ops::Unlink { dir, name: owned(name)? }, ()),
+            Operation::Rmdir { name } => ask(ops::RmDir { dir, name: owned(name)? }, ()),
             Operation::Rename { newdir, flags, name, newname } => {
                 let flags = RenameFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
                 let (name, to_name) = (owned(name)?, owned(newname)?);
-                ask(ops::Rename { dir, name, to_dir: Node(newdir), to_name, flags }, Shape::Done)
+                ask(ops::Rename { dir, name, to_dir: Node(newdir), to_name, flags }, ())
             }
             Operation::Link { oldnodeid, name } => {
-                ask(ops::Link { node: Node(oldnodeid), dir, name: owned(name)? }, Shape::Entry)
+                ask(ops::Link { node: Node(oldnodeid), dir, name: owned(name)? }, ())
             }
             Operation::Create { args, name } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
@@ -269,15 +207,12 @@ impl Rules {
                         flags,
                         initial: None,
                     },
-                    Shape::Create(flags.writes()),
+                    flags.writes(),
                 )
             }
             Operation::Tmpfile { args, .. } => {
                 let (mode, flags) = (args.mode & PERMISSIONS, self.open_flags(args.flags));
-                ask(
-                    ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags },
-                    Shape::Create(flags.writes()),
-                )
+                ask(ops::TmpFile { dir, mode, umask: self.umask(args.umask), flags }, flags.writes())
             }
             _ => return Ok(None),
         }))
@@ -310,8 +245,15 @@ const UNKNOWN_TOTALS: FsStat =
 /// Permission, set-id and sticky bits.
 const PERMISSIONS: u32 = 0o7777;
 
-fn ask(request: impl Into<Request>, shape: Shape) -> Step {
-    Step::Ask(request.into(), shape)
+fn ask<O: Shown>(op: O, how: O::How) -> Step {
+    Step::Ask(op.into(), O::shape(how))
+}
+
+fn known<O: Shown>(out: O::Out, how: O::How) -> Step
+where
+    Reply: From<Result<O::Out, Error>>,
+{
+    Step::Known(Ok(out).into(), O::shape(how))
 }
 
 fn is_acl(name: &XattrName) -> bool {
@@ -337,7 +279,7 @@ fn write(node: Node, args: &fuse::WriteIn, data: Bytes) -> Step {
         cached: flags.contains(WriteFlags::CACHE),
         kill_setid: flags.contains(WriteFlags::KILL_SUIDGID),
     };
-    ask(write, Shape::Count32)
+    ask(write, ())
 }
 
 fn release(node: Node, args: &fuse::ReleaseIn) -> Step {
@@ -348,61 +290,73 @@ fn release(node: Node, args: &fuse::ReleaseIn) -> Step {
         owner: LockOwner(args.lock_owner),
         flock_release: args.release_flags & fuse::RELEASE_FLOCK_UNLOCK != 0,
     };
-    ask(release, Shape::Done)
+    ask(release, ())
 }
 
 /// What access(2) says where the service does not: what may be read and written turns out when it is, but nobody tries to
 /// execute a file to find out whether it is a program.
 fn access(op: &ops::Access) -> Step {
     match op.mask & X_OK {
-        0 => Step::Known(Reply::Done(()), Shape::Done),
-        _ => ask(ops::GetAttr { node: op.node, handle: None }, Shape::Executable),
+        0 => known::<ops::Access>(Granted(op.mask), op.mask),
+        _ => ask(ops::GetAttr { node: op.node, handle: None }, (op.node, Wanted::Executable)),
     }
 }
 
-/// Attributes, plain and extended.
-fn attributes(node: Node, operation: &Operation<'_>, own: &impl Own) -> Result<Option<Step>, Error> {
-    let handle = |flags: u32, fh| (flags & fuse::GETATTR_FH != 0).then_some(Handle(fh));
-    let owned = |name: &[u8]| XattrName::new(own(name));
-    Ok(Some(match operation {
-        Operation::Getattr(args) => {
-            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Attr(node))
-        }
-        Operation::Statx(args) => {
-            ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, Shape::Statx(node))
-        }
-        Operation::Setattr(args) => setattr(node, args),
-        Operation::Readlink => ask(ops::ReadLink { node }, Shape::Target),
-        Operation::Access(args) => ask(ops::Access { node, mask: args.mask }, Shape::Granted(args.mask)),
-        Operation::Getxattr { args, name } => {
-            ask(ops::GetXattr { node, name: owned(name)? }, Shape::Value(args.size))
-        }
-        Operation::Setxattr { args, name, value } => {
-            let mut flags = XattrFlags::from_bits(args.flags)
-                .filter(|flags| !flags.contains(XattrFlags::KILL_SGID))
-                .ok_or(Errno::EINVAL)?;
-            flags.set(XattrFlags::KILL_SGID, args.setxattr_flags & fuse::SETXATTR_ACL_KILL_SGID != 0);
-            ask(ops::SetXattr { node, name: owned(name)?, value: own(value), flags }, Shape::Done)
-        }
-        Operation::Listxattr(args) => ask(ops::ListXattr { node }, Shape::Names(args.size)),
-        Operation::Removexattr { name } => ask(ops::RemoveXattr { node, name: owned(name)? }, Shape::Done),
-        Operation::Ioctl { args, data } => {
-            let flags = fuse::IoctlFlags::from_bits_retain(args.flags);
-            if flags.intersects(fuse::IoctlFlags::UNRESTRICTED | fuse::IoctlFlags::COMPAT) {
-                return Ok(Some(Step::Fail(Errno::ENOTTY)));
+impl Rules {
+    /// Attributes, plain and extended.
+    fn attributes(
+        &self,
+        node: Node,
+        operation: &Operation<'_>,
+        own: &impl Own,
+    ) -> Result<Option<Step>, Error> {
+        let handle = |flags: u32, fh| (flags & fuse::GETATTR_FH != 0).then_some(Handle(fh));
+        let owned = |name: &[u8]| XattrName::new(own(name));
+        Ok(Some(match operation {
+            Operation::Getattr(args) => {
+                ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, (node, Wanted::Stat))
             }
-            let ioctl = ops::Ioctl {
-                node,
-                handle: Handle(args.fh),
-                command: args.cmd,
-                argument: args.arg,
-                input: own(data),
-                output_size: args.out_size,
-            };
-            ask(ioctl, Shape::Ioctl(args.out_size))
-        }
-        _ => return Ok(None),
-    }))
+            Operation::Statx(args) => {
+                ask(ops::GetAttr { node, handle: handle(args.getattr_flags, args.fh) }, (node, Wanted::Statx))
+            }
+            Operation::Setattr(args) => setattr(node, args),
+            Operation::Readlink => ask(ops::ReadLink { node }, ()),
+            Operation::Access(args) if !self.ops.has(OpCode::Access) => {
+                access(&ops::Access { node, mask: args.mask })
+            }
+            Operation::Access(args) => ask(ops::Access { node, mask: args.mask }, args.mask),
+            Operation::Getxattr { args, name } => {
+                let name = owned(name)?;
+                let acl = self.acl && is_acl(&name);
+                ask(ops::GetXattr { node, name }, (args.size, acl))
+            }
+            Operation::Setxattr { args, name, value } => {
+                let mut flags = XattrFlags::from_bits(args.flags)
+                    .filter(|flags| !flags.contains(XattrFlags::KILL_SGID))
+                    .ok_or(Errno::EINVAL)?;
+                flags.set(XattrFlags::KILL_SGID, args.setxattr_flags & fuse::SETXATTR_ACL_KILL_SGID != 0);
+                ask(ops::SetXattr { node, name: owned(name)?, value: own(value), flags }, ())
+            }
+            Operation::Listxattr(args) => ask(ops::ListXattr { node }, args.size),
+            Operation::Removexattr { name } => ask(ops::RemoveXattr { node, name: owned(name)? }, ()),
+            Operation::Ioctl { args, data } => {
+                let flags = fuse::IoctlFlags::from_bits_retain(args.flags);
+                if flags.intersects(fuse::IoctlFlags::UNRESTRICTED | fuse::IoctlFlags::COMPAT) {
+                    return Ok(Some(Step::Fail(Errno::ENOTTY)));
+                }
+                let ioctl = ops::Ioctl {
+                    node,
+                    handle: Handle(args.fh),
+                    command: args.cmd,
+                    argument: args.arg,
+                    input: own(data),
+                    output_size: args.out_size,
+                };
+                ask(ioctl, args.out_size)
+            }
+            _ => return Ok(None),
+        }))
+    }
 }
 
 fn setattr(node: Node, args: &fuse::SetattrIn) -> Step {
@@ -428,7 +382,7 @@ fn setattr(node: Node, args: &fuse::SetattrIn) -> Step {
         lock_owner: valid.contains(SetattrValid::LOCKOWNER).then_some(LockOwner(args.lock_owner)),
     };
     let handle = valid.contains(SetattrValid::FH).then_some(Handle(args.fh));
-    ask(ops::SetAttr { node, handle, attrs }, Shape::Attr(node))
+    ask(ops::SetAttr { node, handle, attrs }, node)
 }
 
 /// Ranges of open files: space, holes, copies, locks, readiness.
@@ -437,7 +391,7 @@ fn ranges_and_locks(node: Node, operation: &Operation<'_>) -> Result<Option<Step
         Operation::Fallocate(args) => {
             let mode = FallocateMode::from_bits(args.mode).ok_or(Errno::EOPNOTSUPP)?;
             let (handle, offset, len) = (Handle(args.fh), args.offset, args.length);
-            ask(ops::Fallocate { node, handle, offset, len, mode }, Shape::Done)
+            ask(ops::Fallocate { node, handle, offset, len, mode }, ())
         }
         Operation::Lseek(args) => {
             let whence = match args.whence.cast_signed() {
@@ -445,25 +399,25 @@ fn ranges_and_locks(node: Node, operation: &Operation<'_>) -> Result<Option<Step
                 libc::SEEK_HOLE => Whence::Hole,
                 _ => return Err(Errno::EINVAL.into()),
             };
-            ask(ops::Seek { node, handle: Handle(args.fh), offset: args.offset, whence }, Shape::Seek)
+            ask(ops::Seek { node, handle: Handle(args.fh), offset: args.offset, whence }, ())
         }
-        Operation::CopyFileRange(args) => copy(node, args, u32::MAX.into(), Shape::Count32),
-        Operation::CopyFileRange64(args) => copy(node, args, u64::MAX, Shape::Count64),
+        Operation::CopyFileRange(args) => copy(node, args, u32::MAX.into(), false),
+        Operation::CopyFileRange64(args) => copy(node, args, u64::MAX, true),
         Operation::Getlk(args) => {
             let (handle, owner) = (Handle(args.fh), LockOwner(args.owner));
-            ask(ops::GetLock { node, handle, owner, lock: lock(args)? }, Shape::Lock)
+            ask(ops::GetLock { node, handle, owner, lock: lock(args)? }, ())
         }
         Operation::Setlk(args) => setlk(node, args, false)?,
         Operation::Setlkw(args) => setlk(node, args, true)?,
         Operation::Poll(args) => {
             let key = (args.flags & fuse::POLL_SCHEDULE_NOTIFY != 0).then_some(args.kh);
-            ask(ops::Poll { node, handle: Handle(args.fh), events: args.events, key }, Shape::Poll)
+            ask(ops::Poll { node, handle: Handle(args.fh), events: args.events, key }, ())
         }
         _ => return Ok(None),
     }))
 }
 
-fn copy(node: Node, args: &fuse::CopyFileRangeIn, limit: u64, shape: Shape) -> Step {
+fn copy(node: Node, args: &fuse::CopyFileRangeIn, limit: u64, wide: bool) -> Step {
     let copy = ops::CopyRange {
         node,
         handle: Handle(args.fh_in),
@@ -473,13 +427,13 @@ fn copy(node: Node, args: &fuse::CopyFileRangeIn, limit: u64, shape: Shape) -> S
         to_offset: args.off_out,
         len: args.len.min(limit),
     };
-    ask(copy, shape)
+    ask(copy, wide)
 }
 
 fn setlk(node: Node, args: &fuse::LkIn, wait: bool) -> Result<Step, Error> {
     let flock = args.lk_flags & fuse::LK_FLOCK != 0;
     let (handle, owner) = (Handle(args.fh), LockOwner(args.owner));
-    Ok(ask(ops::SetLock { node, handle, owner, lock: lock(args)?, wait, flock }, Shape::Done))
+    Ok(ask(ops::SetLock { node, handle, owner, lock: lock(args)?, wait, flock }, ()))
 }
 
 /// The kernel's end of every file, where the core has `u64::MAX`.

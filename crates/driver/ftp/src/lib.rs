@@ -36,39 +36,42 @@
 //! # When the connection is lost
 //!
 //! Requests that only ask are made again, and a read goes on where it was, unless size or time of the file show that it was changed
-//! (`ESTALE`). An upload under a temporary name begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and
-//! unlink are not made again: `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`.
+//! (`ESTALE`). An upload begins anew; an append goes on after what has arrived. Rename, mkdir, rmdir and unlink are not made again:
+//! `EIO`. A server that is silent for `timeout=SECONDS` costs `ETIMEDOUT`; one that was there and refuses connections is tried
+//! again for as long.
 //!
 //! # When this process is killed
 //!
-//! With a [`Keep`] the next process goes on with nodes, open files, the login and what was staged; connections are made anew.
+//! With a [`Keep`] the next process goes on with nodes, open files, the login and what was staged; connections are made anew, and
+//! a broken upload is taken away. Without one it stays, under a name that begins with `.outrigger-upload-`.
 //!
 //! # What the protocol cannot do
 //!
 //! * No links are made, no devices, extended attributes, locks, holes or preallocation; owners cannot be changed or seen: files
 //!   belong to the user of this process. Permissions are changed where the server has SITE CHMOD.
-//! * Times have whole seconds; the time of access is that of change. Free space is unknown.
+//! * Times have whole seconds; the time of access is that of change. Those of directories are set where the server permits it, and
+//!   left alone elsewhere. Free space is unknown: df(1) shows `-`.
+//! * A file made with `O_EXCL` is at the server once it is closed: close(2) fails with `EEXIST` if another client has made one of the
+//!   name until then. The look and the rename are two requests.
 //! * fsync means that the server has the file, not that its disk has it.
 //! * Names with a line break cannot be asked for (`EINVAL`), and are not shown.
 //! * A file that is open and loses its last name is renamed to `.outrigger-removed-` and a number, and removed when it is closed.
 //! * Symbolic links are shown where a listing tells of them.
 #![forbid(unsafe_code)]
 
-mod files;
+mod host;
 mod options;
-mod server;
 mod session;
-mod store;
 
-pub use options::{OPTIONS, Options, Server};
-pub use server::Host;
+pub use host::Host;
+pub use options::{OPTIONS, Options, SHARED};
 
 use crate::session::Dialer;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{FileTree, Login, LoginNotes, Pool, Readings, Setback, Tls};
-use std::sync::{Arc, OnceLock, mpsc};
+use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls, opened_on};
+use std::sync::{Arc, OnceLock};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -76,7 +79,8 @@ pub const DRIVER: DriverInfo = DriverInfo {
     opens: "directories of FTP servers, in clear or over TLS",
     location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
     writable: true,
-    options: &[&OPTIONS],
+    options: &[&SHARED, &OPTIONS],
+    others: "",
     schemes: &[
         Scheme {
             name: "ftp",
@@ -95,16 +99,12 @@ pub const DRIVER: DriverInfo = DriverInfo {
 };
 
 fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<dyn Service>, Error> {
-    let mut options = Options { tls, ..Options::default() };
+    let mut options = Options::default();
+    options.files.tls = tls;
     given.apply(&mut |key, value| options.set(key, value))?;
-    let (server, runtime, keep) = (Server::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
-    let (sender, receiver) = mpsc::channel();
-    let task = Arc::clone(&runtime);
-    task.spawn(Box::pin(async move {
-        let _ = sender.send(connect(server, options, runtime, keep).await);
-    }));
-    let ended = |_| outrigger_core::Errno::EIO.because("the program is ending");
-    Ok(Arc::new(Serve(receiver.recv().map_err(ended)??)))
+    let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
+    let opened = opened_on(site.runtime, connect(server, options, runtime, keep))?;
+    Ok(Arc::new(Serve(opened)))
 }
 
 /// A directory of an FTP server, served as a tree.
@@ -117,34 +117,31 @@ pub type Ftp = FileTree<Host>;
 /// Why there is no connection, and `EACCES` when the login is refused or the certificate is not the server's; `EUCLEAN` when
 /// `keep` has something else.
 pub async fn connect(
-    server: Server,
+    server: Authority,
     options: Options,
     runtime: Arc<dyn Runtime>,
     keep: Option<Arc<dyn Keep>>,
 ) -> Result<Ftp> {
-    let Server { host, port, user, password, from_root } = server;
-    let tls = options.tls.then(|| Tls::new(&host, options.ca.as_deref())).transpose()?;
-    let notes = keep.as_deref().map(LoginNotes::open).transpose()?;
-    let known = notes.as_ref().and_then(LoginNotes::origin);
-    let login = match &known {
-        Some((login, _)) => login.clone(),
-        None => Login::find(&host, user, password, options.netrc.clone())?,
-    };
-    let (pool, spool) = (Pool::new(options.connections), (options.spool_dir.clone(), options.spool));
-    let (without_epsv, lists_all) = (false.into(), false.into());
+    let files = options.files.clone();
+    let start = Start::find(keep.as_deref(), &server, &files)?;
+    let (login, pool) = (start.login.clone(), Pool::new(files.connections, start.base.is_some()));
+    let Authority { host, port, from_root, .. } = server;
+    let tls = files.tls.then(|| Tls::new(&host, files.ca.as_deref())).transpose()?;
+    let (port, without_epsv, lists_all) = (port.unwrap_or(21), false.into(), false.into());
     let dialer = Dialer { host, port, login, options, tls, without_epsv, lists_all };
-    let base = match known {
+    let (features, readings) = (OnceLock::new(), Readings::default());
+    let mut host = Host { dialer, pool, features, readings, base: Vec::new(), runtime: Arc::clone(&runtime) };
+    let base = match start.base.clone() {
         // The next process need not reach the server at once.
-        Some((_, base)) => base,
+        Some(base) => base,
         None => {
-            let session = dialer.dial().await?;
+            let session = host.lease().await?;
             let home = pwd(session.greeting[1].text()).unwrap_or_else(|_| b"/".to_vec());
+            session.give_back();
             if from_root { b"/".to_vec() } else { home }
         }
     };
-    notes.iter().for_each(|notes| notes.note_origin(&dialer.login, &base));
-    let (setback, features, readings) = (Setback::default(), OnceLock::new(), Readings::default());
-    let host =
-        Host { dialer, pool, setback, features, readings, base: base.clone(), runtime: Arc::clone(&runtime) };
-    FileTree::open(host, base, spool, runtime, keep)
+    start.note(&base)?;
+    host.base.clone_from(&base);
+    FileTree::open(host, base, files, runtime, keep)
 }

@@ -4,8 +4,9 @@
 use outrigger_client::{Client, Follow, Settings};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::{Errno, Error, Result, Runtime, Serve};
-use outrigger_driver_ftp::{Options, Server, connect};
+use outrigger_driver_ftp::{Options, connect};
 use outrigger_runtime::Threads;
+use outrigger_toolkit_remote::{Authority, FileOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -37,6 +38,10 @@ enum Harm {
     Names,
     /// It ends a transfer in its middle.
     Cut,
+    /// It lists what is no line of a listing.
+    Garbage,
+    /// It takes a file, says so, and leaves the connection open.
+    Unclosed,
     /// It sends less than it says there is, and says that it was all.
     Short,
 }
@@ -65,7 +70,7 @@ fn converse(mut control: TcpStream, harm: Harm) -> Option<()> {
         Harm::Mute => thread::sleep(Duration::from_secs(600)),
         _ => control.write_all(b"220 ready\r\n").ok()?,
     }
-    let mut data = None;
+    let (mut data, mut kept) = (None::<TcpListener>, Vec::new());
     let lines = BufReader::new(control.try_clone().ok()?).lines();
     for line in lines.map_while(std::result::Result::ok) {
         let reply = match line.split(' ').next().unwrap_or_default() {
@@ -75,6 +80,15 @@ fn converse(mut control: TcpStream, harm: Harm) -> Option<()> {
             "SIZE" => "213 1000000".to_owned(),
             "PWD" => "257 \"/\"".to_owned(),
             "EPSV" => "500 unknown".to_owned(),
+            "MLST" if line.ends_with("/new") => "550 new: No such file or directory".to_owned(),
+            "STOR" => {
+                let (mut stream, _) = data.take()?.accept().ok()?;
+                control.write_all(b"150 here\r\n").ok()?;
+                std::io::copy(&mut stream, &mut std::io::sink()).ok()?;
+                control.write_all(b"226 done\r\n").ok()?;
+                kept.push(stream);
+                continue;
+            }
             "MLST" => "250-\r\n type=file;size=1000000; f\r\n250 End".to_owned(),
             "PASV" => {
                 let listener = TcpListener::bind("127.0.0.1:0").ok()?;
@@ -98,8 +112,12 @@ fn converse(mut control: TcpStream, harm: Harm) -> Option<()> {
 }
 
 fn send(stream: &mut TcpStream, harm: Harm) {
-    let names =
-        "type=file;size=1; ../x\r\ntype=file;size=1; a/b\r\ntype=dir; ..\r\ntype=file;size=1; good\r\n";
+    let names = match harm {
+        Harm::Names => "type=file;size=1; ../x\r\ntype=file;size=1; a/b\r\n",
+        Harm::Garbage => "hello\r\n",
+        _ => "type=cdir; .\r\ntype=dir; ..\r\n",
+    };
+    let names = [names, "type=file;size=1; good\r\n"].concat();
     match harm {
         Harm::EndlessListing => flood(stream, b"type=file;size=1; name\r\n"),
         Harm::EndlessName => flood(stream, b"x"),
@@ -110,13 +128,14 @@ fn send(stream: &mut TcpStream, harm: Harm) {
 }
 
 fn open(harm: Harm) -> Result<(Client, Arc<Threads>)> {
-    let options = Options {
+    let files = FileOptions {
         timeout: Duration::from_millis(500),
         max_listing: 1 << 20,
         netrc: None,
-        ..Options::default()
+        ..FileOptions::default()
     };
-    let server = Server::parse(&format!("127.0.0.1:{}", serve(harm))).expect("a server");
+    let options = Options { files, ..Options::default() };
+    let server = Authority::parse(&format!("127.0.0.1:{}", serve(harm))).expect("a server");
     let runtime = Arc::new(Threads::new());
     let connecting = connect(server, options, Arc::clone(&runtime) as Arc<dyn Runtime>, None);
     let ftp = runtime.handle().block_on(connecting)?;
@@ -124,15 +143,18 @@ fn open(harm: Harm) -> Result<(Client, Arc<Threads>)> {
     Ok((client, runtime))
 }
 
-fn list(harm: Harm) -> Result<Vec<String>> {
+/// The names that are listed, and the error after them.
+fn list(harm: Harm) -> Result<(Vec<String>, Option<Error>)> {
     let (client, _runtime) = open(harm)?;
     let root = client.walk(b"/", Follow::Yes)?;
     let mut names = Vec::new();
     for entry in root.entries()? {
-        let (name, _) = entry.map_err(|unreadable| unreadable.error)?;
-        names.push(String::from_utf8_lossy(&name).into_owned());
+        match entry {
+            Ok((name, _)) => names.push(String::from_utf8_lossy(&name).into_owned()),
+            Err(unreadable) => return Ok((names, Some(unreadable.error))),
+        }
     }
-    Ok(names)
+    Ok((names, None))
 }
 
 /// The work ends by itself; a test that hangs ends the process.
@@ -159,7 +181,7 @@ fn what_never_ends_or_makes_no_sense_is_an_error() {
         (Harm::Nonsense, Errno::EPROTO, "without a code"),
         (Harm::Mute, Errno::ETIMEDOUT, "nothing came for 0.5 s"),
         (Harm::EndlessListing, Errno::EFBIG, "max_listing"),
-        (Harm::EndlessName, Errno::EPROTO, "a line without an end"),
+        (Harm::EndlessName, Errno::EPROTO, "the server lists a line of more than"),
         (Harm::Stall, Errno::ETIMEDOUT, "nothing came for 0.5 s"),
     ] {
         let Error { errno: found, reason, .. } = in_time(|| list(harm)).expect_err("an error");
@@ -171,14 +193,31 @@ fn what_never_ends_or_makes_no_sense_is_an_error() {
 
 #[test]
 fn data_comes_from_the_host_of_the_control_connection_whatever_pasv_says() {
-    assert_eq!(in_time(|| list(Harm::Elsewhere)), Ok(vec!["good".to_owned()]));
+    let (names, error) = in_time(|| list(Harm::Elsewhere)).expect("listed");
+    assert_eq!((names, error), (vec!["good".to_owned()], None));
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_not_shown() {
-    for harm in [Harm::Names, Harm::None] {
-        assert_eq!(in_time(|| list(harm)), Ok(vec!["good".to_owned()]));
+fn what_is_listed_and_is_no_name_is_not_shown_and_is_an_error_after_all_names() {
+    for (harm, line) in [(Harm::Names, "../x"), (Harm::Garbage, "hello")] {
+        let (names, error) = in_time(|| list(harm)).expect("listed");
+        let error = error.expect("something may be missing");
+        assert_eq!((names, error.errno), (vec!["good".to_owned()], Errno::EIO), "{harm:?}");
+        assert!(error.to_string().contains(line), "{error}");
     }
+}
+
+#[test]
+fn an_upload_ends_when_the_server_says_so_also_where_it_does_not_close_the_connection() {
+    in_time(|| {
+        let (client, _runtime) = open(Harm::Unclosed)?;
+        let root = client.root()?;
+        let name = outrigger_core::Name::try_from("new")?;
+        let (_, file) = root.create(&name, 0o644, OpenFlags::WRITE_ONLY)?;
+        file.write_all_at(0, b"content".to_vec().into())?;
+        file.close()
+    })
+    .expect("stored");
 }
 
 #[test]

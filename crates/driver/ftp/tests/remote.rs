@@ -6,13 +6,15 @@ mod support;
 use outrigger_client::{Client, File, Follow, Inode, Settings};
 use outrigger_core::ops::{Forget, GetAttr, Lookup, OpenFlags, Release, Rename, RenameFlags, Write};
 use outrigger_core::{
-    Credentials, Cx, Driver, Errno, HeapKeep, Keep, LockOwner, Name, Node, Payload, Result, Serve, SetAttrs,
-    SetTime, Time,
+    Credentials, Cx, Driver, Errno, Handle, HeapKeep, Keep, LockOwner, Name, Node, Payload, Result, Serve,
+    SetAttrs, SetTime, Time,
 };
 use outrigger_driver_ftp::Ftp;
 use outrigger_remote::{Ftpd, Line};
+use outrigger_toolkit_remote::{Closed, OpenFiles, Staging};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -183,7 +185,7 @@ fn a_write_that_does_not_arrive_is_an_error_and_the_old_file_stays() {
     for kind in KINDS {
         let Some(mut far) = far(kind) else { continue };
         let old = content(1000);
-        let client = client(&far, &far.connect(&[]));
+        let client = client(&far, &far.connect(&[("timeout", "1")]));
         let root = client.root().expect("a root");
         put(&root, "f", &old).expect("written");
         let file = create(&root, "f", OpenFlags::TRUNC);
@@ -205,6 +207,67 @@ fn a_write_that_does_not_arrive_is_an_error_and_the_old_file_stays() {
             std::thread::yield_now();
         }
         assert!(fs::read(far.server.root().join("f")).expect("the new one") == content(500_000));
+    }
+}
+
+#[test]
+fn a_server_that_is_gone_for_a_while_is_waited_for() {
+    for kind in KINDS {
+        let Some(mut far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        let file = create(&root, "f", OpenFlags::TRUNC);
+        file.write_all_at(0, b"content".to_vec().into()).expect("staged");
+        far.server.stop();
+        let closing = std::thread::spawn(move || file.close());
+        // It is refused at least once: pauses begin after that.
+        std::thread::sleep(Duration::from_millis(300));
+        far.server.start().expect("again");
+        closing.join().expect("no panic").expect("it was there again in time");
+        assert_eq!(fs::read(far.server.root().join("f")).expect("there"), b"content", "{kind:?}");
+    }
+}
+
+#[test]
+fn a_file_that_must_be_new_does_not_replace_one_of_others() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        for options in [&[][..], &[("upload", "direct")]] {
+            let client = client(&far, &far.connect(options));
+            let root = client.root().expect("a root");
+            let path = far.server.root().join("lock");
+            for (flags, expected) in [(OpenFlags::EXCL, "others"), (OpenFlags::TRUNC, "ours")] {
+                let file = create(&root, "lock", flags);
+                file.write_all_at(0, b"ours".to_vec().into()).expect("staged");
+                fs::write(&path, "others").expect("made by others");
+                fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).expect("for all");
+                let closed = file.close().map_err(|error| error.errno);
+                let refused = if flags == OpenFlags::EXCL { Err(Errno::EEXIST) } else { Ok(()) };
+                assert_eq!(closed, refused, "{kind:?} {options:?}");
+                assert_eq!(fs::read_to_string(&path).expect("there"), expected, "{kind:?} {options:?}");
+                assert_eq!(names(&far.server.root()), ["lock"], "nothing is left behind");
+                fs::remove_file(&path).expect("removed");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_others_have_changed_since_it_was_synchronised_is_not_undone() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        let file = create(&root, "f", OpenFlags::TRUNC);
+        file.write_all_at(0, b"ours".to_vec().into()).expect("staged");
+        file.sync(false).expect("stored");
+        file.write_all_at(0, b"more".to_vec().into()).expect("staged");
+        file.sync(false).expect("stored");
+        fs::write(far.server.root().join("f"), "others").expect("changed by others");
+        let written = file.write_all_at(0, b"last".to_vec().into());
+        let outcome = written.and_then(|()| file.sync(false)).expect_err("it is not stored");
+        assert_eq!(outcome.errno, Errno::ESTALE, "{kind:?}");
+        assert_eq!(fs::read_to_string(far.server.root().join("f")).expect("there"), "others", "{kind:?}");
     }
 }
 
@@ -326,10 +389,11 @@ fn names_times_and_permissions_change_at_the_server() {
         let modified =
             meta.modified().expect("a time").duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         assert_eq!(modified.as_secs(), 1_000_000_000, "{kind:?}");
-        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o7777, 0o640);
+        assert_eq!(meta.permissions().mode() & 0o7777, 0o640);
         let refused = file.set(SetAttrs { uid: Some(4242), ..SetAttrs::default() });
         assert_eq!(refused.expect_err("no owners").errno, Errno::EPERM);
-        let dir = root.mkdir(&name("d"), 0o750).expect("made");
+        let mut dir = root.mkdir(&name("d"), 0o750).expect("made");
+        dir.set(SetAttrs { mtime: time, ..SetAttrs::default() }).expect("set, or passed over");
         root.rename(&name("a b"), &dir, &name("c"), RenameFlags::empty()).expect("moved");
         assert_eq!(root.rmdir(&name("d")).expect_err("not empty").errno, Errno::ENOTEMPTY, "{kind:?}");
         assert_eq!(dir.lookup(&name("nothere")).expect_err("nothing").errno, Errno::ENOENT);
@@ -341,6 +405,43 @@ fn names_times_and_permissions_change_at_the_server() {
             assert_eq!(root.lookup(&name(odd)).expect_err("a second command").errno, Errno::EINVAL);
         }
     }
+}
+
+/// Waits until there are these names in a directory of the server.
+fn until_names(dir: &Path, expected: &[&str]) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while names(dir) != expected {
+        assert!(Instant::now() < until, "{:?}", names(dir));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_a_process_left_that_was_killed_in_an_upload_is_taken_away_and_uploaded() {
+    let Some(far) = far(Ftpd::PureFtpd) else { return };
+    let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
+    let at = far.server.root();
+    let connect = || {
+        let place = far.server.place(far.server.port());
+        far.connect_to(&place, &[], Some(Arc::clone(&keep))).expect("connected")
+    };
+    let first = client(&far, &connect());
+    let (inode, file) =
+        first.root().expect("a root").create(&name("f"), 0o644, OpenFlags::WRITE_ONLY).expect("created");
+    file.write_all_at(0, b"staged".to_vec().into()).expect("staged");
+    std::mem::forget(file);
+    let staging = Staging::open(std::env::temp_dir(), 1 << 20, Some(Arc::clone(&keep))).expect("notes");
+    staging.update(inode.node(), |state| state.under_way = 7);
+    fs::write(at.join(".outrigger-upload-0000000000000007"), b"sta").expect("a broken upload");
+    let second = connect();
+    until_names(&at, &[]);
+    drop(second);
+    // The next one dies when the file is closed, and before it is uploaded.
+    let open = OpenFiles::open(Some(&*keep), |_| false).expect("notes");
+    assert_eq!(open.close(Handle(1)), Closed::Last);
+    let _third = connect();
+    until_names(&at, &["f"]);
+    assert_eq!(fs::read(at.join("f")).expect("there"), b"staged");
 }
 
 #[test]

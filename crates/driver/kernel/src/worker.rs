@@ -28,7 +28,7 @@ const KILLED: i32 = 9;
 /// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
 const LOG_START: u64 = 8;
 const LOG_SIZE: u64 = 64 << 10;
-/// Where the part of that file starts with which a mount survives its worker: see `kernel/worker/src/control.rs`.
+/// Where the part of that file starts with which a mount survives its worker: see `outrigger_succession::control`.
 pub(crate) const CONTROL: u64 = 128 << 10;
 
 /// How the line begins in which a worker says what it has left of the host: see `kernel/worker/src/isolation.rs`.

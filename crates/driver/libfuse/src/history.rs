@@ -5,7 +5,8 @@
 use crate::conn::lock;
 use crate::launch::End;
 use crate::stored::Losses;
-use outrigger_core::{Node, OpCode, Request, Traverse, Visit};
+use outrigger_core::rebind::Numbers;
+use outrigger_core::{Node, OpCode, Request};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -174,17 +175,10 @@ struct Recent {
 
 impl Recent {
     fn note(&self, request: &mut Request, pid: u32) {
-        struct First(Option<Node>);
-        impl Visit for First {
-            fn node(&mut self, node: &mut Node) {
-                self.0.get_or_insert(*node);
-            }
-        }
-        let mut first = First(None);
-        request.traverse(&mut first);
+        let first = Numbers::of(request).nodes.first().copied();
         let (what, node) = &self.ring[self.next.fetch_add(1, Relaxed) % RECENT];
         what.store((request.op() as u64) << 32 | u64::from(pid), Relaxed);
-        node.store(first.0.unwrap_or(Node::ROOT).0, Relaxed);
+        node.store(first.unwrap_or(Node::ROOT).0, Relaxed);
     }
 
     fn list(&self, path: impl Fn(Node) -> String) -> Vec<String> {

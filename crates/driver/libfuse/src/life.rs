@@ -32,12 +32,6 @@ const BATCH_FORGET_MINOR: u32 = 16;
 /// How long a killed program may take to end until the next one is started beside it.
 const LAST_BREATH: Duration = Duration::from_secs(5);
 
-/// Waits before a start, after so many that failed one after the other; the last one before all that follow.
-const PAUSES: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1)];
-/// Once starts are given up ([`Options::retry`]), requests fail at once for so long; then one more start is tried.
-const GIVEN_UP_FOR: Duration = Duration::from_secs(5);
-
 /// Starts the program; tests stand between it and us.
 pub type Starter = Box<dyn Fn(Instant) -> Result<Program, LaunchError> + Send + Sync>;
 
@@ -343,8 +337,8 @@ enum State {
     Running(Arc<Life>),
     /// The next one is being started; these wait for it.
     Starting(Vec<Waker>),
-    /// Nothing helps, until then.
-    GivenUp(Error, Instant),
+    /// Nothing helps for a while.
+    GivenUp(Error),
     Ended,
 }
 
@@ -363,8 +357,8 @@ impl Lives {
         Lives { state: Mutex::new(State::Running(first)) }
     }
 
-    /// The running program.
-    pub(crate) fn need(&self, waker: &Waker) -> Result<Need, Fault> {
+    /// The running program; an error while starts are given up.
+    pub(crate) fn need(&self, waker: &Waker, is_given_up: bool) -> Result<Need, Fault> {
         let mut state = lock(&self.state);
         match &mut *state {
             State::Running(life) if life.conn.over().is_none() => Ok(Need::Use(Arc::clone(life))),
@@ -377,7 +371,7 @@ impl Lives {
                 waiting.push(waker.clone());
                 Ok(Need::Wait)
             }
-            State::GivenUp(error, until) if Instant::now() < *until => Err(error.clone().into()),
+            State::GivenUp(error) if is_given_up => Err(error.clone().into()),
             State::GivenUp(..) => {
                 *state = State::Starting(vec![waker.clone()]);
                 Ok(Need::Start(None))
@@ -409,7 +403,7 @@ impl Lives {
     pub(crate) fn started(&self, outcome: Result<Arc<Life>>) {
         let next = match outcome {
             Ok(life) => State::Running(life),
-            Err(error) => State::GivenUp(error, Instant::now() + GIVEN_UP_FOR),
+            Err(error) => State::GivenUp(error),
         };
         let mut state = lock(&self.state);
         if matches!(*state, State::Ended) {
@@ -446,9 +440,4 @@ impl Lives {
             _ => None,
         }
     }
-}
-
-/// The pause before a start that follows so many failed ones.
-pub(crate) fn pause(failures: usize) -> Duration {
-    PAUSES[failures.min(PAUSES.len() - 1)]
 }

@@ -34,7 +34,8 @@ impl Shared {
         if outcome.is_err() {
             *lock(&self.recipe) = Arc::clone(&former);
             self.missing.store(0, Relaxed);
-            self.restart(None, self.options.retry);
+            self.forgive();
+            self.restart(None);
         }
         let (at, former) = (SystemTime::now(), former.command.clone());
         let failure = outcome.as_ref().err().map(ToString::to_string);
@@ -48,7 +49,8 @@ impl Shared {
         self.nodes.next_program();
         let life = self.begin(self.nodes.epoch() + 1)?;
         let epoch = life.epoch;
-        self.lives.started(Ok(Arc::new(life)));
+        self.forgive();
+        self.started(life);
         self.look_for_stored(epoch);
         Ok(())
     }

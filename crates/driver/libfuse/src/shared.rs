@@ -12,6 +12,7 @@ use crate::nodes::{Epoch, Nodes};
 use crate::options::Options;
 use crate::turn::{Trial, Turn};
 use crate::writes::Writes;
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{
     BoxFuture, Cancel, Class, Cx, Errno, Error, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
 };
@@ -21,7 +22,7 @@ use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// A program to start.
 pub(crate) struct Recipe {
@@ -34,6 +35,8 @@ pub(crate) struct Recipe {
 const SHOWN: usize = 1000;
 /// A program that has lived so long was started well.
 const SETTLED: Duration = Duration::from_secs(1);
+/// A program that dies at once may do so because of what it does at its start. How long starts are tried is an option.
+const POLICY: Policy = Policy { at_once: 1, attempts: 2, hold: Duration::ZERO, settled: SETTLED };
 
 /// See the [module](self).
 pub(crate) struct Shared {
@@ -56,8 +59,7 @@ pub(crate) struct Shared {
     alone: Gate,
     /// For writes that go to the end of a file.
     pub(crate) appends: Gate,
-    /// The program before the running one: when it was started, and how many starts failed before.
-    quick_deaths: Mutex<(Option<Instant>, usize)>,
+    supervisor: Mutex<Supervisor>,
     this: Weak<Shared>,
 }
 
@@ -71,6 +73,8 @@ impl Shared {
         let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let first = Life::begin(1, &recipe.starter, &options, &runtime, on_notice(&early))?;
         nodes.next_epoch(1);
+        let mut supervisor = Supervisor::new(Policy { hold: options.retry, ..POLICY });
+        supervisor.started(runtime.monotonic());
         let shared = Arc::new_cyclic(|this| Shared {
             nodes,
             deadlines: Deadlines::new(Arc::clone(&runtime)),
@@ -86,7 +90,7 @@ impl Shared {
             notify: OnceLock::new(),
             alone: Gate::default(),
             appends: Gate::default(),
-            quick_deaths: Mutex::new((Some(Instant::now()), 0)),
+            supervisor: Mutex::new(supervisor),
             this: Weak::clone(this),
         });
         // Nobody else sets it.
@@ -113,7 +117,7 @@ impl Shared {
         let mut trial = Trial::default();
         let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
         loop {
-            let alone = if trial.suspicious() { Some(self.alone.enter().await) } else { None };
+            let alone = if trial.suspect.is_suspicious() { Some(self.alone.enter().await) } else { None };
             let life = match self.life().await {
                 Ok(life) => life,
                 Err(Fault::Failed(error)) => return Reply::Error(error),
@@ -186,14 +190,13 @@ impl Shared {
 
     /// The running program, or the next one.
     async fn life(&self) -> Result<Arc<Life>, Fault> {
-        poll_fn(|context| match self.lives.need(context.waker()) {
+        let is_given_up = || lock(&self.supervisor).is_given_up(self.runtime.monotonic());
+        poll_fn(|context| match self.lives.need(context.waker(), is_given_up()) {
             Ok(Need::Use(life)) => Poll::Ready(Ok(life)),
             Ok(Need::Wait) => Poll::Pending,
             Ok(Need::Start(dead)) => {
                 if let Some(this) = self.this.upgrade() {
-                    // After starts were given up one is tried at a time.
-                    let patience = if dead.is_some() { this.options.retry } else { Duration::ZERO };
-                    self.runtime.spawn_blocking(Box::new(move || this.restart(dead, patience)));
+                    self.runtime.spawn_blocking(Box::new(move || this.restart(dead)));
                 }
                 Poll::Pending
             }
@@ -202,28 +205,27 @@ impl Shared {
         .await
     }
 
-    /// Ends what is left of a program and starts the next one, again and again for as long as `patience`. Blocks.
-    pub(crate) fn restart(&self, dead: Option<Arc<Life>>, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Ends what is left of a program and starts the next one, again and again until that is given up. Blocks.
+    pub(crate) fn restart(&self, dead: Option<Arc<Life>>) {
         let mut epoch = self.nodes.epoch();
         if let Some(dead) = dead {
             let reason = self.bury(&dead);
             tracing::warn!(%reason, "the program is started again");
+            self.failed();
         }
-        let mut failures = self.failures();
-        if failures == 0 {
+        if !lock(&self.supervisor).has_failed() {
             self.chronicle.recovered();
         }
         let last = loop {
-            std::thread::sleep(life::pause(failures));
+            let pause = lock(&self.supervisor).pause();
+            std::thread::sleep(pause);
             if self.lives.ended() {
                 return;
             }
             epoch += 1;
             let error = match self.begin(epoch) {
                 Ok(life) => {
-                    *lock(&self.quick_deaths) = (Some(Instant::now()), failures);
-                    self.lives.started(Ok(Arc::new(life)));
+                    self.started(life);
                     // A request that this one dies of, too, is to be found out first.
                     std::thread::sleep(SETTLED);
                     return self.look_for_stored(epoch);
@@ -231,12 +233,10 @@ impl Shared {
                 Err(error) => error,
             };
             self.not_started(epoch, &error);
-            failures += 1;
-            if Instant::now() >= until {
+            if self.failed() {
                 break error;
             }
         };
-        *lock(&self.quick_deaths) = (None, 0);
         tracing::error!(reason = %last, "the program cannot be started again");
         let error = last.errno.because(format!("the program cannot be started again: {last}"));
         self.lives.started(Err(error.clone()));
@@ -250,13 +250,22 @@ impl Shared {
         self.chronicle.died(Death { incarnation, served: false, at, reason, end: None, said });
     }
 
-    /// How quickly to try: programs that die soon after their start are started more slowly.
-    fn failures(&self) -> usize {
-        let (started, before) = *lock(&self.quick_deaths);
-        match started {
-            Some(at) if at.elapsed() < SETTLED => (before + 1).min(2),
-            _ => 0,
-        }
+    /// A program has died or could not be started: whether starts are given up.
+    fn failed(&self) -> bool {
+        let (mut supervisor, now) = (lock(&self.supervisor), self.runtime.monotonic());
+        supervisor.failed(now, false);
+        supervisor.is_given_up(now)
+    }
+
+    /// What is started from now on is another program.
+    pub(crate) fn forgive(&self) {
+        lock(&self.supervisor).forgive();
+    }
+
+    /// A program serves.
+    pub(crate) fn started(&self, life: Life) {
+        lock(&self.supervisor).started(self.runtime.monotonic());
+        self.lives.started(Ok(Arc::new(life)));
     }
 
     pub(crate) fn begin(&self, epoch: Epoch) -> Result<Life> {

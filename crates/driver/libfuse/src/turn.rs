@@ -16,27 +16,20 @@ use crate::nodes::checked;
 use crate::shared::Shared;
 use crate::stored::Names;
 use bytes::Bytes;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{Cancel, Errno, Error, FileKind, Handle, Name, Node};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{EntryOut, Opcode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A request in flight at so many deaths, without anything being answered after it was sent, is what kills. Programs that
-/// somebody else killed do not count.
-const MOST_STRIKES: u32 = 3;
-/// From so many on it is tried alone, to spare those that were in flight beside the guilty one.
-const SUSPICIOUS: u32 = 2;
-/// A request lost so often is given up, whoever is guilty.
-const MOST_LOSSES: u32 = 16;
-
 /// What is known of a request from earlier attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
     /// The program may have done it.
     pub(crate) sent: bool,
-    strikes: u32,
-    losses: u32,
+    /// Whether it is what kills: not when something was answered after it was sent.
+    pub(crate) suspect: Suspect,
     /// Whether the names were known to lead to something before the first attempt.
     pub(crate) known: Option<bool>,
     /// Where an append goes.
@@ -60,14 +53,11 @@ pub(crate) struct Trial {
 impl Trial {
     /// The program died, or `was_killed` by somebody else. An error when the request is the reason.
     pub(crate) fn lost(&mut self, lost: &Lost, was_killed: bool) -> Result<(), Error> {
-        self.losses += 1;
-        if lost.sent && !lost.innocent && !was_killed {
-            self.strikes += 1;
-        }
-        if self.strikes < MOST_STRIKES && self.losses < MOST_LOSSES {
+        self.suspect.lost(lost.sent && !lost.innocent && !was_killed);
+        if !self.suspect.is_poisonous() {
             return Ok(());
         }
-        let times = self.strikes.max(1);
+        let times = self.suspect.strikes().max(1);
         let why = &lost.why;
         Err(Errno::EIO.because(format!("the program died {times} times working on this request: {why}")))
     }
@@ -87,11 +77,6 @@ impl Trial {
             Some(name) => Ok(name.clone()),
             None => Ok(self.aside.insert(new_name()?).clone()),
         }
-    }
-
-    /// Whether it may be what kills the program.
-    pub(crate) fn suspicious(&self) -> bool {
-        self.strikes >= SUSPICIOUS
     }
 }
 

@@ -180,3 +180,29 @@ fn keep_capabilities() -> Result<(), Error> {
     KEEPS.set(true);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_the_groups_of_its_caller_and_takes_its_own_back() {
+        let callers = Callers::new();
+        if !callers.may_switch {
+            return eprintln!("SKIPPED: needs CAP_SETUID and CAP_SETGID");
+        }
+        let groups = || getgroups().map(|groups| groups.into_iter().map(Gid::as_raw).collect::<Vec<u32>>());
+        let own = groups().expect("groups");
+        let caller = Credentials { groups: Groups::of(&[4242, 4243]), ..Credentials::new(1000, 1000) };
+        let seen = callers
+            .run_as(&caller, || Ok((geteuid().as_raw(), getegid().as_raw(), groups().expect("groups"))));
+        assert_eq!(seen, Ok((1000, 1000, vec![4242, 4243])));
+        assert_eq!((geteuid().as_raw(), groups().expect("groups")), (callers.own.uid, own.clone()));
+        let unknown = Credentials::new(1000, 1000);
+        assert_eq!(
+            callers.run_as(&unknown, || Ok(groups().expect("groups"))),
+            Ok(own),
+            "unknown groups change nothing"
+        );
+    }
+}

@@ -255,7 +255,7 @@ impl Tree {
     /// The file that has this number, where that is found from the number alone.
     ///
     /// # Errors
-    /// `ESTALE` for any other number, and for another generation.
+    /// `ESTALE` for any other number, for another generation and for a removed file.
     pub(crate) fn resolve(&self, node: Node, generation: Option<Generation>) -> Result<Entry, Error> {
         if self.handles.is_none() || self.paths.has(node) {
             return Err(Errno::ESTALE.because("the number is that of a file known by its path"));
@@ -263,6 +263,8 @@ impl Tree {
         let entry = self.entry(node, &stat(&*self.at(node)?, c"").map_err(failed)?);
         match generation {
             Some(generation) if generation != entry.generation => Err(Errno::ESTALE.into()),
+            // A descriptor that happens to be open still leads to it.
+            _ if entry.attr.nlink == 0 => Err(Errno::ESTALE.because("the file was removed")),
             _ => Ok(entry),
         }
     }

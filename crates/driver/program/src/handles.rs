@@ -5,8 +5,9 @@
 //! driver, can open the file again when the handle is used.
 
 use crate::life::{Life, Lost};
-use outrigger_core::ops::{Open, OpenDir, OpenFlags, Release, ReleaseDir};
+use outrigger_core::ops::{OpenFlags, Release, ReleaseDir};
 use outrigger_core::paths::subjects;
+use outrigger_core::rebind::{Numbers, reopen};
 use outrigger_core::reply::Opened;
 use outrigger_core::{Cx, Effect, Handle, LockOwner, Node, OpCode, OpSet, Reply, Request, Traverse, Visit};
 use std::collections::HashMap;
@@ -40,15 +41,6 @@ pub(crate) struct Handles {
     open: Mutex<HashMap<(Node, Handle), Theirs>>,
 }
 
-/// The handle of a request.
-struct Find(Option<Handle>);
-
-impl Visit for Find {
-    fn handle(&mut self, handle: &mut Handle) {
-        self.0.get_or_insert(*handle);
-    }
-}
-
 /// Puts another handle in its place.
 struct Put(Handle);
 
@@ -65,10 +57,8 @@ fn given(flags: Option<OpenFlags>) -> Handle {
 
 /// The node and the handle of a request that has one.
 fn key(request: &mut Request) -> Option<(Node, Handle)> {
-    let mut find = Find(None);
-    request.traverse(&mut find);
-    let node = subjects(request).first()?.node;
-    find.0.map(|handle| (node, handle))
+    let handle = *Numbers::of(request).handles.first()?;
+    Some((subjects(request).first()?.node, handle))
 }
 
 impl Handles {
@@ -100,7 +90,7 @@ impl Handles {
             self.lock().get(&key).filter(|theirs| theirs.life == life.number).map(|theirs| theirs.handle);
         let handle = match known {
             Some(handle) => handle,
-            None => match life.ask(cx.cred.clone(), open(key)).await? {
+            None => match life.ask(cx, open(key)).await? {
                 Reply::Opened(opened) => self.note(life, key, opened.handle, 0).unwrap_or(opened.handle),
                 other => return Ok(Err(other)),
             },
@@ -126,7 +116,7 @@ impl Handles {
         let theirs = std::mem::replace(handle, key.1);
         if self.note(life, key, theirs, 1).is_some() {
             // One is enough. That the program has lost it is found out by the next request.
-            let _ = life.ask(cx.cred.clone(), close((key.0, theirs), key.1)).await;
+            let _ = life.ask(cx, close((key.0, theirs), key.1)).await;
         }
         reply
     }
@@ -168,10 +158,8 @@ fn opened_by(reply: &mut Reply) -> Option<&mut Opened> {
 
 /// Opens what a handle that was given out stands for.
 fn open((node, handle): (Node, Handle)) -> Request {
-    match handle.0 & DIRECTORY {
-        0 => Open { node, flags: OpenFlags::from_bits_retain(handle.0 as u32) }.into(),
-        _ => OpenDir { node }.into(),
-    }
+    let is_file = handle.0 & DIRECTORY == 0;
+    reopen(node, is_file.then(|| OpenFlags::from_bits_retain(handle.0 as u32)))
 }
 
 /// Closes a handle of the program that was given out like this.

@@ -113,14 +113,14 @@ impl Program {
         if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {
             return Ok(reply);
         }
-        let reply = with_blocks(fits(&request, life.ask(cx.cred.clone(), request.clone()).await?));
+        let reply = with_blocks(fits(&request, life.ask(cx, request.clone()).await?));
         Ok(self.handles.opened(life, cx, &request, reply).await)
     }
 
     /// One of those who share a handle closes it; the last one does so in the program.
     async fn close(&self, life: &Life, cx: &Cx, mut request: Request) -> Result<Reply, Lost> {
         match self.handles.close(life, &mut request) {
-            true => life.ask(cx.cred.clone(), request).await,
+            true => life.ask(cx, request).await,
             false => Ok(Reply::Done(())),
         }
     }
@@ -192,7 +192,9 @@ impl Service for Program {
         self.abilities.clone()
     }
 
-    fn attach(&self, _: Arc<dyn Notify>) {}
+    fn attach(&self, notify: Arc<dyn Notify>) {
+        self.lives.attach(notify);
+    }
 }
 
 #[cfg(test)]

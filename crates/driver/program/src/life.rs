@@ -4,8 +4,9 @@
 use crate::greeting::{Answer, Offer, greet};
 use crate::place::Place;
 use bytes::{Bytes, BytesMut};
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
-use outrigger_core::{Credentials, Errno, Error, Reply, Request, Result, Runtime};
+use outrigger_core::{Cx, Errno, Error, Notify, Reply, Request, Result, Runtime};
 use outrigger_host::Confined;
 use outrigger_mux::{Frame as Packet, Limits, Mux, Protocol};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -15,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Socket;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -23,9 +24,9 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
-/// So many starts in such a time are the most: a program that dies at once would be started for ever.
-const STARTS: usize = 5;
-const STARTS_IN: Duration = Duration::from_secs(10);
+/// A program that dies at once would be started for ever.
+const POLICY: Policy =
+    Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, settled: Duration::from_secs(10) };
 
 /// What is longer counts as moving content, and must not delay small requests.
 const SMALL: usize = 8 << 10;
@@ -34,8 +35,11 @@ const LINE: usize = 300;
 /// Where the number of a frame begins: after its length and kind.
 const NUMBER: std::ops::Range<usize> = 5..13;
 
+/// Where notices of the program go, from the moment at which a door wants them.
+pub(crate) type Notices = Arc<OnceLock<Arc<dyn Notify>>>;
+
 /// The multiplexer's view of the protocol.
-struct Frames;
+struct Frames(Notices);
 
 impl Protocol for Frames {
     fn frame_len(&self, head: &[u8]) -> Result<Option<usize>, String> {
@@ -53,6 +57,16 @@ impl Protocol for Frames {
     fn set_tag(&self, head: &mut [u8], tag: u32) {
         head[NUMBER].copy_from_slice(&u64::from(tag).to_le_bytes());
     }
+
+    /// A notice is no reply, and is passed on. One that a door does not wait for yet concerns nothing that it has cached.
+    fn is_stray(&self, frame: &[u8]) -> bool {
+        let body = Frame::decode(Bytes::copy_from_slice(&frame[4..])).map(|frame| frame.body);
+        let Ok(Body::Notice(notice)) = body else { return false };
+        if let Some(notify) = self.0.get() {
+            notify.notify(notice);
+        }
+        true
+    }
 }
 
 /// A request without a reply.
@@ -69,6 +83,7 @@ pub(crate) struct Life {
     /// Which one: handles belong to one life.
     pub(crate) number: u64,
     mux: Mux,
+    runtime: Arc<dyn Runtime>,
     /// What it said last.
     said: Arc<Said>,
     _process: Process,
@@ -138,8 +153,10 @@ impl Life {
     ///
     /// # Errors
     /// [`Lost`] when it does not answer, or not with a message; it has ended then.
-    pub(crate) async fn ask(&self, cred: Credentials, request: Request) -> Result<Reply, Lost> {
-        let body = Body::Request { cred, within: None, request };
+    pub(crate) async fn ask(&self, cx: &Cx, request: Request) -> Result<Reply, Lost> {
+        let left = cx.deadline.map(|deadline| deadline.saturating_sub(self.runtime.monotonic()).as_millis());
+        let within = left.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
+        let body = Body::Request { cred: cx.cred.clone(), within, request };
         let frame = match (Frame { id: Frame::UNANSWERED, body }).encode() {
             Ok(frame) => BytesMut::from(&frame[..]),
             Err(error) => return Ok(Reply::Error(error)),
@@ -167,8 +184,7 @@ impl Life {
 /// Which process of the program serves.
 struct Current {
     life: Arc<Life>,
-    /// When the last ones were started.
-    starts: Vec<Duration>,
+    supervisor: Supervisor,
 }
 
 /// How a process of the program is started.
@@ -178,6 +194,7 @@ pub(crate) struct Starter {
     patience: Duration,
     place: Place,
     runtime: Arc<dyn Runtime>,
+    notices: Notices,
 }
 
 /// How each process is started, and which one serves.
@@ -195,10 +212,17 @@ impl Lives {
     /// Why it cannot be started or does not serve.
     pub(crate) async fn begin(starter: Starter) -> Result<(Self, Answer)> {
         let starter = Arc::new(starter);
-        let now = starter.runtime.monotonic();
         let (life, answer) = starter.start(1).await?;
-        let current = Mutex::new(Current { life: Arc::new(life), starts: vec![now] });
+        let mut supervisor = Supervisor::new(POLICY);
+        supervisor.started(starter.runtime.monotonic());
+        let current = Mutex::new(Current { life: Arc::new(life), supervisor });
         Ok((Lives { starter, answer: answer.clone(), current }, answer))
+    }
+
+    /// Passes notices of the program on to a door.
+    pub(crate) fn attach(&self, notify: Arc<dyn Notify>) {
+        // A door attaches once.
+        let _ = self.starter.notices.set(notify);
     }
 
     /// The process that serves: a new one, if the last one has ended.
@@ -213,28 +237,36 @@ impl Lives {
         if !self.answer.persistent {
             return Err(refused("its node numbers do not outlive it".into()));
         }
-        let mut last = String::new();
+        let (mut last, runtime) = (String::new(), &self.starter.runtime);
+        if current.supervisor.serves() {
+            current.supervisor.failed(runtime.monotonic(), false);
+        }
         loop {
-            let now = self.starter.runtime.monotonic();
-            current.starts.retain(|&start| now.saturating_sub(start) < STARTS_IN);
-            if current.starts.len() >= STARTS {
-                let seconds = STARTS_IN.as_secs();
-                return Err(refused(format!("it was started {STARTS} times in {seconds} s{last}")));
+            let now = runtime.monotonic();
+            if current.supervisor.is_given_up(now) {
+                return Err(refused(format!(
+                    "it has failed too often, and is not started for a while{last}"
+                )));
             }
-            current.starts.push(now);
+            runtime.sleep_until(now.saturating_add(current.supervisor.pause())).await;
             tracing::warn!("the program was lost ({why}) and is started again");
-            match self.starter.start(current.life.number + 1).await {
+            let error = match self.starter.start(current.life.number + 1).await {
                 Ok((_, answer)) if answer != self.answer => {
-                    return Err(refused("it does not answer the offer as it did before".into()));
+                    Errno::EIO.because("it does not answer the offer as it did before")
                 }
                 Ok((life, _)) => {
                     current.life = Arc::new(life);
+                    current.supervisor.started(runtime.monotonic());
                     return Ok(Arc::clone(&current.life));
                 }
-                // It died before it said anything.
-                Err(error) if error.errno == Errno::EPROTO => last = format!(", and then {error}"),
-                Err(error) => return Err(refused(error.to_string())),
+                Err(error) => error,
+            };
+            current.supervisor.failed(runtime.monotonic(), false);
+            // Another error than that it died before it said anything would only come again.
+            if error.errno != Errno::EPROTO {
+                return Err(refused(error.to_string()));
             }
+            last = format!(", and then {error}");
         }
     }
 }
@@ -248,7 +280,7 @@ impl Starter {
         place: Place,
         runtime: Arc<dyn Runtime>,
     ) -> Self {
-        Starter { command, offer, patience, place, runtime }
+        Starter { command, offer, patience, place, runtime, notices: Notices::default() }
     }
 
     /// Starts a process in a task of its own: only there can sockets be opened, and giving up a request does not stop it
@@ -271,7 +303,8 @@ impl Starter {
         let listening = Arc::clone(&said);
         self.runtime.spawn(Box::pin(async move { listening.listen(listener).await }));
         ours.set_nonblocking(true)?;
-        let greeting = greet(Frames, UnixStream::from_std(ours)?.into_split(), &self.offer);
+        let greeting =
+            greet(Frames(Arc::clone(&self.notices)), UnixStream::from_std(ours)?.into_split(), &self.offer);
         let (framed, answer) = match timeout(self.patience, greeting).await {
             Ok(Ok(greeted)) => greeted,
             Ok(Err(error)) => return Err(ended(&mut process, error, &said).await),
@@ -282,7 +315,7 @@ impl Starter {
         };
         let (mux, connection) = framed.start(Limits { patience: self.patience, ..Limits::default() });
         self.runtime.spawn(Box::pin(connection));
-        Ok((Life { number, mux, said, _process: process }, answer))
+        Ok((Life { number, mux, runtime: Arc::clone(&self.runtime), said, _process: process }, answer))
     }
 }
 
@@ -313,5 +346,36 @@ async fn ended(process: &mut Process, error: Error, said: &Said) -> Error {
             error.errno.because(format!("the program has ended ({status}): {why}{}", said.shown()))
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::{Node, Notice};
+
+    #[derive(Default)]
+    struct Noted(std::sync::Mutex<Vec<Notice>>);
+
+    impl Notify for Noted {
+        fn notify(&self, notice: Notice) {
+            self.0.lock().expect("no panic").push(notice);
+        }
+    }
+
+    #[test]
+    fn a_notice_of_the_program_reaches_the_door_and_is_no_reply() {
+        let (frames, noted) = (Frames(Notices::default()), Arc::new(Noted::default()));
+        let notice = Notice::InvalidateNode { node: Node(7), offset: 0, len: 0 };
+        let frame = |body| Frame { id: Frame::UNANSWERED, body }.encode().expect("a small frame");
+        assert!(
+            frames.is_stray(&frame(Body::Notice(notice.clone()))),
+            "before a door is there it is dropped"
+        );
+        assert!(frames.0.set(noted.clone()).is_ok());
+        assert!(frames.is_stray(&frame(Body::Notice(notice.clone()))));
+        assert_eq!(*noted.0.lock().expect("no panic"), [notice]);
+        assert!(!frames.is_stray(&frame(Body::Reply(Reply::Done(())))));
+        assert!(!frames.is_stray(&frame(Body::Cancel)[..12]), "nonsense ends the connection");
     }
 }

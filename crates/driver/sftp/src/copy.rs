@@ -6,6 +6,7 @@ use crate::files::{After, For, OpenFile, write_range};
 use crate::inner::Inner;
 use crate::known::Change;
 use crate::link::Again;
+use crate::read::read_range;
 use crate::slots::Held;
 use outrigger_core::ops::{CopyRange, OpenFlags};
 use outrigger_core::reply::Count;
@@ -67,11 +68,7 @@ impl Inner {
     /// Reads what is to be copied, and writes it.
     async fn copy_through(&self, from: &OpenFile, to: &OpenFile, op: &CopyRange) -> Result<u64, Fault> {
         let len = op.len.min(THROUGH_MAX) as usize;
-        let version = from.version();
-        let read = |held: Arc<Held>| {
-            let ahead = &from.ahead;
-            async move { ahead.read(&held, version, op.offset, len).await }
-        };
+        let read = |held: Arc<Held>| async move { read_range(&held, op.offset, len).await };
         let content = self.with_handle(from, For::Reading, Again::Always, read).await?;
         let content = Payload::Chunks(content).into_bytes()?;
         if content.is_empty() {

@@ -5,9 +5,9 @@ use crate::attr::kind;
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
 use crate::link::Again;
-use crate::listing::{Item, Listing, Progress};
+use crate::listing::{Item, Listing};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, FileKind, Generation, Handle, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use outrigger_toolkit_remote::in_order;
 use std::collections::HashMap;
@@ -38,12 +38,6 @@ pub(crate) struct OpenDir {
 
 type Ordered = Arc<Vec<(u64, Item)>>;
 
-impl Drop for OpenDir {
-    fn drop(&mut self) {
-        lock(&self.listing).leave();
-    }
-}
-
 impl Dirs {
     fn add(&self, dir: OpenDir) -> Handle {
         let handle = Handle(self.next.fetch_add(1, Ordering::Relaxed) + 1);
@@ -65,26 +59,23 @@ impl Dirs {
 }
 
 impl Inner {
-    pub(crate) async fn open_dir(&self, node: Node) -> Result<Opened> {
+    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Opened> {
         if self.inodes.kind(node)? != FileKind::Directory {
             return Err(Errno::ENOTDIR.into());
         }
-        let path = self.inodes.path(node)?;
-        let parent = path.iter().rposition(|&byte| byte == b'/').filter(|_| node != Node::ROOT);
-        let parent = parent.map(|slash| if slash == 0 { &path[..1] } else { &path[..slash] });
-        let listing = self.ahead.list(&path, parent);
-        // It is left when this request is, whether it was answered or not.
         let dir = OpenDir {
             node,
-            listing: Mutex::new(Arc::clone(&listing)),
+            listing: Mutex::new(self.list(node, cx.ahead).await?),
             ordered: Mutex::default(),
             was_read: AtomicBool::new(false),
         };
-        if let Err(error) = listing.opened().await {
-            self.ahead.forget(&path);
-            return Err(error);
-        }
         Ok(Opened { handle: self.dirs.add(dir), ..Opened::default() })
+    }
+
+    async fn list(&self, node: Node, ahead: bool) -> Result<Arc<Listing>> {
+        // A file that is being removed has no name, and would be listed under the one that it is removed by.
+        self.removing.none_in(node).await;
+        Listing::begin(&self.link, &self.inodes.path(node)?, ahead).await
     }
 
     /// Names from `cookie` on, each with the cookie behind it, as many as fit into `size` when each counts `each` and its
@@ -98,9 +89,8 @@ impl Inner {
     ) -> Result<(Vec<(u64, Item)>, bool)> {
         if cookie == 0 && dir.was_read.swap(true, Ordering::Relaxed) {
             // rewinddir(3): the directory as it is now.
-            let path = self.inodes.path(dir.node)?;
-            let again = self.ahead.begin(&path, false);
-            std::mem::replace(&mut *lock(&dir.listing), again).leave();
+            let again = self.list(dir.node, false).await?;
+            *lock(&dir.listing) = again;
             *lock(&dir.ordered) = None;
         }
         if self.kept.is_some() {
@@ -111,10 +101,7 @@ impl Inner {
         let mut names = Vec::new();
         loop {
             let first = usize::try_from(at).map_err(|_| Errno::EINVAL)?;
-            let (items, is_all) = match listing.from(first, left / (each + 1) + 1).await {
-                Progress::Names(items, is_all) => (items, is_all),
-                Progress::Failed(error) => return Err(error),
-            };
+            let (items, is_all) = listing.from(first, left / (each + 1) + 1).await?;
             for item in items {
                 let takes = each + item.name.len();
                 // At least one, or nobody would ever get further.
@@ -162,14 +149,10 @@ impl Inner {
         let listing = Arc::clone(&lock(&dir.listing));
         let mut items = Vec::new();
         loop {
-            match listing.from(items.len(), usize::MAX).await {
-                Progress::Names(more, is_all) => {
-                    items.extend(more);
-                    if is_all {
-                        break;
-                    }
-                }
-                Progress::Failed(error) => return Err(error),
+            let (more, is_all) = listing.from(items.len(), usize::MAX).await?;
+            items.extend(more);
+            if is_all {
+                break;
             }
         }
         let ordered = Arc::new(in_order(items, |item| &item.name));
@@ -181,7 +164,7 @@ impl Inner {
         let dir = self.dirs.get(handle)?;
         let (names, eof) = self.names(&dir, cookie, size, DIRENT).await?;
         let mut entries = Vec::with_capacity(names.len());
-        for (cookie, Item { name, attrs, .. }) in names {
+        for (cookie, Item { name, attrs }) in names {
             let (ino, kind) = self.listed(dir.node, &name, &attrs)?;
             entries.push(Dirent { ino, cookie, kind, name });
         }
@@ -191,13 +174,9 @@ impl Inner {
     pub(crate) async fn read_dir_plus(&self, handle: Handle, cookie: u64, size: u32) -> Result<DirentsPlus> {
         let dir = self.dirs.get(handle)?;
         let (names, eof) = self.names(&dir, cookie, size, DIRENT_PLUS).await?;
-        let asked = lock(&dir.listing).asked();
         let mut entries = Vec::with_capacity(names.len());
-        for (cookie, Item { name, attrs, .. }) in names {
-            let path = || self.inodes.child(dir.node, &name).ok();
+        for (cookie, Item { name, attrs }) in names {
             let entry = match attrs.permissions {
-                // The listing may have been asked for before we changed it: whoever wants to know asks for it.
-                Some(_) if self.ahead.is_outdated(asked, path) => self.name_only(dir.node, &name, &attrs)?,
                 Some(_) if self.people.shown(attrs.owner.unwrap_or_default()).is_ok() => {
                     self.entry(dir.node, &name, &attrs)?
                 }

@@ -8,7 +8,7 @@ use crate::link::Again;
 use crate::newborn::Birth;
 use crate::opened::Removed;
 use crate::origin::Kept as UnsyncedBy;
-use crate::read_ahead::{Budget, ReadAhead};
+use crate::read::read_range;
 use crate::session::Session;
 use crate::slots::{Held, Slot, open};
 use bytes::Bytes;
@@ -30,8 +30,6 @@ const POSITION_MAX: u64 = i64::MAX as u64;
 /// What is known of the content of a node while it is open.
 #[derive(Default)]
 pub(crate) struct Content {
-    /// How often it was changed, here or seen to have been elsewhere: what was asked for before a change is not given out after.
-    pub(crate) version: AtomicU64,
     /// The file is at least so long, unless it was truncated elsewhere: the end of what was written here.
     pub(crate) end: AtomicU64,
 }
@@ -48,7 +46,6 @@ pub(crate) struct OpenFile {
     /// What it was not opened for, but the kernel's cache may want: reading what it will only write, or writing at a place
     /// to a file that appends.
     other: Slot,
-    pub(crate) ahead: ReadAhead,
     content: Arc<Content>,
     /// The last change elsewhere that had been seen when the handle was asked for by which it is read.
     asked: tokio::sync::Mutex<u64>,
@@ -87,19 +84,17 @@ pub(crate) enum For {
 }
 
 impl OpenFile {
-    /// One that shares how often it was changed with the other open files of its node.
+    /// One that shares what is known of its content with the other open files of its node.
     pub(crate) fn new(
         (handle, node, flags): (Handle, Node, OpenFlags),
         (main, birth, asked): (Slot, Birth, u64),
         content: &Arc<Content>,
-        budget: &Arc<Budget>,
     ) -> Self {
         let other = if flags.writes() && !flags.reads() && !flags.contains(OpenFlags::APPEND) {
             Flags::READ
         } else {
             Flags::READ | Flags::WRITE
         };
-        let (content, ahead) = (Arc::clone(content), ReadAhead::new(Arc::clone(budget)));
         OpenFile {
             handle,
             node,
@@ -107,8 +102,7 @@ impl OpenFile {
             birth,
             main,
             other: Slot::new(other),
-            ahead,
-            content,
+            content: Arc::clone(content),
             asked: tokio::sync::Mutex::new(asked),
             reads_by_other: AtomicBool::new(false),
             order: Order::default(),
@@ -182,11 +176,6 @@ impl OpenFile {
 
     pub(crate) fn compared(&self, known: &Arc<Known>) {
         *lock(&self.compared) = Some(Arc::clone(known));
-    }
-
-    /// How often it was changed: what is read by a handle of this moment is of this version or a later one.
-    pub(crate) fn version(&self) -> u64 {
-        self.content.version.load(Ordering::Acquire)
     }
 
     /// A handle that is open at this moment.
@@ -336,8 +325,7 @@ impl Inner {
     }
 
     async fn read_range(&self, file: &OpenFile, offset: u64, len: usize) -> Result<Vec<Bytes>, Fault> {
-        let version = file.version();
-        let read = |held: Arc<Held>| async move { file.ahead.read(&held, version, offset, len).await };
+        let read = |held: Arc<Held>| async move { read_range(&held, offset, len).await };
         self.with_handle(file, For::Reading, Again::Always, read).await
     }
 
@@ -351,7 +339,6 @@ impl Inner {
         if opened {
             self.files.is_known_by(file, slot, &known);
             file.reads_by_other.store(file.writes(), Ordering::Release);
-            file.content.version.fetch_add(1, Ordering::AcqRel);
         }
         opened
     }

@@ -142,7 +142,6 @@ impl Inner {
         if table.get(dir, aside) != Some(node) {
             table.renamed((dir, name), (dir, aside))?;
         }
-        self.changed(node);
         if !self.files.hide(node, note) {
             // It was closed meanwhile.
             self.remove_hidden(node, note);
@@ -155,7 +154,6 @@ impl Inner {
         let table = self.inodes.table();
         for (dir, name) in table.names(node).unwrap_or_default() {
             self.remove_aside(dir, &name, note);
-            self.changed(dir);
             table.removed(dir, &name);
         }
     }

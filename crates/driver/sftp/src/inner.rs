@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operations share: the connection, the nodes, what is open.
 
-use crate::ahead::Ahead;
 use crate::attr;
 use crate::dial::Dial;
 use crate::dirs::Dirs;
@@ -33,7 +32,6 @@ pub(crate) struct Inner {
     pub(crate) files: Files,
     pub(crate) unsynced: Unsynced,
     pub(crate) dirs: Dirs,
-    pub(crate) ahead: Arc<Ahead>,
     pub(crate) home: Vec<u8>,
     /// What the user calls it.
     pub(crate) tree: String,
@@ -69,7 +67,6 @@ impl Inner {
         runtime: Arc<dyn Runtime>,
         (table, kept): (NodeTable, Option<Arc<Kept>>),
     ) -> Result<Self> {
-        let read_ahead = options.read_ahead;
         let people = People::open(&options, kept.as_ref().map(|kept| &*kept.keep))?;
         let link = Link::new(dial, options, Arc::clone(&runtime), kept.clone());
         let shown = String::from_utf8_lossy(path).into_owned();
@@ -88,10 +85,9 @@ impl Inner {
         let inner = Inner {
             inodes: InodeTable::new(table, origins.base, kept.clone().map(|kept| kept as _)),
             people,
-            files: Files::new(read_ahead, kept.clone()),
+            files: Files::new(kept.clone()),
             unsynced: Unsynced::default(),
             dirs: Dirs::default(),
-            ahead: Ahead::new(link.clone()),
             home: origins.home.to_vec(),
             tree: format!("{host}:{shown}"),
             extensions: origins.extensions,
@@ -201,9 +197,7 @@ impl Inner {
         }
         if attr.kind() == FileKind::Regular {
             let now = self.link.runtime().coarse_wall();
-            if self.seen.saw(node, attrs, self.permits_reading(attrs), now) {
-                self.files.changes(node);
-            }
+            self.seen.saw(node, attrs, self.permits_reading(attrs), now);
         }
         Ok(attr)
     }

@@ -14,7 +14,6 @@
 //! | lookup, getattr, readlink, statfs | one answer |
 //! | walk of any length | one answer: all steps are asked at once |
 //! | listing a directory | two answers for up to 200 names with all their attributes; more are asked for while they come |
-//! | walking through a tree | a few answers for each level: directories are listed ahead (`ahead=SECONDS`) |
 //! | open for reading | none, when the attributes say that the server permits it; else one |
 //! | create, where the caller knows that there is no such name ([`OpenFlags::BEHIND`]) and a file was made in the directory before | none |
 //! | open for writing, create, mkdir, symlink, link, rename, unlink, rmdir | one answer |
@@ -31,8 +30,7 @@
 //! was opened before goes to the old one, as on other file systems. Hard links are one file where they were made through this driver, and as long as it
 //! remembers that: some 16,000 files that were renamed or linked are remembered beyond what their users refer to.
 //!
-//! With `follow_symlinks` a link is the file that it leads to, in listings too; one that leads nowhere is shown as it is, and
-//! one to a directory is not walked through ahead.
+//! With `follow_symlinks` a link is the file that it leads to, in listings too; one that leads nowhere is shown as it is.
 //!
 //! Owners have the numbers of the server. `idmap=user` shows the user who logged in as the user here; with `idmap=file`, files
 //! say who is who, and a number that they do not name is `EPERM`, both to look at and to give to (see `idmap`).
@@ -71,8 +69,7 @@
 //! # When this process is killed
 //!
 //! With a [`Keep`] the next process goes on with nodes, open files and the connection, in the middle of a message if need be
-//! (see `line`); it also closes at the server what the dead one had open and nobody uses any more. Content asked for ahead
-//! is asked for again. Without, the tree ends with the process.
+//! (see `line`); it also closes at the server what the dead one had open and nobody uses any more. Without, the tree ends with the process.
 //!
 //! # What the protocol cannot do
 //!
@@ -86,9 +83,7 @@
 //! * Names are those of the server, whatever their encoding.
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod attr;
-mod changes;
 mod copy;
 mod diagnosis;
 mod dial;
@@ -110,7 +105,7 @@ mod opened;
 mod ops;
 mod options;
 mod origin;
-mod read_ahead;
+mod read;
 mod reopen;
 mod seen;
 mod session;
@@ -198,10 +193,5 @@ impl Sftp {
     /// `ENOENT` for a user whom nobody knows there, `EOPNOTSUPP` where the server cannot tell.
     pub async fn absolute(&self, path: &[u8]) -> Result<Vec<u8>> {
         self.0.absolute(path).await
-    }
-
-    /// Drops what was asked for ahead.
-    pub fn forget_ahead(&self) {
-        self.0.ahead.forget_all();
     }
 }

@@ -14,7 +14,7 @@ use crate::session::Session;
 use outrigger_core::{Errno, Error, Runtime};
 use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
-use outrigger_toolkit_remote::{REPEATS, Setback};
+use outrigger_toolkit_remote::{Outage, REPEATS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -50,7 +50,7 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     epochs: AtomicU64,
     state: Mutex<State>,
-    setback: Setback,
+    outage: Outage,
     /// Where connections are noted that outlive this process.
     kept: Option<Arc<Kept>>,
 }
@@ -75,15 +75,8 @@ impl Link {
         kept: Option<Arc<Kept>>,
     ) -> Self {
         let (epochs, state) = (AtomicU64::new(1), Mutex::new(State::Down));
-        let link = Link(Arc::new(Shared {
-            dial,
-            options,
-            runtime,
-            epochs,
-            state,
-            setback: Setback::default(),
-            kept,
-        }));
+        let outage = Outage::new(kept.as_ref().is_some_and(|kept| line::last_epoch(kept) > 0));
+        let link = Link(Arc::new(Shared { dial, options, runtime, epochs, state, outage, kept }));
         link.inherit();
         link
     }
@@ -131,9 +124,6 @@ impl Link {
                 State::Up(session) if session.is_open() => return Ok(session.clone()),
                 State::Dialing(dialing) => dialing.clone(),
                 State::Up(_) | State::Down => {
-                    if let Some(error) = self.0.setback.recent(self.0.runtime.monotonic()) {
-                        return Err(error);
-                    }
                     let (sender, receiver) = watch::channel(None);
                     *state = State::Dialing(receiver.clone());
                     self.0.runtime.spawn(Box::pin(Arc::clone(&self.0).dial(sender)));
@@ -194,13 +184,10 @@ impl Shared {
     }
 
     async fn dial(self: Arc<Self>, sender: watch::Sender<Option<Outcome>>) {
-        let outcome = self.connect().await;
+        let outcome = self.outage.connect(self.options.timeout, || self.connect()).await;
         let state = match &outcome {
             Ok(session) => State::Up(session.clone()),
-            Err(error) => {
-                self.setback.note(error, self.runtime.monotonic());
-                State::Down
-            }
+            Err(_) => State::Down,
         };
         *self.lock() = state;
         let _ = sender.send(Some(outcome));

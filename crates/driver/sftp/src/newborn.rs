@@ -248,7 +248,6 @@ impl Inner {
         file.saw(attrs);
         file.slots().iter().for_each(|slot| slot.known().is(attrs, moment()));
         self.files.is_made(file.handle);
-        self.changed(file.node);
     }
 
     /// The attributes of a new file, with the permissions it was to have.
@@ -263,7 +262,6 @@ impl Inner {
 
     /// There is no file of the name that a node was to have.
     fn is_not_made(&self, node: Node) {
-        self.changed(node);
         for (dir, name) in self.dirs_of(node) {
             self.inodes.table().removed(dir, &name);
             self.usual.forget(dir);

@@ -6,7 +6,6 @@ use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
 use crate::known::{Change, Known, UnderWay};
 use crate::newborn::Birth;
-use crate::read_ahead::Budget;
 use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
@@ -23,7 +22,6 @@ pub(crate) struct Files {
     next: AtomicU64,
     kept: Option<Arc<Kept>>,
     open: Mutex<Table>,
-    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
@@ -58,9 +56,9 @@ fn opened(handle: Handle) -> Opened {
 }
 
 impl Files {
-    /// None but those of former processes; of each at most so many bytes are read ahead of its reader.
-    pub(crate) fn new(read_ahead: usize, kept: Option<Arc<Kept>>) -> Self {
-        let files = Files { budget: Budget::new(read_ahead), kept, ..Files::default() };
+    /// None but those of former processes.
+    pub(crate) fn new(kept: Option<Arc<Kept>>) -> Self {
+        let files = Files { kept, ..Files::default() };
         for WasOpen { handle, node, flags, mode, facts } in files.kept.iter().flat_map(|kept| kept.files()) {
             let birth = mode.map_or_else(Birth::made, |mode| Birth::unmade(mode, true));
             let known = files.known(node).filter(|known| known.facts() == facts);
@@ -144,7 +142,7 @@ impl Files {
         let usage = table.uses.entry(node).or_default();
         usage.count += 1;
         usage.known = known;
-        let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.content, &self.budget));
+        let file = Arc::new(OpenFile::new((handle, node, flags), slot, &usage.content));
         file.slots().iter().for_each(|slot| drop(slot.set_known(&usage.known)));
         self.kept.iter().for_each(|kept| usage.known.keep_with(kept, handle));
         table.files.insert(handle, Arc::clone(&file));
@@ -214,13 +212,6 @@ impl Files {
         Some(Removed { file, known, was_hidden })
     }
 
-    /// Notes that the content of a file is being changed, or was a moment ago: what was read before is out of date.
-    pub(crate) fn changes(&self, node: Node) {
-        if let Some(usage) = lock(&self.open).uses.get(&node) {
-            usage.content.version.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
     /// Notes that a file was made `size` bytes long.
     pub(crate) fn is_resized(&self, node: Node, size: u64) {
         if let Some(usage) = lock(&self.open).uses.get(&node) {
@@ -268,7 +259,7 @@ mod tests {
         let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
         let files = || {
             let (kept, _) = Kept::open(Arc::clone(&keep)).expect("memory");
-            Files::new(0, Some(Arc::new(kept)))
+            Files::new(Some(Arc::new(kept)))
         };
         let attrs = Attrs { size: Some(100), times: Some(Times { atime: 0, mtime: 50 }), ..Attrs::NONE };
         let (before, now) = (files(), Time::new(10_000, 0));

@@ -6,14 +6,14 @@ use crate::inner::lock;
 use crate::known::moment;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
-    OpenFlags, Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs,
-    SymLink, Unlink, Walk, Write,
+    Read, ReadDir, ReadDirPlus, ReadLink, Release, ReleaseDir, Rename, RmDir, SetAttr, StatFs, SymLink,
+    Unlink, Walk, Write,
 };
 use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Payload, Result, Target, Traverse,
+    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
 };
 use outrigger_proto_sftp::{Extensions, Request};
 
@@ -49,14 +49,6 @@ const ALWAYS: OpSet = OpSet::of(&[
 /// The longest name where a server does not say, in bytes.
 const NAME_MAX: u32 = 255;
 
-impl Sftp {
-    /// Makes a change: after it nothing is believed that was asked for before about what it concerns.
-    async fn change<O: Traverse, T>(&self, mut op: O, make: impl AsyncFnOnce(O) -> Result<T>) -> Result<T> {
-        let _underway = self.0.begin_change(&mut op);
-        make(op).await
-    }
-}
-
 impl Driver for Sftp {
     fn abilities(&self) -> Abilities {
         let mut ops = ALWAYS;
@@ -72,7 +64,8 @@ impl Driver for Sftp {
             cookies_by_name: self.0.kept.is_some(),
             in_order: true,
             foretells: true,
-            reads_ahead: true,
+            // A directory that is the target of a link may be above it, and listing ahead would find no end.
+            parallel: Parallel { reads: 64, listings: if self.0.link.follows() { 1 } else { 64 } },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new("sftp", self.0.tree.clone(), ops)
@@ -117,7 +110,7 @@ impl Driver for Sftp {
     }
 
     async fn setattr(&self, cx: &Cx, op: SetAttr) -> Result<Attrs> {
-        self.change(op, |op| self.0.set_attr(cx, op)).await
+        self.0.set_attr(cx, op).await
     }
 
     async fn readlink(&self, _: &Cx, op: ReadLink) -> Result<Target> {
@@ -125,41 +118,40 @@ impl Driver for Sftp {
     }
 
     async fn mknod(&self, _: &Cx, op: MkNod) -> Result<Entry> {
-        self.change(op, |op| self.0.make_node(op)).await
+        self.0.make_node(op).await
     }
 
     async fn mkdir(&self, _: &Cx, op: MkDir) -> Result<Entry> {
-        self.change(op, |op| self.0.make_dir(op)).await
+        self.0.make_dir(op).await
     }
 
     async fn symlink(&self, _: &Cx, op: SymLink) -> Result<Entry> {
-        self.change(op, |op| self.0.make_link(op)).await
+        self.0.make_link(op).await
     }
 
     async fn link(&self, _: &Cx, op: Link) -> Result<Entry> {
-        self.change(op, |op| self.0.link_file(op)).await
+        self.0.link_file(op).await
     }
 
     async fn unlink(&self, _: &Cx, op: Unlink) -> Result<()> {
-        self.change(op, |op| self.0.remove_name(op)).await
+        self.0.remove_name(op).await
     }
 
     async fn rmdir(&self, _: &Cx, op: RmDir) -> Result<()> {
-        self.change(op, |op| self.0.remove_dir(op)).await
+        self.0.remove_dir(op).await
     }
 
     async fn rename(&self, _: &Cx, op: Rename) -> Result<()> {
-        self.change(op, |op| self.0.rename_to(op)).await
+        self.0.rename_to(op).await
     }
 
     async fn open(&self, cx: &Cx, op: Open) -> Result<Opened> {
         let Open { node, flags } = op;
-        let open = |_| self.0.open_file(cx, node, flags);
-        if flags.contains(OpenFlags::TRUNC) { self.change(op, open).await } else { open(op).await }
+        self.0.open_file(cx, node, flags).await
     }
 
     async fn create(&self, cx: &Cx, op: Create) -> Result<Created> {
-        self.change(op, |op| self.0.create_file(cx, op)).await
+        self.0.create_file(cx, op).await
     }
 
     async fn read(&self, _: &Cx, op: Read) -> Result<Payload> {
@@ -167,7 +159,7 @@ impl Driver for Sftp {
     }
 
     async fn write(&self, cx: &Cx, op: Write) -> Result<Count> {
-        self.change(op, |op| self.0.write_file(cx, op)).await
+        self.0.write_file(cx, op).await
     }
 
     async fn fsync(&self, _: &Cx, op: FSync) -> Result<()> {
@@ -175,15 +167,15 @@ impl Driver for Sftp {
     }
 
     async fn copy_range(&self, _: &Cx, op: CopyRange) -> Result<Count> {
-        self.change(op, |op| self.0.copy(op)).await
+        self.0.copy(op).await
     }
 
     async fn release(&self, _: &Cx, op: Release) -> Result<()> {
         self.0.close_file(op.handle)
     }
 
-    async fn opendir(&self, _: &Cx, op: OpenDir) -> Result<Opened> {
-        self.0.open_dir(op.node).await
+    async fn opendir(&self, cx: &Cx, op: OpenDir) -> Result<Opened> {
+        self.0.open_dir(cx, op.node).await
     }
 
     async fn readdir(&self, _: &Cx, op: ReadDir) -> Result<Dirents> {

@@ -60,12 +60,7 @@ pub const OPTIONS: OptionTable = OptionTable {
         ),
         option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
-        option("ahead", "SECONDS", "5", "lifetime of prefetched directory listings; 0 prefetches none"),
-        option("sync_readdir", "", "", "the same as ahead=0"),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
-        option("read_ahead", "BYTES", "4m", "the most content asked for ahead of a reader"),
-        option("no_readahead", "", "", "the same as read_ahead=0"),
-        option("sync_read", "", "", "the same as read_ahead=0"),
         option(
             "no_check_root",
             "",
@@ -131,14 +126,8 @@ pub struct Options {
     pub contain_symlinks: bool,
     /// Whether hard links can be made (`disable_hardlink` forbids them).
     pub hard_links: bool,
-    /// For how long directories may be listed before they are asked for, when a program walks through the tree
-    /// (`ahead=SECONDS`); never when zero.
-    pub ahead: Duration,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
-    /// The most bytes of content that are asked for before a program that reads on and on wants them (`read_ahead=BYTES`; none
-    /// with `no_readahead` and `sync_read`).
-    pub read_ahead: usize,
 }
 
 /// How numbers of users and groups are translated.
@@ -161,8 +150,6 @@ pub enum NoMap {
     Ignore,
 }
 
-/// What is read ahead unless something else is said: more than ssh lets be on its way.
-const READ_AHEAD: usize = 4 << 20;
 /// What the names of a directory may take unless something else is said: those of six million files.
 const LISTING: usize = 1 << 30;
 
@@ -186,9 +173,7 @@ impl Default for Options {
             follow_symlinks: false,
             contain_symlinks: false,
             hard_links: true,
-            ahead: Duration::from_secs(5),
             max_listing: LISTING,
-            read_ahead: READ_AHEAD,
         }
     }
 }
@@ -243,7 +228,6 @@ impl Options {
             "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
             "connect_timeout" => self.connect_timeout = seconds(key, value)?,
             "timeout" => self.timeout = seconds(key, value)?,
-            "ahead" => self.ahead = seconds_or_none(key, value)?,
             "idmap" => {
                 let all = [("none", IdMap::None), ("user", IdMap::User), ("file", IdMap::File)];
                 self.idmap = one_of(key, value, &all, "none, user or file")?;
@@ -260,13 +244,6 @@ impl Options {
             "no_contain_symlinks" => self.contain_symlinks = !switch(key, value)?,
             "disable_hardlink" => self.hard_links = !switch(key, value)?,
             "max_listing" => self.max_listing = bytes(key, value)?,
-            "read_ahead" => self.read_ahead = bytes(key, value)?,
-            "no_readahead" | "sync_read" => {
-                self.read_ahead = if switch(key, value)? { 0 } else { READ_AHEAD }
-            }
-            "sync_readdir" => {
-                self.ahead = if switch(key, value)? { Duration::ZERO } else { Options::default().ahead }
-            }
             "no_check_root" => _ = switch(key, value)?,
             _ if is_no_trouble(key, value)? => {}
             _ if is_of_ssh(key) => {
@@ -426,16 +403,10 @@ fn file(key: &str, value: &str) -> Result<PathBuf> {
     path.ok_or_else(|| unfit(key, value, "the name of a file"))
 }
 
-fn seconds_or_none(key: &str, value: &str) -> Result<Duration> {
-    let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| unfit(key, value, "a number of seconds"))
-}
-
 fn seconds(key: &str, value: &str) -> Result<Duration> {
-    match seconds_or_none(key, value)? {
-        Duration::ZERO => Err(unfit(key, value, "a number of seconds above 0")),
-        seconds => Ok(seconds),
-    }
+    let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let above_none = seconds.filter(|seconds| !seconds.is_zero());
+    above_none.ok_or_else(|| unfit(key, value, "a number of seconds above 0"))
 }
 
 #[cfg(test)]
@@ -450,8 +421,6 @@ mod tests {
             ("max_conns", "4"),
             ("workaround", "rename"),
             ("ssh_protocol", "2"),
-            ("no_readahead", ""),
-            ("sync_readdir", ""),
             ("idmap", "user"),
             ("idmap", "file"),
             ("uidfile", "/etc/uids"),
@@ -488,8 +457,6 @@ mod tests {
             nomap: NoMap::Ignore,
             transform_symlinks: true,
             hard_links: false,
-            ahead: Duration::ZERO,
-            read_ahead: 0,
             ..Options::default()
         };
         assert_eq!(options, expected);
@@ -513,7 +480,6 @@ mod tests {
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         let wrong = [
             ("port", "70000"),
-            ("read_ahead", "-1"),
             ("max_listing", "many"),
             ("idmap", "files"),
             ("nomap", "never"),
@@ -522,7 +488,6 @@ mod tests {
             ("command", "a 'b"),
             ("timeout", "0"),
             ("timeout", "-1"),
-            ("ahead", "x"),
             ("follow_symlinks", "maybe"),
             ("sftp_server", "-oProxyCommand=x"),
             ("colour", "red"),

@@ -163,11 +163,6 @@ impl Pending {
         content(reply.unwrap_or_else(|_| Err(Fault::Odd("a reply got lost".into()))))
     }
 
-    /// The content, if it has come.
-    pub(crate) fn data_if_here(&mut self) -> Option<Result<Bytes, Fault>> {
-        self.reply.try_recv().ok().map(content)
-    }
-
     /// Waits for the answer to an extended request.
     pub(crate) async fn extended(self) -> Result<Bytes, Fault> {
         match self.reply().await? {

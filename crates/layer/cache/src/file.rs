@@ -69,12 +69,19 @@ pub(crate) struct Flight {
     pub(crate) changes: u64,
     pub(crate) offset: u64,
     pub(crate) len: u32,
+    /// It reaches the end of the file: a byte more is asked for, which tells whether the file has grown.
+    pub(crate) last: bool,
     pub(crate) landed: Mutex<Option<Result<Bytes>>>,
 }
 
 impl Flight {
     pub(crate) fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
+    }
+
+    /// Whether more came than the file was known to have.
+    pub(crate) fn has_more(&self) -> bool {
+        matches!(&*lock(&self.landed), Some(Ok(bytes)) if bytes.len() > self.len as usize)
     }
 
     /// What came, once it has come.
@@ -228,7 +235,7 @@ mod tests {
     fn what_is_on_its_way_is_not_kept_as_a_version_that_is_learnt_meanwhile() {
         let mut content = known(true);
         content.any = false;
-        let flight = Flight { id: 1, changes: 0, offset: 0, len: 10, landed: Mutex::default() };
+        let flight = Flight { id: 1, changes: 0, offset: 0, len: 10, last: false, landed: Mutex::default() };
         content.flights.push(Arc::new(flight));
         assert_eq!(content.learn(&attr(10, 5), true, (1, 101)), Verdict::Same);
         assert_eq!(content.learn(&attr(10, 6), true, (2, 102)), Verdict::Other);

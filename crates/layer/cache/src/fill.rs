@@ -12,10 +12,13 @@ use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
 use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Time, ask};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of entries asked for at once.
 const PIECE: u32 = 256 << 10;
+/// Names that are received of one directory before a program wants them.
+const UNREAD_MAX: usize = 20_000;
 /// A stamp this young may be given out again for a later change, in seconds: clocks count in steps, and that of the tree may
 /// be behind ours.
 const YOUNG: i64 = 5;
@@ -27,6 +30,8 @@ pub(crate) struct Fill {
     /// When it was asked for: the tree below may have listed it as soon as the directory was opened, or before.
     pub(crate) asked: Asked,
     stage: Mutex<Stage>,
+    /// A program waits for it, or has read of it.
+    wanted: AtomicBool,
     pub(crate) gate: Gate,
 }
 
@@ -85,6 +90,7 @@ impl Inner {
             && fill.asked.ticket == asked.ticket
             && lock(&fill.names).will_tell(when.now)
         {
+            fill.wanted.fetch_or(!cx.ahead, Ordering::Relaxed);
             return Arc::clone(fill);
         }
         let belief = table.belief(dir);
@@ -97,16 +103,18 @@ impl Inner {
             names: Arc::new(Mutex::new(names)),
             asked,
             stage: Mutex::new(Stage::Opening),
+            wanted: AtomicBool::new(!cx.ahead),
             gate: Gate::default(),
         });
         let directory = table.directory(dir);
         directory.fill = Some(Arc::clone(&fill));
         drop(table);
         let (inner, own) = (Arc::clone(self), Arc::clone(&fill));
-        let cx = self.cx(cx);
+        let cx = Cx { ahead: cx.ahead, ..self.cx(cx) };
         self.runtime.spawn(Box::pin(async move {
             let stage = inner.receive(&cx, dir, &own).await.unwrap_or_else(Stage::Failed);
             inner.finish(dir, &own, stage);
+            inner.was_listed(&cx, dir, &own);
             inner.settle(&cx).await;
         }));
         fill
@@ -145,6 +153,9 @@ impl Inner {
             self.settle(cx).await;
             if complete {
                 return Ok(Stage::Done);
+            }
+            if self.gives_up(dir, fill) {
+                return Err(Errno::E2BIG.because("a longer listing than is received ahead"));
             }
             if large {
                 return Ok(Stage::Large(Arc::new(real)));
@@ -206,6 +217,18 @@ impl Inner {
             received.finish();
         }
         received.weight() > bytes || received.len() > names
+    }
+
+    /// Whether a listing is too long to be received before a program wants it. Who opens the directory from now on begins
+    /// another one.
+    fn gives_up(&self, dir: Node, fill: &Fill) -> bool {
+        let mut table = lock(&self.table);
+        // Under the lock, or a program could begin to wait for it at this moment.
+        let too_long = !fill.wanted.load(Ordering::Relaxed) && lock(&fill.names).len() > UNREAD_MAX;
+        if too_long && table.follows(dir, &fill.names) {
+            table.directory(dir).fill = None;
+        }
+        too_long
     }
 
     /// The listing is complete, or will never be.

@@ -13,6 +13,7 @@ use crate::set::Maker;
 use crate::table::{Table, When};
 use crate::underway::Asked;
 use crate::unopened::Unopened;
+use crate::walks::Walks;
 use outrigger_core::ops::{Forget, Locate};
 use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) outlived: bool,
     /// Files that were opened by handles of ours.
     pub(crate) unopened: Unopened,
+    /// Programs that walk through the tree.
+    pub(crate) walks: Mutex<Walks>,
     /// The most bytes to read ahead of one reader.
     pub(crate) read_ahead: u64,
     /// The most bytes of small files to read ahead.
@@ -76,6 +79,7 @@ impl Inner {
             outlived: unopened.is_some(),
             unopened: unopened.unwrap_or_default(),
             behind: Behind::new(options.write_memory, log),
+            walks: Mutex::new(Walks::new(options)),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),
             above: OnceLock::new(),

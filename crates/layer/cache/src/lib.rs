@@ -12,7 +12,8 @@
 //! * **Targets** of symbolic links, as long as their attributes are believed.
 //! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
 //!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
-//!   directory are opened one after the other, the next ones are read ahead. A file of which all content is known is opened
+//!   directory are opened one after the other, the next ones are read ahead, and where a program walks through the tree, directories
+//!   are listed ahead (see `walks`). A file of which all content is known is opened
 //!   without asking below; that is done when something else is read of it.
 //! * With a [`Disk`], **content on disk** as well, which is there when the tree is mounted again: blocks of 128 KiB that were
 //!   read in whole, of files whose size and times are still the same. Reading never waits for them to be written.
@@ -82,6 +83,7 @@ mod table;
 mod underway;
 mod unneeded;
 mod unopened;
+mod walks;
 
 pub use behind::Lost;
 pub use disk::{Block, Disk, DiskUsage};

@@ -51,12 +51,16 @@ impl Inner {
             return self.pass(cx, op.into());
         }
         let now = self.now();
-        if let Some(names) = self.listable(&mut lock(&self.table), op.node, now, false) {
+        let known = self.listable(&mut lock(&self.table), op.node, now, false);
+        if let Some(names) = known {
+            self.walks_into(cx, op.node, true);
             return Answer::Ready(self.opened(op.node, View::Known(names, now)));
         }
         Answer::later(async move {
             self.know_part(cx, op.node).await;
-            match self.open_anew(cx, op.node).await {
+            let opened = self.open_anew(cx, op.node);
+            self.walks_into(cx, op.node, false);
+            match opened.await {
                 Ok(fill) => self.opened(op.node, View::Arriving(fill)),
                 Err(error) => Reply::Error(error),
             }
@@ -81,14 +85,20 @@ impl Inner {
     }
 
     /// Has a listing received, and waits until the directory is open.
-    async fn open_anew(self: &Arc<Self>, cx: &Cx, dir: Node) -> Result<Arc<Fill>, Error> {
+    fn open_anew(
+        self: &Arc<Self>,
+        cx: &Cx,
+        dir: Node,
+    ) -> impl Future<Output = Result<Arc<Fill>, Error>> + use<> {
         let fill = self.fill(cx, dir);
-        let opened = || match fill.stage() {
-            Stage::Opening => None,
-            Stage::Failed(error) => Some(Err(error)),
-            _ => Some(Ok(())),
-        };
-        fill.gate.wait(opened).await.map(|()| Arc::clone(&fill))
+        async move {
+            let opened = || match fill.stage() {
+                Stage::Opening => None,
+                Stage::Failed(error) => Some(Err(error)),
+                _ => Some(Ok(())),
+            };
+            fill.gate.wait(opened).await.map(|()| Arc::clone(&fill))
+        }
     }
 
     /// Closes a directory.

@@ -57,6 +57,8 @@ pub struct Options {
     pub disk_dir: Option<PathBuf>,
     /// The most memory for writes that were answered and have not been made yet, in bytes.
     pub write_memory: usize,
+    /// How long after a directory was listed a program that opens one in it is taken to walk through the tree; never when zero.
+    pub ahead: Duration,
     /// The most content to read ahead of one reader, in bytes.
     pub read_ahead: u64,
     /// The most content of small files to read ahead of who opens them one after the other, in bytes.
@@ -101,8 +103,17 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("disk_cache", "BYTES", "0", "the most content kept on disk; mounts of hosts only"),
         option("cache_dir", "DIR", "~/.cache", "the directory below which content is kept on disk"),
         option("write_memory", "BYTES", "16m", "the most memory for writes that wait"),
+        option(
+            "ahead",
+            "SECONDS",
+            "5",
+            "a directory opened so soon after the one it is in begins a walk, for which the others are listed ahead; 0: never",
+        ),
+        option("sync_readdir", "", "", "the same as ahead=0"),
         option("read_ahead", "BYTES", "8m", "the most content read ahead for one reader"),
         option("files_ahead", "BYTES", "4m", "the most content of small files read ahead"),
+        option("no_readahead", "", "", "the same as read_ahead=0,files_ahead=0"),
+        option("sync_read", "", "", "the same as no_readahead"),
     ],
 };
 
@@ -117,6 +128,7 @@ impl Default for Options {
             disk: 0,
             disk_dir: None,
             write_memory: 16 << 20,
+            ahead: Duration::from_secs(5),
             read_ahead: 8 << 20,
             files_ahead: 4 << 20,
         }
@@ -160,8 +172,7 @@ impl Belief {
             "never" => Some(Belief::Never),
             "always" => Some(Belief::Always),
             _ => {
-                let seconds: f64 = text.parse().ok()?;
-                let period = Duration::try_from_secs_f64(seconds).ok()?;
+                let period = seconds(text)?;
                 Some(if period.is_zero() { Belief::Never } else { Belief::For(period) })
             }
         }
@@ -218,7 +229,8 @@ impl Options {
 
     /// Sets one option: `cache` (`never`, `always` or seconds) and `write` (`through`, `close` or `behind`), for a place and
     /// all below it as `cache:/PATH` and `write:/PATH`; `cache_entries` (a number), `cache_names`, `cache_memory`, `disk_cache`,
-    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path).
+    /// `write_memory`, `read_ahead` and `files_ahead` (bytes; `k`, `m` and `g` are understood); `cache_dir` (an absolute path);
+    /// `ahead` (seconds); `sync_readdir`, `no_readahead` and `sync_read`, without a value.
     ///
     /// # Errors
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
@@ -242,6 +254,11 @@ impl Options {
             ("disk_cache", "") => self.disk = bytes(value).ok_or_else(wrong)? as u64,
             ("cache_dir", "") if value.starts_with('/') => self.disk_dir = Some(value.into()),
             ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
+            ("ahead", "") => self.ahead = seconds(value).ok_or_else(wrong)?,
+            ("sync_readdir", "") if value.is_empty() => self.ahead = Duration::ZERO,
+            ("no_readahead" | "sync_read", "") if value.is_empty() => {
+                (self.read_ahead, self.files_ahead) = (0, 0)
+            }
             ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
             ("files_ahead", "") => self.files_ahead = bytes(value).ok_or_else(wrong)? as u64,
             _ => return Err(wrong()),
@@ -261,6 +278,10 @@ impl Options {
         });
         there(&mut self.places[index].1);
     }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse().ok()?).ok()
 }
 
 fn bytes(text: &str) -> Option<usize> {

@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 
 /// Pieces that are read ahead have at least this size, in bytes.
 const PIECE_MIN: u64 = 128 << 10;
+/// How often a file is read again that has grown meanwhile.
+const TRIES: u32 = 3;
 /// A window is read ahead in about so many pieces.
 const PIECES: u64 = 4;
 
@@ -61,7 +63,25 @@ impl Inner {
         open: &Arc<OpenFile>,
         op: &Read,
     ) -> Result<Option<Vec<Bytes>>> {
-        self.confirm(cx, open).await?;
+        let mut tries = TRIES;
+        loop {
+            self.confirm(cx, open).await?;
+            let read = self.read_confirmed(cx, open, op).await?;
+            tries -= 1;
+            match read {
+                Some((_, true)) if tries > 0 => {}
+                read => return Ok(read.map(|(pieces, _)| pieces)),
+            }
+        }
+    }
+
+    /// As [`Inner::read_anew`], as far as the file is known to reach, and whether it reaches farther by now.
+    async fn read_confirmed(
+        self: &Arc<Self>,
+        cx: &Cx,
+        open: &Arc<OpenFile>,
+        op: &Read,
+    ) -> Result<Option<(Vec<Bytes>, bool)>> {
         let (range, mut flights) = {
             let now = self.now();
             let mut content = lock(&open.file.content);
@@ -87,7 +107,7 @@ impl Inner {
             at += piece.len() as u64;
             pieces.push(piece);
         }
-        Ok(Some(pieces))
+        Ok(Some((pieces, flights.iter().any(|flight| flight.has_more()))))
     }
 
     /// What is there at the start of `range`, or what to wait for.
@@ -162,7 +182,8 @@ impl Inner {
         len: u32,
     ) -> Arc<Flight> {
         let (id, changes) = (content.id, content.changes);
-        let flight = Arc::new(Flight { id, changes, offset, len, landed: Mutex::default() });
+        let last = content.size == Some(offset + u64::from(len));
+        let flight = Arc::new(Flight { id, changes, offset, len, last, landed: Mutex::default() });
         content.flights.push(Arc::clone(&flight));
         let (inner, open, own) = (Arc::clone(self), Arc::clone(open), Arc::clone(&flight));
         let (cx, flying) = (self.cx(cx), open.flies());
@@ -170,7 +191,7 @@ impl Inner {
             match inner.read_from_disk(&open.file, &own).await {
                 Some(bytes) => inner.end_flight(&open, &own, Ok(bytes)),
                 None => {
-                    let read = inner.fly(&cx, &open, offset, len).await;
+                    let read = inner.fly(&cx, &open, &own).await;
                     inner.land(&open, &own, read);
                     inner.keep_on_disk(&cx, &open).await;
                 }
@@ -180,36 +201,40 @@ impl Inner {
         flight
     }
 
-    async fn fly(self: &Arc<Self>, cx: &Cx, open: &OpenFile, offset: u64, len: u32) -> Result<Bytes> {
+    async fn fly(self: &Arc<Self>, cx: &Cx, open: &OpenFile, flight: &Flight) -> Result<Bytes> {
         self.written(open.node, &open.file).await;
-        let handle = self.really_open(cx, open).await?;
-        let data = ask(&*self.below().service, cx, Read { node: open.node, handle, offset, len }).await?;
-        let mut bytes = data.into_bytes()?;
+        let (node, handle, offset) = (open.node, self.really_open(cx, open).await?, flight.offset);
+        let below = self.below();
+        let len = (flight.len + u32::from(flight.last)).min(below.abilities.max_io);
+        let mut bytes = ask(&*below.service, cx, Read { node, handle, offset, len }).await?.into_bytes()?;
         bytes.truncate(len as usize);
         Ok(bytes)
     }
 
     /// Keeps what came, unless the content was changed meanwhile.
     fn land(&self, open: &OpenFile, flight: &Arc<Flight>, read: Result<Bytes, Error>) {
-        let mut shorter = false;
+        let mut changed = false;
         let mut content = lock(&open.file.content);
         if let Ok(bytes) = &read
             && (content.id, content.changes) == (flight.id, flight.changes)
         {
+            let longer = bytes.len() > flight.len as usize;
+            let bytes = bytes.slice(..bytes.len().min(flight.len as usize));
             lock(&self.pool).insert(content.id, flight.offset, bytes.clone());
             content.any = true;
             let end = flight.offset + bytes.len() as u64;
             if self.disk.is_some() {
                 content.unkept.add(flight.offset, end);
             }
-            shorter = bytes.len() < flight.len as usize && content.size.is_some_and(|size| end < size);
-            if shorter {
-                // Somebody else has made it shorter.
+            let shorter = bytes.len() < flight.len as usize && content.size.is_some_and(|size| end < size);
+            changed = shorter || longer;
+            if changed {
+                // By another client.
                 content.until = 0;
             }
         }
         drop(content);
-        if shorter {
+        if changed {
             lock(&self.table).changed_elsewhere(open.node);
         }
         self.end_flight(open, flight, read);
@@ -231,7 +256,7 @@ impl Inner {
         range: Range,
         waited: bool,
     ) {
-        let most = if self.below().abilities.reads_ahead { 0 } else { self.read_ahead };
+        let most = if self.below().abilities.parallel.reads > 1 { self.read_ahead } else { 0 };
         let Some((start, end)) = lock(&open.ahead).advance(range.start, range.end, waited, most) else {
             return;
         };

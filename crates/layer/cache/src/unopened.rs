@@ -3,47 +3,46 @@
 //!
 //! Such a file has to be opened below before it loses a name: without one it cannot be, when its content is not kept any more. The
 //! process that takes over has to know that of files that a former one has opened, too.
-//!
-//! | from word | what |
-//! |---|---|
-//! | 0 | mark and version |
-//! | 1 | how many slots were ever used |
-//! | [`FIRST`] | slots: node (0: free), handle, the handle below and one more (0: there is none) |
 
 use crate::record::lock;
-use outrigger_core::{Errno, Handle, Keep, Node, Region, Result};
+use outrigger_core::survive::{Layout, Slots};
+use outrigger_core::{Handle, Keep, Node, Result};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-/// "OROpen" and the version of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"OROpen\0\x01");
-const USED: usize = 1;
-const FIRST: usize = 2;
-const SLOT: usize = 3;
+/// The region.
+const REGION: &str = "cache-open";
 /// So many files may be open like that; others are opened below at once.
 const SLOTS: usize = 1 << 15;
 
+outrigger_core::record! {
+    /// A file that is open here.
+    #[derive(Clone, Copy)]
+    struct Opened {
+        node: Node,
+        handle: Handle,
+        /// The handle below and one more; 0 when there is none.
+        below: u64,
+    }
+}
+
 /// See the [module](self).
 #[derive(Default)]
-pub(crate) struct Unopened {
-    region: Option<Arc<dyn Region>>,
-    files: Mutex<Files>,
-}
+pub(crate) struct Unopened(Mutex<Files>);
 
 #[derive(Default)]
 struct Files {
-    /// Node, slot, and the handle below.
-    open: HashMap<Handle, (Node, usize, Option<Handle>)>,
+    /// What is open, and in which slot that is noted.
+    open: HashMap<Handle, (Opened, u32)>,
     of: HashMap<Node, Vec<Handle>>,
-    free: Vec<usize>,
-    used: usize,
+    /// Where another process finds it, if one would go on.
+    notes: Option<Slots<Opened>>,
 }
 
 impl Files {
-    fn insert(&mut self, handle: Handle, node: Node, slot: usize, below: Option<Handle>) {
-        self.open.insert(handle, (node, slot, below));
-        self.of.entry(node).or_default().push(handle);
+    fn insert(&mut self, opened: Opened, slot: u32) {
+        self.open.insert(opened.handle, (opened, slot));
+        self.of.entry(opened.node).or_default().push(opened.handle);
     }
 }
 
@@ -51,97 +50,68 @@ impl Unopened {
     /// Those in `keep`, of former processes.
     ///
     /// # Errors
-    /// Those of [`Keep::region`]; `EUCLEAN` when the region holds something else.
+    /// Those of [`Layout::attach`].
     pub(crate) fn open(keep: &dyn Keep) -> Result<Self> {
-        let region = keep.region("cache-open", FIRST + SLOT * SLOTS)?;
-        let unopened = Unopened { region: Some(region), files: Mutex::default() };
-        match unopened.get(0) {
-            MAGIC => {}
-            0 => unopened.put(0, MAGIC),
-            _ => return Err(Errno::EUCLEAN.because("the region cache-open is of another version")),
-        }
-        let mut files = lock(&unopened.files);
-        files.used = (unopened.get(USED) as usize).min(SLOTS);
-        for slot in 0..files.used {
-            let [node, handle, below] = [0, 1, 2].map(|word| unopened.get(FIRST + SLOT * slot + word));
-            match node {
-                0 => files.free.push(slot),
-                _ => files.insert(Handle(handle), Node(node), slot, below.checked_sub(1).map(Handle)),
-            }
-        }
-        drop(files);
-        Ok(unopened)
-    }
-
-    fn get(&self, word: usize) -> u64 {
-        self.region.as_ref().map_or(0, |region| region.word(word).load(Acquire))
-    }
-
-    fn put(&self, word: usize, value: u64) {
-        self.region.iter().for_each(|region| region.word(word).store(value, Release));
+        let notes = Slots::open(Layout::of(REGION).attach(keep, Slots::<Opened>::words(SLOTS))?.area);
+        let mut files = Files::default();
+        notes.iter().for_each(|(slot, opened)| files.insert(opened, slot.index));
+        Ok(Unopened(Mutex::new(Files { notes: Some(notes), ..files })))
     }
 
     /// A file is open here alone; false when there is no room to note that.
     pub(crate) fn note(&self, node: Node, handle: Handle) -> bool {
-        let mut files = lock(&self.files);
-        let slot = match files.free.pop() {
-            Some(slot) => slot,
-            None if files.used == SLOTS => return false,
-            None => {
-                files.used += 1;
-                files.used - 1
-            }
+        let (mut files, opened) = (lock(&self.0), Opened { node, handle, below: 0 });
+        if files.open.len() >= SLOTS {
+            return false;
+        }
+        let slot = match &mut files.notes {
+            Some(notes) => notes.insert(&opened).map(|slot| slot.index),
+            None => Some(0),
         };
-        let at = FIRST + SLOT * slot;
-        self.put(at + 1, handle.0);
-        self.put(at + 2, 0);
-        self.put(at, node.0);
-        self.put(USED, files.used as u64);
-        files.insert(handle, node, slot, None);
-        true
+        slot.map(|slot| files.insert(opened, slot)).is_some()
     }
 
     /// It is open below, too, by this handle.
     pub(crate) fn opened(&self, handle: Handle, below: Handle) {
-        if let Some((_, slot, known)) = lock(&self.files).open.get_mut(&handle) {
-            self.put(FIRST + SLOT * *slot + 2, below.0.wrapping_add(1));
-            *known = Some(below);
+        let Files { open, notes, .. } = &mut *lock(&self.0);
+        if let Some((opened, slot)) = open.get_mut(&handle) {
+            opened.below = below.0.wrapping_add(1);
+            notes.iter().for_each(|notes| notes.update(*slot, opened));
         }
     }
 
     /// Whether a handle is one of these.
     pub(crate) fn has(&self, handle: Handle) -> bool {
-        lock(&self.files).open.contains_key(&handle)
+        lock(&self.0).open.contains_key(&handle)
     }
 
     /// The handle below, as far as it is known.
     pub(crate) fn below(&self, handle: Handle) -> Option<Handle> {
-        lock(&self.files).open.get(&handle)?.2
+        lock(&self.0).open.get(&handle)?.0.below.checked_sub(1).map(Handle)
     }
 
     /// A file is closed; gives the handle below.
     pub(crate) fn closed(&self, handle: Handle) -> Option<Handle> {
-        let mut files = lock(&self.files);
-        let (node, slot, below) = files.open.remove(&handle)?;
-        if let Some(handles) = files.of.get_mut(&node) {
+        let Files { open, of, notes } = &mut *lock(&self.0);
+        let (opened, slot) = open.remove(&handle)?;
+        if let Some(handles) = of.get_mut(&opened.node) {
             handles.retain(|one| *one != handle);
             if handles.is_empty() {
-                files.of.remove(&node);
+                of.remove(&opened.node);
             }
         }
-        self.put(FIRST + SLOT * slot, 0);
-        files.free.push(slot);
-        below
+        notes.iter_mut().for_each(|notes| notes.remove(slot));
+        opened.below.checked_sub(1).map(Handle)
     }
 
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.files).open.is_empty()
+        lock(&self.0).open.is_empty()
     }
 
     /// The handles of a file.
     pub(crate) fn of(&self, node: Node) -> Vec<Handle> {
-        lock(&self.files).of.get(&node).cloned().unwrap_or_default()
+        lock(&self.0).of.get(&node).cloned().unwrap_or_default()
     }
 }
 

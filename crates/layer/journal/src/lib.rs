@@ -67,6 +67,7 @@ use entry::{Entry, Intent, Slot, State, nanos};
 use names::{Changing, Names};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
+use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
     Reply, Request, Result, Service,
@@ -75,8 +76,6 @@ use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many processes a request may end.
-const DEATHS_MAX: u8 = 3;
 /// Reports kept until somebody takes them.
 const REPORTS_MAX: usize = 64;
 /// The most bytes of a request in a report.
@@ -182,8 +181,7 @@ impl Layer for Journal {
             return inner.follow_handles(next, cx, request);
         }
         let Some(words) = inner.book.slot(cx.slot) else {
-            inner.book.parts().counters().unjournalled().increase(1);
-            return next.call(cx, request);
+            return inner.without_entry(next, cx, request);
         };
         let slot = Slot::new(words, cx.id, request.op(), request.waits());
         match inner.book.carried(cx.id) {
@@ -243,6 +241,16 @@ impl Inner {
         next.call(cx, request).map(move |reply| {
             redo::handle_of(&reply).into_iter().for_each(|handle| self.appenders.opened(handle, appends));
             ends.into_iter().for_each(|handle| self.appenders.released(handle));
+            reply
+        })
+    }
+
+    /// A request in a slot without an entry: what it changes is forgotten, and nothing is learnt.
+    fn without_entry<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        self.book.parts().counters().unjournalled().increase(1);
+        let names = self.names.changing(&request);
+        next.call(cx, request).map(move |reply| {
+            self.names.forget(&names);
             reply
         })
     }
@@ -378,7 +386,7 @@ impl Inner {
             self.book.forget(cx.id);
             return self.first(next, cx, request, slot);
         }
-        if carried.deaths >= DEATHS_MAX {
+        if Suspect::of(carried.deaths.into()).is_poisonous() {
             slot.count();
             return Answer::Ready(self.refuse(&request, &carried));
         }

@@ -120,8 +120,13 @@ impl Names {
                 changing.moves = !flags.contains(RenameFlags::EXCHANGE);
             }
         }
-        changing.tags.iter().flatten().for_each(|tag| self.change(*tag, None));
+        self.forget(&changing);
         changing
+    }
+
+    /// Forgets what names lead to.
+    pub(crate) fn forget(&self, changing: &Changing) {
+        changing.tags.iter().flatten().for_each(|tag| self.change(*tag, None));
     }
 
     /// Learns from the reply to a change at `now`, before which there was `before`.

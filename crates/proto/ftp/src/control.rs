@@ -30,6 +30,9 @@ pub enum Bad {
     /// A passive address that cannot be read.
     #[error("a passive address that makes no sense")]
     Address,
+    /// A line of a listing that cannot be read, or has no name of a file in the directory.
+    #[error("a line of a listing that makes no sense")]
+    Listed,
     /// A directory that cannot be read out of the answer to PWD.
     #[error("an answer to PWD without a path")]
     Path,

@@ -10,7 +10,7 @@
 //! | common practice | [`list`]: lines of LIST as servers on Unix and on Windows write them |
 //!
 //! Bytes of a server are bounded: a line has at most [`LINE_MAX`] bytes, a reply at most [`REPLY_MAX`]. A listed name that could
-//! lead elsewhere (`.`, `..`, with a slash or a control byte that the protocol cannot carry) is not a name.
+//! lead elsewhere (`.`, `..`, with a slash or a control byte that the protocol cannot carry) is an error.
 #![forbid(unsafe_code)]
 
 mod control;

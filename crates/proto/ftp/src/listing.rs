@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lines of listings: MLSD and MLST (RFC 3659, 7), and LIST as servers on Unix and on Windows write it.
 
+use crate::Bad;
 use crate::time::{Civil, timestamp};
 use bytes::Bytes;
 
@@ -47,10 +48,31 @@ fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.iter().any(odd)
 }
 
-/// Reads a line of MLSD, or with `is_path` the one of MLST, whose name may be a path.
+/// Whether a line of a listing stands for no file: it is empty, or leads to the directory itself or the one above.
+fn is_of_no_file(name: &[u8]) -> bool {
+    matches!(name, b"" | b"." | b"..")
+}
+
+/// Reads a line of MLSD, or with `is_path` the one of MLST, whose name may be a path. `None` for an empty line, the directory itself
+/// and the one above.
 ///
-/// `None` for what is no line, for the directory itself and the one above, and for names that could lead elsewhere.
-pub fn mlsx(line: &[u8], is_path: bool) -> Option<Listed> {
+/// # Errors
+/// [`Bad::Listed`] for what is no line, and for names that could lead elsewhere.
+pub fn mlsx(line: &[u8], is_path: bool) -> Result<Option<Listed>, Bad> {
+    let text = line.to_ascii_lowercase();
+    let is_type = |fact: &[u8]| matches!(fact, b"type=cdir" | b"type=pdir");
+    let of_no_file = text.split(|&byte| byte == b' ').next().unwrap_or_default();
+    if line.is_empty() || !is_path && of_no_file.split(|&byte| byte == b';').any(is_type) {
+        return Ok(None);
+    }
+    match facts(line, is_path) {
+        Some(listed) if is_path || is_name(&listed.name) => Ok(Some(listed)),
+        Some(listed) if is_of_no_file(&listed.name) && !listed.name.is_empty() => Ok(None),
+        _ => Err(Bad::Listed),
+    }
+}
+
+fn facts(line: &[u8], is_path: bool) -> Option<Listed> {
     let space = line.iter().position(|&byte| byte == b' ')?;
     let (facts, name) = (&line[..space], &line[space + 1..]);
     let mut listed = Listed::new(name, Kind::Other);
@@ -61,7 +83,7 @@ pub fn mlsx(line: &[u8], is_path: bool) -> Option<Listed> {
         match &key[..] {
             b"type" => {
                 is_typed = true;
-                listed.kind = kind_of(value, is_path, &mut listed.target)?;
+                listed.kind = kind_of(value, is_path, &mut listed.target);
             }
             b"size" | b"sizd" => listed.size = number(value),
             b"modify" => listed.modified = timestamp(value),
@@ -69,16 +91,15 @@ pub fn mlsx(line: &[u8], is_path: bool) -> Option<Listed> {
             _ => {}
         }
     }
-    (is_typed && (is_path || is_name(name))).then_some(listed)
+    is_typed.then_some(listed)
 }
 
-fn kind_of(value: &[u8], is_path: bool, target: &mut Option<Bytes>) -> Option<Kind> {
+fn kind_of(value: &[u8], is_path: bool, target: &mut Option<Bytes>) -> Kind {
     let lower = value.to_ascii_lowercase();
-    Some(match &lower[..] {
+    match &lower[..] {
         b"file" => Kind::File,
         b"dir" => Kind::Directory,
         b"cdir" | b"pdir" if is_path => Kind::Directory,
-        b"cdir" | b"pdir" => return None,
         b"os.unix=symlink" => Kind::Symlink,
         _ if lower.starts_with(b"os.unix=slink") => {
             let at = value.iter().position(|&byte| byte == b':');
@@ -87,18 +108,27 @@ fn kind_of(value: &[u8], is_path: bool, target: &mut Option<Bytes>) -> Option<Ki
             Kind::Symlink
         }
         _ => Kind::Other,
-    })
+    }
 }
 
 /// Reads a line of LIST. A date without a year is the latest one that is not later than a day after `now`.
 ///
-/// `None` for what is no line of a known form, and for names that could lead elsewhere.
-pub fn list(line: &[u8], now: i64) -> Option<Listed> {
-    let listed = match line.first()? {
-        b'0'..=b'9' => windows(line),
-        _ => unix(line, now),
-    }?;
-    is_name(&listed.name).then_some(listed)
+/// `None` for an empty line, a total, the directory itself and the one above.
+///
+/// # Errors
+/// [`Bad::Listed`] for what is no line of a known form, and for names that could lead elsewhere.
+pub fn list(line: &[u8], now: i64) -> Result<Option<Listed>, Bad> {
+    let listed = match line.first() {
+        None => return Ok(None),
+        Some(b'0'..=b'9') => windows(line),
+        Some(_) if line.to_ascii_lowercase().starts_with(b"total ") => return Ok(None),
+        Some(_) => unix(line, now),
+    };
+    match listed {
+        Some(listed) if is_name(&listed.name) => Ok(Some(listed)),
+        Some(listed) if is_of_no_file(&listed.name) && !listed.name.is_empty() => Ok(None),
+        _ => Err(Bad::Listed),
+    }
 }
 
 /// Words of a line, each with the place where the next thing after it begins.
@@ -258,8 +288,12 @@ mod tests {
     /// 2026-11-25 08:30.
     const NOW: i64 = 1_795_595_400;
 
-    fn shown(listed: Option<Listed>) -> Option<String> {
-        let Listed { name, kind, size, modified, mode, target } = listed?;
+    fn shown(listed: Result<Option<Listed>, Bad>) -> Option<String> {
+        let listed = match listed {
+            Ok(listed) => listed?,
+            Err(bad) => return Some(format!("{bad:?}")),
+        };
+        let Listed { name, kind, size, modified, mode, target } = listed;
         let target = target.map(|target| format!(" -> {}", target.escape_ascii())).unwrap_or_default();
         let (size, modified) = (size.map_or(-1, |size| size as i64), modified.unwrap_or(-1));
         Some(format!("{kind:?} {size} {modified} {:o} [{}]{target}", mode.unwrap_or(0), name.escape_ascii()))
@@ -278,12 +312,14 @@ mod tests {
             ("type=OS.unix=symlink; l", Some("Symlink -1 -1 0 [l]")),
             ("type=OS.unix=chr-1/3; null", Some("Other -1 -1 0 [null]")),
             ("type=cdir; .", None),
-            ("type=file; ..", None),
-            ("type=file; a/b", None),
-            ("type=file;size; a", None),
-            ("size=4; a", None),
-            ("nothing", None),
-            ("type=file; ", None),
+            ("Type=PDIR; /above", None),
+            ("type=dir; ..", None),
+            ("", None),
+            ("type=file; a/b", Some("Listed")),
+            ("type=file;size; a", Some("Listed")),
+            ("size=4; a", Some("Listed")),
+            ("nothing", Some("Listed")),
+            ("type=file; ", Some("Listed")),
         ] {
             assert_eq!(shown(mlsx(line.as_bytes(), false)).as_deref(), expected, "{line}");
         }
@@ -308,10 +344,10 @@ mod tests {
             ("2026-11-25  08:30  12 a", Some("File 12 1795595400 0 [a]")),
             ("11-25-26  12:00AM  12 a", Some("File 12 1795564800 0 [a]")),
             ("total 12", None),
-            ("-rw-r--r-- 1 u g 12 Nov 25 08:30 ..", None),
-            ("-rw-r--r-- 1 u g 12 Nov 25 08:30 a/b", None),
-            ("-rw-r--r-- 1 u g 12 Nov 25 08:30", None),
-            ("+i8388621.48594,m825718503,r,s280,\tdjb.html", None),
+            ("drw-r--r-- 1 u g 12 Nov 25 08:30 ..", None),
+            ("-rw-r--r-- 1 u g 12 Nov 25 08:30 a/b", Some("Listed")),
+            ("-rw-r--r-- 1 u g 12 Nov 25 08:30", Some("Listed")),
+            ("+i8388621.48594,m825718503,r,s280,\tdjb.html", Some("Listed")),
             ("", None),
         ] {
             assert_eq!(shown(list(line.as_bytes(), NOW)).as_deref(), expected, "{line}");
@@ -321,7 +357,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_line_or_none(bytes: Vec<u8>, now: i64) {
-            for listed in [mlsx(&bytes, false), list(&bytes, now)].into_iter().flatten() {
+            for listed in [mlsx(&bytes, false), list(&bytes, now)].into_iter().flatten().flatten() {
                 prop_assert!(is_name(&listed.name));
             }
             let _ = mlsx(&bytes, true);
@@ -331,9 +367,9 @@ mod tests {
         fn every_name_of_a_file_comes_through(name in "[^/\r\n\0]{1,40}", size: u64) {
             prop_assume!(is_name(name.as_bytes()));
             let line = format!("-rw-r--r-- 1 u g {size} Nov 25 08:30 {name}");
-            let listed = list(line.as_bytes(), NOW).expect("a line");
+            let listed = list(line.as_bytes(), NOW).expect("a line").expect("a file");
             prop_assert_eq!((&listed.name[..], listed.size), (name.as_bytes(), Some(size)));
-            let listed = mlsx(format!("type=file;size={size}; {name}").as_bytes(), false).expect("a line");
+            let listed = mlsx(format!("type=file;size={size}; {name}").as_bytes(), false).expect("a line").expect("a file");
             prop_assert_eq!((&listed.name[..], listed.size), (name.as_bytes(), Some(size)));
         }
     }

@@ -2,13 +2,16 @@
 //! What the operations share: nodes, and how files look.
 
 use super::{FileServer, Found};
+use crate::diagnosis::{Attempt, Probe, diagnose, parent};
+use crate::fault::{Fault, Refusal};
 use crate::inode_table::InodeTable;
 use crate::node_locks::NodeLocks;
 use crate::open_files::OpenFiles;
+use crate::options::FileOptions;
 use crate::silly_rename::SILLY_PREFIX;
 use crate::staging::{StagedState, Staging};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, Errno, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time};
+use outrigger_core::{Attr, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// A tree of a server.
 pub(super) struct Inner<S> {
     pub(super) server: S,
+    pub(super) options: FileOptions,
     pub(super) inodes: InodeTable,
     pub(super) open: OpenFiles,
     pub(super) staging: Staging,
@@ -26,8 +30,8 @@ pub(super) struct Inner<S> {
     pub(super) runtime: Arc<dyn Runtime>,
 }
 
-/// The names of an open directory by their cookies.
-pub(super) type Dir = Arc<Vec<(u64, (Name, Found))>>;
+/// The names of an open directory by their cookies, and why there may be more.
+pub(super) type Dir = Arc<(Vec<(u64, (Name, Found))>, Option<Error>)>;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,7 +92,7 @@ impl<S: FileServer> Inner<S> {
         if self.is_ours(dir, name) {
             return Err(Errno::ENOENT.into());
         }
-        self.server.stat(&path).await.map(Some)
+        self.look(&path).await.map(Some)
     }
 
     /// Whether a name is one that only this client knows.
@@ -100,7 +104,54 @@ impl<S: FileServer> Inner<S> {
     /// The attributes of a node as they are now.
     pub(super) async fn attrs(&self, node: Node) -> Result<Attrs> {
         let staged = self.staged(node).is_some_and(|state| state.is_new || state.nameless);
-        let listed = if staged { None } else { Some(self.server.stat(&self.inodes.path(node)?).await?) };
+        let listed = if staged { None } else { Some(self.look(&self.inodes.path(node)?).await?) };
         Ok(Attrs { attr: self.attr(node, listed.as_ref())?, ttl: Ttl::SECOND })
+    }
+
+    /// What is at a path, or why nothing is.
+    pub(super) async fn look(&self, path: &[u8]) -> Result<Found> {
+        let refusal = match self.server.stat(path).await {
+            Err(Fault::Refused(refusal)) => refusal,
+            outcome => return Ok(outcome?),
+        };
+        let error = refusal.error();
+        if error.errno != Errno::ENOENT && refusal.usual().is_none_or(|errno| errno == Errno::EIO) {
+            return Err(error);
+        }
+        // What is above the tree may be closed to us.
+        let above = if path == self.inodes.base() { None } else { self.kind_at(parent(path)).await };
+        match above {
+            Some(FileKind::Directory | FileKind::Symlink) | None => Err(Errno::ENOENT.into()),
+            Some(_) => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    /// The error to report for a failed attempt.
+    pub(super) async fn why(&self, fault: Fault<S::Refusal>, attempt: Attempt<'_>) -> Error {
+        let usual = match &fault {
+            Fault::Refused(refusal) => refusal.usual(),
+            _ => None,
+        };
+        let error = Error::from(fault);
+        let Some(usual) = usual else { return error };
+        diagnose(self, attempt, true).await.unwrap_or(usual).because(error.reason.unwrap_or_default())
+    }
+}
+
+impl<S: FileServer> Probe for Inner<S> {
+    async fn kind_at(&self, path: &[u8]) -> Option<FileKind> {
+        self.server.stat(path).await.ok().map(|found| found.kind)
+    }
+
+    async fn is_empty(&self, path: &[u8]) -> Option<bool> {
+        self.server.list(path).await.ok().map(|listing| listing.names.is_empty() && listing.odd.is_none())
+    }
+
+    async fn lack(&self, _: &[u8]) -> Option<Errno> {
+        None
+    }
+
+    async fn separate(&self, _: &[u8], _: &[u8]) -> Option<Errno> {
+        None
     }
 }

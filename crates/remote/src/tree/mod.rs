@@ -8,12 +8,15 @@ mod inner;
 mod names;
 mod ops;
 mod read;
+mod upload;
 mod write;
 
 pub use read::{Readings, Version};
 
+use crate::fault::{Fault, Refusal};
 use crate::inode_table::{InodeTable, PINNED_MAX, PinNotes, join};
 use crate::open_files::OpenFiles;
+use crate::options::FileOptions;
 use crate::silly_rename::SILLY_PREFIX;
 use crate::slots::Slots;
 use crate::staging::{Staged, Staging};
@@ -22,7 +25,6 @@ use inner::Inner;
 use outrigger_core::{FileKind, Keep, Node, NodeTable, Result, Runtime, Time};
 use std::collections::VecDeque;
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a server says about a name.
@@ -42,19 +44,46 @@ pub struct Found {
     pub target: Option<Bytes>,
 }
 
-/// A server with files by path. Errors are those that programs are to get.
+impl Found {
+    /// Something of which no more is known.
+    pub fn new(kind: FileKind) -> Self {
+        Found { name: Bytes::new(), kind, size: None, modified: None, mode: None, target: None }
+    }
+}
+
+/// The names in a directory, without the one itself and the one above.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// What can be asked for.
+    pub names: Vec<Found>,
+    /// The first thing that the server has listed and that makes no sense, or is no name: something may be missing.
+    pub odd: Option<String>,
+}
+
+/// How content is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// In place of what there is.
+    Whole,
+    /// After what there is.
+    Append,
+}
+
+/// The answer of a server.
+pub type Asked<T, S> = Result<T, Fault<<S as FileServer>::Refusal>>;
+
+/// A server with files by path: what its protocol says, and nothing about what follows from that.
 pub trait FileServer: Send + Sync + 'static {
     /// A file that is being received.
     type Transfer: Send + 'static;
+    /// The words in which it refuses.
+    type Refusal: Refusal;
 
     /// The name of the driver.
     fn driver(&self) -> &'static str;
 
     /// What is served, without a password.
     fn shown(&self) -> String;
-
-    /// Whether symbolic links that lead out of the tree are refused.
-    fn contains_symlinks(&self) -> bool;
 
     /// The transfers that go on when the next piece is asked for: a server that needs their connections ends some.
     fn readings(&self) -> &Readings<Self::Transfer>;
@@ -65,58 +94,69 @@ pub trait FileServer: Send + Sync + 'static {
     /// `EINVAL` when it cannot.
     fn check(&self, path: &[u8]) -> Result<()>;
 
-    /// What is at a path; `ENOENT` and `ENOTDIR` where nothing is.
-    fn stat(&self, path: &[u8]) -> impl Future<Output = Result<Found>> + Send;
+    /// What is at a path.
+    fn stat(&self, path: &[u8]) -> impl Future<Output = Asked<Found, Self>> + Send;
 
-    /// The names in a directory, without the one itself and the one above.
-    fn list(&self, path: &[u8]) -> impl Future<Output = Result<Vec<Found>>> + Send;
+    /// The names in a directory.
+    fn list(&self, path: &[u8]) -> impl Future<Output = Asked<Listing, Self>> + Send;
 
-    /// Where a symbolic link leads.
-    fn target(&self, path: &[u8]) -> impl Future<Output = Result<Bytes>> + Send;
+    /// Where a symbolic link leads whose target [`FileServer::stat`] does not tell.
+    fn target(&self, path: &[u8]) -> impl Future<Output = Asked<Bytes, Self>> + Send;
 
-    /// Begins to receive a file from `offset` on; with `before`, `ESTALE` unless it is that version. No transfer where it ends there.
+    /// Begins to receive a file from `offset` on. No transfer where it ends there.
     fn begin(
         &self,
         path: &[u8],
         offset: u64,
-        before: Option<Version>,
-    ) -> impl Future<Output = Result<(Option<Self::Transfer>, Version)>> + Send;
+    ) -> impl Future<Output = Asked<(Option<Self::Transfer>, Version), Self>> + Send;
 
-    /// Receives more, and takes the transfer when the file has ended; false when the connection was lost.
+    /// Receives more to the end of `buffer`: how much, 0 at the end of the file.
     fn receive(
         &self,
-        transfer: &mut Option<Self::Transfer>,
+        transfer: &mut Self::Transfer,
         buffer: &mut BytesMut,
-    ) -> impl Future<Output = Result<bool>> + Send;
+    ) -> impl Future<Output = Asked<usize, Self>> + Send;
 
-    /// Makes a staged file that of a path, with its permissions.
-    fn store(&self, path: &[u8], staged: &Staged) -> impl Future<Output = Result<()>> + Send;
+    /// Ends a transfer that came to the end of the file: whether the server says that it was all.
+    fn finish(&self, transfer: Self::Transfer) -> impl Future<Output = Asked<(), Self>> + Send;
 
-    /// Appends a staged file from its base on.
-    fn append(&self, path: &[u8], staged: &Staged) -> impl Future<Output = Result<()>> + Send;
+    /// Sends a staged file from `from` on.
+    fn send(
+        &self,
+        path: &[u8],
+        how: Put,
+        staged: &Staged,
+        from: u64,
+    ) -> impl Future<Output = Asked<(), Self>> + Send;
 
-    /// Renames, and replaces a file.
-    fn rename(&self, from: &[u8], to: &[u8]) -> impl Future<Output = Result<()>> + Send;
+    /// Renames, and replaces a file where the server does; gives it these permissions as far as the server can. What has the new
+    /// name then, where the server tells that along with it.
+    fn rename(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        mode: Option<u32>,
+    ) -> impl Future<Output = Asked<Option<Version>, Self>> + Send;
 
-    /// Makes a directory.
-    fn make_dir(&self, path: &[u8], mode: u32) -> impl Future<Output = Result<()>> + Send;
+    /// Makes a directory, with these permissions as far as the server can.
+    fn make_dir(&self, path: &[u8], mode: u32) -> impl Future<Output = Asked<(), Self>> + Send;
 
     /// Removes an empty directory.
-    fn remove_dir(&self, path: &[u8]) -> impl Future<Output = Result<()>> + Send;
+    fn remove_dir(&self, path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send;
 
     /// Removes a file.
-    fn remove(&self, path: &[u8]) -> impl Future<Output = Result<()>> + Send;
+    fn remove(&self, path: &[u8]) -> impl Future<Output = Asked<(), Self>> + Send;
 
     /// Changes permissions.
-    fn set_mode(&self, path: &[u8], mode: u32) -> impl Future<Output = Result<()>> + Send;
+    fn set_mode(&self, path: &[u8], mode: u32) -> impl Future<Output = Asked<(), Self>> + Send;
 
     /// Changes the time of change.
-    fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Result<()>> + Send;
+    fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Asked<(), Self>> + Send;
 }
 
 /// Pinned nodes, noted: those of former processes in no order.
 struct Pins {
-    slots: Slots<1>,
+    slots: Slots<[u64; 1]>,
     order: Mutex<VecDeque<usize>>,
 }
 
@@ -134,7 +174,7 @@ impl PinNotes for Pins {
     }
 
     fn pin(&self, node: Node) {
-        self.order().extend(self.slots.add([node.0]).ok());
+        self.order().extend(self.slots.add(&[node.0]).ok());
     }
 
     fn unpin_oldest(&self) {
@@ -155,15 +195,14 @@ impl<S> Clone for FileTree<S> {
 }
 
 impl<S: FileServer> FileTree<S> {
-    /// The tree below `base`. What is written is staged in the directory `spool`, as many bytes at most. Tasks run on `runtime`. With
-    /// `keep`, nodes, open files and what is staged outlive this process.
+    /// The tree below `base`. Tasks run on `runtime`. With `keep`, nodes, open files and what is staged outlive this process.
     ///
     /// # Errors
     /// `EUCLEAN` when `keep` has something else.
     pub fn open(
         server: S,
         base: Vec<u8>,
-        (spool, limit): (PathBuf, u64),
+        options: FileOptions,
         runtime: Arc<dyn Runtime>,
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
@@ -183,15 +222,19 @@ impl<S: FileServer> FileTree<S> {
             None => None,
         };
         let open = OpenFiles::open(keep.as_deref(), is_silly)?;
-        Ok(FileTree(Arc::new(Inner {
+        let staging = Staging::open(options.spool_dir.clone(), options.spool, keep)?;
+        let inner = Arc::new(Inner {
             server,
+            options,
             inodes: InodeTable::new(table, join(base, b"")?.into(), pins),
             open,
-            staging: Staging::open(spool, limit, keep)?,
+            staging,
             locks: Default::default(),
             dirs: Default::default(),
             last_dir: Default::default(),
-            runtime,
-        })))
+            runtime: Arc::clone(&runtime),
+        });
+        runtime.spawn(Box::pin(Arc::clone(&inner).settle()));
+        Ok(FileTree(inner))
     }
 }

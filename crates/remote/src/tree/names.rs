@@ -3,6 +3,7 @@
 
 use super::FileServer;
 use super::inner::Inner;
+use crate::diagnosis::Attempt;
 use crate::silly_rename::{SILLY_PREFIX, unique_name};
 use outrigger_core::ops::{Create, MkDir, OpenFlags, Rename, RenameFlags, RmDir, Unlink};
 use outrigger_core::reply::{Created, Entry, OpenHow, Opened};
@@ -48,7 +49,7 @@ impl<S: FileServer> Inner<S> {
             }
             None => {
                 let (node, _) = self.inodes.found(dir, &name, FileKind::Regular)?;
-                self.stage_empty(node, mode & 0o7777, true)
+                self.stage_empty(node, mode & 0o7777, true, flags.contains(OpenFlags::EXCL))
                     .inspect_err(|_| self.inodes.table().forget(node, 1))?;
                 let entry = self.entry(dir, &name, None)?;
                 self.inodes.table().forget(node, 1);
@@ -75,8 +76,10 @@ impl<S: FileServer> Inner<S> {
 
     pub(super) async fn mkdir(&self, op: MkDir) -> Result<Entry> {
         let path = self.inodes.child(op.dir, &op.name)?;
-        self.server.make_dir(&path, op.mode & 0o7777).await?;
-        let listed = self.server.stat(&path).await?;
+        if let Err(fault) = self.server.make_dir(&path, op.mode & 0o7777).await {
+            return Err(self.why(fault, Attempt::Make { path: &path }).await);
+        }
+        let listed = self.look(&path).await?;
         self.entry(op.dir, &op.name, Some(&listed))
     }
 
@@ -90,7 +93,9 @@ impl<S: FileServer> Inner<S> {
         if self.staging.all().into_iter().any(|(node, _)| is_new(node) && below(node)) {
             return Err(Errno::ENOTEMPTY.into());
         }
-        self.server.remove_dir(&path).await?;
+        if let Err(fault) = self.server.remove_dir(&path).await {
+            return Err(self.why(fault, Attempt::RmDir { path: &path }).await);
+        }
         self.inodes.table().removed(op.dir, &op.name);
         Ok(())
     }
@@ -105,12 +110,26 @@ impl<S: FileServer> Inner<S> {
                 return Ok(());
             }
         }
-        self.server.remove(&path).await?;
+        self.remove_file(&path).await?;
         if let Some(node) = known {
             self.staging.update(node, |state| state.nameless = true);
         }
         self.inodes.table().removed(op.dir, &op.name);
         Ok(())
+    }
+
+    async fn remove_file(&self, path: &[u8]) -> Result<()> {
+        match self.server.remove(path).await {
+            Ok(()) => Ok(()),
+            Err(fault) => Err(self.why(fault, Attempt::Remove { path }).await),
+        }
+    }
+
+    async fn rename_file(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        match self.replace(from, to, None).await {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(self.why(fault, Attempt::Rename { from, to, replaces: true }).await),
+        }
     }
 
     /// Prepares a file for losing its name; whether that is all. One that is open goes on under a silly name, unless all of it is
@@ -129,7 +148,7 @@ impl<S: FileServer> Inner<S> {
         }
         let silly = unique_name(SILLY_PREFIX)?;
         let aside = self.inodes.child(dir, &silly)?;
-        self.server.rename(path, &aside).await?;
+        self.rename_file(path, &aside).await?;
         table.renamed((dir, name), (dir, &silly))?;
         if !self.open.mark_removed(node) {
             self.remove_silly(node).await?;
@@ -141,7 +160,7 @@ impl<S: FileServer> Inner<S> {
     pub(super) async fn remove_silly(&self, node: Node) -> Result<()> {
         for (dir, name) in self.inodes.table().names(node)? {
             let path = self.inodes.child(dir, &name)?;
-            let removed = self.server.remove(&path).await;
+            let removed = self.remove_file(&path).await;
             self.inodes.table().removed(dir, &name);
             removed?;
         }
@@ -164,7 +183,7 @@ impl<S: FileServer> Inner<S> {
         }
         let unknown = match table.get(dir, &name) {
             Some(_) => None,
-            None => Some(self.inodes.found(dir, &name, self.server.stat(&from).await?.kind)?.0),
+            None => Some(self.inodes.found(dir, &name, self.look(&from).await?.kind)?.0),
         };
         let (node, target) = (table.get(dir, &name), table.get(to_dir, &to_name));
         if let Some(node) = node.filter(|&node| self.staged(node).is_some_and(|state| state.is_new)) {
@@ -175,7 +194,7 @@ impl<S: FileServer> Inner<S> {
             return self.find(dir, &name).await.map(drop);
         }
         if let Some(target) = target.filter(|&target| self.inodes.kind(target) == Ok(FileKind::Regular)) {
-            if self.server.stat(&from).await?.kind == FileKind::Directory {
+            if self.look(&from).await?.kind == FileKind::Directory {
                 return Err(Errno::ENOTDIR.into());
             }
             let _lock = self.locks.lock(target).await;
@@ -183,7 +202,7 @@ impl<S: FileServer> Inner<S> {
                 self.staging.update(target, |state| state.nameless = true);
             }
         }
-        self.server.rename(&from, &to).await?;
+        self.rename_file(&from, &to).await?;
         table.renamed((dir, &name), (to_dir, &to_name))?;
         // Its inode number is no longer that of its name.
         if let Some(oldest) = self.inodes.pin(to_dir, &to_name) {

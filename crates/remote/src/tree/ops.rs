@@ -3,7 +3,8 @@
 
 use super::inner::{Dir, Inner, lock};
 use super::names::opened;
-use super::{FileServer, FileTree, Found};
+use super::{FileServer, FileTree, Found, Listing};
+use crate::diagnosis::Attempt;
 use crate::listing::in_order;
 use crate::symlink::{contained, relative_target};
 use outrigger_core::ops::*;
@@ -11,8 +12,8 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirent, DirentPlus, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Payload, Result,
-    Target,
+    Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
+    Result, Target,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -68,7 +69,7 @@ impl<S: FileServer> Driver for FileTree<S> {
         Abilities {
             identity: Identity::ByPath,
             cookies_by_name: true,
-            reads_ahead: true,
+            parallel: Parallel { reads: 1, listings: 1 },
             time_unit: 1_000_000_000,
             negative_ttl: Ttl::SECOND,
             ..Abilities::new(self.0.server.driver(), self.0.server.shown(), OPS)
@@ -275,8 +276,10 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn statfs(&self, _: &Cx, _: StatFs) -> Result<FsStat> {
-        // The protocol tells nothing of it.
-        Ok(FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() })
+        // Nothing is known: 0 would mean that there is no room, and df(1) shows this as "-". With blocks of one byte, programs
+        // that multiply get the same.
+        let [blocks, bfree, bavail, files, ffree] = [u64::MAX; 5];
+        Ok(FsStat { blocks, bfree, bavail, files, ffree, namelen: 255, bsize: 4096, frsize: 1 })
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
@@ -299,9 +302,13 @@ impl<S: FileServer> Inner<S> {
         if self.inodes.kind(node)? != FileKind::Symlink {
             return Err(Errno::EINVAL.because("only symbolic links have a target"));
         }
-        let target = self.server.target(&self.inodes.path(node)?).await?;
+        let path = self.inodes.path(node)?;
+        let target = match self.look(&path).await?.target {
+            Some(target) => target,
+            None => self.server.target(&path).await?,
+        };
         let depth = self.inodes.table().path(node)?.len();
-        let target = match self.server.contains_symlinks() {
+        let target = match self.options.contain_symlinks {
             true => contained(relative_target(&target, self.inodes.base(), depth), depth)?,
             false => target,
         };
@@ -311,11 +318,16 @@ impl<S: FileServer> Inner<S> {
     /// The names in a directory in the order of their cookies, with files that the server does not have yet.
     async fn names(&self, node: Node) -> Result<Dir> {
         let path = self.inodes.path(node)?;
-        let listed = self.server.list(&path).await?;
+        let Listing { names: listed, mut odd } = match self.server.list(&path).await {
+            Ok(listing) => listing,
+            Err(fault) => return Err(self.why(fault, Attempt::RmDir { path: &path }).await),
+        };
         let mut names = Vec::new();
         for listed in listed {
-            // What is no name here cannot be asked for.
-            let Ok(name) = Name::new(listed.name.clone()) else { continue };
+            let Ok(name) = Name::new(listed.name.clone()) else {
+                odd.get_or_insert_with(|| listed.name.escape_ascii().to_string());
+                continue;
+            };
             if !self.is_ours(node, &name) {
                 names.push((name, listed));
             }
@@ -325,20 +337,28 @@ impl<S: FileServer> Inner<S> {
             for (_, name) in places.into_iter().filter(|(dir, _)| state.is_new && *dir == node) {
                 let file = Found {
                     name: name.as_bytes().to_vec().into(),
-                    kind: FileKind::Regular,
                     size: Some(state.size),
                     modified: Some(state.mtime.secs),
                     mode: Some(state.mode),
-                    target: None,
+                    ..Found::new(FileKind::Regular)
                 };
                 names.push((name, file));
             }
         }
-        Ok(Arc::new(in_order(names, |(name, _)| name)))
+        let odd = odd.map(|line| {
+            let why =
+                format!("the server lists what is no name of a file here, as '{line}': not all may be shown");
+            Errno::EIO.because(why)
+        });
+        Ok(Arc::new((in_order(names, |(name, _)| name), odd)))
     }
 
     /// Names of an open directory after `cookie`, as many as fit into `size` when each counts `each` and its name; and whether
     /// the directory ends with them.
+    ///
+    /// # Errors
+    /// After all names, `EIO` where the server has listed what is none: a program that copies or compares must not take the rest
+    /// for all.
     async fn piece(
         &self,
         (node, handle): (Node, Handle),
@@ -353,7 +373,8 @@ impl<S: FileServer> Inner<S> {
             _ => self.names(node).await?,
         };
         lock(&self.dirs).insert(handle, (Arc::clone(&dir), true));
-        let rest = &dir[dir.partition_point(|(at, _)| *at <= cookie)..];
+        let (all, odd) = &*dir;
+        let rest = &all[all.partition_point(|(at, _)| *at <= cookie)..];
         let (mut left, mut names) = (size, Vec::new());
         for (at, item) in rest {
             let takes = each + item.0.len();
@@ -363,6 +384,9 @@ impl<S: FileServer> Inner<S> {
             left = left.saturating_sub(takes);
             names.push((*at, item.clone()));
         }
-        Ok((names, true))
+        match odd {
+            Some(error) if names.is_empty() => Err(error.clone()),
+            odd => Ok((names, odd.is_none())),
+        }
     }
 }

@@ -3,6 +3,8 @@
 
 use super::FileServer;
 use super::inner::Inner;
+use crate::diagnosis::Attempt;
+use crate::fault::Fault;
 use crate::reconnect::REPEATS;
 use bytes::{Buf, Bytes, BytesMut};
 use outrigger_core::{Errno, Node, Result};
@@ -100,8 +102,11 @@ impl<S: FileServer> Inner<S> {
             let mut reading = match known.take() {
                 Some(reading) => reading,
                 None => {
-                    let path = self.inodes.path(node)?;
-                    let (transfer, version) = self.server.begin(&path, offset, before).await?;
+                    let (transfer, version) = self.begin_reading(&self.inodes.path(node)?, offset).await?;
+                    if before.is_some_and(|before| before != version) {
+                        let why = "the file was changed while the connection was lost";
+                        return Err(Errno::ESTALE.because(why));
+                    }
                     Reading { start: offset, window: BytesMut::new(), transfer, version }
                 }
             };
@@ -115,6 +120,19 @@ impl<S: FileServer> Inner<S> {
         Err(Errno::EIO.because("the connection was lost again and again"))
     }
 
+    /// Begins a transfer. Servers refuse to begin where a file has ended.
+    async fn begin_reading(&self, path: &[u8], offset: u64) -> Result<(Option<S::Transfer>, Version)> {
+        match self.server.begin(path, offset).await {
+            Ok(begun) => Ok(begun),
+            Err(Fault::Refused(_))
+                if offset > 0 && self.look(path).await?.size.is_some_and(|size| size <= offset) =>
+            {
+                Ok((None, Version::default()))
+            }
+            Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: false }).await),
+        }
+    }
+
     /// False when the connection was lost.
     async fn receive_until(
         &self,
@@ -123,10 +141,20 @@ impl<S: FileServer> Inner<S> {
         len: usize,
     ) -> Result<bool> {
         let wanted = offset.saturating_add(len as u64);
-        while reading.end() < wanted && reading.transfer.is_some() {
+        while reading.end() < wanted
+            && let Some(transfer) = &mut reading.transfer
+        {
             reading.window.reserve(1 << 17);
-            if !self.server.receive(&mut reading.transfer, &mut reading.window).await? {
-                return Ok(false);
+            let received = match self.server.receive(transfer, &mut reading.window).await {
+                Ok(0) => match reading.transfer.take() {
+                    Some(transfer) => self.server.finish(transfer).await,
+                    None => Ok(()),
+                },
+                received => received.map(drop),
+            };
+            match received {
+                Err(Fault::Lost(_)) => return Ok(false),
+                received => received?,
             }
             reading.is_whole()?;
             let excess = reading.window.len().saturating_sub(WINDOW);

@@ -3,10 +3,11 @@
 
 use super::FileServer;
 use super::inner::Inner;
+use crate::fault::Fault;
 use crate::open_files::Closed;
 use crate::staging::{Staged, StagedState};
 use outrigger_core::attr::without_set_id;
-use outrigger_core::{Errno, FileKind, Handle, Node, Result, SetAttrs, SetTime};
+use outrigger_core::{Errno, Error, FileKind, Handle, Node, Result, SetAttrs, SetTime};
 use std::sync::Arc;
 
 /// How much of a file is fetched at once, in bytes.
@@ -15,15 +16,16 @@ const PIECE: usize = 1 << 18;
 impl<S: FileServer> Inner<S> {
     /// The staged file of a node, in which places from `from` on can be written; the caller holds the lock of the node.
     pub(super) async fn stage(&self, node: Node, from: u64) -> Result<Arc<Staged>> {
+        let path = self.inodes.path(node);
         if let Some(staged) = self.staging.get(node) {
             if staged.state().base <= from {
+                self.was_left_alone(node, &path, staged.state()).await?;
                 return Ok(staged);
             }
             self.upload(node).await?;
             self.staging.end(node);
         }
-        let path = self.inodes.path(node)?;
-        let listed = self.server.stat(&path).await?;
+        let listed = self.look(&path?).await?;
         let size =
             listed.size.ok_or_else(|| Errno::EIO.because("the server does not tell the size of the file"))?;
         // Only what is appended has to be here.
@@ -35,7 +37,9 @@ impl<S: FileServer> Inner<S> {
                 size: base,
                 dirty: false,
                 is_new: false,
+                exclusive: false,
                 nameless: false,
+                under_way: 0,
                 mode: listed.mode.unwrap_or(0o644),
                 mtime: self.runtime.wall(),
                 seen: Some((size, listed.modified)),
@@ -60,15 +64,31 @@ impl<S: FileServer> Inner<S> {
         Ok(staged)
     }
 
-    /// Stages an empty file; `is_new` when the server has none of its name.
-    pub(super) fn stage_empty(&self, node: Node, mode: u32, is_new: bool) -> Result<()> {
+    /// A file that is staged and was uploaded is going to be changed again: it is still what the server has. That is looked at where
+    /// the server has not told what it has along with the upload.
+    async fn was_left_alone(&self, node: Node, path: &Result<Vec<u8>>, state: StagedState) -> Result<()> {
+        if state.dirty || state.nameless || state.seen.is_some() {
+            return Ok(());
+        }
+        let listed = self.look(&path.clone()?).await?;
+        if listed.size != Some(state.size) {
+            return Err(Errno::ESTALE.because("the file was changed by others since it was stored"));
+        }
+        self.staging.update(node, |now| now.seen = Some((state.size, listed.modified)));
+        Ok(())
+    }
+
+    /// Stages an empty file; `is_new` when the server has none of its name, `exclusive` when it must not have one until then.
+    pub(super) fn stage_empty(&self, node: Node, mode: u32, is_new: bool, exclusive: bool) -> Result<()> {
         self.staging.end(node);
         let state = StagedState {
             base: 0,
             size: 0,
             dirty: true,
             is_new,
+            exclusive,
             nameless: false,
+            under_way: 0,
             mode,
             mtime: self.runtime.wall(),
             seen: None,
@@ -95,51 +115,17 @@ impl<S: FileServer> Inner<S> {
         let known = self.staging.get(node).map(|staged| staged.state());
         match (size, known) {
             // Nothing of what was there is needed.
-            (0, Some(StagedState { mode, is_new, nameless: false, .. })) => {
-                self.stage_empty(node, mode, is_new)?
+            (0, Some(StagedState { mode, is_new, exclusive, nameless: false, .. })) => {
+                self.stage_empty(node, mode, is_new, exclusive)?
             }
             (0, None) => {
-                let listed = self.server.stat(&self.inodes.path(node)?).await?;
-                self.stage_empty(node, listed.mode.unwrap_or(0o644), false)?;
+                let listed = self.look(&self.inodes.path(node)?).await?;
+                self.stage_empty(node, listed.mode.unwrap_or(0o644), false, false)?;
             }
             _ => self.stage(node, size).await?.resize(size)?,
         }
         self.touch(node);
         Ok(())
-    }
-
-    /// Sends what the server lacks of a file; the caller holds the lock of the node.
-    pub(super) async fn upload(&self, node: Node) -> Result<()> {
-        let Some(staged) = self.staging.get(node) else { return Ok(()) };
-        let state = staged.state();
-        if !state.dirty || state.nameless {
-            return Ok(());
-        }
-        let path = self.inodes.path(node)?;
-        if state.base > 0 {
-            self.server.append(&path, &staged).await?;
-            // Sent once more it would be there twice; what comes next is appended to what the server has then.
-            self.staging.end(node);
-        } else {
-            self.is_unchanged(&path, state.seen).await?;
-            self.server.store(&path, &staged).await?;
-            self.staging.update(node, |state| {
-                (state.dirty, state.is_new, state.seen) = (false, false, None);
-            });
-        }
-        self.server.readings().take(node);
-        Ok(())
-    }
-
-    /// Whether the server's file still is the one that was fetched: changes of others are not undone.
-    async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
-        let Some((size, modified)) = seen else { return Ok(()) };
-        let now = self.server.stat(path).await?;
-        if (now.size, now.modified) == (Some(size), modified) {
-            return Ok(());
-        }
-        Err(Errno::ESTALE
-            .because("the file was changed by others since it was opened; what was written is not stored"))
     }
 
     /// Closes a file; what it could not upload then is lost, after close(2) has said so.
@@ -180,7 +166,9 @@ impl<S: FileServer> Inner<S> {
         let path = self.inodes.path(node)?;
         if let Some(mode) = attrs.mode {
             let mode = mode & 0o7777;
-            self.server.set_mode(&path, mode).await?;
+            if let Err(fault) = self.server.set_mode(&path, mode).await {
+                return Err(self.why_not_set(fault, &path).await);
+            }
             self.staging.update(node, |state| state.mode = mode);
         }
         let time = match attrs.mtime {
@@ -188,6 +176,27 @@ impl<S: FileServer> Inner<S> {
             Some(SetTime::Now) => self.runtime.wall(),
             None => return Ok(()),
         };
-        self.server.set_time(&path, time).await
+        // What the server tells of it then may be rounded.
+        self.staging.update(node, |state| state.seen = None);
+        let Err(fault) = self.server.set_time(&path, time).await else { return Ok(()) };
+        let error = self.why_not_set(fault, &path).await;
+        let cannot = matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP);
+        match cannot && self.inodes.kind(node)? == FileKind::Directory {
+            // Copying a tree would fail at each of its directories, whose times say nothing of their content.
+            true => Ok(tracing::debug!(%error, "the time of a directory was not set")),
+            false => Err(error),
+        }
+    }
+
+    async fn why_not_set(&self, fault: Fault<S::Refusal>, path: &[u8]) -> Error {
+        let refused = matches!(fault, Fault::Refused(_));
+        let error = Error::from(fault);
+        match error.errno {
+            Errno::EIO if refused => match self.look(path).await {
+                Ok(_) => Errno::EPERM.because(error.reason.unwrap_or_default()),
+                Err(missing) => missing,
+            },
+            _ => error,
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::State;
 use futures_channel::oneshot::Sender;
+use outrigger_core::rebind::bind;
 use outrigger_core::{Reply, Request};
 
 /// What is being looked at, in our numbers, and who waits.
@@ -30,7 +31,7 @@ impl State {
             return None;
         }
         let mut theirs = request.clone();
-        matches!(self.files.translate(&mut theirs), Ok(None)).then_some(theirs)
+        matches!(bind(&mut theirs, &mut self.files), Ok(None)).then_some(theirs)
     }
 
     /// A request in our numbers is looked at until [`State::looked_at`] says that it was. Gives it a number for that.

@@ -8,6 +8,7 @@ pub mod image;
 pub mod local;
 pub mod memory;
 pub mod null;
+pub mod path;
 pub mod sftp;
 
 use crate::compare::Effort;

@@ -28,7 +28,8 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let mounts = servers(bench)?;
     let mut rows = vec![
         fstat_row(bench, &mounts, "fstat, unpinned")?,
-        mounts::pinned(&mounts, || fstat_row(bench, &mounts, "fstat, server on the client's CPU"))?,
+        mounts::pinned(&mounts, || fstat_row(bench, &mounts, "fstat, server on the client's CPU"))?
+            .goal(Goal::Below { subject: OURS, factor: 1.0, than: FUSER }),
         open_row(bench, &mounts)?,
     ];
     if let Some(strace) = &bench.peers.strace {

@@ -18,6 +18,7 @@ mod rename;
 mod sample;
 mod service;
 mod special;
+mod stateless;
 mod times;
 mod unlinked;
 mod xattrs;
@@ -43,6 +44,7 @@ const THEMES: &[&[Case]] = &[
     limits::CASES,
     sample::CASES,
     service::CASES,
+    stateless::CASES,
 ];
 
 /// Every case, theme by theme.

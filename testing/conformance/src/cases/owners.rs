@@ -5,7 +5,7 @@ use crate::report::{Case, Place};
 use crate::subject::Flags;
 use crate::tester::{Expect, Tester};
 use outrigger_core::ops::{Access, FallocateMode, Forget, SetAttr, Write};
-use outrigger_core::{Errno, OpCode, Payload, SetAttrs};
+use outrigger_core::{Credentials, Errno, Groups, OpCode, Payload, SetAttrs};
 
 const SET: &[OpCode] = &[OpCode::SetAttr];
 const ALLOCATE: &[OpCode] = &[OpCode::SetAttr, OpCode::Fallocate];
@@ -264,5 +264,9 @@ fn access(t: &Tester<'_>) {
     assert_eq!(granted(USER + 1, OTHER, 0o7), 0);
     assert_eq!(granted(USER + 1, OTHER, 0), 0);
     assert_eq!(granted(0, 0, 0o7), 0o6);
+    let member = Credentials { groups: Groups::of(&[OTHER, GROUP]), ..Credentials::new(USER + 1, OTHER) };
+    let mut found = None;
+    t.fs.as_user(member, &mut || found = Some(t.direct().ask(Access { node, mask: 0o7 }).must().0));
+    assert_eq!(found, Some(0o4), "by a supplementary group");
     t.direct().ask(Forget { node, count: 1 }).must();
 }

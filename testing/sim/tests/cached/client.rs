@@ -5,7 +5,7 @@ use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, DirentPlus, DirentsPlus, Entry, OpenHow};
 use outrigger_core::{
     Abilities, Answer, Clock, Credentials, Cx, Errno, Handle, Inline, Layer, LockOwner, Name, Node, Op,
-    OpCode, Payload, Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
+    OpCode, Parallel, Payload, Place, Reply, Request, Result, Runtime, Service, Stack, Traverse, Visit, ask,
 };
 use outrigger_driver_mem::{Mem, Options as MemOptions};
 use outrigger_layer_cache::{Cache, Control, Disk, Options};
@@ -43,7 +43,7 @@ pub struct Line {
     foretells: Arc<AtomicBool>,
     foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
     /// Whether it says that it reads ahead by itself.
-    reads_ahead: Arc<AtomicBool>,
+    streams: Arc<AtomicBool>,
 }
 
 impl Layer for Line {
@@ -51,9 +51,9 @@ impl Layer for Line {
         Place::anywhere("line")
     }
     fn abilities(&self, below: Abilities) -> Abilities {
-        let (foretells, reads_ahead) =
-            (self.foretells.load(Ordering::Relaxed), self.reads_ahead.load(Ordering::Relaxed));
-        Abilities { foretells, reads_ahead, ..below }
+        let foretells = self.foretells.load(Ordering::Relaxed);
+        let reads = if self.streams.load(Ordering::Relaxed) { 1 } else { 16 };
+        Abilities { foretells, parallel: Parallel { reads, listings: 64 }, ..below }
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
@@ -216,7 +216,7 @@ impl Client {
             arrived: Arc::default(),
             foretells: Arc::default(),
             foretold: Arc::default(),
-            reads_ahead: Arc::default(),
+            streams: Arc::default(),
         };
         let control = cache.control();
         let stack = Stack::new(tree.clone()).push(line.clone()).and_then(|stack| stack.push(cache));
@@ -242,9 +242,9 @@ impl Client {
         self.line.foretells.store(true, Ordering::Relaxed);
     }
 
-    /// The tree says that it reads ahead by itself. Said before anything else.
-    pub fn read_ahead_below(&self) {
-        self.line.reads_ahead.store(true, Ordering::Relaxed);
+    /// The tree says that content comes as one stream. Said before anything else.
+    pub fn stream(&self) {
+        self.line.streams.store(true, Ordering::Relaxed);
     }
 
     /// From now on listings come in small pieces.

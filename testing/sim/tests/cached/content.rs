@@ -101,12 +101,28 @@ fn a_file_is_read_ahead_of_its_reader() {
     assert!(client.count(OpCode::Read) < 150);
 }
 
+/// Or a copy would end where the file did when it was listed, and report success.
 #[test]
-fn a_tree_that_reads_ahead_by_itself_is_asked_for_no_more_than_is_read() {
+fn a_file_that_another_client_made_longer_is_read_to_its_end() {
+    let sim = Sim::new(2);
+    for step in [4096, 64 << 10] {
+        let (client, node, data) = with_file(&sim, 20_000, &[]);
+        let other = Client::new(&sim, &client.tree, &[]);
+        let theirs = other.lookup(Node::ROOT, "file").expect("the file").node;
+        let (handle, _) = open(&other, theirs, OpenFlags::WRITE_ONLY);
+        write(&other, theirs, handle, 20_000, pattern(5000, 9));
+        client.passed();
+        let whole = [data, pattern(5000, 9)].concat();
+        assert_eq!(read_all(&client, node, step).0, whole, "in steps of {step}");
+    }
+}
+
+#[test]
+fn nothing_is_read_ahead_of_a_tree_whose_content_is_one_stream() {
     let sim = Sim::new(2);
     let (first, _, data) = with_file(&sim, 4 << 20, &[]);
     let client = Client::new(&sim, &first.tree, &[]);
-    client.read_ahead_below();
+    client.stream();
     let node = client.lookup(Node::ROOT, "file").expect("the file").node;
     client.passed();
     assert_eq!(read_all(&client, node, 128 << 10).0, data);

@@ -59,10 +59,11 @@ fn check_crate(manifest: &Manifest<'_>, area: &Area, dirs: &BTreeMap<&str, &str>
     findings
 }
 
-/// Whether the tests of a crate of area `user` may use one of area `target`; the client has to be tried on some tree.
+/// Whether the tests of a crate of area `user` may use one of area `target`; the client has to be tried on some tree, and a driver with
+/// the layers that ask it ahead.
 fn tests_may_use(user: &Area, target: &Area) -> bool {
     matches!(target, Area::Client | Area::Runtime | Area::Testing)
-        || matches!((user, target), (Area::Client, Area::Driver(_)))
+        || matches!((user, target), (Area::Client, Area::Driver(_)) | (Area::Driver(_), Area::Layer(_)))
 }
 
 /// Whether a crate in `dir`, of area `user`, may use one of area `target`.

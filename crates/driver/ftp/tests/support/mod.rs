@@ -2,9 +2,10 @@
 //! Real servers, and this driver connected to them.
 
 use outrigger_core::{Keep, Result, Runtime};
-use outrigger_driver_ftp::{Ftp, Options, Server, connect};
+use outrigger_driver_ftp::{Ftp, Options, connect};
 use outrigger_remote::{FtpServer, Ftpd};
 use outrigger_runtime::Threads;
+use outrigger_toolkit_remote::{Authority, FileOptions};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -36,11 +37,12 @@ impl Far {
         options: &[(&str, &str)],
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Ftp> {
-        let mut set = Options { netrc: None, ..Options::default() };
+        let files = FileOptions { netrc: None, ..FileOptions::default() };
+        let mut set = Options { files, ..Options::default() };
         for (key, value) in options {
             set.set(key, value).expect("an option");
         }
-        let server = Server::parse(place).expect("a server");
+        let server = Authority::parse(place).expect("a server");
         let runtime = Arc::clone(&self.runtime) as Arc<dyn Runtime>;
         self.runtime.handle().block_on(connect(server, set, runtime, keep))
     }

@@ -6,6 +6,7 @@ use super::{Guarded, Shared, locked};
 use crate::worker::{CONTROL, send_with};
 use bytes::Bytes;
 use futures_channel::oneshot::{self, Receiver, Sender};
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Errno, Error, Reply, Result};
 use outrigger_succession::record::Records;
@@ -43,10 +44,10 @@ struct Mount {
     records: Records,
     /// Waits for the answer.
     sender: Sender<Reply>,
-    /// When it was handed over last.
-    given: Instant,
-    /// How many workers in a row have soon ended by themselves.
-    ends: u32,
+    /// Since when there is such a mount.
+    since: Instant,
+    /// Of the workers that it was given.
+    supervisor: Supervisor,
 }
 
 /// An order with its number, and the descriptor that goes with it.
@@ -56,11 +57,11 @@ struct First {
     file: OwnedFd,
 }
 
-/// A worker that ends by itself so soon after it was given a mount may have ended because of that, or of a request that will be
-/// asked again.
-const SOON: Duration = Duration::from_secs(10);
-/// After so many of these no further one is given it: from then on it is this process that asks, and finds out which request it is.
-const MOST_ENDS: u32 = 2;
+/// A worker that ends by itself soon after it was given a mount may have ended because of that, or of a request that will be
+/// asked again. After two of these no further one is given it: from then on it is this process that asks, and finds out which
+/// request it is.
+const POLICY: Policy =
+    Policy { at_once: 2, attempts: 2, hold: Duration::ZERO, settled: Duration::from_secs(10) };
 
 /// What workers that serve by themselves were told, and tell.
 #[derive(Default)]
@@ -104,7 +105,8 @@ impl Guarded {
             return Err(Errno::EBUSY.because("a mount is served already"));
         }
         let id = following.number();
-        following.mount = Some(Mount { id, order, device, records, sender, given: Instant::now(), ends: 0 });
+        let (since, supervisor) = (Instant::now(), Supervisor::new(POLICY));
+        following.mount = Some(Mount { id, order, device, records, sender, since, supervisor });
         drop(following);
         shared.ring();
         Ok(receiver)
@@ -142,7 +144,7 @@ impl Mount {
             return Err(Errno::ENOMEM.because("too many files are known"));
         }
         self.records.begin()?;
-        self.given = Instant::now();
+        self.supervisor.started(self.since.elapsed());
         let state = memfd_create("outrigger state", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
         let state = File::from(state);
         state.write_all_at(left, 0)?;
@@ -236,9 +238,9 @@ impl Shared {
         following.waiting.clear();
         let Some(mount) = &mut following.mount else { return };
         if by_itself {
-            mount.ends = if mount.given.elapsed() < SOON { mount.ends + 1 } else { 1 };
+            mount.supervisor.failed(mount.since.elapsed(), false);
         }
-        if mount.ends >= MOST_ENDS {
+        if mount.supervisor.is_given_up(mount.since.elapsed()) {
             following.give_up(why.clone());
         }
     }

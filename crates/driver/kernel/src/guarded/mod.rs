@@ -9,18 +9,18 @@
 //! A worker may also serve a mount by itself, and record what becomes of it (`outrigger_succession`): this process follows
 //! in a copy, brings the next worker up to date from that, and hands the mount over again.
 
-mod control;
 mod following;
 mod replay;
 mod replies;
 
 use crate::connection::{Input, PATIENCE, greeted};
-use crate::worker::{Log as Messages, Worker};
-use control::Control;
+use crate::worker::{CONTROL, Log as Messages, Worker};
 use following::Following;
 use futures_channel::oneshot::{self, Receiver};
+use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
+use outrigger_succession::control::Control;
 use outrigger_succession::{Ask, Outgoing, Role, State, tell};
 use replay::{Fault, Replay};
 use replies::Replies;
@@ -34,7 +34,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 /// So many workers in a row that do not get as far as serving are the last ones, those aside that others kill.
-const ATTEMPTS: u32 = 5;
+const POLICY: Policy = Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, settled: Duration::MAX };
 
 /// Starts a worker with this file for its messages.
 pub(crate) type Start = Box<dyn Fn(Messages) -> Result<(Worker, UnixStream)> + Send + Sync>;
@@ -76,12 +76,12 @@ impl History {
 /// See the [module](self).
 pub(crate) struct Guarded {
     shared: Arc<Shared>,
-    supervisor: Mutex<Option<Supervisor>>,
+    serving: Mutex<Option<Serving>>,
 }
 
 /// The threads that serve all requests: see [`Shared::supervise`] and [`Shared::write_what_is_left`]. The channel closes when
 /// the first ends.
-struct Supervisor {
+struct Serving {
     threads: [JoinHandle<()>; 2],
     ended: mpsc::Receiver<()>,
 }
@@ -133,7 +133,8 @@ impl Guarded {
     /// What it says about the image, or how it ended.
     pub(crate) fn begin(start: Start, patience: Option<Duration>, most: usize) -> Result<Self> {
         let messages = Messages::new()?.file;
-        let control = Control::new(&messages)?;
+        let control = Control::at(Arc::new(messages.try_clone()?), CONTROL);
+        control.set_clock(None)?;
         let patience = patience.unwrap_or(PATIENCE);
         let Life { worker, socket, input } = Life::begin(&start, &messages, patience)?;
         let mut state = State::new(Role::Own, most)?;
@@ -163,7 +164,7 @@ impl Guarded {
             named("outrigger-kernel").spawn(supervise)?,
             named("outrigger-frames").spawn(move || other.write_what_is_left())?,
         ];
-        Ok(Guarded { shared, supervisor: Mutex::new(Some(Supervisor { threads, ended })) })
+        Ok(Guarded { shared, serving: Mutex::new(Some(Serving { threads, ended })) })
     }
 
     /// Asks the worker, whichever serves.
@@ -214,7 +215,7 @@ impl Guarded {
     /// # Errors
     /// `EIO` with the reason when it is not.
     pub(crate) fn end(&self) -> Result<()> {
-        let Some(Supervisor { threads, ended }) = locked(&self.supervisor).take() else { return Ok(()) };
+        let Some(Serving { threads, ended }) = locked(&self.serving).take() else { return Ok(()) };
         self.shared.with(|state| match state.is_copied() {
             // Its process unmounts what it knows more of than this one.
             true => state.hang_up(),
@@ -363,7 +364,7 @@ impl Shared {
 
     /// Starts a worker that knows what the one before had told.
     fn revive(&self) -> Result<Arc<UnixStream>> {
-        let (mut attempts, begun) = (0, Instant::now());
+        let (mut supervisor, begun) = (Supervisor::new(POLICY), Instant::now());
         loop {
             let fault = match self.try_to_revive() {
                 Ok(socket) => return Ok(socket),
@@ -371,10 +372,13 @@ impl Shared {
             };
             // It is not the image that those die of whom others kill.
             let by_others = matches!(fault, Fault::Killed(_));
-            attempts += u32::from(!by_others);
-            if attempts >= ATTEMPTS || by_others && begun.elapsed() > self.patience {
+            if !by_others {
+                supervisor.failed(begun.elapsed(), false);
+            }
+            if supervisor.is_given_up(begun.elapsed()) || by_others && begun.elapsed() > self.patience {
                 return Err(fault.into());
             }
+            std::thread::sleep(supervisor.pause());
         }
     }
 
@@ -417,7 +421,7 @@ impl Shared {
 
     /// How an unmount ended. What a worker that died of it left is unmounted by the next one.
     fn unmounted(&self, mut reason: Option<String>) -> Result<()> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..POLICY.attempts {
             let Some(why) = reason else { return Ok(()) };
             tracing::warn!("{why}");
             let life = self.begin()?;

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Doing the logged changes again, one after the other, with a worker that has just mounted the image of the checkpoint.
 
-use super::control::Control;
 use crate::connection::Input;
 use outrigger_core::ops::{OpenFlags, Walk};
+use outrigger_core::rebind::{Bindings, bind, reopen};
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{
-    Credentials, Errno, Error, Handle, Name, Node, Reply, Request, Result, Traverse, Visit, Wire,
-};
+use outrigger_core::{Credentials, Errno, Error, Handle, Name, Node, Reply, Request, Result, Wire};
+use outrigger_succession::control::Control;
 use outrigger_succession::files::{Files, Returned};
 use outrigger_succession::log::{Entry, Told, printable};
 use outrigger_succession::place::{FIRST_CHANGE, REMOVED, REMOVED_NAME};
-use outrigger_succession::reopen;
 use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -86,15 +84,13 @@ impl<'a> Replay<'a> {
             self.open(*handle, *node, *flags)?;
         }
         let mut request = decoded(entry)?;
-        let mut translation = Translation { replay: self, is_whole: true };
-        request.traverse(&mut translation);
-        if !translation.is_whole {
+        if bind(&mut request, self)?.is_some() {
             // A file that had lost its last name before the checkpoint, and could not keep one.
             tracing::warn!(request = printable(&mut request), "the file is gone with the worker");
             return Ok(());
         }
         self.control
-            .set_clock(Some(self.control.stamp(entry.change).map_err(Error::from)?))
+            .set_clock(Some(self.control.time(entry.change).map_err(Error::from)?))
             .map_err(Error::from)?;
         let reply = self.ask(FIRST_CHANGE + entry.change, entry.cred.clone(), request)?;
         let told = Told::of(&reply);
@@ -193,24 +189,13 @@ fn decoded(entry: &Entry) -> Result<Request> {
     Ok(Request::get(&mut entry.request.clone().into())?)
 }
 
-struct Translation<'a, 'b> {
-    replay: &'a Replay<'b>,
-    /// Whether everything was found.
-    is_whole: bool,
-}
-
-impl Visit for Translation<'_, '_> {
-    fn node(&mut self, node: &mut Node) {
-        match self.replay.nodes.get(node) {
-            Some(theirs) => *node = *theirs,
-            None => self.is_whole = false,
-        }
+/// The numbers of the worker that does it again.
+impl Bindings for Replay<'_> {
+    fn node(&mut self, node: Node) -> Result<Option<Node>> {
+        Ok(self.nodes.get(&node).copied())
     }
 
-    fn handle(&mut self, handle: &mut Handle) {
-        match self.replay.handles.get(handle) {
-            Some(theirs) => *handle = *theirs,
-            None => self.is_whole = false,
-        }
+    fn handle(&mut self, handle: Handle) -> Result<Option<Handle>> {
+        Ok(self.handles.get(&handle).copied())
     }
 }

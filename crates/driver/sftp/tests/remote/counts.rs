@@ -30,8 +30,16 @@ fn tree(store: &Arc<Store>) -> usize {
     4000 + 210
 }
 
-async fn connected(line: &Line, options: &[(&str, &str)]) -> User {
-    let user = User::new(line.connect(options).await.expect("connected"));
+/// A mount with these options of the cache.
+async fn mounted(line: &Line, options: &[(&str, &str)]) -> User {
+    ready(line, User::with_cache(line.connect(&[]).await.expect("connected"), options)).await
+}
+
+async fn connected(line: &Line) -> User {
+    ready(line, User::new(line.connect(&[]).await.expect("connected"))).await
+}
+
+async fn ready(line: &Line, user: User) -> User {
     // What is asked about the server itself does not count.
     tokio::time::sleep(10 * DELAY).await;
     let mut state = line.store.state();
@@ -51,7 +59,7 @@ async fn a_tree_is_walked_in_a_few_round_trips_for_each_level() {
     let store = Store::new();
     let names = tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     let begin = Instant::now();
     assert_eq!(user.list_all(Node::ROOT).await, Ok(names));
     let (trips, state) = (trips(begin), store.state());
@@ -70,7 +78,7 @@ async fn no_directory_is_listed_twice_in_one_walk() {
         store.state().files.insert(dir.into_bytes(), File::Dir);
     }
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     assert_eq!(user.list_all(Node::ROOT).await, Ok(301));
     tokio::time::sleep(100 * DELAY).await;
     assert_eq!(store.state().counts["opendir"], 302);
@@ -90,7 +98,7 @@ async fn every_name_of_many_large_directories_is_listed() {
         state.files.insert(dir.into_bytes(), File::Dir);
     }
     let line = Line::new(&store, DELAY).at(1e6);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     assert_eq!(user.list_all(Node::ROOT).await, Ok(DIRS + DIRS * FILES));
 }
 
@@ -99,7 +107,7 @@ async fn without_looking_ahead_each_directory_takes_its_time() {
     let store = Store::new();
     tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[("ahead", "0")]).await;
+    let user = mounted(&line, &[("ahead", "0")]).await;
     let begin = Instant::now();
     user.list_all(Node::ROOT).await.expect("listed");
     assert!(trips(begin) >= 400.0, "the test above would hold without any effort");
@@ -110,7 +118,7 @@ async fn listing_one_directory_asks_for_no_other() {
     let store = Store::new();
     tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let begin = Instant::now();
     user.list(Node::ROOT).await.expect("listed");
     assert!(trips(begin) <= 2.1, "{}", trips(begin));
@@ -123,7 +131,7 @@ async fn what_was_listed_ahead_is_forgotten_when_it_changes_or_grows_old() {
     let store = Store::new();
     tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[("cache", "5")]).await;
     let dirs = user.list(Node::ROOT).await.expect("listed");
     let dirs: Vec<Node> =
         dirs.iter().filter(|dir| dir.entry.attr.is_dir()).map(|dir| dir.entry.node).collect();
@@ -151,7 +159,7 @@ async fn long_listings_that_nobody_reads_come_to_an_end() {
         store.state().files.insert(dir, File::Dir);
     }
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     let dirs = user.list(Node::ROOT).await.expect("listed");
     // Of one only the beginning is read; the other one is listed ahead meanwhile.
     assert_eq!(user.list_some(dirs[0].entry.node).await, Ok(false));
@@ -168,7 +176,7 @@ async fn small_files_are_read_in_two_round_trips_and_written_in_two() {
     let store = Store::new();
     tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let entries = user.list(Node::ROOT).await.expect("listed");
     let files: Vec<Node> =
         entries.iter().filter(|file| !file.entry.attr.is_dir()).map(|file| file.entry.node).collect();
@@ -194,7 +202,7 @@ async fn small_files_are_read_in_two_round_trips_and_written_in_two() {
 async fn times_are_set_in_the_flight_of_what_was_written() {
     let store = Store::new();
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     for size in [3 << 20, 10] {
         let name = format!("new{size}");
         let made = user.create_for(Node::ROOT, &name, OpenFlags::WRITE_ONLY).await;
@@ -217,7 +225,7 @@ async fn opening_a_file_that_can_be_read_waits_for_nothing() {
     let store = Store::new();
     store.state().files.insert(b"/home/f".to_vec(), File::new(b"content".to_vec()));
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
     let begin = Instant::now();
     let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
@@ -232,7 +240,7 @@ async fn a_path_is_walked_in_one_round_trip() {
     let store = Store::new();
     tree(&store);
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let begin = Instant::now();
     assert_eq!(user.walk(&["d0", "e0", "no", "more"]).await.expect("walked").len(), 2);
     assert!(trips(begin) <= 1.1, "{}", trips(begin));
@@ -288,7 +296,7 @@ async fn a_large_file_is_read_as_fast_as_the_line_carries_it() {
         let size = (rate as u64 * 4).min(64 << 20);
         store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
         let line = Line::new(&store, Duration::from_millis(delay)).at(rate);
-        let user = connected(&line, &[]).await;
+        let user = mounted(&line, &[]).await;
         let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
         let reached = read_through(&user, file, size).await;
         assert!(reached > rate / 1.15, "{reached:.0} of {rate} bytes a second");
@@ -304,7 +312,7 @@ async fn a_reader_who_has_gone_leaves_the_line_to_others() {
     store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
     let rate = 1.25e6;
     let line = Line::new(&store, DELAY).at(rate);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
     let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
     for number in 0..32 {
@@ -325,7 +333,7 @@ async fn no_more_is_read_ahead_than_is_allowed() {
         let store = Store::new();
         store.state().files.insert(b"/home/f".to_vec(), File::new((0..size).map(pattern).collect()));
         let line = Line::new(&store, DELAY);
-        let user = connected(&line, &[("read_ahead", &allowed.to_string())]).await;
+        let user = mounted(&line, &[("read_ahead", &allowed.to_string())]).await;
         let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
         let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
         for number in 0..8 {
@@ -346,7 +354,7 @@ async fn listing_is_quick_during_a_transfer() {
     store.state().files.insert(b"/home/dir".to_vec(), File::Dir);
     let rate = 1.25e6;
     let line = Line::new(&store, DELAY).at(rate);
-    let user = connected(&line, &[("ahead", "0")]).await;
+    let user = mounted(&line, &[("ahead", "0")]).await;
     let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
     let other = user.clone();
     let listing = tokio::spawn(async move {
@@ -371,7 +379,7 @@ async fn what_was_read_ahead_is_not_given_out_after_a_write() {
     let store = Store::new();
     store.state().files.insert(b"/home/f".to_vec(), File::new(vec![b'a'; 4 << 20]));
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = mounted(&line, &[]).await;
     let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
     let reader = user.open(file, OpenFlags::empty()).await.expect("opened");
     let writer = user.open(file, OpenFlags::WRITE_ONLY).await.expect("opened");
@@ -390,14 +398,14 @@ async fn what_was_read_ahead_is_not_given_out_after_a_write() {
     );
 }
 
-/// Nothing is remembered by the driver: that is the cache's part.
+/// Nothing is remembered by the driver, nor asked for ahead: that is the cache's part.
 #[tokio::test(start_paused = true)]
 async fn what_is_read_again_is_what_it_is_then() {
     const LEN: u64 = 4096;
     let store = Store::new();
     store.state().files.insert(b"/home/f".to_vec(), File::new(vec![0; 64 << 10]));
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let file = user.lookup(Node::ROOT, "f").await.expect("found").node;
     let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
     let places = [
@@ -426,7 +434,7 @@ async fn a_read_that_meets_the_end_takes_nothing_from_readers_elsewhere() {
     let store = Store::new();
     store.state().files.insert(b"/home/large".to_vec(), File::new(content.clone()));
     let line = Line::new(&store, DELAY);
-    let user = connected(&line, &[]).await;
+    let user = connected(&line).await;
     let file = user.lookup(Node::ROOT, "large").await.expect("found").node;
     let handle = user.open(file, OpenFlags::empty()).await.expect("opened");
     let read = |offset: u64| user.read_at(file, handle, offset, LEN);

@@ -150,7 +150,8 @@ async fn what_we_change_is_not_hidden_by_a_listing_asked_for_before() {
             put(&store, &format!("/home/{dir}/f"), b"old\n".to_vec());
             put(&store, &format!("/home/{dir}/from"), vec![7; 9]);
         }
-        let user = connected(&store).await;
+        let sftp = Line::new(&store, DELAY).connect(&[]).await.expect("connected");
+        let user = User::with_cache(sftp, &[]);
         let dirs = user.list(Node::ROOT).await.expect("listed");
         let node = |name: &[u8]| {
             dirs.iter().find(|dir| &dir.name[..] == name).map(|dir| dir.entry.node).expect("a directory")

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program that uses a tree, as a kernel would pass on what it does.
 
+use crate::line::Simulated;
 use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Created, DirentPlus, Entry};
 use outrigger_core::{
-    Attr, Credentials, Cx, Driver, Errno, FileKind, Handle, LockOwner, Name, Node, Payload, Result, SetAttrs,
-    SetTime, Target, Time,
+    Attr, Credentials, Cx, Errno, FileKind, Handle, LockOwner, Name, Node, Op, Payload, Result, Serve,
+    Service, SetAttrs, SetTime, Stack, Target, Time, ask,
 };
 use outrigger_driver_sftp::Sftp;
+use outrigger_layer_cache::{Cache, Options};
+use std::sync::Arc;
 
-/// Asks a driver.
+/// Asks a tree.
 #[derive(Clone)]
 pub struct User {
-    pub sftp: Sftp,
+    tree: Arc<dyn Service>,
     cx: Cx,
 }
 
@@ -22,12 +25,29 @@ pub fn name(text: &[u8]) -> Name {
 }
 
 impl User {
+    /// Of a driver alone.
     pub fn new(sftp: Sftp) -> Self {
-        User { sftp, cx: Cx::new(1, Credentials::new(1000, 1000), "test") }
+        User::of(Arc::new(Serve(sftp)))
+    }
+
+    /// Of a driver below the cache that mounts have.
+    pub fn with_cache(sftp: Sftp, options: &[(&str, &str)]) -> Self {
+        let mut chosen = Options::default();
+        options.iter().for_each(|(key, value)| chosen.set(key, value).expect("an option"));
+        let cache = Cache::new(&chosen, Arc::new(Simulated));
+        User::of(Stack::new(Arc::new(Serve(sftp))).push(cache).expect("a place").service())
+    }
+
+    fn of(tree: Arc<dyn Service>) -> Self {
+        User { tree, cx: Cx::new(1, Credentials::new(1000, 1000), "test") }
+    }
+
+    pub async fn ask<O: Op>(&self, op: O) -> Result<O::Out> {
+        ask(&*self.tree, &self.cx, op).await
     }
 
     pub async fn lookup(&self, dir: Node, file: &str) -> Result<Entry> {
-        self.sftp.lookup(&self.cx, Lookup { dir, name: name(file.as_bytes()) }).await
+        self.ask(Lookup { dir, name: name(file.as_bytes()) }).await
     }
 
     pub async fn list(&self, node: Node) -> Result<Vec<DirentPlus>> {
@@ -36,7 +56,7 @@ impl User {
     }
 
     pub async fn open_dir(&self, node: Node) -> Result<Handle> {
-        Ok(self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle)
+        Ok(self.ask(OpenDir { node }).await?.handle)
     }
 
     /// Reads a directory that is open, and closes it.
@@ -44,7 +64,7 @@ impl User {
         let (mut all, mut cookie) = (Vec::new(), 0);
         let listed = loop {
             let read = ReadDirPlus { node, handle, cookie, size: 64 << 10 };
-            match self.sftp.readdirplus(&self.cx, read).await {
+            match self.ask(read).await {
                 Ok(piece) => {
                     cookie = piece.entries.last().map_or(cookie, |last| last.cookie);
                     all.extend(piece.entries);
@@ -55,16 +75,16 @@ impl User {
                 Err(error) => break Err(error),
             }
         };
-        self.sftp.releasedir(&self.cx, ReleaseDir { node, handle }).await?;
+        self.ask(ReleaseDir { node, handle }).await?;
         listed
     }
 
     /// Opens a directory, reads its beginning and closes it; whether that was all.
     pub async fn list_some(&self, node: Node) -> Result<bool> {
-        let handle = self.sftp.opendir(&self.cx, OpenDir { node }).await?.handle;
+        let handle = self.ask(OpenDir { node }).await?.handle;
         let read = ReadDirPlus { node, handle, cookie: 0, size: 4096 };
-        let read = self.sftp.readdirplus(&self.cx, read).await;
-        self.sftp.releasedir(&self.cx, ReleaseDir { node, handle }).await?;
+        let read = self.ask(read).await;
+        self.ask(ReleaseDir { node, handle }).await?;
         Ok(read?.eof)
     }
 
@@ -81,16 +101,16 @@ impl User {
     }
 
     pub async fn open(&self, node: Node, flags: OpenFlags) -> Result<Handle> {
-        Ok(self.sftp.open(&self.cx, Open { node, flags }).await?.handle)
+        Ok(self.ask(Open { node, flags }).await?.handle)
     }
 
     pub async fn close(&self, node: Node, handle: Handle) -> Result<()> {
         let (flags, owner) = (OpenFlags::empty(), LockOwner(0));
-        self.sftp.release(&self.cx, Release { node, handle, flags, owner, flock_release: false }).await
+        self.ask(Release { node, handle, flags, owner, flock_release: false }).await
     }
 
     pub async fn read_at(&self, node: Node, handle: Handle, offset: u64, len: u32) -> Result<Bytes> {
-        self.sftp.read(&self.cx, Read { node, handle, offset, len }).await?.into_bytes()
+        self.ask(Read { node, handle, offset, len }).await?.into_bytes()
     }
 
     pub async fn read_file(&self, node: Node, len: u32) -> Result<Bytes> {
@@ -107,7 +127,7 @@ impl User {
     pub async fn create_for(&self, dir: Node, file: &str, flags: OpenFlags) -> Result<(Node, Handle)> {
         let flags = flags | OpenFlags::EXCL;
         let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags, initial: None };
-        let made = self.sftp.create(&self.cx, create).await?;
+        let made = self.ask(create).await?;
         Ok((made.entry.node, made.opened.handle))
     }
 
@@ -115,13 +135,13 @@ impl User {
     pub async fn create_behind(&self, dir: Node, file: &str) -> Result<Created> {
         let flags = OpenFlags::WRITE_ONLY | OpenFlags::TRUNC | OpenFlags::BEHIND;
         let create = Create { dir, name: name(file.as_bytes()), mode: 0o644, umask: 0, flags, initial: None };
-        self.sftp.create(&self.cx, create).await
+        self.ask(create).await
     }
 
     pub async fn write_at(&self, node: Node, handle: Handle, offset: u64, data: &[u8]) -> Result<u64> {
         let data = Payload::from(data.to_vec());
         let write = Write { node, handle, offset, data, cached: false, kill_setid: false };
-        Ok(self.sftp.write(&self.cx, write).await?.0)
+        Ok(self.ask(write).await?.0)
     }
 
     pub async fn write_file(&self, dir: Node, file: &str, content: &[u8]) -> Result<Node> {
@@ -137,49 +157,49 @@ impl User {
     pub async fn copy(&self, from: (Node, Handle), to: (Node, Handle), len: u64) -> Result<u64> {
         let ((node, handle), (to_node, to_handle)) = (from, to);
         let copy = CopyRange { node, handle, offset: 0, to_node, to_handle, to_offset: 0, len };
-        Ok(self.sftp.copy_range(&self.cx, copy).await?.0)
+        Ok(self.ask(copy).await?.0)
     }
 
     pub async fn fsync(&self, node: Node, handle: Handle) -> Result<()> {
-        self.sftp.fsync(&self.cx, FSync { node, handle, data_only: false }).await
+        self.ask(FSync { node, handle, data_only: false }).await
     }
 
     pub async fn truncate(&self, node: Node, size: u64) -> Result<()> {
         let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
-        self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await.map(drop)
+        self.ask(SetAttr { node, handle: None, attrs }).await.map(drop)
     }
 
     /// Makes an open file so long.
     pub async fn truncate_open(&self, node: Node, handle: Handle, size: u64) -> Result<()> {
         let attrs = SetAttrs { size: Some(size), ..SetAttrs::default() };
-        self.sftp.setattr(&self.cx, SetAttr { node, handle: Some(handle), attrs }).await.map(drop)
+        self.ask(SetAttr { node, handle: Some(handle), attrs }).await.map(drop)
     }
 
     pub async fn set_group(&self, node: Node, gid: u32) -> Result<Attr> {
         let attrs = SetAttrs { gid: Some(gid), ..SetAttrs::default() };
-        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
+        Ok(self.ask(SetAttr { node, handle: None, attrs }).await?.attr)
     }
 
     /// Sets the time of modification.
     pub async fn touch(&self, node: Node) -> Result<Attr> {
         let attrs = SetAttrs { mtime: Some(SetTime::Now), ..SetAttrs::default() };
-        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: None, attrs }).await?.attr)
+        Ok(self.ask(SetAttr { node, handle: None, attrs }).await?.attr)
     }
 
     /// Sets the time of modification of an open file, in seconds.
     pub async fn set_mtime(&self, node: Node, handle: Handle, secs: i64) -> Result<Attr> {
         let mtime = Some(SetTime::To(Time::new(secs, 0)));
         let attrs = SetAttrs { mtime, ..SetAttrs::default() };
-        Ok(self.sftp.setattr(&self.cx, SetAttr { node, handle: Some(handle), attrs }).await?.attr)
+        Ok(self.ask(SetAttr { node, handle: Some(handle), attrs }).await?.attr)
     }
 
     pub async fn symlink(&self, dir: Node, file: &str, target: &'static str) -> Result<Entry> {
         let target = Target::new(target)?;
-        self.sftp.symlink(&self.cx, SymLink { dir, name: name(file.as_bytes()), target, initial: None }).await
+        self.ask(SymLink { dir, name: name(file.as_bytes()), target, initial: None }).await
     }
 
     pub async fn attr(&self, node: Node, handle: Option<Handle>) -> Result<Attr> {
-        Ok(self.sftp.getattr(&self.cx, GetAttr { node, handle }).await?.attr)
+        Ok(self.ask(GetAttr { node, handle }).await?.attr)
     }
 
     pub async fn size(&self, node: Node, handle: Option<Handle>) -> Result<u64> {
@@ -188,25 +208,25 @@ impl User {
 
     pub async fn mkdir(&self, dir: Node, file: &str) -> Result<Node> {
         let make = MkDir { dir, name: name(file.as_bytes()), mode: 0o755, umask: 0, initial: None };
-        Ok(self.sftp.mkdir(&self.cx, make).await?.node)
+        Ok(self.ask(make).await?.node)
     }
 
     pub async fn unlink(&self, dir: Node, file: &str) -> Result<()> {
-        self.sftp.unlink(&self.cx, Unlink { dir, name: name(file.as_bytes()) }).await
+        self.ask(Unlink { dir, name: name(file.as_bytes()) }).await
     }
 
     pub async fn rmdir(&self, dir: Node, file: &str) -> Result<()> {
-        self.sftp.rmdir(&self.cx, RmDir { dir, name: name(file.as_bytes()) }).await
+        self.ask(RmDir { dir, name: name(file.as_bytes()) }).await
     }
 
     pub async fn rename(&self, dir: Node, from: &str, to_dir: Node, to: &str) -> Result<()> {
         let (name, to_name) = (name(from.as_bytes()), name(to.as_bytes()));
         let flags = RenameFlags::empty();
-        self.sftp.rename(&self.cx, Rename { dir, name, to_dir, to_name, flags }).await
+        self.ask(Rename { dir, name, to_dir, to_name, flags }).await
     }
 
     pub async fn walk(&self, names: &[&str]) -> Result<Vec<Entry>> {
         let names = names.iter().map(|text| name(text.as_bytes())).collect();
-        self.sftp.walk(&self.cx, Walk { dir: Node::ROOT, names }).await
+        self.ask(Walk { dir: Node::ROOT, names }).await
     }
 }

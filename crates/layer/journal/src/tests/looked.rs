@@ -61,6 +61,16 @@ fn what_was_changed_since_is_looked_at_again() {
 }
 
 #[test]
+fn a_change_in_a_slot_without_an_entry_is_seen() {
+    let driver = full();
+    let process = Process::start(&HeapKeep::default(), &driver, None);
+    process.ask(1, 0, lookup("a"));
+    process.ask(2, SLOTS as u32, unlink("a"));
+    process.ask(3, 0, rename("a", "b", RenameFlags::empty()));
+    assert_eq!(driver.asked()[2..], [LOOKS[0], LOOKS[1], OpCode::Rename]);
+}
+
+#[test]
 fn a_lookup_that_a_change_overtakes_tells_nothing() {
     let driver = full();
     let process = Process::start(&HeapKeep::default(), &driver, None);

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A server: what a tree asks of it, as commands.
+
+use crate::session::{Data, Dialer, Fault, Refused, Session, good, line};
+use bytes::{Bytes, BytesMut};
+use outrigger_core::{Errno, FileKind, Result, Runtime, Time};
+use outrigger_proto_ftp::{Bad, Features, Kind, LINE_MAX, Listed, Reply, list, mlsx, stamp, timestamp};
+use outrigger_toolkit_remote::{
+    FileServer, Found, Lease, Listing, Pool, Put, Readings, Staged, Version, parent, receive_lines, repeated,
+    within,
+};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use tokio::io::AsyncReadExt;
+
+/// An FTP server, for [`FileTree`](outrigger_toolkit_remote::FileTree).
+pub struct Host {
+    pub(crate) dialer: Dialer,
+    pub(crate) pool: Arc<Pool<Session>>,
+    pub(crate) features: OnceLock<Features>,
+    pub(crate) readings: Readings<Transfer>,
+    /// Where the tree begins.
+    pub(crate) base: Vec<u8>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+}
+
+/// A file that is being received, and the connection that owes its last reply.
+pub struct Transfer {
+    session: Lease<Session>,
+    data: Data,
+}
+
+impl Host {
+    /// A connection for one request.
+    pub(crate) async fn lease(&self) -> Result<Lease<Session>> {
+        let (limit, reclaim) = (self.dialer.options.files.timeout, || self.readings.end_one());
+        let session = self.pool.lease(limit, Session::is_quiet, reclaim, || self.dialer.dial()).await?;
+        let [feat, _, site] = &session.greeting;
+        self.features.get_or_init(|| Features::of(feat).with_site(site));
+        Ok(session)
+    }
+
+    /// What the server can do.
+    async fn has(&self, feature: &str) -> Result<bool> {
+        if self.features.get().is_none() {
+            self.lease().await?.give_back();
+        }
+        Ok(self.features.get().is_some_and(|features| features.has(feature)))
+    }
+
+    async fn has_mlst(&self) -> Result<bool> {
+        Ok(self.dialer.options.mlsd && (self.has("MLST").await? || self.has("MLSD").await?))
+    }
+
+    /// Sends commands at once; the answers.
+    async fn ask(&self, lines: &[Vec<u8>]) -> Result<Vec<Reply>, Fault> {
+        let mut session = self.lease().await?;
+        let replies = session.ask(&self.dialer, lines).await?;
+        session.give_back();
+        Ok(replies)
+    }
+
+    /// Sends one command; the answer, if it is good.
+    async fn command(&self, verb: &str, argument: &[u8]) -> Result<Reply, Fault> {
+        good(self.ask(&[line(verb, argument)?]).await?.remove(0))
+    }
+
+    /// Opens a data connection with the last of `lines`; the answers to the others.
+    async fn transfer(&self, lines: &[Vec<u8>]) -> Result<(Transfer, Vec<Reply>), Fault> {
+        let mut session = self.lease().await?;
+        match session.transfer(&self.dialer, lines).await {
+            Ok((data, replies)) => Ok((Transfer { session, data }, replies)),
+            Err(fault) => {
+                if matches!(fault, Fault::Refused(_)) {
+                    session.give_back();
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    /// The names in the directory at `path`, as LIST tells them.
+    async fn names_by_list(&self, path: &[u8]) -> Result<Listing, Fault> {
+        let now = self.runtime.wall().secs;
+        // LIST takes its argument for options or patterns, so the directory is gone to. Names that begin with a dot are shown on
+        // demand, where the server knows how.
+        let list_in = async |how: &[u8]| {
+            let lines = [line("CWD", path)?, line("LIST", how)?];
+            repeated(|_| self.listing(&lines, |line| list(line, now))).await
+        };
+        let lists_all = &self.dialer.lists_all;
+        match list_in(b"-a").await {
+            Ok(listing) if !listing.names.is_empty() || lists_all.load(Ordering::Relaxed) => {
+                lists_all.store(true, Ordering::Relaxed);
+                Ok(listing)
+            }
+            Ok(_) | Err(Fault::Refused(_)) => list_in(b"").await,
+            fault => fault,
+        }
+    }
+
+    async fn listing(
+        &self,
+        lines: &[Vec<u8>],
+        read: impl Fn(&[u8]) -> Result<Option<Listed>, Bad>,
+    ) -> Result<Listing, Fault> {
+        let (Transfer { session, mut data }, before) = self.transfer(lines).await?;
+        before.into_iter().try_for_each(|reply| good(reply).map(drop))?;
+        let (mut listing, files) = (Listing::default(), &self.dialer.options.files);
+        let take = |line: &[u8]| match read(line) {
+            Ok(listed) => listing.names.extend(listed.map(found)),
+            Err(_) => {
+                _ = listing.odd.get_or_insert_with(|| line[..line.len().min(100)].escape_ascii().to_string())
+            }
+        };
+        let (limits, most) = ((files.timeout, LINE_MAX), (files.max_listing, "max_listing"));
+        receive_lines(&mut data, limits, most, take).await?;
+        self.finish(Transfer { session, data }).await?;
+        Ok(listing)
+    }
+}
+
+impl FileServer for Host {
+    type Transfer = Transfer;
+    type Refusal = Refused;
+
+    fn driver(&self) -> &'static str {
+        "ftp"
+    }
+
+    fn shown(&self) -> String {
+        format!("ftp://{}", self.dialer.host)
+    }
+
+    fn readings(&self) -> &Readings<Transfer> {
+        &self.readings
+    }
+
+    fn check(&self, path: &[u8]) -> Result<()> {
+        line("MLST", path).map(drop)
+    }
+
+    async fn stat(&self, path: &[u8]) -> Result<Found, Fault> {
+        let directory = || Found::new(FileKind::Directory);
+        if path == b"/" {
+            return Ok(directory());
+        }
+        if self.has_mlst().await? {
+            let reply = repeated(|_| self.command("MLST", path)).await?;
+            let told = told_by_mlst(&reply);
+            return told.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
+        }
+        match self.list(parent(path)).await {
+            Ok(Listing { names, odd }) => {
+                let missing = || match odd {
+                    None => Errno::ENOENT.into(),
+                    Some(line) => {
+                        Errno::EIO.because(format!("the server lists '{line}', which makes no sense"))
+                    }
+                };
+                Ok(named(names, path).ok_or_else(missing)?)
+            }
+            // The directory above the tree may be closed to us.
+            Err(_) if path == self.base => Ok(directory()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn list(&self, path: &[u8]) -> Result<Listing, Fault> {
+        if !self.has_mlst().await? {
+            return self.names_by_list(path).await;
+        }
+        let lines = [line("MLSD", path)?];
+        repeated(|_| self.listing(&lines, |line| mlsx(line, false))).await
+    }
+
+    async fn target(&self, path: &[u8]) -> Result<Bytes, Fault> {
+        // Some servers tell it in LIST only.
+        let target =
+            named(self.names_by_list(parent(path)).await?.names, path).and_then(|found| found.target);
+        target.ok_or_else(|| Errno::EIO.because("the server does not tell where the link leads").into())
+    }
+
+    async fn begin(&self, path: &[u8], offset: u64) -> Result<(Option<Transfer>, Version), Fault> {
+        // Asked in one go with the content, these cost no time.
+        let mut lines = Vec::new();
+        let (size, mdtm) = (self.has("SIZE").await?, self.has("MDTM").await?);
+        lines.extend(size.then(|| line("SIZE", path)).transpose()?);
+        lines.extend(mdtm.then(|| line("MDTM", path)).transpose()?);
+        lines.extend((offset > 0).then(|| line("REST", offset.to_string().as_bytes())).transpose()?);
+        lines.push(line("RETR", path)?);
+        let (transfer, replies) = repeated(|_| self.transfer(&lines)).await?;
+        let mut replies = replies.into_iter();
+        let mut answer = |asked: bool| asked.then(|| replies.next()).flatten().filter(Reply::is_good);
+        let size = answer(size).and_then(|reply| std::str::from_utf8(reply.text()).ok()?.trim().parse().ok());
+        let modified = answer(mdtm).and_then(|reply| timestamp(reply.text().trim_ascii()));
+        if offset > 0 && answer(true).is_none() {
+            let why = "the server cannot begin in the middle of a file (REST)";
+            return Err(Errno::EOPNOTSUPP.because(why).into());
+        }
+        Ok((Some(transfer), Version { size, modified }))
+    }
+
+    async fn receive(&self, transfer: &mut Transfer, buffer: &mut BytesMut) -> Result<usize, Fault> {
+        let limit = self.dialer.options.files.timeout;
+        within(limit, "receiving", transfer.data.read_buf(buffer)).await.map_err(Fault::Lost)
+    }
+
+    async fn finish(&self, Transfer { mut session, data }: Transfer) -> Result<(), Fault> {
+        drop(data);
+        session.finish(&self.dialer).await?;
+        Ok(session.give_back())
+    }
+
+    async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {
+        let verb = if how == Put::Whole { "STOR" } else { "APPE" };
+        let (Transfer { mut session, data }, _) = self.transfer(&[line(verb, path)?]).await?;
+        let sent = session.send(&self.dialer, data, (staged, from)).await;
+        if matches!(sent, Ok(()) | Err(Fault::Refused(_))) {
+            session.give_back();
+        }
+        sent
+    }
+
+    async fn rename(&self, from: &[u8], to: &[u8], mode: Option<u32>) -> Result<Option<Version>, Fault> {
+        let mut lines = Vec::new();
+        if let Some(mode) = mode
+            && self.has("SITE CHMOD").await?
+        {
+            // Some servers refuse that for some files; the content matters more.
+            lines.push(line("SITE", &chmod(mode, from))?);
+        }
+        let begin = lines.len();
+        lines.extend([line("RNFR", from)?, line("RNTO", to)?]);
+        if mode.is_some() && self.has_mlst().await? {
+            lines.push(line("MLST", to)?);
+        }
+        let mut replies = self.ask(&lines).await?.into_iter().skip(begin);
+        replies.by_ref().take(2).try_for_each(|reply| good(reply).map(drop))?;
+        let told = replies.next().filter(Reply::is_good).and_then(|reply| told_by_mlst(&reply));
+        Ok(told.map(|Found { size, modified, .. }| Version { size, modified }))
+    }
+
+    async fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Fault> {
+        self.command("MKD", path).await?;
+        if self.has("SITE CHMOD").await? {
+            // Not every server lets every mode be: the directory is there.
+            let _ = self.set_mode(path, mode).await;
+        }
+        Ok(())
+    }
+
+    async fn remove_dir(&self, path: &[u8]) -> Result<(), Fault> {
+        self.command("RMD", path).await.map(drop)
+    }
+
+    async fn remove(&self, path: &[u8]) -> Result<(), Fault> {
+        self.command("DELE", path).await.map(drop)
+    }
+
+    async fn set_mode(&self, path: &[u8], mode: u32) -> Result<(), Fault> {
+        repeated(|_| async move { self.command("SITE", &chmod(mode, path)).await.map(drop) }).await
+    }
+
+    /// By whatever the server has for that.
+    async fn set_time(&self, path: &[u8], time: Time) -> Result<(), Fault> {
+        let stamp = stamp(time.secs);
+        let with = |before: &str, after: &str| [before.as_bytes(), path, after.as_bytes()].concat();
+        let plain = with(&format!("{stamp} "), "");
+        let ways = match self.has("MFMT").await? {
+            true => vec![("MFMT", plain)],
+            // vsftpd's way, and those of older servers.
+            false => vec![
+                ("MDTM", plain),
+                ("SITE", with(&format!("UTIME {stamp} "), "")),
+                ("SITE", with("UTIME ", &format!(" {stamp} {stamp} {stamp} UTC"))),
+            ],
+        };
+        let mut outcome = Err(Errno::EOPNOTSUPP.into());
+        for (verb, argument) in &ways {
+            outcome = repeated(|_| async move { self.command(verb, argument).await.map(drop) }).await;
+            if !matches!(outcome, Err(Fault::Refused(_))) {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+/// What is listed of the last name of a path.
+fn named(names: Vec<Found>, path: &[u8]) -> Option<Found> {
+    let name = &path[path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)..];
+    names.into_iter().find(|found| found.name == name)
+}
+
+fn chmod(mode: u32, path: &[u8]) -> Vec<u8> {
+    [format!("CHMOD {mode:o} ").as_bytes(), path].concat()
+}
+
+fn told_by_mlst(reply: &Reply) -> Option<Found> {
+    let read = |line: &Bytes| mlsx(line.trim_ascii_start(), true).ok().flatten();
+    reply.lines.iter().find_map(read).map(found)
+}
+
+fn found(listed: Listed) -> Found {
+    let kind = match listed.kind {
+        Kind::File => FileKind::Regular,
+        Kind::Directory => FileKind::Directory,
+        Kind::Symlink => FileKind::Symlink,
+        Kind::Other => FileKind::Fifo,
+    };
+    let Listed { name, size, modified, mode, target, .. } = listed;
+    Found { name, size, modified, mode, target, ..Found::new(kind) }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The options that all drivers of servers of whole files have.
+
+use outrigger_core::option::{OptionInfo, option};
+use outrigger_core::{OptionTable, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What [`FileOptions::set`] takes.
+pub const FILE_OPTIONS: &[OptionInfo] = &[
+    option(
+        "timeout",
+        "SECONDS",
+        "30",
+        "how long the server may say nothing while something is expected, and how long one that was there may be gone",
+    ),
+    option("connections", "N", "4", "the most connections for requests"),
+    option("tls", "", "", "the login and all content go over TLS, or nothing does"),
+    option("ca", "FILE", "", "certificates in PEM to trust in place of the system's; also the server's own"),
+    option("netrc", "FILE", "~/.netrc", "where logins are that the LOCATION does not have"),
+    option("no_netrc", "", "", "no file is asked for logins"),
+    option(
+        "password_file",
+        "FILE",
+        "",
+        "the password is the first line of this file, which only its owner can read",
+    ),
+    option(
+        "upload",
+        "temporary|direct",
+        "temporary",
+        "whether a file is sent under a temporary name and then renamed, so that a broken upload destroys nothing",
+    ),
+    option("spool", "BYTES", "16g", "the most space on this machine for files that are being written"),
+    option("spool_dir", "DIR", "$TMPDIR or /var/tmp", "where these are, without names"),
+    option("max_listing", "BYTES", "256m", "the longest listing of a directory that is taken"),
+    option("contain_symlinks", "", "", "EPERM for symbolic links that lead out of the tree; mounts do this"),
+    option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
+];
+
+/// Options of a [`crate::FileTree`] and of the connections to its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileOptions {
+    /// How long the server may say nothing while something is expected, and how long one that was there may be gone
+    /// (`timeout=SECONDS`).
+    pub timeout: Duration,
+    /// The most connections for requests (`connections=N`).
+    pub connections: usize,
+    /// Whether everything goes over TLS (`tls`).
+    pub tls: bool,
+    /// Certificates to trust in place of the system's (`ca=FILE`).
+    pub ca: Option<PathBuf>,
+    /// Where logins are (`netrc=FILE`, `no_netrc`).
+    pub netrc: Option<PathBuf>,
+    /// Where the password is (`password_file=FILE`).
+    pub password_file: Option<PathBuf>,
+    /// Whether files are sent under a temporary name (`upload=temporary|direct`).
+    pub temporary: bool,
+    /// The most bytes of spool files (`spool=BYTES`).
+    pub spool: u64,
+    /// Where these are (`spool_dir=DIR`).
+    pub spool_dir: PathBuf,
+    /// The longest listing in bytes (`max_listing=BYTES`).
+    pub max_listing: usize,
+    /// Whether symbolic links that lead out of the tree are refused (`contain_symlinks`).
+    pub contain_symlinks: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        let variable =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        FileOptions {
+            timeout: Duration::from_secs(30),
+            connections: 4,
+            tls: false,
+            ca: None,
+            netrc: variable("HOME").map(|home| home.join(".netrc")),
+            password_file: None,
+            temporary: true,
+            spool: 16 << 30,
+            spool_dir: variable("TMPDIR").unwrap_or_else(|| "/var/tmp".into()),
+            max_listing: 256 << 20,
+            contain_symlinks: false,
+        }
+    }
+}
+
+impl FileOptions {
+    /// Sets the option `key` as `-o key=value` names it, if it is one of these; whether it is. `table` is the driver's, which
+    /// messages name.
+    ///
+    /// # Errors
+    /// `EINVAL` for a value it does not take; the reason says which are taken.
+    pub fn set(&mut self, table: &OptionTable, key: &str, value: &str) -> Result<bool> {
+        let table = &OptionTable { owner: table.owner, options: FILE_OPTIONS };
+        match key {
+            "timeout" => self.timeout = table.time_limit(key, value)?,
+            "connections" => self.connections = table.number(key, value, 1..=64)?,
+            "tls" => self.tls = table.switch(key, value)?,
+            "ca" => self.ca = Some(file_option(table, key, value)?),
+            "netrc" => self.netrc = Some(file_option(table, key, value)?),
+            "no_netrc" => {
+                if table.switch(key, value)? {
+                    self.netrc = None;
+                }
+            }
+            "password_file" => self.password_file = Some(file_option(table, key, value)?),
+            "upload" => {
+                self.temporary = table.one_of(key, value, &[("temporary", true), ("direct", false)])?;
+            }
+            "spool" => self.spool = table.bytes(key, value)?,
+            "spool_dir" => self.spool_dir = file_option(table, key, value)?,
+            "max_listing" => self.max_listing = table.bytes(key, value)?,
+            "contain_symlinks" => self.contain_symlinks = table.switch(key, value)?,
+            "no_contain_symlinks" => self.contain_symlinks = !table.switch(key, value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The name of a file as the value of an option. It is found from every directory, and `~/` is the home of the user, since shells
+/// leave it alone after a `=`.
+///
+/// # Errors
+/// `EINVAL` for no name.
+pub fn file_option(table: &OptionTable, key: &str, value: &str) -> Result<PathBuf> {
+    let path = match value.strip_prefix("~/") {
+        Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
+        None => std::path::absolute(value).ok(),
+    };
+    path.ok_or_else(|| table.unfit(key, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outrigger_core::Errno;
+
+    const TABLE: OptionTable = OptionTable { owner: "tree", options: &[] };
+
+    #[test]
+    fn every_option_is_taken_and_values_that_make_no_sense_are_refused() {
+        let mut options = FileOptions::default();
+        for OptionInfo { name, value, .. } in FILE_OPTIONS {
+            let value = match *value {
+                "" => "",
+                "FILE" | "DIR" => "name",
+                "temporary|direct" => "direct",
+                _ => "7",
+            };
+            assert_eq!(options.set(&TABLE, name, value), Ok(true), "{name}");
+        }
+        assert_eq!(options.set(&TABLE, "colour", "red"), Ok(false));
+        assert!(options.ca.is_some_and(|path| path.is_absolute()) && !options.temporary);
+        for (key, value) in [
+            ("timeout", "0"),
+            ("connections", "0"),
+            ("upload", "maybe"),
+            ("spool", "x"),
+            ("tls", "maybe"),
+            ("netrc", ""),
+        ] {
+            let error = FileOptions::default().set(&TABLE, key, value).unwrap_err();
+            assert_eq!(error.errno, Errno::EINVAL, "{key}");
+            assert!(error.reason.is_some_and(|why| why.starts_with("tree: option")), "{key}");
+        }
+    }
+}

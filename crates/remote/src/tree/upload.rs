@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Uploading: how a staged file gets to the server, whatever its protocol.
+//!
+//! A whole file goes to a temporary name in the same directory and is renamed over the target, so that a broken upload destroys
+//! nothing. What was only appended is appended there too. The temporary name is noted before it is used: a process that takes over
+//! uses it again, or removes what is there.
+
+use super::inner::Inner;
+use super::{Asked, FileServer, Put, Version};
+use crate::diagnosis::{Attempt, parent};
+use crate::fault::{Fault, Refusal};
+use crate::inode_table::join;
+use crate::reconnect::{REPEATS, repeated};
+use crate::silly_rename::{SILLY_PREFIX, unique_name};
+use crate::staging::{Staged, StagedState};
+use outrigger_core::{Errno, FileKind, Node, Result};
+use std::sync::Arc;
+
+/// What names begin with under which files are uploaded.
+const UPLOAD_PREFIX: &str = ".outrigger-upload-";
+
+fn temporary_name(path: &[u8], number: u64) -> Result<Vec<u8>> {
+    join(parent(path).to_vec(), format!("{UPLOAD_PREFIX}{number:016x}").as_bytes())
+}
+
+impl<S: FileServer> Inner<S> {
+    /// Sends what the server lacks of a file; the caller holds the lock of the node.
+    pub(super) async fn upload(&self, node: Node) -> Result<()> {
+        let Some(staged) = self.staging.get(node) else { return Ok(()) };
+        let state = staged.state();
+        if !state.dirty || state.nameless {
+            return Ok(());
+        }
+        let path = self.inodes.path(node)?;
+        if state.base > 0 {
+            self.append(node, &path, &staged).await?;
+            // Sent once more it would be there twice; what comes next is appended to what the server has then.
+            self.staging.end(node);
+        } else {
+            self.is_unchanged(&path, state.seen).await?;
+            let version = self.store(node, &path, &staged).await?;
+            self.staging.update(node, |state| {
+                (state.dirty, state.is_new, state.exclusive, state.under_way) = (false, false, false, 0);
+                state.seen = version.and_then(|version| Some((version.size?, version.modified)));
+            });
+        }
+        self.server.readings().take(node);
+        Ok(())
+    }
+
+    /// Whether the server's file still is the one that was fetched: changes of others are not undone.
+    async fn is_unchanged(&self, path: &[u8], seen: Option<(u64, Option<i64>)>) -> Result<()> {
+        let Some((size, modified)) = seen else { return Ok(()) };
+        let now = self.look(path).await?;
+        if (now.size, now.modified) == (Some(size), modified) {
+            return Ok(());
+        }
+        Err(Errno::ESTALE
+            .because("the file was changed by others since it was opened; what was written is not stored"))
+    }
+
+    /// The number in the temporary name, noted; the one of a former process, so that what it has left is replaced.
+    fn begin(&self, node: Node, state: &StagedState) -> u64 {
+        let number = if state.under_way == 0 { fastrand::u64(1..) } else { state.under_way };
+        self.staging.update(node, |state| state.under_way = number);
+        number
+    }
+
+    /// Appends what was staged. After a lost connection, what had arrived of it is not sent again.
+    async fn append(&self, node: Node, path: &[u8], staged: &Staged) -> Result<()> {
+        let state = staged.state();
+        let was_begun = state.under_way != 0;
+        for attempt in 0..=REPEATS {
+            let begun = was_begun || attempt > 0;
+            let there = self.look(path).await?.size.unwrap_or(0);
+            // What others have appended would be in the way of what was written at this place.
+            let most = if begun { state.size } else { state.base };
+            if there < state.base || there > most {
+                return Err(Errno::ESTALE.because("the file was changed by others while it was appended to"));
+            }
+            self.begin(node, &state);
+            match self.server.send(path, Put::Append, staged, there).await {
+                Err(Fault::Lost(_)) if attempt < REPEATS => {}
+                Err(fault) => return Err(self.why(fault, Attempt::Open { path, writes: true }).await),
+                Ok(()) => return Ok(()),
+            }
+        }
+        Err(Errno::EIO.into())
+    }
+
+    /// Sends a whole file: under another name first, where the directory permits that. What the server has then, if it tells.
+    async fn store(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
+        let state = staged.state();
+        if !self.options.temporary {
+            return self.store_directly(path, staged).await.map(|()| None);
+        }
+        // One name for all attempts: each replaces what the one before has left.
+        let aside = &temporary_name(path, self.begin(node, &state))?;
+        let outcome = match repeated(|_| self.server.send(aside, Put::Whole, staged, 0)).await {
+            Ok(()) => self.put_in_place(aside, path, &state).await,
+            // Where no file can be made the old one may still be written to. A full disk would only cost its content.
+            Err(Fault::Refused(refusal)) if forbids_names(&refusal) => {
+                return self.store_directly(path, staged).await.map(|()| None);
+            }
+            Err(fault) => Err(self.why(fault, Attempt::Write { path }).await),
+        };
+        if outcome.is_err() {
+            // A part of it may be there, and the server may be full of it.
+            let _ = self.server.remove(aside).await;
+        }
+        outcome
+    }
+
+    async fn put_in_place(&self, aside: &[u8], path: &[u8], state: &StagedState) -> Result<Option<Version>> {
+        if state.exclusive {
+            self.is_free(path).await?;
+        }
+        let mode = Some(state.mode & 0o7777);
+        let fault = match self.replace(aside, path, mode).await {
+            Ok(version) => return Ok(version),
+            // No other file has this name: where it is gone, it was renamed.
+            Err(Fault::Lost(_)) => match self.look(aside).await {
+                Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+                Err(error) => return Err(error),
+                Ok(_) => match self.replace(aside, path, mode).await {
+                    Ok(version) => return Ok(version),
+                    Err(fault) => fault,
+                },
+            },
+            Err(fault) => fault,
+        };
+        Err(self.why(fault, Attempt::Make { path }).await)
+    }
+
+    async fn store_directly(&self, path: &[u8], staged: &Staged) -> Result<()> {
+        if staged.state().exclusive {
+            self.is_free(path).await?;
+        }
+        match repeated(|_| self.server.send(path, Put::Whole, staged, 0)).await {
+            // Some servers refuse permissions for some files; the content matters more.
+            Ok(()) => Ok(drop(self.server.set_mode(path, staged.state().mode & 0o7777).await)),
+            Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: true }).await),
+        }
+    }
+
+    /// No file has this name: servers of whole files have no way to make one only if there is none, so this is asked last.
+    async fn is_free(&self, path: &[u8]) -> Result<()> {
+        match self.look(path).await {
+            Ok(_) => Err(Errno::EEXIST.because("another client has made a file of this name meanwhile")),
+            Err(error) if error.errno == Errno::ENOENT => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renames, replacing a file: servers that do not replace have it moved aside first, so that it is there again when the rename
+    /// fails.
+    pub(super) async fn replace(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        mode: Option<u32>,
+    ) -> Asked<Option<Version>, S> {
+        let server = &self.server;
+        let refusal = match server.rename(from, to, mode).await {
+            Err(Fault::Refused(refusal)) => refusal,
+            outcome => return outcome,
+        };
+        let refused = || Fault::Refused(refusal.clone());
+        let kinds = [server.stat(from).await?.kind, server.stat(to).await.map_err(|_| refused())?.kind];
+        if kinds.contains(&FileKind::Directory) {
+            return Err(refused());
+        }
+        let aside = join(parent(to).to_vec(), &unique_name(SILLY_PREFIX)?)?;
+        server.rename(to, &aside, None).await.map_err(|_| refused())?;
+        match server.rename(from, to, mode).await {
+            Ok(version) => server.remove(&aside).await.map(|()| version),
+            Err(fault) => {
+                server.rename(&aside, to, None).await?;
+                Err(fault)
+            }
+        }
+    }
+
+    /// Ends what a former process has begun and no open file is going to: uploads what was closed, and takes broken uploads away.
+    pub(super) async fn settle(self: Arc<Self>) {
+        for (node, StagedState { base, dirty, nameless, under_way, .. }) in self.staging.all() {
+            let _lock = self.locks.lock(node).await;
+            let path = self.inodes.path(node);
+            if let (Ok(path), 0, 1..) = (&path, base, under_way)
+                && let Ok(aside) = temporary_name(path, under_way)
+            {
+                // It may not be there.
+                let _ = self.server.remove(&aside).await;
+            }
+            if self.open.is_open(node) {
+                continue;
+            }
+            match self.upload(node).await {
+                Err(error) if dirty && !nameless => tracing::error!(%error, "a file could not be uploaded"),
+                _ => self.staging.end(node),
+            }
+        }
+    }
+}
+
+/// Whether a refusal is about making a name, as far as it shows.
+fn forbids_names(refusal: &impl Refusal) -> bool {
+    let is_about_names = |errno| matches!(errno, Errno::EACCES | Errno::EPERM);
+    is_about_names(refusal.error().errno) || refusal.usual().is_some_and(is_about_names)
+}
