@@ -109,7 +109,7 @@ impl DriverOptions {
     /// Whether an option can only be meant for the tree of another driver than `own`, which may take what it does not describe.
     /// Trees in memory have no part in a command with several.
     fn is_elsewhere(&self, own: &DriverInfo, key: &str) -> bool {
-        let of = |driver: &DriverInfo| driver.each_option().any(|option| option.name == key);
+        let of = |driver: &DriverInfo| driver.options.iter().any(|table| table.has(key));
         let is_in_memory = |driver: &DriverInfo| {
             driver.files.is_none() && driver.schemes.iter().any(|scheme| !scheme.authority)
         };

@@ -93,7 +93,7 @@ impl There {
         match self.take_over() {
             Ok(Some(session)) => drop(session.wait()),
             Ok(None) => {}
-            Err(error) => tracing::error!(%error, "nobody serves '{}'", self.mountpoint.display()),
+            Err(error) => tracing::error!(%error, "no server for '{}'", self.mountpoint.display()),
         }
     }
 

@@ -167,7 +167,7 @@ fn the_end_of_the_kernel_code_of_an_unguarded_mount_is_told_and_the_mount_can_be
     let told = || place.run(&["status", "m"]).ok().contains("EIO: the kernel code has ended (signal: 9");
     support::within("the end is told of", told);
     let lost = place.run(&["umount", "m"]).refused(1);
-    assert!(lost.contains("unmounted, but the image was not unmounted in good order"), "{lost}");
+    assert!(lost.contains("unmounted, but the image was not unmounted cleanly"), "{lost}");
     place.run(&["ls", "image::/"]).ok();
 }
 

@@ -62,6 +62,26 @@ fn a_file_of_that_name_is_that_file_and_no_name_starts_a_program() {
 }
 
 #[test]
+fn a_file_is_written_in_place_where_the_program_cannot_rename() {
+    let place = place();
+    let driver = fs::read_to_string(place.at("notes.py")).unwrap();
+    let without = driver.replace(" RENAME: 0x", " 99: 0x");
+    assert_ne!(without, driver);
+    fs::write(place.at("notes.py"), without).unwrap();
+    let note = "notes:notes.json::/note";
+    let said = place.run(&with_driver(&["write", "--opt", "timeout=20", note]));
+    assert!(
+        said.err.contains("is written in place: its tree cannot rename a new file over it"),
+        "{}",
+        said.err
+    );
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!(place.run(&with_driver(&["cat", "--opt", "patience=20", note])).ok(), "");
+    let said = place.run(&with_driver(&["ls", "--opt", "timeout=0", "notes:notes.json"])).refused(2);
+    assert!(said.contains("timeout=0: a number of seconds above 0 is needed"), "{said}");
+}
+
+#[test]
 fn a_mount_survives_the_program_its_server_and_an_upgrade() {
     if !can_mount() {
         return;

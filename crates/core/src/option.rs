@@ -15,6 +15,15 @@ pub struct OptionInfo {
     pub default: &'static str,
     /// What it does: a clause without a full stop.
     pub help: &'static str,
+    /// Other names of it, such as that of another program with this option.
+    pub aliases: &'static [&'static str],
+}
+
+impl OptionInfo {
+    /// The same option with other names besides.
+    pub const fn also(self, aliases: &'static [&'static str]) -> Self {
+        OptionInfo { aliases, ..self }
+    }
 }
 
 /// An option, for tables.
@@ -24,7 +33,7 @@ pub const fn option(
     default: &'static str,
     help: &'static str,
 ) -> OptionInfo {
-    OptionInfo { name, value, default, help }
+    OptionInfo { name, value, default, help, aliases: &[] }
 }
 
 impl fmt::Display for OptionInfo {
@@ -49,7 +58,13 @@ pub struct OptionTable {
 impl OptionTable {
     /// Whether there is an option `key`.
     pub fn has(&self, key: &str) -> bool {
-        self.options.iter().any(|option| option.name == key)
+        self.name(key).is_some()
+    }
+
+    /// The name of the option that is called `key`, by that or by an alias.
+    pub fn name(&self, key: &str) -> Option<&'static str> {
+        let option = self.options.iter().find(|option| option.name == key || option.aliases.contains(&key));
+        option.map(|option| option.name)
     }
 
     /// Accepts the keys of the table, so that an option cannot be taken without being described.
@@ -135,13 +150,17 @@ mod tests {
         owner: "tree",
         options: &[
             option("size", "BYTES", "1g", "how large it may become"),
-            option("quick", "", "", "hurries"),
+            option("quick", "", "", "hurries").also(&["fast"]),
         ],
     };
 
     #[test]
     fn refusals_say_what_there_is() {
         assert_eq!(TABLE.check("size"), Ok(()));
+        assert_eq!(
+            (TABLE.name("fast"), TABLE.name("quick"), TABLE.name("slow")),
+            (Some("quick"), Some("quick"), None)
+        );
         let reason = |error: Error| error.reason.map(|reason| reason.to_string());
         assert_eq!(
             reason(TABLE.unknown("colour")).as_deref(),

@@ -166,7 +166,7 @@ fn cache() -> Finding {
     match fs::create_dir_all(&dir).and_then(|()| writable(&dir)) {
         Ok(()) => Finding::new(CHECK, State::Good, dir.display().to_string(), None),
         Err(error) => {
-            let advice = "archives are indexed anew each time they are opened";
+            let advice = "archives are indexed again each time they are opened";
             Finding::new(CHECK, State::Limited, format!("'{}': {error}", dir.display()), Some(advice))
         }
     }

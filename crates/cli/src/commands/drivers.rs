@@ -68,6 +68,7 @@ struct ShownOption {
     value: &'static str,
     default: &'static str,
     help: &'static str,
+    aliases: &'static [&'static str],
 }
 
 fn shown_driver(driver: &DriverInfo) -> Shown {
@@ -81,7 +82,13 @@ fn shown_layer(layer: &LayerInfo) -> Shown {
 }
 
 fn shown_options(tables: &[&'static OptionTable]) -> Vec<ShownOption> {
-    let shown = |&OptionInfo { name, value, default, help }| ShownOption { name, value, default, help };
+    let shown = |&OptionInfo { name, value, default, help, aliases }| ShownOption {
+        name,
+        value,
+        default,
+        help,
+        aliases,
+    };
     tables.iter().flat_map(|table| table.options).map(shown).collect()
 }
 
@@ -106,7 +113,11 @@ fn describe_options(tables: &[&OptionTable]) -> String {
             "" => String::new(),
             default => format!(" [{default}]"),
         };
-        format!("    {:<28}  {}{default}\n", option.to_string(), option.help)
+        let also = match option.aliases {
+            [] => String::new(),
+            aliases => format!(" (also {})", aliases.join(", ")),
+        };
+        format!("    {:<28}  {}{also}{default}\n", option.to_string(), option.help)
     };
     tables.iter().flat_map(|table| table.options).map(line).collect()
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `flush`.
 ///
 /// What programs have written is written through first. Then names and attributes are asked for again, and the
-/// superuser's mounts drop the content of files nobody uses.
+/// superuser's mounts drop the content of files that are not in use.
 #[derive(Debug, Args)]
 pub struct Flush {
     /// The mounts.

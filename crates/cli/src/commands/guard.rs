@@ -35,7 +35,7 @@ pub struct Guard {
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// End the program that serves this mount, and go on with COMMAND in its place: nothing is unmounted, and open files
-    /// stay open. COMMAND runs with the environment of the mount, and nobody can give it a password. When it does not
+    /// stay open. COMMAND runs with the environment of the mount, and cannot ask for a password. When it does not
     /// start, the old program goes on.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["options", "foreground", "restart_on_hang"])]
     replace: Option<PathBuf>,

@@ -34,7 +34,7 @@ impl Run for Upgrade {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let program = std::env::current_exe().map_err(|error| {
-            Failure::serious(format!("cannot tell which program this is: {}", Error::from(error)))
+            Failure::serious(format!("cannot find the path of this program: {}", Error::from(error)))
         })?;
         for mount in &self.mounts {
             if let Err(failure) = upgrade(mount, &program) {

@@ -12,13 +12,13 @@ use crate::creating;
 use crate::interrupt;
 use crate::run::Run;
 use crate::say::quoted;
-use crate::status::Failure;
+use crate::status::{Failure, Status};
 use crate::temporary;
 use bytes::Bytes;
 use clap::Args;
 use outrigger_client::{File, Follow, Inode};
 use outrigger_core::ops::{OpenFlags, RenameFlags};
-use outrigger_core::{Errno, Error, FileKind, Name, SetAttrs};
+use outrigger_core::{Errno, Error, FileKind, Name, OpCode, SetAttrs};
 use std::ffi::OsString;
 use std::io::{self, Read};
 
@@ -48,7 +48,7 @@ impl Run for Write {
 
     fn run(self, context: &Context) -> Result<(), Failure> {
         let place = context.place(&self.file)?;
-        let written = match self.replaceable(&place) {
+        let written = match self.replaceable(context, &place) {
             Ok(Some((dir, name, old))) => self.replace(context, &dir, &name, old.as_ref()),
             Ok(None) => self.write_in_place(context, &place),
             Err(error) => Err(error),
@@ -64,8 +64,18 @@ impl Run for Write {
 
 impl Write {
     /// The directory, the name and the file that has it, when that is to be replaced as a whole.
-    fn replaceable(&self, place: &Place) -> Result<Option<(Inode, Name, Option<Inode>)>, Error> {
+    fn replaceable(
+        &self,
+        context: &Context,
+        place: &Place,
+    ) -> Result<Option<(Inode, Name, Option<Inode>)>, Error> {
         if self.append || self.in_place || place.path.ends_with(b"/") {
+            return Ok(None);
+        }
+        if !place.client.abilities().ops.has(OpCode::Rename) {
+            let name = quoted(shown(place));
+            let note = format_args!("{name} is written in place: its tree cannot rename a new file over it");
+            context.complain(Status::Success, note);
             return Ok(None);
         }
         let (dir, name) = match place.parent() {

@@ -22,7 +22,7 @@ pub(super) fn serve(
 ) -> Result<Arc<dyn Service>, Failure> {
     let mut settings = Options::default();
     if let Some(timeout) = trees.options().timeout.filter(|timeout| !timeout.is_zero()) {
-        settings.patience = timeout;
+        settings.timeout = timeout;
     }
     options.apply(|key, value| settings.set(key, value))?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;

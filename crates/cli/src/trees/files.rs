@@ -28,7 +28,7 @@ const PREDECESSOR: Duration = Duration::from_secs(10);
 /// A sentence naming the file and what is wrong with it.
 pub fn on_host(trees: &Trees, path: &Path, options: &DriverOptions) -> Result<Opened, Failure> {
     let reached = trees.reach(path);
-    let source = FileSource::open_as(&reached, path).map_err(|error| {
+    let source = source(&reached, path).map_err(|error| {
         // Errors of ours have no number, and say it all.
         let why =
             if error.raw_os_error().is_some() { Error::from(error).to_string() } else { error.to_string() };
@@ -69,15 +69,20 @@ pub fn in_tree(
     open(trees, driver, files, &content, options).map_err(|error| refused(content.name(), &error))
 }
 
+/// Opens a file of this machine. While a mount has a lease on it, open(2) has to wait until the mount gives that up; without waiting
+/// it fails with `EAGAIN`. Opening a pipe could wait for ever.
+fn source(reached: &Path, path: &Path) -> io::Result<FileSource> {
+    let is_file = |metadata: std::fs::Metadata| metadata.is_file() || metadata.file_type().is_block_device();
+    match std::fs::metadata(reached).is_ok_and(is_file) {
+        true => FileSource::new(std::fs::File::open(reached)?, path.to_string_lossy().into_owned()),
+        false => FileSource::open_as(reached, path),
+    }
+}
+
 /// How long the tree in a file of this machine lasts.
 pub fn lasts(trees: &Trees, path: &Path, options: &DriverOptions) -> Option<Lasts> {
     let reached = trees.reach(path);
-    // Opening a pipe would wait.
-    let is_file = |metadata: std::fs::Metadata| metadata.is_file() || metadata.file_type().is_block_device();
-    if !std::fs::metadata(&reached).is_ok_and(is_file) {
-        return None;
-    }
-    let source = FileSource::open_as(&reached, path).ok()?;
+    let source = source(&reached, path).ok()?;
     let content: Arc<dyn Content> = Arc::new(OnHost { source, path: reached, may_write: false });
     Some(chosen(&content, options).ok()?.1.lasts)
 }

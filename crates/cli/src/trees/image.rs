@@ -31,7 +31,7 @@ impl Images {
         unmounted
             .into_iter()
             .collect::<Result<(), Error>>()
-            .map_err(|error| Failure::serious(format!("the image was not unmounted in good order: {error}")))
+            .map_err(|error| Failure::serious(format!("the image was not unmounted cleanly: {error}")))
     }
 }
 

@@ -89,26 +89,26 @@ pub fn stack(
     cached: Option<Cached>,
 ) -> Result<Layered, Failure> {
     let runtime = Arc::clone(runtime) as Arc<dyn Runtime>;
-    let mut pile = Pile { stack: Stack::new(service), controls: Vec::new(), user, runtime, keep };
+    let mut builder = StackBuilder { stack: Stack::new(service), controls: Vec::new(), user, runtime, keep };
     let simulates = specs.iter().rposition(|spec| name(spec) == "simulate");
     let (below, above) = specs.split_at(simulates.map_or(0, |last| last + 1));
     for spec in below {
-        pile = pile.push_named(spec)?;
+        builder = builder.push_named(spec)?;
     }
     if let Some(Cached { options, disk }) = cached {
-        pile = pile.push("cache", "cache", |site| Cache::at(&options, disk, site))?;
+        builder = builder.push("cache", "cache", |site| Cache::at(&options, disk, site))?;
     }
     for spec in above {
-        pile = pile.push_named(spec)?;
+        builder = builder.push_named(spec)?;
     }
-    let Pile { stack, controls, .. } = pile;
+    let StackBuilder { stack, controls, .. } = builder;
     let fault = controls.iter().find_map(|control| control.downcast_ref::<FaultControl>()).cloned();
     let caches = controls.iter().filter_map(|control| control.downcast_ref::<Control>()).cloned().collect();
     Ok(Layered { names: stack.names(), service: stack.service(), caches, fault })
 }
 
-/// A stack to which layers are added.
-struct Pile<'a> {
+/// A stack while layers are added to it.
+struct StackBuilder<'a> {
     stack: Stack,
     controls: Vec<Box<dyn Any>>,
     user: User,
@@ -116,7 +116,7 @@ struct Pile<'a> {
     keep: Option<&'a Arc<dyn Keep>>,
 }
 
-impl Pile<'_> {
+impl StackBuilder<'_> {
     /// Adds the layer that `spec` asks for.
     fn push_named(self, spec: &str) -> Result<Self, Failure> {
         let name = name(spec);

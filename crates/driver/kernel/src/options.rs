@@ -105,8 +105,17 @@ impl Options {
             "guard" => self.guard = true,
             "type" => self.kind = Some(value.to_owned()),
             "memory" => {
-                self.memory =
-                    Some(parse_size(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?)
+                let bytes =
+                    parse_size(value).filter(|&bytes| bytes >= LEAST).ok_or_else(|| refused(value))?;
+                let host = rustix::system::sysinfo();
+                let most = host.totalram.saturating_mul(host.mem_unit.into());
+                if bytes > most {
+                    let most = most >> 20;
+                    return Err(
+                        Errno::EINVAL.because(format!("memory={value}: this machine has {most}M of memory"))
+                    );
+                }
+                self.memory = Some(bytes);
             }
             "io" if ["buffered", "direct", "mmap", "uring"].contains(&value) => {
                 self.io = Some(value.to_owned())
@@ -266,9 +275,15 @@ mod tests {
 
     #[test]
     fn memory_has_a_least_size() {
-        for (value, fits) in
-            [("24M", true), ("1G", true), ("23M", false), ("", false), ("M", false), ("99999999999G", false)]
-        {
+        for (value, fits) in [
+            ("24M", true),
+            ("1G", true),
+            ("23M", false),
+            ("", false),
+            ("M", false),
+            ("99999999999G", false),
+            ("1000t", false),
+        ] {
             assert_eq!(Options::default().set("memory", value).is_ok(), fits, "{value}");
         }
     }

@@ -5,7 +5,7 @@ use crate::Mem;
 use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
 use outrigger_core::reply::Ttl;
-use outrigger_core::{Inline, OptionTable, Result};
+use outrigger_core::{Inline, OptionTable, Result, parse_size};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -44,8 +44,8 @@ pub const OPTIONS: OptionTable = OptionTable {
             "the most content, in bytes or as a share of the memory of the machine; 0 for no limit",
         ),
         option("nr_blocks", "N", "", "size= in blocks of 4096 bytes"),
-        option("nr_inodes", "N", "one for each two pages of size=", "the most inodes; 0 for no limit"),
-        option("inodes", "N", "", "another name of nr_inodes="),
+        option("nr_inodes", "N", "one for each two pages of size=", "the most inodes; 0 for no limit")
+            .also(&["inodes"]),
         option("mode", "OCTAL", "1777", "permissions of the root directory"),
         option("uid", "N", "0", "owner of the root directory"),
         option("gid", "N", "0", "group of the root directory"),
@@ -105,9 +105,9 @@ impl Options {
         OPTIONS.check(key)?;
         let wrong = || OPTIONS.unfit(key, value);
         match key {
-            "size" => self.size = limit(parse_size(value).ok_or_else(wrong)?),
-            "nr_blocks" => self.size = limit(parse_size(value).ok_or_else(wrong)?.saturating_mul(4096)),
-            "nr_inodes" | "inodes" => self.inodes = limit(parse_size(value).ok_or_else(wrong)?),
+            "size" => self.size = limit(size(value).ok_or_else(wrong)?),
+            "nr_blocks" => self.size = limit(size(value).ok_or_else(wrong)?.saturating_mul(4096)),
+            "nr_inodes" | "inodes" => self.inodes = limit(size(value).ok_or_else(wrong)?),
             "mode" => {
                 let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
                 self.mode = mode.ok_or_else(wrong)?;
@@ -127,21 +127,12 @@ fn limit(amount: u64) -> u64 {
     if amount == 0 { UNLIMITED } else { amount.min(UNLIMITED) }
 }
 
-fn parse_size(text: &str) -> Option<u64> {
-    if let Some(share) = text.strip_suffix('%') {
-        let share: u64 = share.parse().ok()?;
-        return Some(total_memory() / 100 * share.min(1_000_000));
+/// A size, also as a share of the machine's memory.
+fn size(text: &str) -> Option<u64> {
+    match text.strip_suffix('%') {
+        Some(share) => Some(total_memory() / 100 * share.parse::<u64>().ok()?.min(1_000_000)),
+        None => parse_size(text),
     }
-    let last = text.chars().last()?;
-    let shift = match last.to_ascii_lowercase() {
-        'k' => 10,
-        'm' => 20,
-        'g' => 30,
-        't' => 40,
-        _ => return text.parse().ok(),
-    };
-    let number: u64 = text[..text.len() - 1].parse().ok()?;
-    number.checked_mul(1 << shift)
 }
 
 #[cfg(test)]

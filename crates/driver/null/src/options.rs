@@ -4,7 +4,7 @@
 use crate::Null;
 use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
-use outrigger_core::{Inline, OptionTable, Result};
+use outrigger_core::{Inline, OptionTable, Result, parse_size};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -29,7 +29,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
 
 /// Every option of `-o` and `--opt`.
 pub const OPTIONS: OptionTable =
-    OptionTable { owner: "null", options: &[option("size", "BYTES", "1073741824", "how long the file is")] };
+    OptionTable { owner: "null", options: &[option("size", "BYTES", "1g", "how long the file is")] };
 
 /// How the tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Options {
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         OPTIONS.check(key)?;
         // Offsets in files are signed (off_t).
-        let size = value.parse().ok().filter(|&size| size <= i64::MAX as u64);
+        let size = parse_size(value).filter(|&size| size <= i64::MAX as u64);
         self.size = size.ok_or_else(|| OPTIONS.unfit(key, value))?;
         Ok(())
     }

@@ -34,6 +34,7 @@ pub use options::{DRIVER, OPTIONS, Options};
 use handles::Handles;
 use life::{Life, Lives, Lost, Starter};
 use outrigger_core::registry::Site;
+use outrigger_core::reply::FsStat;
 use outrigger_core::{
     Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Notify, OpCode,
     OpSet, Reply, Request, Result, Service,
@@ -48,6 +49,8 @@ const NOT_PASSED_ON: OpSet =
 
 /// How often a request is asked in all when the program dies of it or before it.
 const ATTEMPTS: u32 = 3;
+/// The size of a block of a program that does not say.
+const BLOCK: u32 = 4096;
 
 /// The driver.
 pub struct Program {
@@ -70,7 +73,7 @@ impl Program {
         let ops = OpSet::all().without(NOT_PASSED_ON);
         let offer = Offer::new(location, &options.passed, ops);
         let place = Place::new(site.keep.map(|keep| &**keep))?;
-        let starter = Starter::new(command, offer, options.patience, place, Arc::clone(site.runtime));
+        let starter = Starter::new(command, offer, options.timeout, place, Arc::clone(site.runtime));
         let (lives, answer) = Lives::begin(starter).await?;
         if let Some(keep) = site.keep {
             place::is_taken_over(&**keep, answer.persistent)?;
@@ -110,7 +113,7 @@ impl Program {
         if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {
             return Ok(reply);
         }
-        let reply = fits(&request, life.ask(cx, request.clone()).await?);
+        let reply = with_blocks(fits(&request, life.ask(cx, request.clone()).await?));
         Ok(self.handles.opened(life, cx, &request, reply).await)
     }
 
@@ -164,6 +167,19 @@ fn lost_during(request: &Request, lost: &Lost) -> Error {
     Errno::EIO.because(format!("the program was lost during {op}: {why}{perhaps}"))
 }
 
+/// A program may leave out the sizes of blocks, which programs that call statfs(2) divide by.
+fn with_blocks(reply: Reply) -> Reply {
+    match reply {
+        Reply::FsStat(stat) => {
+            let frsize =
+                [stat.frsize, stat.bsize, BLOCK].into_iter().find(|&size| size != 0).unwrap_or(BLOCK);
+            let bsize = if stat.bsize == 0 { frsize } else { stat.bsize };
+            Reply::FsStat(FsStat { bsize, frsize, ..stat })
+        }
+        other => other,
+    }
+}
+
 impl Service for Program {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Later<'a> {
         if !self.abilities.ops.has(request.op()) {
@@ -178,5 +194,26 @@ impl Service for Program {
 
     fn attach(&self, notify: Arc<dyn Notify>) {
         self.lives.attach(notify);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_of_blocks_is_never_zero() {
+        for ((bsize, frsize), expected) in [
+            ((0, 0), (4096, 4096)),
+            ((512, 0), (512, 512)),
+            ((0, 1024), (1024, 1024)),
+            ((512, 1024), (512, 1024)),
+        ] {
+            let reply = with_blocks(Reply::FsStat(FsStat { bsize, frsize, ..FsStat::default() }));
+            assert_eq!(
+                reply,
+                Reply::FsStat(FsStat { bsize: expected.0, frsize: expected.1, ..FsStat::default() })
+            );
+        }
     }
 }

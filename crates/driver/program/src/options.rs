@@ -21,25 +21,26 @@ pub const DRIVER: DriverInfo = DriverInfo {
 pub const OPTIONS: OptionTable = OptionTable {
     owner: "program",
     options: &[option(
-        "patience",
+        "timeout",
         "SECONDS",
         "30",
-        "how long the program may be silent while it owes an answer; it is started anew then",
-    )],
+        "how long the program may take to answer a request; it is killed and started again then",
+    )
+    .also(&["patience"])],
 };
 
 /// How a program is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// How long it may be silent while it owes an answer.
-    pub patience: Duration,
+    /// How long it may take to answer.
+    pub timeout: Duration,
     /// Keys and values for the program.
     pub passed: Vec<(String, String)>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { patience: Duration::from_secs(30), passed: Vec::new() }
+        Options { timeout: Duration::from_secs(30), passed: Vec::new() }
     }
 }
 
@@ -49,13 +50,13 @@ impl Options {
     /// # Errors
     /// `EINVAL` for a value that cannot be meant.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        if key != "patience" {
+        if !OPTIONS.has(key) {
             self.passed.push((key.to_owned(), value.to_owned()));
             return Ok(());
         }
         let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        self.patience = seconds.filter(|patience| !patience.is_zero()).ok_or_else(|| {
-            Errno::EINVAL.because(format!("patience={value}: a number of seconds above 0 is needed"))
+        self.timeout = seconds.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
+            Errno::EINVAL.because(format!("{key}={value}: a number of seconds above 0 is needed"))
         })?;
         Ok(())
     }

@@ -78,7 +78,9 @@ impl Settings {
                 ));
             }
             "copy-contents" => {
-                return Err(Failure::new("--copy-contents is not supported: special files are made anew"));
+                return Err(Failure::new(
+                    "--copy-contents is not supported: special files are created, not read",
+                ));
             }
             "d" => {
                 options.preserve.links = true;

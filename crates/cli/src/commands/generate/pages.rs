@@ -158,6 +158,9 @@ fn describe_options(page: &mut String, tables: &[&OptionTable]) {
     for option in tables.iter().flat_map(|table| table.options) {
         let name = escaped(&option.to_string());
         let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
+        if !option.aliases.is_empty() {
+            let _ = writeln!(page, "Also called {}.", escaped(&option.aliases.join(", ")));
+        }
         if !option.default.is_empty() {
             let _ = writeln!(page, "Default: {}.", escaped(option.default));
         }
