@@ -7,12 +7,12 @@ use crate::open::OpenFile;
 use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::ops::{GetAttr, Read};
-use outrigger_core::{Answer, Cx, Error, Payload, Reply, Result, ask};
+use outrigger_core::{Answer, Cx, Errno, Error, Payload, Reply, Result, ask};
 use std::sync::{Arc, Mutex};
 
 /// Pieces that are read ahead have at least this size, in bytes.
 const PIECE_MIN: u64 = 128 << 10;
-/// How often a file is read again that has grown meanwhile.
+/// How often a file is read that has grown meanwhile, or whose connection was lost.
 const TRIES: u32 = 3;
 /// A window is read ahead in about so many pieces.
 const PIECES: u64 = 4;
@@ -66,11 +66,12 @@ impl Inner {
         let mut tries = TRIES;
         loop {
             self.confirm(cx, open).await?;
-            let read = self.read_confirmed(cx, open, op).await?;
             tries -= 1;
-            match read {
-                Some((_, true)) if tries > 0 => {}
-                read => return Ok(read.map(|(pieces, _)| pieces)),
+            match self.read_confirmed(cx, open, op).await {
+                Ok(Some((_, true))) if tries > 0 => {}
+                // What was asked ahead met a connection that was lost since; there may be another one.
+                Err(error) if error.errno == Errno::ENOTCONN && tries > 0 => {}
+                read => return Ok(read?.map(|(pieces, _)| pieces)),
             }
         }
     }
