@@ -5,7 +5,7 @@ use crate::login::{Login, Secret};
 use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Keep, Result};
 
-const LAYOUT: Layout = Layout::new("remote-login", 1);
+const LAYOUT: Layout = Layout::of("remote-login");
 
 outrigger_core::fields! {
     /// Each of at most 8 KiB. The user is noted last, so that the others are there when it is.

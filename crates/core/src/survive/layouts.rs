@@ -8,6 +8,7 @@ use crate::wire;
 /// where the former version is still read, [`Layout::reading`] says so.
 pub(super) const ALL: &[Layout] = &[
     Layout::new("cache-log", 5),
+    Layout::new("cache-open", 1),
     Layout::new("control", 2),
     Layout::new("fault-generations", 2),
     Layout::new("fuse-backings", 3),
@@ -22,6 +23,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("nodes", 2),
     Layout::new("open-files", 2),
     Layout::new("program", 1),
+    Layout::new("remote-login", 1),
     Layout::new("remote-pins", 2),
     Layout::new("staging", 2),
 ];

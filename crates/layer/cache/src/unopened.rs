@@ -10,7 +10,7 @@ use outrigger_core::{Handle, Keep, Node, Result};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-const LAYOUT: Layout = Layout::new("cache-open", 1);
+const LAYOUT: Layout = Layout::of("cache-open");
 /// So many files may be open like that; others are opened below at once.
 const SLOTS: usize = 1 << 15;
 

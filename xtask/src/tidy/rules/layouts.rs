@@ -23,8 +23,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/driver/sftp/src/kept.rs", "was there before the rule"),
     ("crates/driver/sftp/src/line.rs", "was there before the rule"),
     ("crates/guard/src/region.rs", "is a region"),
-    ("crates/layer/cache/src/unopened.rs", "was there before the rule"),
-    ("crates/remote/src/login_notes.rs", "was there before the rule"),
 ];
 
 const ADVICE: [(&str, &str); 2] = [
