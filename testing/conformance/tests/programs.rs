@@ -132,7 +132,7 @@ fn a_program_that_always_dies_is_not_started_for_ever() {
 
 #[test]
 fn what_is_no_such_program_is_said_to_be_none() {
-    let patient = Options { patience: Duration::from_millis(300), ..Options::default() };
+    let patient = Options { timeout: Duration::from_millis(300), ..Options::default() };
     for (words, expected) in [
         (&["/no/such/program"][..], "cannot start /no/such/program: No such file or directory"),
         (&["true"], "the program has ended (exit status: 0)"),
