@@ -8,8 +8,6 @@ use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Errno, Keep, Result, Runtime};
 use std::sync::{Arc, mpsc};
 
-const LAYOUT: Layout = Layout::new("remote-login", 1);
-
 outrigger_core::fields! {
     /// Each of at most 8 KiB. The user is noted last, so that the others are there when it is.
     struct Fields {
@@ -28,7 +26,7 @@ impl LoginNotes {
     /// # Errors
     /// Those of [`Layout::attach`].
     pub fn open(keep: &dyn Keep) -> Result<Self> {
-        LAYOUT.attach(keep, Fields::WORDS)?.area.take_for::<Fields<'_>>().map(LoginNotes)
+        Layout::of("remote-login").attach(keep, Fields::WORDS)?.area.take_for::<Fields<'_>>().map(LoginNotes)
     }
 
     /// What a former process noted.

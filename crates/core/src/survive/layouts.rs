@@ -22,6 +22,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("nodes", 2),
     Layout::new("open-files", 2),
     Layout::new("program", 1),
+    Layout::new("remote-login", 1),
     Layout::new("remote-pins", 2),
-    Layout::new("staging", 2),
+    Layout::new("staging", 3),
 ];
