@@ -25,5 +25,5 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("program", 1),
     Layout::new("remote-login", 1),
     Layout::new("remote-pins", 2),
-    Layout::new("staging", 2),
+    Layout::new("staging", 3),
 ];

@@ -209,7 +209,8 @@ impl FileServer for Host {
     async fn finish(&self, Transfer { mut session, data }: Transfer) -> Result<(), Fault> {
         drop(data);
         session.finish(&self.dialer).await?;
-        Ok(session.give_back())
+        session.give_back();
+        Ok(())
     }
 
     async fn send(&self, path: &[u8], how: Put, staged: &Staged, from: u64) -> Result<(), Fault> {

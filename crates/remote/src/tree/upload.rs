@@ -138,7 +138,10 @@ impl<S: FileServer> Inner<S> {
         }
         match repeated(|_| self.server.send(path, Put::Whole, staged, 0)).await {
             // Some servers refuse permissions for some files; the content matters more.
-            Ok(()) => Ok(drop(self.server.set_mode(path, staged.state().mode & 0o7777).await)),
+            Ok(()) => {
+                let _ = self.server.set_mode(path, staged.state().mode & 0o7777).await;
+                Ok(())
+            }
             Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: true }).await),
         }
     }

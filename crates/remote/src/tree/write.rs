@@ -183,7 +183,10 @@ impl<S: FileServer> Inner<S> {
         let cannot = matches!(error.errno, Errno::EPERM | Errno::EOPNOTSUPP);
         match cannot && self.inodes.kind(node)? == FileKind::Directory {
             // Copying a tree would fail at each of its directories, whose times say nothing of their content.
-            true => Ok(tracing::debug!(%error, "the time of a directory was not set")),
+            true => {
+                tracing::debug!(%error, "the time of a directory was not set");
+                Ok(())
+            }
             false => Err(error),
         }
     }
