@@ -140,3 +140,18 @@ fn a_copy_that_does_not_arrive_is_never_a_success() {
     far.server.start().unwrap();
     assert!(!far.server.root().join("large").exists());
 }
+
+#[test]
+fn what_a_listing_does_not_tell_is_named_as_unknown() {
+    for kind in KINDS {
+        let Some(far) = Far::new(kind) else { return };
+        far.place.file("f", "content");
+        far.place.run(&["cp", "f", &far.location("/f")]).ok();
+        let record = far.place.run(&["stat", "--json", &far.location("/f")]).ok();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        let unknown: Vec<&str> =
+            record["unknown"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
+        assert_eq!(unknown, ["owner", "nlink", "atime", "ctime", "blocks"]);
+        assert_eq!(record["size"], 7);
+    }
+}

@@ -195,10 +195,6 @@ pub struct Abilities {
     pub anonymous_io: bool,
     /// New files get attributes together with their names (`initial` of [`Create`](crate::ops::Create) and its relatives).
     pub initial_attrs: bool,
-    /// A rename replaces its target at once: other clients see the old file or the new one, and a crash leaves one of them.
-    pub atomic_rename: bool,
-    /// A part of a file can be written without sending the rest: not so where a server takes whole files only.
-    pub random_write: bool,
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
@@ -234,8 +230,6 @@ impl Abilities {
             lasting_cookies: false,
             anonymous_io: false,
             initial_attrs: false,
-            atomic_rename: true,
-            random_write: true,
             in_order: false,
             async_create: false,
             parallel: Parallel::default(),

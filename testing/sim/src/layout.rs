@@ -218,8 +218,8 @@ pub const NOTICES: &[(u16, Row)] = &[
             Struct(&[("node", "Node"), ("offset", "u64"), ("data", "Payload")]),
         ),
     ),
-    (6, ("Doubt", "does the other side still refer to this node?", Struct(&[("node", "Node")]))),
-    (7, ("Unneeded", "references that could be returned", Struct(&[("nodes", "Vec<Node>")]))),
+    (6, ("Revalidate", "does the other side still refer to this node?", Struct(&[("node", "Node")]))),
+    (7, ("Prune", "references that could be returned", Struct(&[("nodes", "Vec<Node>")]))),
     (8, ("Wake", "a poll with this key", Struct(&[("key", "u64")]))),
 ];
 

@@ -16,7 +16,7 @@ fn corpus() -> BTreeMap<String, Vec<u8>> {
         files.insert(name, frame[4..].to_vec());
     };
     put("cancel".into(), Body::Cancel);
-    put("order".into(), Body::Control(Bytes::from_static(b"order")));
+    put("control".into(), Body::Control(Bytes::from_static(b"order")));
     for (index, (_, row)) in layout::NOTICES.iter().enumerate() {
         put(
             format!("notice-{}", row.0),

@@ -45,6 +45,9 @@ struct Attributes {
     mtime: String,
     ctime: String,
     btime: Option<String>,
+    /// What of this the tree does not know, and has a value only to be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
 }
 
 impl Record {
@@ -91,6 +94,7 @@ impl Attributes {
             mtime: rfc3339(attr.mtime),
             ctime: rfc3339(attr.ctime),
             btime: attr.btime.map(rfc3339),
+            unknown: attr.unknown.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect(),
         }
     }
 }

@@ -11,7 +11,9 @@ use crate::options::FileOptions;
 use crate::silly_rename::SILLY_PREFIX;
 use crate::staging::{StagedState, Staging};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time};
+use outrigger_core::{
+    Attr, AttrFields, Errno, Error, FileKind, Handle, Name, Node, NodeTable, Result, Runtime, Time,
+};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +51,10 @@ impl<S: FileServer> Inner<S> {
         let staged = self.staged(node);
         let kind = listed.map_or(FileKind::Regular, |listed| listed.kind);
         let usual = if kind == FileKind::Directory { 0o755 } else { 0o644 };
-        let mode = listed.and_then(|listed| listed.mode).or(staged.map(|state| state.mode)).unwrap_or(usual);
+        let mode = listed.and_then(|listed| listed.mode).or(staged.map(|state| state.mode));
+        let mut unknown = AttrFields::all() - AttrFields::PERMISSIONS;
+        unknown.set(AttrFields::PERMISSIONS, mode.is_none());
+        let mode = mode.unwrap_or(usual);
         let modified = listed.and_then(|listed| listed.modified).unwrap_or_default();
         let time = staged.map_or(Time::new(modified, 0), |state| state.mtime);
         let target = listed.and_then(|listed| listed.target.as_ref()).map(|target| target.len() as u64);
@@ -68,6 +73,7 @@ impl<S: FileServer> Inner<S> {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             blksize: 1 << 17,
+            unknown,
             ..Attr::default()
         })
     }
