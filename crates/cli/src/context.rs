@@ -181,7 +181,7 @@ impl Context {
     /// after this it is known whether the command succeeded.
     pub fn settle(&self) {
         let mut failed = false;
-        // After an interruption nobody expects everything there, and unmounting writes what was done.
+        // Not after an interruption: the result is incomplete anyway, and unmounting writes what was done.
         for (_, tree) in self.trees.opened().iter().filter(|_| !self.cancel.is_raised()) {
             if let Err(error) = tree.client.sync() {
                 failed = true;

@@ -45,7 +45,7 @@ pub enum Step {
     Left(Inode),
     /// The directory the walk is in cannot be read any further, or the file it came to cannot be followed.
     Failed(Error),
-    /// A name whose file cannot be examined. The walk goes on.
+    /// A name whose file cannot be examined. The walk continues.
     Unreadable(Error),
 }
 

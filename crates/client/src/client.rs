@@ -29,7 +29,7 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     abilities: Abilities,
     next_id: AtomicU64,
-    /// Whether it did not answer after an interruption. Then nobody waits for it any more.
+    /// Set when a request was not answered in the grace period after an interruption: later ones are not waited for.
     silent: AtomicBool,
     /// Whether it was asked for a change that no [`Client::sync`] has covered yet.
     changed: AtomicBool,
@@ -267,7 +267,7 @@ impl Client {
                 if class == Class::Query && cx.cancel.is_raised() {
                     return Poll::Ready(Reply::Error(Errno::EINTR.into()));
                 }
-                // Giving up a change that has started at once would leave nobody to say what became of it.
+                // The outcome of a change that has started would be unknown: wait for it a little.
                 grace = Some(runtime.sleep_until(runtime.monotonic().saturating_add(self.settings.grace)));
             }
             if has_passed(&mut grace, context) {
@@ -280,7 +280,7 @@ impl Client {
         }))
     }
 
-    /// Not an interruption to whoever asked: the change may have been made, which the user must be told.
+    /// `ETIMEDOUT` instead of `EINTR`: the change may have been made, which the caller must report.
     fn given_up(&self, op: OpCode) -> Reply {
         self.shared.silent.store(true, Ordering::Relaxed);
         let seconds = self.settings.grace.as_secs_f32();

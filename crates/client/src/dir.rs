@@ -77,7 +77,7 @@ impl Entries {
     }
 }
 
-/// The node of a listed entry of which only the name is told.
+/// The node of a listed entry of which only the name is known.
 const UNTOLD: Node = Node(0);
 
 fn name_only(dirent: Dirent) -> DirentPlus {

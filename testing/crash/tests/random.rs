@@ -144,7 +144,7 @@ impl Seen {
     }
 }
 
-/// Who dies: nobody in every other step, else one process or two in a row.
+/// The deaths of a step: none in every other step, else one process or two in a row.
 fn deaths([.., first, second]: Step) -> Vec<Death> {
     let all = Death::all(3);
     match first % 4 {

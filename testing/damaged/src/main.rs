@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Damages disk images of every type, and partition tables and qcow2 images around some, and opens them with everything there
-//! is. Nobody but the process with the kernel code may die of it, everything ends within its time, and who is refused
-//! something is told why.
+//! Damages disk images of every type, and partition tables and qcow2 images around some, and opens them in every
+//! way. Only the process with the kernel code may die of it, everything ends before its deadline, and every refusal has a reason.
 //!
 //! Damage is random ([`mutate`]) or made on purpose ([`crafted`]); the images themselves are made by the host's tools when
 //! they are needed, so numbers are all there is to keep.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deaths at chosen points in the life of one request, whoever serves it: all threads of the server are traced (ptrace(2)),
+//! Deaths at chosen points in the life of one request, for any server: all threads of the server are traced (ptrace(2)),
 //! and what they read and write shows the request and its reply.
 //!
-//! The thread that traces lets everybody go when it ends.
+//! All tracees are released when the tracing thread ends.
 
 use anyhow::{Result, bail};
 use nix::errno::Errno;
@@ -40,7 +40,7 @@ pub enum Unit {
     Instruction,
     /// The beginning or the end of a system call of any thread.
     SystemCall,
-    /// A nanosecond. Kernel code has more instructions than anybody could count.
+    /// A nanosecond. Kernel code executes too many instructions to step through them.
     Nanosecond,
 }
 
@@ -53,10 +53,10 @@ pub enum Language {
     Frames,
 }
 
-/// What is to die, of what, and when.
+/// Which process is killed, by which signal, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Aim<'a> {
-    /// The process.
+    /// The process to kill.
     pub process: rustix::process::Pid,
     /// How it is asked.
     pub language: Language,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts to be hurt.
+//! Mounts whose servers are killed.
 
 use crate::cleanup;
 use crate::processes;
@@ -58,7 +58,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// The program that knows nothing of us; nothing for our own drivers.
+    /// The FUSE program; `None` for our own drivers.
     pub fn program(self) -> Option<&'static Program> {
         match self {
             Subject::Local | Subject::Mem | Subject::LocalProxy | Subject::MemProxy => None,
@@ -200,7 +200,7 @@ impl Place {
         }
     }
 
-    /// A mount of our own that nobody replaces.
+    /// A mount of our own without a guard.
     fn unguarded(
         &self,
         dir: PathBuf,
@@ -310,7 +310,7 @@ impl Drop for Place {
     }
 }
 
-/// A tree where nothing dies.
+/// A tree without deaths, for comparison.
 #[derive(Debug)]
 pub struct Undisturbed {
     /// Where it is.
@@ -352,7 +352,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Who serves a mount: the keeper of a worker, or the server in front of a program.
+/// The process that supervises a mount: the keeper of a worker, or the server in front of a FUSE program.
 #[derive(Debug, Clone, Copy)]
 struct Server {
     pid: i32,
@@ -408,7 +408,7 @@ impl Mounted {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// How often its worker has died. Deaths of programs are counted by who kills them.
+    /// How often its worker has died. Deaths of programs are counted by the killer.
     pub fn deaths(&self) -> Result<Option<u64>> {
         match self.server.program {
             Some(_) => Ok(None),
@@ -421,12 +421,12 @@ impl Mounted {
         self.ask_status().map_or_else(|error| error.to_string(), |status| status["last_error"].to_string())
     }
 
-    /// Whether a program that knows nothing of us is behind it.
+    /// Whether a FUSE program other than ours serves it.
     pub fn is_program(&self) -> bool {
         self.server.program.is_some()
     }
 
-    /// The process that is killed when the mount is hurt.
+    /// The victim: the process that is killed.
     pub fn victim(&self) -> Option<Pid> {
         self.server.victim()
     }
@@ -527,7 +527,7 @@ impl Mounted {
         self.umount(&[])
     }
 
-    /// Unmounts, and gives the image, which nobody uses any more; nothing where there is none.
+    /// Unmounts, and gives the image, which is free then; `None` where there is none.
     pub fn into_image(mut self) -> Result<Option<Image>> {
         let serving = Pid::from_raw(self.server.pid);
         self.umount(&[])?;

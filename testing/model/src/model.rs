@@ -48,7 +48,7 @@ pub struct Facts {
     pub size: Option<u64>,
 }
 
-/// A whole file system. A file that nothing names any more stays in `files`, for whoever has it open.
+/// A whole file system. A file without a name stays in `files`, because it may be open.
 #[derive(Debug, Clone)]
 pub struct Model {
     files: Vec<File>,

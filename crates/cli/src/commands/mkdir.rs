@@ -126,7 +126,7 @@ impl Mkdir {
             // What is only on the way must be passable for its owner.
             let on_the_way = Modes { first: (0o777 & !modes.umask) | 0o300, exact: None, umask: modes.umask };
             match self.make_one(&next, if last { modes } else { &on_the_way }) {
-                // Somebody else was faster.
+                // Another process has created it meanwhile.
                 Err((_, error)) if error.errno == Errno::EEXIST && is_dir(&next) => {}
                 made => made?,
             }

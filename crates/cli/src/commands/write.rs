@@ -99,7 +99,7 @@ impl Write {
 
     fn replace(&self, context: &Context, dir: &Inode, name: &Name, old: Option<&Inode>) -> Result<(), Error> {
         let temporary = temporary::name_beside(name)?;
-        // Nobody else may read what may be secret before it has its owner and mode.
+        // The content may be secret: no access for others before it has its owner and mode.
         let mode = if old.is_some() { 0o600 } else { 0o666 & !context.umask };
         let (mut inode, file) = dir.create(&temporary, mode, OpenFlags::WRITE_ONLY | OpenFlags::EXCL)?;
         let placed = self.fill(context, &file, 0).and_then(|()| {

@@ -171,7 +171,7 @@ fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
 fn copy_xattr(source: &Inode, target: &Inode, name: &XattrName) -> Result<()> {
     match source.xattr(name) {
         Ok(value) => target.set_xattr(name, value, XattrFlags::empty()),
-        // It went away since it was listed.
+        // It was removed after it was listed.
         Err(error) if error.errno == Errno::ENODATA => Ok(()),
         Err(error) => Err(error),
     }

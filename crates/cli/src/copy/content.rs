@@ -96,7 +96,7 @@ impl Content<'_> {
         Ok(true)
     }
 
-    /// Lets the tree copy up to `len` bytes by itself and tells how many it did; the rest is for others.
+    /// Lets the tree copy up to `len` bytes by itself; returns how many it copied.
     fn copy_inside(&self, start: u64, len: u64) -> Result<u64, Fault> {
         let mut done = 0;
         while done < len {
@@ -120,8 +120,8 @@ impl Content<'_> {
         Ok(done)
     }
 
-    /// Lets one of the trees move what the other has in a file of the host, and tells how many bytes it did. Whatever stands
-    /// in the way is left to who reads and writes: that tells which side it is.
+    /// Lets one of the trees move data between a file of its own and a host file of the other; returns the number of bytes.
+    /// Errors are ignored: [`Content::pump`] meets them again, and finds out which side failed.
     fn exchange(&self, start: u64, end: u64) -> u64 {
         let mut at = start;
         while end.saturating_sub(at) > BLOCK as u64 && !self.shared.cancel.is_raised() {

@@ -532,7 +532,7 @@ impl<'c> Copier<'c> {
         }
     }
 
-    /// Tells the user what the threads had to say.
+    /// Shows the messages of the threads.
     fn flush(&self) {
         for (status, message) in self.shared.take_messages() {
             self.shared.progress.aside(|| self.context.complain(status, message));

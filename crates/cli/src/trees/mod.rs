@@ -42,7 +42,7 @@ pub struct Tree {
     pub service: Arc<dyn Service>,
     /// The names of its layers, from the driver up.
     pub layers: Vec<&'static str>,
-    /// What remembers things, among its layers.
+    /// The cache layers among its layers.
     pub caches: Vec<Control>,
     /// What changes the rules of its layer `fault`, if it has one.
     pub fault: Option<FaultControl>,
@@ -50,7 +50,7 @@ pub struct Tree {
     pub program: Option<Arc<LibFuse>>,
     /// Its driver, when that is a disk image.
     pub image: Option<OpenedImage>,
-    /// Somebody else checks permissions, for the one user whom they let in.
+    /// The server checks permissions, for the user who is logged in there.
     pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,

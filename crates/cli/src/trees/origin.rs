@@ -47,7 +47,7 @@ pub fn of(text: &OsStr, keep: &dyn Keep) -> Result<(Location, Option<Origin>), F
     }
 }
 
-/// Whether the file is still the one that the first process has noted, so that another process can go on with it.
+/// Checks that the file is still the one that the first process noted, so that a successor can serve it.
 ///
 /// # Errors
 /// That it has changed.

@@ -415,7 +415,7 @@ fn kind_of(side: &Side) -> &'static str {
 /// The content of a file; nothing when it does not exist.
 struct Content {
     file: Option<File>,
-    /// As told, in bytes.
+    /// From its attributes, in bytes.
     size: u64,
 }
 
