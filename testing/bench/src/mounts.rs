@@ -62,7 +62,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Process id of the server: of the one that serves, where another watches over it.
+    /// Process id of the server: of the worker where there is a keeper.
     pub fn pid(&self) -> u32 {
         let started = self.server.id();
         worker_of(started).unwrap_or(started)

@@ -92,7 +92,7 @@ pub fn range_lock(kind: LockKind, start: u64, end: u64) -> Lock {
 pub trait Subject: Send + Sync {
     /// How it is reached.
     fn kind(&self) -> Kind;
-    /// The service behind it, for cases that speak to it directly.
+    /// The service, for cases that send requests to it.
     fn direct(&self) -> Option<&Direct>;
     /// Runs `body` on this thread as another user, without privileges or supplementary groups.
     fn as_user(&self, user: Credentials, body: &mut dyn FnMut());

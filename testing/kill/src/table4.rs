@@ -120,15 +120,15 @@ fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<R
     }
 }
 
-/// What memory is not asked, and why.
+/// Requests that `mem` never gets, and why.
 const OF_MEM: &[(&str, &str)] =
     &[("open", "mem has nothing to note for an open file, and the kernel asks once")];
 
-/// What an SSH server is not asked, and why.
+/// Requests that an SSH server never gets, and why.
 const OF_SFTP: &[(&str, &str)] =
     &[("setxattr", "the protocol has no extended attributes, and the kernel asks once")];
 
-/// What a vfat image is not asked, and why.
+/// Requests that a vfat image never gets, and why.
 const OF_VFAT: &[(&str, &str)] = &[("setxattr", "vfat has no extended attributes, and the kernel asks once")];
 
 /// Why there may be no such request.

@@ -34,7 +34,7 @@ pub struct FtpServer {
 const LIMIT: Duration = Duration::from_secs(30);
 /// How many ports are tried: between being found free and being taken, another program may take one.
 const ATTEMPTS: usize = 5;
-/// The user of pure-ftpd, which serves nobody with the rights of root.
+/// The user (`nobody`) of pure-ftpd, which refuses to serve root.
 const NOBODY: u32 = 65_534;
 
 impl Ftpd {
@@ -103,7 +103,7 @@ const VSFTPD: &str = "listen=YES\nlisten_address=127.0.0.1\nbackground=NO\nanony
     write_enable=YES\npam_service_name=vsftpd\nseccomp_sandbox=NO\nlocal_umask=022\ncheck_shell=NO\nmdtm_write=YES\n\
     ssl_enable=YES\nforce_local_logins_ssl=NO\nforce_local_data_ssl=NO\nallow_writeable_chroot=YES\nxferlog_enable=NO\n";
 
-/// Lets in everybody but mallory.
+/// Lets in all users except mallory.
 const PAM: &str = "auth required pam_succeed_if.so quiet user != mallory\nauth required pam_permit.so\n\
     account required pam_permit.so\nsession required pam_permit.so\n";
 

@@ -125,7 +125,8 @@ impl Line {
         opened.how |= OpenHow::NO_FLUSH;
     }
 
-    /// Handles an async create: makes the file at the other end, and answers that it is pending. Where creates fail, removes it again.
+    /// Handles an async create: makes the file at the other end, and answers that it is pending. Where creates fail, removes it
+    /// again.
     async fn foretell(&self, next: &Arc<dyn Service>, cx: &Cx, op: Create) -> Reply {
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = next.call(cx, op.into()).await;
@@ -141,7 +142,7 @@ impl Line {
         reply
     }
 
-    /// Why a request by the handle of a file is refused that could not be made.
+    /// The error of a request whose handle is that of a failed create.
     fn refusal(&self, request: &Request) -> Option<Errno> {
         let handle = match request {
             Request::GetAttr(op) => op.handle?,

@@ -79,8 +79,8 @@ fn new_files_are_written_without_waiting() {
     assert_eq!(truth(&client, dir, "9-99"), Ok(4096));
 }
 
-/// A create waits for the reply with `O_EXCL`, `O_DSYNC` or `O_APPEND`, without `write=behind`, and where the name is not known to
-/// be free.
+/// A create waits for the reply with `O_EXCL`, `O_DSYNC` or `O_APPEND`, without `write=behind`, and where the name is not known
+/// to be free.
 #[test]
 fn what_has_to_be_certain_is_waited_for() {
     let behind = "behind";
