@@ -27,7 +27,7 @@ pub struct Context {
     pub umask: u32,
     /// The trees it opens.
     pub trees: Trees,
-    /// What became of the options, where there are trees of several drivers.
+    /// Which options were accepted, where there are trees of several drivers.
     sides: RefCell<Option<Rc<Sides>>>,
     report: Rc<Report>,
 }
@@ -197,7 +197,7 @@ impl Context {
         }
     }
 
-    /// Tells the user on standard error that something went wrong, and remembers how badly.
+    /// Prints an error on standard error, and remembers its status.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
         self.report.complain(status, message);
     }

@@ -13,7 +13,7 @@ use std::vec;
 /// The most directories that are held open.
 const OPEN_MAX: usize = 64;
 
-/// A walk under way.
+/// A walk in progress.
 pub struct Descent {
     place: Place,
     levels: Vec<Level>,

@@ -162,7 +162,7 @@ impl DriverOptions {
 pub struct GivenTo<'a> {
     /// Those of the command.
     pub options: &'a DriverOptions,
-    /// Who gets them.
+    /// The driver that gets them.
     pub driver: &'a DriverInfo,
 }
 

@@ -141,7 +141,7 @@ pub fn report_poison(journal: &Journal, mountpoint: &Path, mounted: Weak<impl Se
             thread::sleep(PERIOD);
         }
     };
-    // Without it the requests are refused all the same.
+    // Without the thread the requests are refused, but not reported.
     let _ = thread::Builder::new().name("reports".into()).spawn(watch);
 }
 

@@ -143,7 +143,7 @@ impl Removal<'_> {
         self.descent.spot().unwrap_or(self.operand)
     }
 
-    /// Notes whether what the walk came to is gone.
+    /// Notes whether the current file of the walk was removed.
     fn is_gone(&mut self, gone: bool) {
         match self.stays.last_mut() {
             Some(stays) => *stays |= !gone,
@@ -201,7 +201,7 @@ fn is_empty(dir: &Inode) -> bool {
     dir.entries().is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Whether this process may write to the file, as far as its mode tells.
+/// Whether this process may write to the file, judging by its mode.
 fn may_write(inode: &Inode) -> bool {
     let (attr, euid) = (inode.attr(), rustix::process::geteuid());
     let shift = if euid.is_root() {

@@ -166,7 +166,7 @@ impl Served {
         }
     }
 
-    /// A picture of what goes on.
+    /// A snapshot of the session.
     pub fn status(&self) -> Status {
         match (self.here(), self) {
             (Some(session), _) | (None, Served::Here(session)) => session.status(),

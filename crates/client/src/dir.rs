@@ -63,7 +63,7 @@ impl Entries {
         Ok(())
     }
 
-    /// What a name leads to; `None` when it is gone meanwhile.
+    /// What a name leads to; `None` when it was removed meanwhile.
     fn inode(&self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if listed.node == UNTOLD {
             match self.held.client.call(Lookup { dir: self.held.node, name: name.clone() }) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers of FUSE mounts, ours and others'.
+//! Servers of FUSE mounts, ours and of other programs.
 
 use crate::priority;
 use crate::scratch;

@@ -46,7 +46,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A file system of its own for a group, gone when dropped.
+/// A file system of its own for a group, removed when dropped.
 #[derive(Debug)]
 pub struct Ground {
     dir: PathBuf,

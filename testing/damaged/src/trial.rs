@@ -83,7 +83,7 @@ pub struct Trial<'a> {
     pub program: &'a Path,
     /// Where output goes.
     pub scratch: &'a Path,
-    /// The type to ask for, where the content tells of another.
+    /// The type to ask for, where detection finds another.
     pub asked: Option<&'a str>,
     /// The type to ask the kernel code for, whatever is left to tell it by.
     pub kind: Option<&'a str>,

@@ -26,7 +26,7 @@ struct Walk<'a> {
     direct: &'a Direct,
     asked: u64,
     failed: u64,
-    /// A request was not answered in time: then no other one is asked.
+    /// A request has timed out: no other one is sent.
     late: bool,
 }
 

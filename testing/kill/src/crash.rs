@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// The longest time from the first step of a load to a death.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long processes that were killed may take to be gone.
+/// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The name of the process with the kernel code, as far as the kernel keeps it.
 const WORKER: &str = "outrigger-kerne";
@@ -122,7 +122,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What `outrigger status` says of the mount; for people who look for the reason of a wrong result.
+    /// What `outrigger status` says of the mount; for finding the cause of a wrong result.
     fn status(&self) -> String {
         let asked = Command::new(self.place.program()).arg("status").arg(&self.mountpoint).output();
         asked.map_or_else(

@@ -146,7 +146,7 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    /// Traces every thread, also those to come, and sees each stop and go on.
+    /// Traces every thread, also new ones, and handles each stop.
     fn attach(&mut self) -> Result<()> {
         let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
         self.seize_first(options)?;

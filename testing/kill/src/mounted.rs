@@ -234,7 +234,7 @@ impl Place {
         self.serve(tree)
     }
 
-    /// Mounts an empty tree; of what only reads, the content of the plain directory.
+    /// Mounts an empty tree; for read-only subjects, the content of the plain directory.
     pub fn mount(&self, subject: Subject, arguments: &[&str]) -> Result<Mounted> {
         let image = subject.is_image().then(|| subject.image()).transpose()?;
         self.mount_with(subject, arguments, image)
@@ -289,7 +289,7 @@ impl Place {
         &self.program
     }
 
-    /// Runs what goes on in the background. It may keep its output open, so that is a file.
+    /// Runs a command that leaves a process in the background. That may keep its output open, so the output is a file.
     ///
     /// # Errors
     /// When it fails, with what it said.
@@ -416,7 +416,7 @@ impl Mounted {
         }
     }
 
-    /// The last error that a request met, and why; for people who look for the reason of a wrong result.
+    /// The last error of a request, and its reason; for finding the cause of a wrong result.
     pub fn last_error(&self) -> String {
         self.ask_status().map_or_else(|error| error.to_string(), |status| status["last_error"].to_string())
     }

@@ -243,7 +243,7 @@ impl Model {
         self.files.iter().map(in_dir).sum()
     }
 
-    /// What stat(2) must say. A removed directory's names are gone with it, so whatever names it counts.
+    /// What stat(2) must say. A removed directory may have any link count.
     pub fn facts(&self, id: Id) -> Facts {
         let file = &self.files[id];
         let (kind, size, nlink) = match &file.body {

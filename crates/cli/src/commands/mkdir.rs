@@ -95,7 +95,7 @@ impl Mkdir {
         Ok(inode)
     }
 
-    /// Makes whatever is missing on the way, walking down from the deepest directory that exists.
+    /// Makes missing parents, walking down from the deepest directory that exists.
     fn make_all(&self, place: &Place, modes: &Modes) -> Result<(), (Vec<u8>, Error)> {
         let mut missing: Vec<Place> = Vec::new();
         let mut at = place.clone();
@@ -123,7 +123,7 @@ impl Mkdir {
                 continue;
             }
             let last = missing.is_empty();
-            // What is only on the way must be passable for its owner.
+            // Parents must be searchable for their owner.
             let on_the_way = Modes { first: (0o777 & !modes.umask) | 0o300, exact: None, umask: modes.umask };
             match self.make_one(&next, if last { modes } else { &on_the_way }) {
                 // Another process has created it meanwhile.

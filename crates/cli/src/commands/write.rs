@@ -54,7 +54,7 @@ impl Run for Write {
             Err(error) => Err(error),
         };
         match written {
-            // The exit status tells of the interruption.
+            // The exit status shows the interruption.
             Err(error) if error.errno == Errno::EINTR && context.cancel.is_raised() => Ok(()),
             written => written
                 .map_err(|error| Failure::new(format!("cannot write {}: {error}", quoted(shown(&place))))),

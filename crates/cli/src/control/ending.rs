@@ -132,7 +132,7 @@ impl Ending {
     /// nothing to wait for.
     ///
     /// # Errors
-    /// What still goes on, which process has the mount in its mount namespace, or what could not be written in the end.
+    /// What is still running, which process has the mount in its mount namespace, or what could not be written in the end.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
         if let Some(pid) = self.lasting_holder(patience.min(SOON)) {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -240,7 +240,7 @@ pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
     for peer in &ending {
         let pid = i32::try_from(peer.owner()).ok().and_then(Pid::from_raw);
         if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-            // Whether it has ended in time shows when the file is opened once more.
+            // If it has not ended, opening the file again fails.
             let _ = interrupt::wait_readable_for(&process, patience);
         }
     }

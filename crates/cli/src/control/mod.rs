@@ -110,7 +110,7 @@ pub struct Unwritten {
     pub lost: Vec<(String, String)>,
 }
 
-/// A mount and what goes on in it.
+/// A mount and its activity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MountStatus {
     /// Where it is mounted.

@@ -190,7 +190,7 @@ impl Server {
 
     /// Removes the socket; connected clients stay connected.
     pub fn remove(&self) {
-        // Gone already is as good.
+        // It may have been removed already.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -257,7 +257,7 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         }
         Ok(Ask::Upgrade { program, layouts }) => match mount.prepare_upgrade(&layouts) {
             Ok(()) => {
-                // The client may have hung up; the mount is ready all the same.
+                // The client may have hung up; the mount is ready nevertheless.
                 let said = answer(&stream, &Answer::Done);
                 mount.upgrade(&program);
                 return said;

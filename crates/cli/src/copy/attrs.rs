@@ -22,7 +22,7 @@ pub(super) fn withheld(shared: &Shared, kind: FileKind) -> u32 {
     }
 }
 
-/// Why `source` is not made again when it is a device node of another tree: who made an archive or an image chose it, and for
+/// Why `source` is not made again when it is a device node of another tree: the author of an archive or image chose it, and for
 /// root it would open a device of this machine. Where everything is kept, that is what was asked for.
 pub(super) fn refused_device(shared: &Shared, source: &Inode) -> Option<Error> {
     let device = matches!(source.kind(), FileKind::BlockDevice | FileKind::CharDevice);

@@ -28,7 +28,7 @@ pub(super) enum Fault {
     Write(Error),
 }
 
-/// One copy of content under way.
+/// One copy of content in progress.
 pub(super) struct Content<'a> {
     pub(super) shared: &'a Shared,
     pub(super) source: &'a File,
@@ -37,7 +37,7 @@ pub(super) struct Content<'a> {
     pub(super) target: &'a File,
     /// Both files belong to one tree.
     pub(super) same_tree: bool,
-    /// The source's tree tells where holes are.
+    /// The source's tree reports holes.
     pub(super) knows_holes: bool,
     /// The target's tree copies ranges by itself.
     pub(super) copies_inside: bool,
@@ -194,7 +194,7 @@ impl Iterator for ReadOn<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let rest = match self.end {
             Some(end) => end.saturating_sub(self.at),
-            // One byte more than expected tells whether the file has grown, and that it has ended if not.
+            // One byte more than expected shows whether the file has grown or has ended.
             None => self.expected.saturating_sub(self.at).saturating_add(1).max(HOLE as u64),
         };
         let len = usize::try_from(rest).unwrap_or(self.unit).min(self.unit);

@@ -125,7 +125,7 @@ impl FileCopy {
     fn content(&self) -> Option<Bytes> {
         let source = self.source.open(OpenFlags::empty()).ok()?;
         let size = self.source.attr().size as usize;
-        // A byte more tells whether it has grown.
+        // One more byte shows whether it has grown.
         source.read_at(0, size + 1).ok().filter(|content| content.len() == size)
     }
 

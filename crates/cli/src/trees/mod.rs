@@ -97,7 +97,7 @@ pub fn asks(text: &OsStr) -> bool {
     is_remote(&Location::parse(text).base)
 }
 
-/// Whether a tree is at another host: mounts of it have a cache, and requests are those of the one who logged in.
+/// Whether a tree is at another host: mounts of it have a cache, and requests are made as the user who is logged in.
 fn is_remote(base: &Base) -> bool {
     match base {
         Base::Remote { .. } => true,
@@ -275,7 +275,7 @@ pub fn mountable(
         false => None,
     };
     if one_user {
-        // Who follows a link in a mount follows it on this machine, whatever program that is.
+        // In a mount, every program follows links on this machine.
         options = options.with_default("contain_symlinks", "");
     }
     let mut disk = None;

@@ -172,7 +172,7 @@ fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result
     Ok(sftp)
 }
 
-/// What tells the directory of a host at `path` from all other trees, today and later: how it is reached, and where it is.
+/// A name that identifies the directory of a host at `path` permanently: how it is reached, and where it is.
 ///
 /// # Errors
 /// As [`whole`].

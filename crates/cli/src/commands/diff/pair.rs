@@ -78,7 +78,7 @@ impl Side {
     }
 }
 
-/// Two directories under way.
+/// Two directories in progress.
 struct Frame {
     left: Side,
     right: Side,
@@ -160,7 +160,7 @@ impl Differ<'_> {
             .complain(Status::Serious, format_args!("{}: {error}", before_colon(place.shown.as_bytes())));
     }
 
-    /// Tells of a difference: where it is, of what kind, and in the words of GNU diff.
+    /// Reports a difference: where it is, of what kind, and in the words of GNU diff.
     fn differ(
         &mut self,
         (left, right): (Option<&Place>, Option<&Place>),
@@ -435,7 +435,7 @@ impl Content {
         self.file.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, left))
     }
 
-    /// Compares without holding more than a block of each; on failure tells which side.
+    /// Compares without holding more than a block of each; on failure says which side.
     fn compare(&self, other: &Content) -> Result<Comparison, (u8, Error)> {
         let (mut at, mut binary) = (0, false);
         let size = self.size.max(other.size);

@@ -84,7 +84,7 @@ impl Run for Ls {
 /// So many files of a directory are asked about at once.
 const TOGETHER: usize = 128;
 
-/// A listing under way.
+/// A listing in progress.
 struct Lister<'c> {
     context: &'c Context,
     options: Rc<Options>,
