@@ -191,7 +191,7 @@ impl Client {
             true => Answer::error(Errno::EINTR),
             false => self.shared.service.exchange(&cx, exchange, host),
         };
-        // To be counted and given up as a write would be.
+        // Counts as a write for interruptions and timeouts.
         let (op, class) = (OpCode::Write, Class::Change);
         self.shared.changed.store(true, Ordering::Relaxed);
         match self.outcome(Started { cx: &cx, op, class, answer }) {
@@ -303,7 +303,7 @@ pub(crate) fn lacks(error: &Error) -> bool {
     matches!(error.errno, Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// Whether a time that ends at all has come to its end.
+/// Whether the timer, if there is one, has expired.
 fn has_passed(time: &mut Option<BoxFuture<'_, ()>>, context: &mut Context<'_>) -> bool {
     time.as_mut().is_some_and(|time| time.as_mut().poll(context).is_ready())
 }

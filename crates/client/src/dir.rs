@@ -44,7 +44,7 @@ impl Entries {
         self.accept(entries.into_iter().map(name_only).collect(), eof, cookie)
     }
 
-    /// Takes a batch in. A tree that neither ends nor moves on would be listed for ever.
+    /// Takes a batch in. Fails when the tree makes no progress, which would never end.
     fn accept(&mut self, entries: Vec<DirentPlus>, eof: bool, before: u64) -> Result<()> {
         if let Some(last) = entries.last() {
             self.cookie = last.cookie;

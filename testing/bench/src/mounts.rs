@@ -123,7 +123,7 @@ fn worker_of(keeper: u32) -> Option<u32> {
 impl Drop for Mount {
     fn drop(&mut self) {
         scratch::release(&self.dir);
-        // Aborting ends a server; one that does not notice is asked, then made to.
+        // Aborting ends a server; one that does not notice gets SIGTERM, then SIGKILL.
         for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
             if let Some(signal) = signal {
                 watch::kill(self.server.id(), signal);

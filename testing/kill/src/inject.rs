@@ -213,7 +213,7 @@ impl Hunt<'_> {
         } else {
             ptrace::syscall(thread, signal)
         };
-        // One that was killed meanwhile says so soon.
+        // A thread that was killed meanwhile reports that soon.
         resumed.or_else(|error| if error == Errno::ESRCH { Ok(()) } else { bail!(error) })
     }
 
@@ -221,7 +221,7 @@ impl Hunt<'_> {
         if self.caught.fired {
             return self.resume(thread, None);
         }
-        // One that was killed by others can be asked nothing.
+        // A thread that was killed from outside cannot be read.
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         match self.stage {
             Stage::Waiting => {
@@ -271,7 +271,7 @@ impl Hunt<'_> {
     fn at_step(&mut self, thread: Pid) -> Result<()> {
         let Stage::Served(_, unique, steps) = self.stage else { return self.resume(thread, None) };
         self.stage = Stage::Served(thread, unique, steps + 1);
-        // One that was killed by others can be asked nothing.
+        // A thread that was killed from outside cannot be read.
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         let Moment::Step(_, wanted) = self.aim.moment else { return self.resume(thread, None) };
         // The number of a call that is about to begin is where its result will be.

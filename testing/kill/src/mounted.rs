@@ -169,7 +169,7 @@ impl Place {
     }
 
     /// What a guarded mount of this is compared with: the same program, mounted without us; for our own drivers, and
-    /// what only reads, a plain directory.
+    /// read-only subjects, a plain directory.
     pub fn undisturbed(&self, subject: Subject) -> Result<Undisturbed> {
         let plain = self.plain("plain")?;
         match subject.program() {
@@ -453,7 +453,7 @@ impl Mounted {
         Ok((fds, processes::resident(server)?))
     }
 
-    /// Resident kilobytes of the keeper; nothing where there is none.
+    /// Resident kilobytes of the keeper; `None` where there is none.
     pub fn keeper_size(&self) -> Result<Option<u64>> {
         match self.server.program {
             _ if self.image.is_some() => Ok(None),

@@ -243,7 +243,7 @@ impl Model {
         self.files.iter().map(in_dir).sum()
     }
 
-    /// What stat(2) must say. A removed directory may have any link count.
+    /// What stat(2) must say. The link count of a removed directory does not matter: it is out of the tree.
     pub fn facts(&self, id: Id) -> Facts {
         let file = &self.files[id];
         let (kind, size, nlink) = match &file.body {

@@ -70,7 +70,7 @@ impl Guard {
         let parsed = Options::parse(&self.options.join(","));
         let (options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
         let hang = self.restart_on_hang.map(|limit| format!("restart-on-hang={}", limit.as_secs_f64()));
-        // The mount's requests have it, and the program's end.
+        // `timeout=` limits both the mount's requests and the end of the program.
         let limit =
             self.options.iter().flat_map(|list| list.split(',')).filter(|item| item.starts_with("timeout="));
         let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);

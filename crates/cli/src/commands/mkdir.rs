@@ -95,7 +95,7 @@ impl Mkdir {
         Ok(inode)
     }
 
-    /// Makes missing parents, walking down from the deepest directory that exists.
+    /// Makes the directory and its missing parents, from the top down.
     fn make_all(&self, place: &Place, modes: &Modes) -> Result<(), (Vec<u8>, Error)> {
         let mut missing: Vec<Place> = Vec::new();
         let mut at = place.clone();
@@ -106,7 +106,7 @@ impl Mkdir {
                     let errno = if missing.is_empty() { Errno::EEXIST } else { Errno::ENOTDIR };
                     return Err((shown(&at).to_vec(), errno.into()));
                 }
-                // What is in the way above will say so when its turn comes.
+                // The loop continues with the parent, which shows what is wrong.
                 Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ENOTDIR) => {
                     let next = above(&at);
                     missing.push(at);

@@ -347,7 +347,7 @@ impl Mover<'_> {
         }
         let Move { from, dir, name, source, to_dir, .. } = job;
         let target = to_dir.client().clone();
-        // What comes next may be in a directory that goes, or around what goes.
+        // Later operands may be inside a moved directory, or above it: remove directories at once.
         let waits = !source.is_dir();
         self.copied.borrow_mut().push(Copied { from: from.clone(), dir, name, source, target });
         if !waits || self.copied.borrow().len() >= TOGETHER {

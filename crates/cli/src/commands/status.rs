@@ -37,7 +37,7 @@ impl Run for Status {
             return out.write_all(text.as_bytes()).map_err(output_failed);
         }
         let found = self.collect(context)?;
-        // A mount without a server has been complained about.
+        // A mount without a server was reported by `collect`.
         if found.is_empty()
             && self.mounts.is_empty()
             && !context.json

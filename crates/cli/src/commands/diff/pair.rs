@@ -84,7 +84,7 @@ struct Frame {
     right: Side,
     left_entries: BTreeMap<Name, Inode>,
     right_entries: BTreeMap<Name, Inode>,
-    /// Names still to come, last first.
+    /// Remaining names, last first.
     names: Vec<Name>,
 }
 
@@ -270,7 +270,7 @@ impl Differ<'_> {
     }
 
     fn open(&mut self, left: Side, right: Side) -> Option<Frame> {
-        // A name that one side has and cannot show is in neither side only.
+        // A name that one side cannot read must not be reported as missing there.
         let mut unknown = BTreeSet::new();
         let mut entries_of = |side: &Side| match side.entries() {
             Ok((entries, unreadable)) => {

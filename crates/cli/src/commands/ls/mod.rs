@@ -81,7 +81,7 @@ impl Run for Ls {
     }
 }
 
-/// So many files of a directory are asked about at once.
+/// How many files of a directory are looked up at once.
 const TOGETHER: usize = 128;
 
 /// A listing in progress.
