@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How long the other process may take to answer an order, except [`Order::Serve`].
+/// How long the other process may take to answer an order, except `Order::Serve`.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long unmounting a mount without a server may take.
 const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ pub struct There {
     runtime: Arc<Threads>,
     /// `None` once this process serves.
     connection: Mutex<Option<Connection>>,
-    /// Receives the reply to [`Order::Serve`]: the other process has stopped serving.
+    /// Receives the reply to `Order::Serve`: the other process has stopped serving.
     done: Mutex<Receiver<Reply>>,
     /// Set when the other process has died.
     here: OnceLock<Session>,

@@ -121,7 +121,7 @@ impl Content<'_> {
     }
 
     /// Lets one of the trees move data between a file of its own and a host file of the other; returns the number of bytes.
-    /// Errors are ignored: [`Content::pump`] meets them again, and finds out which side failed.
+    /// Errors are ignored: `pump` meets them again, and finds out which side failed.
     fn exchange(&self, start: u64, end: u64) -> u64 {
         let mut at = start;
         while end.saturating_sub(at) > BLOCK as u64 && !self.shared.cancel.is_raised() {
