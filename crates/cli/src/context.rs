@@ -27,7 +27,7 @@ pub struct Context {
     pub umask: u32,
     /// The trees it opens.
     pub trees: Trees,
-    /// What became of the options, where there are trees of several drivers.
+    /// Which options were accepted, where there are trees of several drivers.
     sides: RefCell<Option<Rc<Sides>>>,
     report: Rc<Report>,
 }
@@ -181,7 +181,7 @@ impl Context {
     /// after this it is known whether the command succeeded.
     pub fn settle(&self) {
         let mut failed = false;
-        // After an interruption nobody expects everything there, and unmounting writes what was done.
+        // Not after an interruption: the result is incomplete anyway, and unmounting writes what was done.
         for (_, tree) in self.trees.opened().iter().filter(|_| !self.cancel.is_raised()) {
             if let Err(error) = tree.client.sync() {
                 failed = true;
@@ -197,7 +197,7 @@ impl Context {
         }
     }
 
-    /// Tells the user on standard error that something went wrong, and remembers how badly.
+    /// Prints an error on standard error, and remembers its status.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
         self.report.complain(status, message);
     }

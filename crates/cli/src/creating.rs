@@ -31,7 +31,7 @@ pub fn open(place: &Place, flags: OpenFlags, create: bool, mode: u32) -> Result<
         }
         let (dir, name) = place.parent()?;
         match dir.create(&name, mode, flags | OpenFlags::EXCL) {
-            // A dangling link, or somebody else was faster.
+            // A dangling link, or another process has created it meanwhile.
             Err(error) if error.errno == Errno::EEXIST => {}
             created => return created,
         }

@@ -26,8 +26,8 @@ impl<A: Args> Args for Deferred<A> {
     }
 }
 
-/// Adds arguments; what the command does stays as it was described, followed by what the arguments say behind their first
-/// paragraph. `-h` is help where it is nothing else.
+/// Adds arguments. The command keeps its description, followed by that of the arguments after their first paragraph. `-h` is
+/// help unless an argument uses it.
 fn described(command: Command, add: fn(Command) -> Command) -> Command {
     let (short, long) = (command.get_about().cloned(), command.get_long_about().cloned());
     let command = add(command);

@@ -13,7 +13,7 @@ use std::vec;
 /// The most directories that are held open.
 const OPEN_MAX: usize = 64;
 
-/// A walk under way.
+/// A walk in progress.
 pub struct Descent {
     place: Place,
     levels: Vec<Level>,
@@ -45,7 +45,7 @@ pub enum Step {
     Left(Inode),
     /// The directory the walk is in cannot be read any further, or the file it came to cannot be followed.
     Failed(Error),
-    /// A name whose file cannot be examined. The walk goes on.
+    /// A name whose file cannot be examined. The walk continues.
     Unreadable(Error),
 }
 

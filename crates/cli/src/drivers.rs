@@ -64,11 +64,11 @@ pub fn scheme(name: &str) -> Option<&'static Scheme> {
     DRIVERS.iter().flat_map(|driver| driver.schemes).find(|scheme| scheme.name.eq_ignore_ascii_case(name))
 }
 
-/// What became of the options of a command that has trees of several drivers: one concerns whoever takes it.
+/// Which options of a command with trees of several drivers were accepted: it is enough that one driver accepts an option.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sides {
     taken: RefCell<HashSet<String>>,
-    /// With what the driver said.
+    /// With the driver's error.
     refused: RefCell<Vec<(String, String)>>,
 }
 
@@ -162,7 +162,7 @@ impl DriverOptions {
 pub struct GivenTo<'a> {
     /// Those of the command.
     pub options: &'a DriverOptions,
-    /// Who gets them.
+    /// The driver that gets them.
     pub driver: &'a DriverInfo,
 }
 

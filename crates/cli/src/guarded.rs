@@ -25,7 +25,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The most functions a report names.
 const FRAMES_MAX: usize = 64;
 
-/// What became of the processes that served a disk image; nothing when the death of one is the end of the mount.
+/// The history of the processes that served a disk image; `None` when the mount ends with its process.
 pub fn image_status(image: &Opened) -> Option<GuardStatus> {
     let history = image.history()?;
     let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.healed_after);
@@ -43,7 +43,7 @@ pub fn image_status(image: &Opened) -> Option<GuardStatus> {
     })
 }
 
-/// What became of the workers of a mount.
+/// The history of the workers of a mount.
 pub fn seat_status(history: History) -> GuardStatus {
     let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.recovery_times);
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -72,7 +72,7 @@ pub fn goes_on(program: &LibFuse) -> String {
     }
 }
 
-/// What became of the FUSE programs of a mount.
+/// The history of the FUSE programs of a mount.
 pub fn program_status(history: Programs) -> ProgramStatus {
     let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
     ProgramStatus {
@@ -141,7 +141,7 @@ pub fn report_poison(journal: &Journal, mountpoint: &Path, mounted: Weak<impl Se
             thread::sleep(PERIOD);
         }
     };
-    // Without it the requests are refused all the same.
+    // Without the thread the requests are refused, but not reported.
     let _ = thread::Builder::new().name("reports".into()).spawn(watch);
 }
 

@@ -106,7 +106,7 @@ fn wait_until(input: impl AsFd, end: Option<Instant>) -> io::Result<Waited> {
     }
 }
 
-/// Ends the program as a program without a handler ends when its reader has gone: silently, by SIGPIPE.
+/// Ends the program by SIGPIPE, as a program without a handler ends when its reader has closed the pipe.
 pub fn reader_gone() {
     // The status cannot be had otherwise; if even that fails, the caller's error report remains.
     drop(emulate_default_handler(SIGPIPE));

@@ -86,7 +86,7 @@ impl Location {
         Location { base: Base::parse(&unescaped(&text[..end])), nested: parts(text, 0) }
     }
 
-    /// What `text` means where it begins with the name of the file `path` and goes on with as many trees as `nested` says.
+    /// Parses a `text` that begins with the name of the file `path`, followed by `nested` trees.
     pub fn of_file(text: &OsStr, path: PathBuf, nested: usize) -> Self {
         let text = text.as_bytes();
         let number = separators(text).len().saturating_sub(nested);

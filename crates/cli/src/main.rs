@@ -95,7 +95,7 @@ fn main() -> ExitCode {
         Some(program) if mount_helper::is_umount_helper(&program) => {
             help("umount.outrigger", mount_helper::translate_umount(env::args_os().skip(1)))
         }
-        // Whoever started it sees by its end that something is wrong.
+        // Its parent sees a failure by its exit.
         Some(program) if proxy::is_proxy(&program) => {
             proxy::run().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
         }

@@ -50,7 +50,7 @@ pub fn record(object: &impl Serialize) -> String {
     line
 }
 
-/// Prints a line about what was done. The work goes on when that fails: [`unsaid`] keeps the reason.
+/// Prints a line about what was done. A failure does not end the work: [`unsaid`] returns it.
 pub fn announce(line: fmt::Arguments<'_>) {
     match RECORDS_OF.get() {
         Some(command) => announce_record(&json!({ "command": command, "message": line.to_string() })),
@@ -69,12 +69,12 @@ fn say(line: &str) {
     }
 }
 
-/// Why not everything could be printed, if that is so.
+/// The first error of printing, if any.
 pub fn unsaid() -> Option<&'static Error> {
     UNSAID.get()
 }
 
-/// A line on standard error; when that cannot be written there is nowhere left to say so.
+/// Prints a line on standard error, and ignores errors.
 pub fn warn(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{}", Harmless(line));
 }
@@ -106,13 +106,13 @@ impl Report {
         self.command
     }
 
-    /// Tells the user on standard error that something went wrong, and remembers how badly.
+    /// Prints an error on standard error, and remembers its status.
     pub fn complain(&self, status: Status, message: impl fmt::Display) {
         complain(self.command, status, message);
         self.fail(status);
     }
 
-    /// Remembers without a word how badly something went wrong.
+    /// Remembers a status without printing anything.
     pub fn fail(&self, status: Status) {
         self.status.set(self.status.get().max(status));
     }
@@ -152,7 +152,7 @@ pub fn shown_on_terminal(text: &[u8], lines: bool) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Ends a command whose reader has gone: as for any other program, that is no failure of ours.
+/// Ends a command whose reader has closed the pipe; for a filter that is no failure.
 pub fn output_failed(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         interrupt::reader_gone();

@@ -32,7 +32,7 @@ enum Op {
 enum Value {
     /// These bits.
     Bits(u32),
-    /// These bits, and execution if the file is a directory or anybody may execute it.
+    /// These bits, and execution if the file is a directory or has an execute bit.
     BitsAndSearch(u32),
     /// The permissions the class with these bits has.
     CopyOf(u32),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `mount.outrigger`: what mount(8) runs for `mount -t outrigger SOURCE DIR -o ...` and for lines in fstab(5).
 //!
-//! The program is the same; it is told apart by the name it was started under. mount(8) says what may come:
+//! It is the same program, which looks at the name it was started under. The arguments, according to mount(8):
 //! `mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]`.
 //!
 //! `umount.fuse.outrigger` is what umount(8) runs for a mount whose type in the mount table is `fuse.outrigger.DRIVER`:

@@ -106,7 +106,7 @@ fn wants_checks(mount: &Wanted) -> bool {
     mount.options.all.iter().flat_map(|list| list.split(',')).any(|item| item == "default_permissions")
 }
 
-/// How the mount table calls what is mounted: files by absolute paths, for other programs are elsewhere.
+/// The source in the mount table. Files have absolute paths, because other programs have other working directories.
 fn shown(source: &OsStr) -> String {
     let mut location = Location::parse(source);
     match &mut location.base {
@@ -199,7 +199,7 @@ fn noted_connection(seat: &Seat) -> Option<u32> {
     u32::try_from(number).ok().filter(|&number| number > 0)
 }
 
-/// Where the mount with this connection is by now, which was made at `given`.
+/// The current mount point of the connection that was mounted at `given`.
 fn place(given: &Path, connection: Option<u32>) -> PathBuf {
     let given = control::resolve(given).unwrap_or_else(|_| given.to_owned());
     let entries = MountEntry::all().unwrap_or_default();
@@ -212,7 +212,7 @@ fn place(given: &Path, connection: Option<u32>) -> PathBuf {
     }
 }
 
-/// What the door serves: the tree with its layers, what shows messages, and what makes each happen once.
+/// The service for the door: the tree with its layers, the trace, and the journal for exactly-once execution.
 fn stack(
     tree: &Tree,
     deadline: Option<Deadline>,
@@ -231,14 +231,14 @@ fn stack(
     Ok(stack.service())
 }
 
-/// The root must answer before anybody is told that there is a mount.
+/// Checks that the root answers; only then the mount is reported as ready.
 fn answers(context: &Context, source: &OsStr, service: &Arc<dyn Service>) -> Result<(), Failure> {
     let probe = Client::new(service.clone(), context.trees.runtime.clone(), context.trees.settings());
     let root = probe.root();
     root.map(drop).map_err(|error| Failure::new(format!("'{}' does not answer: {error}", source.display())))
 }
 
-/// Makes the mount. A guarded one goes through a proxy where the kernel does not send requests again.
+/// Makes the mount. A guarded one goes through a proxy where the kernel does not resend requests.
 fn connect(
     mountpoint: &Path,
     service: &Arc<dyn Service>,
@@ -255,13 +255,13 @@ fn connect(
         Err(error) => Err(error.into()),
     };
     proxied.map_err(|error| {
-        // Nobody will serve it.
+        // It would have no server.
         let _ = unmount(mountpoint, Force::Abort, UNMOUNT_DEADLINE);
         Failure::serious(format!("the mount on '{}' cannot be guarded: {error}", mountpoint.display()))
     })
 }
 
-/// Has the kernel code itself serve a new mount, where the kernel sends again what is left when that dies.
+/// Has the kernel code itself serve a new mount, where the kernel resends unanswered requests after that process died.
 fn hand_over(
     context: &Context,
     (mountpoint, list): (&Path, String),
@@ -277,7 +277,7 @@ fn hand_over(
     There::begin(image, place, service, options, context.trees.runtime.clone(), connection)
         .map(|there| Served::There(Box::new(there)))
         .map_err(|error| {
-            // Nobody will serve it.
+            // It would have no server.
             let _ = unmount(mountpoint, Force::Abort, UNMOUNT_DEADLINE);
             no_answer(mountpoint, error)
         })
@@ -302,7 +302,7 @@ fn start(
     Ok(session)
 }
 
-/// Goes on with the mount of a worker that died.
+/// Takes over the mount of a worker that died.
 fn resume(
     context: &Context,
     service: Arc<dyn Service>,
@@ -342,7 +342,7 @@ fn free_place(mountpoint: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// SIGTERM and SIGINT end the mount, SIGHUP drops caches, SIGIO says that somebody opens the image.
+/// SIGTERM and SIGINT end the mount, SIGHUP drops caches, SIGIO means that another process opens the image.
 fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Weak<Server>>) {
     let kept = mounted.clone();
     let image = mounted.tree.image.clone();
@@ -354,7 +354,7 @@ fn watch_signals(mut signals: Signals, mounted: Arc<Mounted>, server: Option<Wea
                 SIGHUP => mounted.flush(),
                 // Without the thread that receives it there is no lease either.
                 SIGIO => wanted.iter().for_each(|wanted| _ = wanted.send(())),
-                // Asked again: the connection ends with this process, and programs that wait get an error.
+                // Second signal: the process exits, and pending requests fail with its connection.
                 _ if ending => {
                     server.iter().filter_map(Weak::upgrade).for_each(|server| server.remove());
                     std::process::exit(1);
@@ -411,7 +411,7 @@ impl Mounted {
         }
     }
 
-    /// Notes that programs are served: from now on the mount outlives this process.
+    /// Marks the mount as serving: from now on it outlives this process.
     fn serves(&self, ready: fn() -> io::Result<()>) -> Result<(), Failure> {
         match (&self.seat, self.session.here()) {
             (Some(seat), _) if seat.predecessors() > 0 => {
@@ -430,7 +430,7 @@ impl Mounted {
         ready().map_err(|error| Failure::serious(format!("cannot leave the terminal: {error}")))
     }
 
-    /// Ends the mount: at once when nobody uses it, else detached so that nothing new can start.
+    /// Unmounts: at once when the mount is not busy, else lazily, so that nothing new can start.
     fn end(&self) {
         if let Some(seat) = &self.seat {
             seat.ending();
@@ -446,7 +446,7 @@ impl Mounted {
         }
     }
 
-    /// Nothing that programs have written ends with this process, if it can be helped.
+    /// Writes out what programs have written, before the process ends.
     fn write_out(&self) {
         for cache in &self.tree.caches {
             self.runtime.handle().block_on(cache.written());
@@ -457,20 +457,20 @@ impl Mounted {
         }
     }
 
-    /// The files of which something was lost and no program was told, and why.
+    /// The files with lost writes that no program got an error for, and the errors.
     fn lost(&self) -> Vec<(String, String)> {
         let lost = self.tree.caches.iter().flat_map(outrigger_layer_cache::Control::lost);
         lost.map(|lost| (control::lost_name(&lost, |node| self.path(node)), lost.error.to_string())).collect()
     }
 
-    /// Whether it is in the mount table no more. Its number may be there again, of another mount.
+    /// Whether it has left the mount table. The number may have been reused for another mount.
     fn is_detached(&self) -> bool {
         !self.session.is_connected()
             || MountEntry::all()
                 .is_ok_and(|all| !all.iter().any(|entry| control::is_connection(entry, self.connection)))
     }
 
-    /// Where it is by now.
+    /// Its current mount point.
     fn place(&self) -> PathBuf {
         place(&self.mountpoint, Some(self.connection))
     }

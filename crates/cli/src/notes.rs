@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the first process of a mount notes for all that go on with it.
+//! What the first process of a mount leaves to its successors.
 
 use outrigger_core::survive::{Area, Layout, Stored, Text};
 use outrigger_core::{Keep, Result};

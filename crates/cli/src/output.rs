@@ -24,7 +24,7 @@ impl<'c> Output<'c> {
     /// Writes `bytes`.
     ///
     /// # Errors
-    /// When nobody reads any more, or the user asked to stop.
+    /// When the reader has closed standard output, or the user has interrupted the command.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.proceed()?;
         self.writer.write_all(bytes).map_err(output_failed)
@@ -65,14 +65,14 @@ impl<'c> Output<'c> {
 
     /// Reports an error after everything written before it.
     pub fn complain(&mut self, status: Status, message: impl fmt::Display) {
-        // A failure to write shows again when the command flushes in the end.
+        // An error shows again when the command flushes in the end.
         let _ = self.writer.flush();
         if !self.context.cancel.is_raised() {
             self.context.complain(status, message);
         }
     }
 
-    /// Remembers without a word how badly something went wrong.
+    /// Remembers a status without printing anything.
     pub fn fail(&self, status: Status) {
         self.context.fail(status);
     }
@@ -80,7 +80,7 @@ impl<'c> Output<'c> {
     /// Writes out what is buffered.
     ///
     /// # Errors
-    /// When nobody reads any more.
+    /// When the reader has closed standard output.
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.writer.flush().map_err(output_failed)
     }

@@ -48,7 +48,7 @@ impl Progress {
         Progress { bar: Some(bar), files: AtomicU64::new(0) }
     }
 
-    /// Whether anybody looks.
+    /// Whether a bar is shown.
     pub fn is_shown(&self) -> bool {
         self.bar.is_some()
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Removing files and directories with everything in them, for `rm` and for `mv` between trees.
 //!
-//! Every name is removed from the node of its directory, never by a path, and no symbolic link is followed: whoever
-//! moves directories about while they are removed cannot lead the removal elsewhere.
+//! Every name is removed from the node of its directory, never by a path, and no symbolic link is followed: a
+//! program that renames directories meanwhile cannot redirect the removal.
 
 use crate::context::{Context, Place};
 use crate::copy::target::shown;
@@ -106,7 +106,7 @@ impl Remover<'_> {
                 }
                 true
             }
-            // Somebody else removed it since it was listed: it is gone, and that is what was asked for.
+            // Another process removed it after it was listed.
             Err(error) if error.errno == Errno::ENOENT => true,
             Err(error) => {
                 self.cannot(shown, &error);
@@ -143,7 +143,7 @@ impl Removal<'_> {
         self.descent.spot().unwrap_or(self.operand)
     }
 
-    /// Notes whether what the walk came to is gone.
+    /// Notes whether the current file of the walk was removed.
     fn is_gone(&mut self, gone: bool) {
         match self.stays.last_mut() {
             Some(stays) => *stays |= !gone,
@@ -201,7 +201,7 @@ fn is_empty(dir: &Inode) -> bool {
     dir.entries().is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Whether this process may write to the file, as far as its mode tells.
+/// Whether this process may write to the file, judging by its mode.
 fn may_write(inode: &Inode) -> bool {
     let (attr, euid) = (inode.attr(), rustix::process::geteuid());
     let shift = if euid.is_root() {

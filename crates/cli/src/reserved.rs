@@ -4,7 +4,7 @@
 //! The kernel ends a FUSE mount without waiting for its server: umount(2) returns while the image is still written. A write lease
 //! (fcntl(2), `F_SETLEASE`) closes that gap whatever program unmounts: the host holds up open(2) of the file until the lease
 //! is given up, which happens when the file system in it is unmounted. As long as the mount is there, the lease is given
-//! up as soon as somebody opens the file, and taken again when nobody else has it open.
+//! up as soon as another process opens the file, and taken again when no other process has it open.
 
 use crate::trees::OpenedImage;
 use outrigger_core::{Errno, Result};
@@ -12,15 +12,15 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// How long until a lease that was given up or refused is tried for again.
+/// Delay before a released or refused lease is requested again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Reserves `image` until its mount has ended and it is unmounted. Each message says that somebody opens the file
+/// Reserves `image` until its mount has ended and it is unmounted. Send a message when another process opens the file
 /// (`SIGIO`).
 pub fn reserve(image: OpenedImage, is_mounted: impl Fn() -> bool + Send + 'static) -> Sender<()> {
     let (wanted, opened) = mpsc::channel();
     let keep = move || keep(|| image.reserve(), || image.release(), is_mounted, &opened);
-    // Without the thread umount(8) waits by its helper, where that is installed.
+    // Without the thread only `umount.fuse.outrigger` waits, where it is installed.
     let _ = thread::Builder::new().name("image-lease".into()).spawn(keep);
     wanted
 }

@@ -34,8 +34,8 @@ pub fn usage(command: &str, problem: impl AsRef<str>) -> Failure {
     Failure::new(format!("{}\nTry 'outrigger {command} --help' for more information.", problem.as_ref()))
 }
 
-/// The place a LOCATION names; `None` when its tree cannot be opened, which the user is told, so that the command can
-/// go on with the next operand.
+/// The place a LOCATION names; `None` when its tree cannot be opened, which is reported, so that the command can
+/// continue with the next operand.
 pub fn place(context: &Context, text: &OsStr) -> Option<Place> {
     context.place(text).map_err(|failure| context.complain(failure.status, failure)).ok()
 }
@@ -55,7 +55,7 @@ pub fn refuses_root(context: &Context, inode: &Inode, name: &[u8]) -> bool {
 /// `Y` agrees; no answer at all does not.
 pub fn agrees(command: &str, question: &str) -> bool {
     let mut err = io::stderr().lock();
-    // A question nobody can see is still a question: the answer decides.
+    // Ask even if standard error cannot be written: the answer decides.
     drop(write!(err, "outrigger {command}: {question}? "));
     drop(err.flush());
     let mut answer = String::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who takes a mount's requests: this process, or the one the tree's kernel code runs in, which saves each request two changes
-//! of process. This one then keeps another descriptor of the connection, and takes over when that one dies.
+//! Which process serves a mount: this one, or the one that runs the tree's kernel code, which saves two context switches per
+//! request. In the second case this process keeps a duplicate descriptor of the connection, and takes over when the other dies.
 
 use crate::trees::{OpenedImage, Tree};
 use outrigger_core::{Reply, Service, Wire};
@@ -14,9 +14,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How long the other process may take to answer what is no request.
+/// How long the other process may take to answer an order, except `Order::Serve`.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long unmounting what is not served may take.
+/// How long unmounting a mount without a server may take.
 const UNMOUNT_DEADLINE: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
@@ -36,11 +36,11 @@ pub struct There {
     service: Arc<dyn Service>,
     options: Options,
     runtime: Arc<Threads>,
-    /// Until this process serves.
+    /// `None` once this process serves.
     connection: Mutex<Option<Connection>>,
-    /// Tells when the other process is done.
+    /// Receives the reply to `Order::Serve`: the other process has stopped serving.
     done: Mutex<Receiver<Reply>>,
-    /// Since the other has died.
+    /// Set when the other process has died.
     here: OnceLock<Session>,
 }
 
@@ -97,9 +97,9 @@ impl There {
         }
     }
 
-    /// Serves here from now on, if nobody does so yet.
+    /// Starts the session in this process; `None` when that was done before.
     fn take_over(&self) -> io::Result<Option<&Session>> {
-        // Whoever asks meanwhile waits for the session: a mount that changes hands has not gone.
+        // Held until the session exists: during the takeover other threads wait instead of finding no server.
         let mut held = locked(&self.connection);
         let Some(connection) = held.take() else { return Ok(None) };
         let (service, runtime) = (Arc::clone(&self.service), self.runtime.clone());
@@ -107,7 +107,7 @@ impl There {
         Ok(Some(self.here.get_or_init(|| session)))
     }
 
-    /// What `session` finds when this process serves, else what `connection` finds; nothing when nobody serves.
+    /// `session` when this process serves, else `connection`; `None` when there is no server.
     fn with<R>(
         &self,
         session: impl FnOnce(&Session) -> R,
@@ -136,14 +136,14 @@ impl There {
     }
 }
 
-/// Gives an order; the reply arrives where the receiver waits.
+/// Sends an order to the process of `image`; the reply arrives at the receiver.
 fn ask(runtime: &Threads, image: &Arc<Kernel>, order: &Order, file: Option<OwnedFd>) -> Receiver<Reply> {
     let (sender, receiver) = mpsc::channel();
     let (image, bytes, serves) = (Arc::clone(image), order.to_bytes(), matches!(order, Order::Serve { .. }));
     runtime.handle().spawn(async move {
         let file = file.as_ref().map(AsFd::as_fd);
         let reply = if serves { image.hand_over(bytes, file) } else { image.order(bytes, file) }.await;
-        // Whoever has waited long enough needs none.
+        // Fails when the receiver has timed out.
         let _ = sender.send(reply);
     });
     receiver
@@ -166,7 +166,7 @@ impl Served {
         }
     }
 
-    /// A picture of what goes on.
+    /// A snapshot of the session.
     pub fn status(&self) -> Status {
         match (self.here(), self) {
             (Some(session), _) | (None, Served::Here(session)) => session.status(),
@@ -174,7 +174,7 @@ impl Served {
         }
     }
 
-    /// Makes the kernel ask for every name and its attributes again before it believes them.
+    /// Invalidates all names and attributes that the kernel has cached.
     pub fn invalidate_all(&self) {
         match self {
             Served::Here(session) => session.invalidate_all(),
@@ -194,8 +194,8 @@ impl Served {
         }
     }
 
-    /// Has other processes print messages as JSON to a descriptor as they pass, each while it serves; `None` when none does. What this
-    /// process serves, it has to print itself.
+    /// Makes the other processes that serve trace their messages as JSON to a descriptor; `None` when this process serves,
+    /// and has to trace by itself.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -203,13 +203,13 @@ impl Served {
         let Served::There(there) = self else { return Ok(None) };
         let (order, another) = (Order::Trace, file.try_clone_to_owned()?);
         there.image.before_hand_over(Some((order.to_bytes(), file.try_clone_to_owned()?)));
-        // One that is handed the mount in between is told twice, and starts again.
+        // A process that takes over between these two lines gets the order twice, and restarts its trace.
         there.ask(&order, Some(another));
         Ok(Some(Tracing(there)))
     }
 }
 
-/// Other processes print messages until this is dropped.
+/// Other processes trace until this is dropped.
 pub struct Tracing<'a>(&'a There);
 
 impl Drop for Tracing<'_> {

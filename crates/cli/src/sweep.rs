@@ -20,7 +20,7 @@ pub trait Visitor {
     fn unreadable(&mut self, shown: &[u8], error: &Error);
 }
 
-/// A directory under way.
+/// A directory in progress.
 struct Frame {
     inode: Inode,
     entries: Option<Entries>,

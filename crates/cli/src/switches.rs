@@ -101,7 +101,7 @@ pub fn augment(command: Command, table: &[Switch]) -> Command {
     command.infer_long_args(true).args(table.iter().map(Switch::arg))
 }
 
-/// The options the user wrote, in their order. Of an option without a value only the last occurrence is told.
+/// The options the user wrote, in their order. Of an option without a value only the last occurrence counts.
 pub fn given(matches: &ArgMatches, table: &[Switch]) -> Vec<Given> {
     let mut found = Vec::new();
     for switch in table {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A hidden name in the directory of `name` that no other run of this program uses at the same time. The file is to
-/// be made exclusively all the same.
+/// A hidden name in the directory of `name` that no other run of this program uses at the same time. The file should
+/// be created with `O_EXCL` nevertheless.
 ///
 /// # Errors
 /// Never for a valid `name`.

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use support::{PROGRAM, Place, can_serve, has};
 
-/// Nobody.
+/// The user `nobody`.
 const USER: u32 = 65_534;
 
 /// Gives up what an ordinary user has in namespaces of its own, then does `work`.

@@ -20,7 +20,7 @@ fn serves(process: u32) -> bool {
 fn end_kernel_code(place: &Place, signal: &str) -> u32 {
     let ended = kernel_code(place);
     support::signal(ended, signal);
-    // Whoever is told this knows the end.
+    // The successor answers only after the death was noticed.
     support::within("the death is known", || {
         fs::metadata(place.at("m")).is_ok() && kernel_code(place) != ended
     });

@@ -60,7 +60,7 @@ fn programs_keep_their_files_when_the_server_dies() {
     }
 }
 
-/// Changes a directory until told to stop. Gives what has to be in it then.
+/// Changes a directory until `stop` is set. Returns what has to be in it then.
 fn busy(dir: &Path, stop: &AtomicBool) -> BTreeMap<String, String> {
     let mut expected = BTreeMap::new();
     fs::create_dir(dir).unwrap();
@@ -146,7 +146,7 @@ fn a_proxy_ends_with_its_mount_and_not_before() {
     within("the proxy's end", || !is_running(proxy));
 }
 
-/// The kernel of a program behind `guard` is our own driver, which does not send again.
+/// The kernel of a program under `guard` is our own driver, which does not resend requests.
 #[test]
 fn a_mount_gets_a_proxy_where_the_kernel_does_not_send_again() {
     if !can_mount() {

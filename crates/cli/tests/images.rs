@@ -104,7 +104,7 @@ fn large_files_go_into_an_image_and_come_out_the_same() {
     place.run_as("e2fsck", &["-fn", "image"]).ok();
 }
 
-/// Small files that go into an image together: whatever becomes of one of them, the others arrive.
+/// Small files that go into an image together: when one fails, the others arrive.
 #[test]
 fn one_of_many_small_files_that_cannot_be_made_does_not_take_others_along() {
     if !can_serve() || !has("mkfs.vfat") {
@@ -140,7 +140,7 @@ fn several_look_at_an_image_at_once_and_leave_it_as_it_is() {
     place.run_as("mkfs.ext4", &["-q", "image"]).ok();
     place.run(&["cp", "src/large", "image::/large"]).ok();
     let before = fs::read(place.at("image")).unwrap();
-    // It has begun, and cannot end before somebody takes the rest.
+    // It has begun, and cannot end before the rest is read.
     let mut reader = place.spawn(&["cat", "image::/large"]);
     let mut content = reader.stdout.take().expect("a pipe");
     content.read_exact(&mut [0; 100]).unwrap();
@@ -213,7 +213,7 @@ fn an_image_is_mounted_written_and_clean_afterwards() {
     assert_eq!(place.run(&["cat", "image::/moved"]).ok(), "content");
 }
 
-/// Whoever checks or mounts an image next need not wait for it.
+/// The next program that checks or mounts an image need not wait for it.
 #[test]
 fn an_image_is_free_when_umount_returns_however_it_was_mounted() {
     if !can_serve() || !can_mount() || !has("sfdisk") || !has("mkfs.vfat") || !has("mkfs.ext4") {
@@ -507,7 +507,7 @@ fn a_qcow2_image_is_mounted_written_and_clean_afterwards() {
     assert_eq!(place.run(&["ls", "image::/"]).ok(), "lost+found\n");
 }
 
-/// A file system whose mark is damaged, and one that begins later: who says so is believed.
+/// A file system with a damaged magic number, and one that begins at an offset: the given type and offset are used.
 #[test]
 fn a_type_and_an_offset_that_are_named_count_for_more_than_what_is_found() {
     if !can_serve() || !has("mkfs.ext4") {

@@ -225,7 +225,7 @@ fn umount_says_that_what_no_program_has_synced_is_lost() {
         CASES[2].prepare(&place, HostFull);
         place.run(&["mount", "-o", guard, "small/image", "m"]).ok();
         let mut file = File::create(place.at("m/file")).unwrap();
-        // Whether it is told now or later, it cannot be all there.
+        // Whether the error comes now or later, the content cannot be complete.
         let _ = (0..BYTES / PIECE).try_for_each(|number| file.write_all(&piece(number)));
         drop(file);
         let said = place.run(&["umount", "m"]).refused(1);
@@ -248,7 +248,7 @@ fn an_image_is_whole_for_a_program_that_opens_it_after_umount() {
         place.run_as("e2fsck", &["-fn", "copy"]).ok();
         place.run(&["cp", "copy::/file", "back"]).ok();
         assert!(fs::read(place.at("back")).unwrap() == content, "{guard}");
-        // The next mount need not be told to wait.
+        // The next mount waits by itself.
         place.run(&["mount", "-o", guard, "image", "m"]).ok();
         assert!(fs::read(place.at("m/file")).unwrap() == content, "{guard}");
         place.run(&["umount", "m"]).ok();

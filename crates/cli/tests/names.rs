@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use support::{Place, Said, has};
 
-/// Names that somebody may have put into a directory before a pattern of the shell finds them.
+/// Names that an attacker may put into a directory for a pattern of the shell to find.
 const HOSTILE: [&str; 11] = [
     "fuse:sh x",
     "a:b",
@@ -71,7 +71,7 @@ const COMMANDS: &[&str] = &[
     "upgrade",
 ];
 
-/// A place where whoever runs `x` or ssh leaves a mark.
+/// A place where running `x` or ssh leaves a mark.
 fn hostile() -> Place {
     let place = Place::new();
     for (name, mark) in [("w/x", "PROGRAM"), ("bin/ssh", "SSH")] {

@@ -204,7 +204,7 @@ fn what_open_files_have_kept_goes_with_the_next_mount_when_everything_dies() {
         let file = open(&place, "m/file");
         fs::remove_file(place.at("m/file")).unwrap();
         checkpoint(&place);
-        // Whoever lives longer brings the image in order.
+        // The process that lives longer cleans the image.
         let (server, worker) = (place.server(), kernel_code(&place));
         support::signal(worker, "STOP");
         support::signal(server, "KILL");
@@ -214,7 +214,7 @@ fn what_open_files_have_kept_goes_with_the_next_mount_when_everything_dies() {
         place.run(&["umount", "m"]).ok();
         assert!(place.run(&["ls", "-a", "image::/"]).ok().contains(".outrigger-removed"), "{mkfs}");
         if mkfs == "mkfs.vfat" {
-            // It is marked as in use until somebody has repaired it.
+            // It is marked as in use until it is repaired.
             place.run_as("fsck.vfat", &["-a", "image"]);
         }
         place.run(&["mount", "image", "m"]).ok();
@@ -242,7 +242,7 @@ fn a_full_file_system_does_not_keep_what_is_removed() {
     fs::remove_file(place.at("m/all")).unwrap();
     checkpoint(&place);
     file.write_all_at(b"lost", 0).unwrap();
-    // The mount goes on without that file.
+    // The mount continues without that file.
     dies(&place);
     fs::write(place.at("m/other"), "content").unwrap();
     dies(&place);

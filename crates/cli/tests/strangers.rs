@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use support::{PROGRAM, Place, Said, can_mount, can_serve, has};
 
-/// A user that nobody is.
+/// A user id without a user.
 const STRANGER: &str = "1879048191";
 
 /// Runs a program as another user in no group.

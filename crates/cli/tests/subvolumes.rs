@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Subvolumes of btrfs: each numbers its files anew, and in a mount and for a command all files of an image are told apart.
+//! Subvolumes of btrfs: each numbers its files anew, and in a mount and for a command all files of an image are distinct.
 
 mod support;
 

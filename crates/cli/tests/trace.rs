@@ -55,7 +55,7 @@ fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
         let line = lines.iter().find(|line| line.contains("mkdir")).unwrap();
         assert!(line.contains(&format!("/new{json}")), "{line}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), json, "{line}");
-        // Killed, it can tell nobody; the next one can trace all the same.
+        // A killed tracer does not sign off; the next one can trace nevertheless.
         tracer.kill().unwrap();
         tracer.wait().unwrap();
     }
@@ -64,14 +64,14 @@ fn lines_come_as_programs_ask_and_one_tracer_at_a_time() {
     tracer.wait().unwrap();
 }
 
-/// Ends the process of the kernel code; when this returns it asks and prints nothing any more.
+/// Ends the process of the kernel code; it sends and prints nothing after this returns.
 fn end_kernel_code(place: &Place, name: &str) {
     let process = kernel_code(place);
     signal(process, name);
     within("the end of the kernel code", || !is_running(process));
 }
 
-/// The third death is the second one that nobody else caused: after that the mount's own process serves.
+/// The third death is the second one without an outside cause: after that the mount's own process serves.
 #[test]
 fn a_trace_goes_on_after_deaths_of_the_kernel_code_and_shows_each_message_once() {
     let Some(place) = mounted_ext4(&[]) else { return };

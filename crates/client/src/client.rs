@@ -29,7 +29,7 @@ struct Shared {
     runtime: Arc<dyn Runtime>,
     abilities: Abilities,
     next_id: AtomicU64,
-    /// Whether it did not answer after an interruption. Then nobody waits for it any more.
+    /// Set when a request was not answered in the grace period after an interruption: later ones are not waited for.
     silent: AtomicBool,
     /// Whether it was asked for a change that no [`Client::sync`] has covered yet.
     changed: AtomicBool,
@@ -191,7 +191,7 @@ impl Client {
             true => Answer::error(Errno::EINTR),
             false => self.shared.service.exchange(&cx, exchange, host),
         };
-        // To be counted and given up as a write would be.
+        // Counts as a write for interruptions and timeouts.
         let (op, class) = (OpCode::Write, Class::Change);
         self.shared.changed.store(true, Ordering::Relaxed);
         match self.outcome(Started { cx: &cx, op, class, answer }) {
@@ -267,7 +267,7 @@ impl Client {
                 if class == Class::Query && cx.cancel.is_raised() {
                     return Poll::Ready(Reply::Error(Errno::EINTR.into()));
                 }
-                // Giving up a change that has started at once would leave nobody to say what became of it.
+                // The outcome of a change that has started would be unknown: wait for it a little.
                 grace = Some(runtime.sleep_until(runtime.monotonic().saturating_add(self.settings.grace)));
             }
             if has_passed(&mut grace, context) {
@@ -280,7 +280,7 @@ impl Client {
         }))
     }
 
-    /// Not an interruption to whoever asked: the change may have been made, which the user must be told.
+    /// `ETIMEDOUT` instead of `EINTR`: the change may have been made, which the caller must report.
     fn given_up(&self, op: OpCode) -> Reply {
         self.shared.silent.store(true, Ordering::Relaxed);
         let seconds = self.settings.grace.as_secs_f32();
@@ -303,7 +303,7 @@ pub(crate) fn lacks(error: &Error) -> bool {
     matches!(error.errno, Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// Whether a time that ends at all has come to its end.
+/// Whether the timer, if there is one, has expired.
 fn has_passed(time: &mut Option<BoxFuture<'_, ()>>, context: &mut Context<'_>) -> bool {
     time.as_mut().is_some_and(|time| time.as_mut().poll(context).is_ready())
 }

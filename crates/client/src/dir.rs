@@ -44,7 +44,7 @@ impl Entries {
         self.accept(entries.into_iter().map(name_only).collect(), eof, cookie)
     }
 
-    /// Takes a batch in. A tree that neither ends nor moves on would be listed for ever.
+    /// Takes a batch in. Fails when the tree makes no progress, which would never end.
     fn accept(&mut self, entries: Vec<DirentPlus>, eof: bool, before: u64) -> Result<()> {
         if let Some(last) = entries.last() {
             self.cookie = last.cookie;
@@ -63,7 +63,7 @@ impl Entries {
         Ok(())
     }
 
-    /// What a name leads to; `None` when it is gone meanwhile.
+    /// What a name leads to; `None` when it was removed meanwhile.
     fn inode(&self, name: &Name, listed: Entry) -> Result<Option<Inode>> {
         let entry = if listed.node == UNTOLD {
             match self.held.client.call(Lookup { dir: self.held.node, name: name.clone() }) {
@@ -77,7 +77,7 @@ impl Entries {
     }
 }
 
-/// The node of a listed entry of which only the name is told.
+/// The node of a listed entry of which only the name is known.
 const UNTOLD: Node = Node(0);
 
 fn name_only(dirent: Dirent) -> DirentPlus {

@@ -44,7 +44,7 @@ impl File {
         self.held.client.call(Read { node: self.held.node, handle: self.handle, offset, len })?.into_bytes()
     }
 
-    /// Writes at `offset` and tells how many bytes.
+    /// Writes at `offset`; returns the number of bytes.
     ///
     /// # Errors
     /// `ENOSPC`, or whatever the tree answers; `EIO` when it accepts nothing or more than was given.
@@ -102,7 +102,7 @@ impl File {
         }
     }
 
-    /// Copies `len` bytes to another open file of the same tree inside the tree, and tells how many.
+    /// Copies `len` bytes to another open file of the same tree inside the tree; returns how many.
     ///
     /// # Errors
     /// `ENOSYS`, `EOPNOTSUPP` or `EXDEV` when the tree cannot.
@@ -119,7 +119,7 @@ impl File {
         Ok(copied.0)
     }
 
-    /// Lets the tree write up to `len` bytes of another tree's file by itself, and tells how many it did: none at the end of
+    /// Lets the tree write up to `len` bytes of another tree's file by itself; returns how many it did: none at the end of
     /// that file.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ impl File {
         self.exchange(offset, other, other_offset, len, true)
     }
 
-    /// Lets the tree read up to `len` bytes into another tree's file by itself, and tells how many it did: none at the end of
+    /// Lets the tree read up to `len` bytes into another tree's file by itself; returns how many it did: none at the end of
     /// this file.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl File {
         }
     }
 
-    /// Closes the file and tells whether everything written has arrived.
+    /// Closes the file; the result says whether everything written has arrived.
     ///
     /// # Errors
     /// A write error the tree had kept for later.

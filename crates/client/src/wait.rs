@@ -15,7 +15,7 @@ impl Wake for Unpark {
 }
 
 thread_local! {
-    /// One for all waits of a thread: who keeps wakers sees that it is the same one again.
+    /// One for all waits of a thread, so that `Waker::will_wake` recognises it.
     static WAKER: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 

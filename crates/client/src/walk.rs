@@ -21,7 +21,7 @@ const LINKS_MAX: usize = 40;
 /// The most names that are asked for at once (`MAXWELEM` of 9P).
 const STEPS_MAX: usize = 16;
 
-/// A walk under way: the directories from the root to here, and the components still to come, last first.
+/// A walk in progress: the directories from the root to here, and the remaining components, last first.
 struct Walker<'c> {
     client: &'c Client,
     above: Vec<Inode>,

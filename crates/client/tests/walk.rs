@@ -23,7 +23,7 @@ struct Watch {
     hangs: AtomicBool,
     /// Whether it left any.
     hung: AtomicBool,
-    /// What each lookup was told of those that follow.
+    /// For each lookup, the hint whether others follow.
     more: Mutex<Vec<bool>>,
 }
 

@@ -17,7 +17,7 @@ const BATCH: u32 = 16;
 pub struct Effort {
     /// How often each subject has its turn.
     pub rounds: usize,
-    /// How long a sample of a short operation goes on.
+    /// How long a sample of a short operation lasts.
     pub sample: Duration,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Servers of FUSE mounts, ours and others'.
+//! Servers of FUSE mounts, ours and of other programs.
 
 use crate::priority;
 use crate::scratch;
@@ -62,7 +62,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Process id of the server: of the one that serves, where another watches over it.
+    /// Process id of the server: of the worker where there is a keeper.
     pub fn pid(&self) -> u32 {
         let started = self.server.id();
         worker_of(started).unwrap_or(started)
@@ -123,7 +123,7 @@ fn worker_of(keeper: u32) -> Option<u32> {
 impl Drop for Mount {
     fn drop(&mut self) {
         scratch::release(&self.dir);
-        // Aborting ends a server; one that does not notice is asked, then made to.
+        // Aborting ends a server; one that does not notice gets SIGTERM, then SIGKILL.
         for signal in [None, Some(Signal::TERM), Some(Signal::KILL)] {
             if let Some(signal) = signal {
                 watch::kill(self.server.id(), signal);

@@ -46,7 +46,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A file system of its own for a group, gone when dropped.
+/// A file system of its own for a group, removed when dropped.
 #[derive(Debug)]
 pub struct Ground {
     dir: PathBuf,
@@ -70,7 +70,7 @@ impl Ground {
         let image = scratch.path().join(format!("{name}.ext4"));
         fs::File::create(&image)?.set_len(bytes)?;
         let ground = Ground { dir, image: Some(image.clone()) };
-        // Everything is initialised now, so that the kernel does not do so behind a measurement.
+        // Everything is initialised now, so that the kernel does not do so during a measurement.
         let initialise = "lazy_itable_init=0,lazy_journal_init=0,nodiscard";
         let mut mkfs = Command::new("mkfs.ext4");
         run(mkfs.args(["-q", "-F", "-E", initialise, "-N", &inodes.to_string()]).arg(&image))?;
@@ -122,7 +122,7 @@ fn parse_mount(line: &str) -> Option<Mounted> {
     Some(Mounted { minor: minor.to_owned(), dir, fs_type })
 }
 
-/// Takes away every mount at or below `dir`. A FUSE connection is aborted first, so that nobody stays stuck in it.
+/// Takes away every mount at or below `dir`. A FUSE connection is aborted first, so that no process stays blocked in it.
 pub fn release(dir: &Path) {
     for mounted in mounts_below(dir) {
         if mounted.fs_type.starts_with("fuse") {

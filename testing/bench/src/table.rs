@@ -125,7 +125,7 @@ impl Row {
         Summary::of(&ratios)
     }
 
-    /// What became of each goal whose subjects were measured.
+    /// The result of each goal whose subjects were measured.
     pub fn verdicts(&self) -> Vec<Verdict> {
         self.goals.iter().filter_map(|goal| self.verdict(*goal)).collect()
     }

@@ -2,7 +2,7 @@
 //! Ends what hangs, and takes everything away when the run is interrupted.
 //!
 //! A thread waits for signals and for the deadline of the step at hand. When either comes, it aborts every FUSE
-//! connection below the scratch directory, which frees whoever waits in it, kills the servers, removes the directory
+//! connection below the scratch directory, which frees blocked processes, kills the servers, removes the directory
 //! and exits.
 
 use crate::priority;

@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     send(&mut socket, Frame { id: Frame::UNANSWERED, body: Body::Control(body.into()) })?;
     let Ok(service) = service else { return Ok(()) };
     loop {
-        // Whoever started this program has ended.
+        // The parent process has ended.
         let Ok(Frame { id, body }) = receive(&mut socket) else { return Ok(()) };
         if let Body::Request { cred, request, .. } = body {
             let cx = Cx::new(id, cred, "program");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Running the cases and telling what came out.
+//! Running the cases and reporting the results.
 
 use crate::cases;
 use crate::subject::{Kind, Subject};
@@ -96,7 +96,7 @@ impl Case {
     }
 }
 
-/// What the cases are told about the tree.
+/// What the cases know about the tree.
 pub struct Target<'a> {
     /// What its driver can do; for a native file system, everything.
     pub abilities: &'a Abilities,

@@ -11,7 +11,7 @@ use std::path::Path;
 /// The result of a call, with the errno a program would see.
 pub type Result<T, E = Errno> = std::result::Result<T, E>;
 
-/// How the subject is reached. Some cases ask for what only one of them has.
+/// How the subject is reached. Some cases need one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Requests to a service, without a kernel in between.
@@ -67,7 +67,7 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// The inode number.
     pub ino: u64,
-    /// The kind, where the listing tells.
+    /// The kind, if the listing has it.
     pub kind: Option<FileKind>,
     /// Where to continue after it.
     pub cookie: u64,
@@ -92,7 +92,7 @@ pub fn range_lock(kind: LockKind, start: u64, end: u64) -> Lock {
 pub trait Subject: Send + Sync {
     /// How it is reached.
     fn kind(&self) -> Kind;
-    /// The service behind it, for cases that speak to it directly.
+    /// The service, for cases that send requests to it.
     fn direct(&self) -> Option<&Direct>;
     /// Runs `body` on this thread as another user, without privileges or supplementary groups.
     fn as_user(&self, user: Credentials, body: &mut dyn FnMut());

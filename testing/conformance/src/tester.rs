@@ -302,7 +302,7 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Runs `body` and tells how it ended; what it panics with is kept from the terminal.
+/// Runs `body` and returns how it ended; its panic message is not printed.
 pub(crate) fn outcome_of(body: impl FnOnce()) -> Outcome {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {

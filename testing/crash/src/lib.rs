@@ -3,7 +3,7 @@
 //!
 //! [`World`] stands for the kernel and the keeper: it numbers requests, keeps the region of the journal, starts a new
 //! process when one died, and sends it the requests that were not answered, under the same ids. What it answers and what
-//! its tree looks like afterwards ([`snapshot`]) must equal a world in which nobody dies.
+//! its tree looks like afterwards ([`snapshot`]) must equal a world without deaths.
 //!
 //! A process dies when it is about to hand its n-th request to the driver, when that has been done, or when its reply was
 //! noted but not delivered ([`Death`]). Requests below the journal include what it looks at beforehand and what it asks to

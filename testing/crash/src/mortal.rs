@@ -43,12 +43,12 @@ impl Mortal {
         self.0.seen.store(0, Ordering::SeqCst);
     }
 
-    /// Whether it has come to that.
+    /// Whether it has died.
     pub(crate) fn is_dead(&self) -> bool {
         self.0.dead.load(Ordering::SeqCst)
     }
 
-    /// Does nothing any more, for ever.
+    /// Marks the process as dead, and never returns.
     async fn die<T>(&self) -> T {
         self.0.dead.store(true, Ordering::SeqCst);
         pending().await

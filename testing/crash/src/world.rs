@@ -43,7 +43,7 @@ impl World {
         World { driver, clock, keep: HeapKeep::default(), process: None, requests: 0, deaths: 0 }
     }
 
-    /// The driver, to look at its tree without anybody in between.
+    /// The driver, to look at its tree without layers.
     pub fn driver(&self) -> &Arc<dyn Service> {
         &self.driver
     }

@@ -13,7 +13,7 @@ use proptest::test_runner::TestRunner;
 use std::sync::Arc;
 use support::{Hand, Kind, name, xattr};
 
-/// One step: which operation, on what, how, and who dies.
+/// One step: which operation, on what, how, and the deaths.
 type Step = [u8; 8];
 
 /// A world, and what was seen in it. Two worlds that agree have seen the same in the same order.
@@ -144,7 +144,7 @@ impl Seen {
     }
 }
 
-/// Who dies: nobody in every other step, else one process or two in a row.
+/// The deaths of a step: none in every other step, else one process or two in a row.
 fn deaths([.., first, second]: Step) -> Vec<Death> {
     let all = Death::all(3);
     match first % 4 {

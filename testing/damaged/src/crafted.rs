@@ -103,7 +103,7 @@ pub fn looped(name: &str, bytes: &Bytes) -> Vec<Crafted> {
     if count == 0 { Vec::new() } else { vec![("a directory in itself".to_owned(), damaged)] }
 }
 
-/// Makes every directory whose entry matches the root, which is number `root`. Tells how many there were.
+/// Makes every directory whose entry matches the root, which is number `root`. Returns how many there were.
 fn renumber(bytes: &mut Bytes, pattern: &[u8], before: u64, length: usize, root: u64) -> usize {
     let places = bytes.find(pattern);
     places.iter().for_each(|place| bytes.set_number(place - before, length, false, root));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Damages disk images of every type, and partition tables and qcow2 images around some, and opens them with everything there
-//! is. Nobody but the process with the kernel code may die of it, everything ends within its time, and who is refused
-//! something is told why.
+//! Damages disk images of every type, and partition tables and qcow2 images around some, and opens them in every
+//! way. Only the process with the kernel code may die of it, everything ends before its deadline, and every refusal has a reason.
 //!
 //! Damage is random ([`mutate`]) or made on purpose ([`crafted`]); the images themselves are made by the host's tools when
 //! they are needed, so numbers are all there is to keep.
@@ -80,7 +79,7 @@ struct Subject {
     name: &'static str,
     /// The type to ask for.
     kind: Option<&'static str>,
-    /// The same where the content tells of another.
+    /// The type to ask for where detection finds another.
     asked: Option<&'static str>,
     bytes: Bytes,
 }
@@ -146,7 +145,7 @@ fn subject(name: &'static str, scratch: &Path) -> Result<Option<Subject>> {
     let Some(row) = kind(name) else { return Ok(None) };
     let image = filled(row)?;
     if name == "ext4" {
-        // Where nothing has a checksum damage comes further; those who have are inside MBR and qcow2. What was mounted since
+        // Without checksums damage gets further; types with checksums are inside MBR and qcow2. What was mounted since
         // it was checked, if only by a second, tune2fs does not touch.
         for words in [&["e2fsck", "-fp"][..], &["tune2fs", "-O", "^metadata_csum"]] {
             let done = command(words[0]).args(&words[1..]).arg(image.path()).output()?;

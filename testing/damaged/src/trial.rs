@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of those who open an image: processes of their own, each with a deadline.
+//! Opens an image in processes of their own, each with a deadline.
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// Longer than all that one process may wait for, in seconds.
 const LIMIT: i64 = 240;
-/// How long one operation may take, in seconds, as commands are told.
+/// How long one operation may take, in seconds (`--timeout`, `patience=`).
 const OPERATION: &str = "20";
 
 /// What came of an image.
@@ -83,7 +83,7 @@ pub struct Trial<'a> {
     pub program: &'a Path,
     /// Where output goes.
     pub scratch: &'a Path,
-    /// The type to ask for, where the content tells of another.
+    /// The type to ask for, where detection finds another.
     pub asked: Option<&'a str>,
     /// The type to ask the kernel code for, whatever is left to tell it by.
     pub kind: Option<&'a str>,

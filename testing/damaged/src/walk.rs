@@ -26,7 +26,7 @@ struct Walk<'a> {
     direct: &'a Direct,
     asked: u64,
     failed: u64,
-    /// A request was not answered in time: then no other one is asked.
+    /// A request has timed out: no other one is sent.
     late: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn walk(image: &Path, kind: Option<String>, guard: bool) -> Verdict {
 }
 
 impl Walk<'_> {
-    /// Does it unless somebody was late; what it answers, if it is an answer.
+    /// Does it unless an earlier operation timed out; returns the result if it succeeds.
     fn ask<T>(&mut self, what: impl FnOnce(&Direct) -> outrigger_conformance::Result<T>) -> Option<T> {
         if self.late {
             return None;

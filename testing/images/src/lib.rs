@@ -95,7 +95,7 @@ pub const MADE: &[Kind] = &[
     made("romfs", &["genromfs", "-d", "TREE", "-f", "IMAGE"]),
     made("cramfs", &["mkfs.cramfs", "TREE", "IMAGE"]),
     made("ufs", &["makefs", "-t", "ffs", "-s", "4m", "-o", "version=1", "IMAGE", "TREE"]),
-    // makefs puts the superblock where that of ufs1 is. Where Linux looks for it there are inodes nobody uses.
+    // makefs puts the superblock where that of ufs1 is. Where Linux looks for it there are unused inodes.
     made("ufs2", &["sh", "-c", UFS2, "IMAGE", "TREE"]),
     // No whole number of what is erased together, and too small for the kernel as it is.
     Kind {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Nothing stays, however the program ends.
+//! Removes mounts and files, however the program ends.
 
 use anyhow::Result;
 use rustix::mount::{UnmountFlags, unmount};
@@ -20,7 +20,7 @@ pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
 /// Ends the FUSE connections of every mount below a directory: what waits for an answer gets an error.
 pub fn abort(dir: &Path) {
     for mountpoint in mounts_below(dir) {
-        // A mount that is in use stays, and its connection ends all the same.
+        // A busy mount stays, but its connection ends.
         let _ = unmount(&mountpoint, UnmountFlags::FORCE);
     }
 }

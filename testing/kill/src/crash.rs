@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 /// The longest time from the first step of a load to a death.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long processes that were killed may take to be gone.
+/// How long killed processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The name of the process with the kernel code, as far as the kernel keeps it.
 const WORKER: &str = "outrigger-kerne";
 
-/// Who dies.
+/// Which processes are killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Victim {
     /// The process with the kernel code of a guarded mount, which survives.
@@ -122,7 +122,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// What `outrigger status` says of the mount; for people who look for the reason of a wrong result.
+    /// What `outrigger status` says of the mount; for finding the cause of a wrong result.
     fn status(&self) -> String {
         let asked = Command::new(self.place.program()).arg("status").arg(&self.mountpoint).output();
         asked.map_or_else(
@@ -131,7 +131,7 @@ impl Trial<'_> {
         )
     }
 
-    /// All processes of the mount: those it was given to, and those below.
+    /// All processes of the mount: its servers and their descendants.
     fn processes(&self) -> Vec<Pid> {
         let mountpoint = self.mountpoint.display().to_string();
         let mut found = processes::with_argument(&mountpoint);
@@ -151,7 +151,7 @@ impl Trial<'_> {
         self.processes().into_iter().find(is_it)
     }
 
-    /// A load that does not notice that the kernel code dies again and again.
+    /// Runs a load while the kernel code dies repeatedly, which the load must not notice.
     fn survive(&mut self, random: &mut fastrand::Rng, kills: u32) -> Result<u32> {
         let over = AtomicBool::new(false);
         let (mut synced, mountpoint) =
@@ -192,7 +192,7 @@ impl Trial<'_> {
         thread::scope(|scope| {
             let load = scope.spawn(|| synced.work(mountpoint, || over.load(Ordering::Relaxed)));
             thread::sleep(after);
-            // Nobody sees another one die.
+            // All are stopped first, so that none sees another one die.
             for signal in [Signal::STOP, Signal::KILL] {
                 for &pid in &doomed {
                     // It may have ended already.
@@ -206,7 +206,7 @@ impl Trial<'_> {
             ensure!(gone, "processes that were killed do not end");
             Ok(())
         })?;
-        // Who is left sees that the mount has gone.
+        // Surviving processes see that the mount has gone.
         ensure!(processes::wait(&self.processes(), PATIENCE), "what served the mount does not end");
         ensure!(self.synced.steps >= before, "steps are counted upwards");
         Ok(())

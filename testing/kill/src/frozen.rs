@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server that stops answering, behind sshfs: with us in between, and without. What is promised of the first is checked,
-//! the second is there to compare.
+//! An SSH server that stops answering sshfs, with `outrigger guard` and with sshfs alone. The promises of the first are checked;
+//! the second is for comparison.
 
 use crate::cleanup;
 use crate::mounted::{Place, Subject};
@@ -14,14 +14,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a request may take behind us, in seconds.
+/// How long a request may take under `outrigger guard`, in seconds.
 const LIMIT: u64 = 2;
-/// When a command that has not ended is interrupted, when it is killed, and when it is no longer waited for.
+/// When a command is interrupted, when it is killed, and when it is no longer waited for.
 const IMPATIENT: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(7), Duration::from_secs(9)];
 /// The same for a user who presses Ctrl-C soon.
 const HASTY: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(7), Duration::from_secs(9)];
 
-/// Prints the transcripts; false when something was not as promised behind us.
+/// Prints the transcripts; false when a promise of `outrigger guard` was broken.
 pub fn run(place: &Place) -> Result<bool> {
     let wrong = guarded(place)?;
     wrong.iter().for_each(|what| eprintln!("✗ {what}"));
@@ -29,7 +29,7 @@ pub fn run(place: &Place) -> Result<bool> {
     Ok(wrong.is_empty())
 }
 
-/// Behind us. What was not as promised.
+/// With `outrigger guard`. Returns the broken promises.
 fn guarded(place: &Place) -> Result<Vec<&'static str>> {
     let sshd = place.sshd()?;
     println!("$ outrigger --timeout {LIMIT} guard -- sshfs host: mnt");
@@ -65,7 +65,7 @@ fn guarded(place: &Place) -> Result<Vec<&'static str>> {
     Ok(promises.into_iter().filter(|(kept, _)| !kept).map(|(_, broken)| broken).collect())
 }
 
-/// The same without us.
+/// The same with sshfs alone.
 fn plain(place: &Place) -> Result<()> {
     let sshd = place.sshd()?;
     println!("\n$ sshfs host: plain");
@@ -80,9 +80,9 @@ fn plain(place: &Place) -> Result<()> {
     user.leave(&plain.dir)
 }
 
-/// What became of a command.
+/// How a command ended.
 struct Outcome {
-    /// Nothing when even SIGKILL did not end it.
+    /// `None` when even SIGKILL did not end it.
     ended: Option<ExitStatus>,
     took: Duration,
     /// It was sent a signal.
@@ -106,10 +106,10 @@ impl Outcome {
     }
 }
 
-/// Somebody at a terminal.
+/// A user at a terminal.
 struct User<'a> {
     place: &'a Place,
-    /// What even SIGKILL did not end.
+    /// Commands that even SIGKILL did not end.
     waiting: Vec<Child>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> User<'a> {
         Ok(Outcome { ended, took, signalled, said })
     }
 
-    /// Whoever still waits is freed by ending the connection.
+    /// Ends the connection, which frees commands that still wait.
     fn leave(self, mount: &Path) -> Result<()> {
         if !self.waiting.is_empty() {
             cleanup::abort(mount);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deaths at chosen points in the life of one request, whoever serves it: all threads of the server are traced (ptrace(2)),
+//! Deaths at chosen points in the life of one request, for any server: all threads of the server are traced (ptrace(2)),
 //! and what they read and write shows the request and its reply.
 //!
-//! The thread that traces lets everybody go when it ends.
+//! All tracees are released when the tracing thread ends.
 
 use anyhow::{Result, bail};
 use nix::errno::Errno;
@@ -40,7 +40,7 @@ pub enum Unit {
     Instruction,
     /// The beginning or the end of a system call of any thread.
     SystemCall,
-    /// A nanosecond. Kernel code has more instructions than anybody could count.
+    /// A nanosecond. Kernel code executes too many instructions to step through them.
     Nanosecond,
 }
 
@@ -53,10 +53,10 @@ pub enum Language {
     Frames,
 }
 
-/// What is to die, of what, and when.
+/// Which process is killed, by which signal, and when.
 #[derive(Debug, Clone, Copy)]
 pub struct Aim<'a> {
-    /// The process.
+    /// The process to kill.
     pub process: rustix::process::Pid,
     /// How it is asked.
     pub language: Language,
@@ -146,7 +146,7 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    /// Traces every thread, also those to come, and sees each stop and go on.
+    /// Traces every thread, also new ones, and handles each stop.
     fn attach(&mut self) -> Result<()> {
         let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
         self.seize_first(options)?;
@@ -213,7 +213,7 @@ impl Hunt<'_> {
         } else {
             ptrace::syscall(thread, signal)
         };
-        // One that was killed meanwhile says so soon.
+        // A thread that was killed meanwhile reports that soon.
         resumed.or_else(|error| if error == Errno::ESRCH { Ok(()) } else { bail!(error) })
     }
 
@@ -221,7 +221,7 @@ impl Hunt<'_> {
         if self.caught.fired {
             return self.resume(thread, None);
         }
-        // One that was killed by others can be asked nothing.
+        // A thread that was killed from outside cannot be read.
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         match self.stage {
             Stage::Waiting => {
@@ -271,7 +271,7 @@ impl Hunt<'_> {
     fn at_step(&mut self, thread: Pid) -> Result<()> {
         let Stage::Served(_, unique, steps) = self.stage else { return self.resume(thread, None) };
         self.stage = Stage::Served(thread, unique, steps + 1);
-        // One that was killed by others can be asked nothing.
+        // A thread that was killed from outside cannot be read.
         let Ok(call) = Call::of(thread) else { return self.resume(thread, None) };
         let Moment::Step(_, wanted) = self.aim.moment else { return self.resume(thread, None) };
         // The number of a call that is about to begin is where its result will be.

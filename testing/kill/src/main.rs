@@ -4,11 +4,10 @@
 //! The tables are those of the Re-FUSE paper (EuroSys 2011): [`table4`] one operation and one point of death at a time,
 //! [`table5`] random deaths under loads, [`recovery`] how long a death is felt. Each prints a table and fails when any
 //! result or any tree differs from the undisturbed one. [`crash`] kills what serves disk images, and looks into these.
-//! [`frozen`] prints what a server that stops answering does to
-//! those who use it.
+//! [`frozen`] prints what users see of a server that stops answering.
 //!
-//! Our own workers are compared with a plain directory. Programs that know nothing of us differ from one by nature, so
-//! each is compared with itself, mounted without us. What is not installed is `SKIPPED`.
+//! Our own workers are compared with a plain directory. Other FUSE programs differ from one by nature, so
+//! each is compared with itself, mounted without `outrigger guard`. What is not installed is `SKIPPED`.
 //!
 //! Limits: needs root and Linux 6.9.
 #![forbid(unsafe_code)]
@@ -95,7 +94,7 @@ enum Table {
         #[arg(long, value_name = "VICTIM")]
         victim: Vec<crash::Victim>,
     },
-    /// A server that does not answer, behind us and without us.
+    /// A server that does not answer, with `outrigger guard` and without.
     Frozen,
 }
 

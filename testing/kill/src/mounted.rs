@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts to be hurt.
+//! Mounts whose servers are killed.
 
 use crate::cleanup;
 use crate::processes;
@@ -58,7 +58,7 @@ impl fmt::Display for Subject {
 }
 
 impl Subject {
-    /// The program that knows nothing of us; nothing for our own drivers.
+    /// The FUSE program; `None` for our own drivers.
     pub fn program(self) -> Option<&'static Program> {
         match self {
             Subject::Local | Subject::Mem | Subject::LocalProxy | Subject::MemProxy => None,
@@ -169,7 +169,7 @@ impl Place {
     }
 
     /// What a guarded mount of this is compared with: the same program, mounted without us; for our own drivers, and
-    /// what only reads, a plain directory.
+    /// read-only subjects, a plain directory.
     pub fn undisturbed(&self, subject: Subject) -> Result<Undisturbed> {
         let plain = self.plain("plain")?;
         match subject.program() {
@@ -200,7 +200,7 @@ impl Place {
         }
     }
 
-    /// A mount of our own that nobody replaces.
+    /// A mount of our own without a guard.
     fn unguarded(
         &self,
         dir: PathBuf,
@@ -234,7 +234,7 @@ impl Place {
         self.serve(tree)
     }
 
-    /// Mounts an empty tree; of what only reads, the content of the plain directory.
+    /// Mounts an empty tree; for read-only subjects, the content of the plain directory.
     pub fn mount(&self, subject: Subject, arguments: &[&str]) -> Result<Mounted> {
         let image = subject.is_image().then(|| subject.image()).transpose()?;
         self.mount_with(subject, arguments, image)
@@ -289,7 +289,7 @@ impl Place {
         &self.program
     }
 
-    /// Runs what goes on in the background. It may keep its output open, so that is a file.
+    /// Runs a command that leaves a process in the background. That may keep its output open, so the output is a file.
     ///
     /// # Errors
     /// When it fails, with what it said.
@@ -310,7 +310,7 @@ impl Drop for Place {
     }
 }
 
-/// A tree where nothing dies.
+/// A tree without deaths, for comparison.
 #[derive(Debug)]
 pub struct Undisturbed {
     /// Where it is.
@@ -352,7 +352,7 @@ impl Drop for Undisturbed {
     }
 }
 
-/// Who serves a mount: the keeper of a worker, or the server in front of a program.
+/// The process that supervises a mount: the keeper of a worker, or the server in front of a FUSE program.
 #[derive(Debug, Clone, Copy)]
 struct Server {
     pid: i32,
@@ -408,7 +408,7 @@ impl Mounted {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// How often its worker has died. Deaths of programs are counted by who kills them.
+    /// How often its worker has died. Deaths of programs are counted by the killer.
     pub fn deaths(&self) -> Result<Option<u64>> {
         match self.server.program {
             Some(_) => Ok(None),
@@ -416,17 +416,17 @@ impl Mounted {
         }
     }
 
-    /// The last error that a request met, and why; for people who look for the reason of a wrong result.
+    /// The last error of a request, and its reason; for finding the cause of a wrong result.
     pub fn last_error(&self) -> String {
         self.ask_status().map_or_else(|error| error.to_string(), |status| status["last_error"].to_string())
     }
 
-    /// Whether a program that knows nothing of us is behind it.
+    /// Whether a FUSE program other than ours serves it.
     pub fn is_program(&self) -> bool {
         self.server.program.is_some()
     }
 
-    /// The process that is killed when the mount is hurt.
+    /// The victim: the process that is killed.
     pub fn victim(&self) -> Option<Pid> {
         self.server.victim()
     }
@@ -453,7 +453,7 @@ impl Mounted {
         Ok((fds, processes::resident(server)?))
     }
 
-    /// Resident kilobytes of the keeper; nothing where there is none.
+    /// Resident kilobytes of the keeper; `None` where there is none.
     pub fn keeper_size(&self) -> Result<Option<u64>> {
         match self.server.program {
             _ if self.image.is_some() => Ok(None),
@@ -527,7 +527,7 @@ impl Mounted {
         self.umount(&[])
     }
 
-    /// Unmounts, and gives the image, which nobody uses any more; nothing where there is none.
+    /// Unmounts, and gives the image, which is free then; `None` where there is none.
     pub fn into_image(mut self) -> Result<Option<Image>> {
         let serving = Pid::from_raw(self.server.pid);
         self.umount(&[])?;

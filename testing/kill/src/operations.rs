@@ -59,7 +59,7 @@ fn done(result: io::Result<()>) -> io::Result<String> {
     result.map(|()| String::new())
 }
 
-/// An open file that has just lost its name, and whoever goes on finds it without one.
+/// An open file that was just removed, so that the successor finds it without a name.
 fn removed(dir: &Path, number: u32) -> io::Result<File> {
     let removed = OpenOptions::new().read(true).write(true).open(file(dir, number))?;
     fs::remove_file(file(dir, number))?;

@@ -60,7 +60,7 @@ pub fn end_between_requests(pid: Pid, signal: Signal) -> bool {
     let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
     for _ in 0..MOST_STOPS {
         let waits = stop(pid) && in_read(pid);
-        // It is out of read(2) while it is stopped, so what it does first when it goes on is to die.
+        // It is out of read(2) while it is stopped, so the first thing it does when continued is to die.
         let sent = waits && pidfd_send_signal(&process, signal).is_ok();
         if kill_process(pid, Signal::CONT).is_err() && !sent {
             return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! FUSE programs that know nothing of us, each on a fresh store of its own.
+//! FUSE programs other than ours, each on a fresh store of its own.
 
 use crate::mounted::Place;
 use crate::operations::Operation;

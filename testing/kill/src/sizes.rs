@@ -19,7 +19,7 @@ pub enum Kind {
     Resident(&'static str),
     /// Kilobytes of a memory file: the journal, the state of the guard, what drivers keep.
     MemoryFile(String),
-    /// Processes below the first, also those that nobody has waited for.
+    /// Descendants of the first process, zombies included.
     Processes,
 }
 

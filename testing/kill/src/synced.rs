@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A load that notes what it was told to be on the medium, and a look whether it is there.
+//! A load that records what it has synced, and a check that this is on the medium.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ impl Synced {
     /// Does one step after the other until one fails, or `ends` says so.
     ///
     /// # Errors
-    /// The one that failed.
+    /// Of the step that failed.
     pub fn work(&mut self, root: &Path, ends: impl Fn() -> bool) -> io::Result<()> {
         self.remove_what_was_renamed(root)?;
         while !ends() {

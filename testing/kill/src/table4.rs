@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Where a process dies.
+/// The point at which a process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Point {
     /// Before anything was done.
     Before,
     /// After any instruction, of a program and in front of an SSH server at any system call, between the request and the reply.
     Inside,
-    /// When everything is done and nobody was told.
+    /// After the change, before the reply.
     After,
     /// When the reply was given.
     Replied,
@@ -52,7 +52,7 @@ impl Point {
     }
 }
 
-/// What became of one cell.
+/// The result of one cell.
 #[derive(Debug, Default)]
 struct Cell {
     done: u32,
@@ -60,7 +60,7 @@ struct Cell {
     wrong: Vec<String>,
 }
 
-/// Prints the table; false when anything was wrong, or nobody died and nobody knows why.
+/// Prints the table; false when anything was wrong, or a death did not happen for an unknown reason.
 pub fn run(place: &Place, subjects: &[Subject], only: &[String], rounds: u32) -> Result<bool> {
     let mut good = true;
     for &subject in subjects {
@@ -96,10 +96,10 @@ pub fn run(place: &Place, subjects: &[Subject], only: &[String], rounds: u32) ->
     Ok(good)
 }
 
-/// What is said in a cell in which nobody dies, and why.
+/// The text of a cell without deaths, and the reason.
 type Reason = (&'static str, &'static str);
 
-/// Why nobody can die there.
+/// Why no process can die there.
 fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<Reason> {
     if subject == Subject::Vfat && operation.requests == "readlink" {
         return Some(("no links", "vfat has no symbolic links"));
@@ -120,15 +120,15 @@ fn impossible(subject: Subject, operation: &Operation, point: Point) -> Option<R
     }
 }
 
-/// What memory is not asked, and why.
+/// Requests that `mem` never gets, and why.
 const OF_MEM: &[(&str, &str)] =
     &[("open", "mem has nothing to note for an open file, and the kernel asks once")];
 
-/// What an SSH server is not asked, and why.
+/// Requests that an SSH server never gets, and why.
 const OF_SFTP: &[(&str, &str)] =
     &[("setxattr", "the protocol has no extended attributes, and the kernel asks once")];
 
-/// What a vfat image is not asked, and why.
+/// Requests that a vfat image never gets, and why.
 const OF_VFAT: &[(&str, &str)] = &[("setxattr", "vfat has no extended attributes, and the kernel asks once")];
 
 /// Why there may be no such request.
@@ -162,7 +162,7 @@ fn cell(
     rounds: u32,
 ) -> Result<Cell> {
     let rule = point.rule(subject, operation.requests);
-    // Nothing is answered without asking, neither from caches nor by the kernel itself.
+    // No caches: each operation must become a request.
     let mut options = "attr_timeout=0,entry_timeout=0,negative_timeout=0".to_owned();
     if matches!(subject, Subject::Local | Subject::LocalProxy) {
         options += ",no_passthrough";
@@ -236,9 +236,9 @@ struct Trial<'a> {
     operation: &'static Operation,
     mounted: &'a Mounted,
     point: Point,
-    /// Whether the process that dies is asked by another one of ours, not by the host's kernel.
+    /// Whether the victim gets its requests from another process of ours, not from the host's kernel.
     is_relayed: bool,
-    /// How many there are from the request to the reply.
+    /// The number of steps from the request to the reply.
     steps: Option<u64>,
     cell: Cell,
 }
@@ -265,7 +265,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// When the server dies. The first one lives: it shows how many steps there are.
+    /// When the server dies. In the first round it survives, to count the steps.
     fn moment(&self, random: &mut fastrand::Rng) -> Moment {
         let unit = match self.subject {
             subject if subject.is_image() => Unit::Nanosecond,
@@ -281,7 +281,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Does it while somebody waits for the moment to kill.
+    /// Does the operation while a tracer waits for the moment to kill.
     fn hunted(&mut self, number: u32, random: &mut fastrand::Rng) -> Result<io::Result<String>> {
         let process = self.mounted.serving()?;
         let (moment, gently) = (self.moment(random), random.bool());
@@ -290,7 +290,7 @@ impl Trial<'_> {
         let (over, (ready, waiting)) = (AtomicBool::new(false), mpsc::channel());
         let (found, caught) = thread::scope(|scope| {
             let hunter = scope.spawn(|| inject::hunt(aim, &over, move || ready.send(()).unwrap_or(())));
-            // Who cannot be traced is not waited for.
+            // A process that cannot be traced is not waited for.
             let _ = waiting.recv();
             let found = (self.operation.act)(&self.mounted.dir, number);
             over.store(true, Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub fn run(place: &Place, subjects: &[Subject], only: &[String], deaths: u32) ->
     Ok(good)
 }
 
-/// What the load leaves where nothing dies.
+/// What the load leaves without deaths.
 fn undisturbed(place: &Place, subject: Subject, load: &Load) -> Result<Snapshot> {
     load.leaves(place, &place.undisturbed(subject)?.dir)
 }

@@ -48,7 +48,7 @@ pub struct Facts {
     pub size: Option<u64>,
 }
 
-/// A whole file system. A file that nothing names any more stays in `files`, for whoever has it open.
+/// A whole file system. A file without a name stays in `files`, because it may be open.
 #[derive(Debug, Clone)]
 pub struct Model {
     files: Vec<File>,
@@ -243,7 +243,7 @@ impl Model {
         self.files.iter().map(in_dir).sum()
     }
 
-    /// What stat(2) must say. A removed directory's names are gone with it, so whatever names it counts.
+    /// What stat(2) must say. The link count of a removed directory does not matter: it is out of the tree.
     pub fn facts(&self, id: Id) -> Facts {
         let file = &self.files[id];
         let (kind, size, nlink) = match &file.body {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layer `cache` over a tree in memory: while it is the only client, nobody can tell that it is there.
+//! The layer `cache` over a tree in memory: while it is the only client, it must not be observable.
 
 use outrigger_conformance::{Direct, Target, run};
 use outrigger_core::ops::{Create, OpenFlags};
@@ -77,7 +77,7 @@ impl Layer for Line {
     }
 }
 
-/// A tree of which new files can be told before they have been made: it goes without saying that they are.
+/// A tree that supports async create: pending creates always succeed.
 struct Foretold(Arc<dyn Service>);
 
 impl Layer for Foretold {

@@ -34,7 +34,7 @@ pub struct FtpServer {
 const LIMIT: Duration = Duration::from_secs(30);
 /// How many ports are tried: between being found free and being taken, another program may take one.
 const ATTEMPTS: usize = 5;
-/// The user of pure-ftpd, which serves nobody with the rights of root.
+/// The user (`nobody`) of pure-ftpd, which refuses to serve root.
 const NOBODY: u32 = 65_534;
 
 impl Ftpd {
@@ -47,7 +47,7 @@ impl Ftpd {
         needs.iter().copied().find(|name| program(name).is_none())
     }
 
-    /// Who logs in, with the password `secret`.
+    /// The user that logs in, with the password `secret`.
     pub fn user(self) -> &'static str {
         match self {
             Ftpd::Vsftpd => "root",
@@ -58,7 +58,7 @@ impl Ftpd {
     /// Starts it for the directory `root` below `dir`, which is empty, and gets the other files. Root only.
     ///
     /// # Errors
-    /// When it cannot be started, or does not listen in time, with what it said.
+    /// When it cannot be started, or does not listen before the deadline, with its output.
     pub fn start(self, dir: &Path) -> Result<FtpServer> {
         let mut server = FtpServer { kind: self, dir: dir.to_owned(), port: 0, process: None };
         for name in ["root", "pam.d", "empty"] {
@@ -103,7 +103,7 @@ const VSFTPD: &str = "listen=YES\nlisten_address=127.0.0.1\nbackground=NO\nanony
     write_enable=YES\npam_service_name=vsftpd\nseccomp_sandbox=NO\nlocal_umask=022\ncheck_shell=NO\nmdtm_write=YES\n\
     ssl_enable=YES\nforce_local_logins_ssl=NO\nforce_local_data_ssl=NO\nallow_writeable_chroot=YES\nxferlog_enable=NO\n";
 
-/// Lets in everybody but mallory.
+/// Lets in all users except mallory.
 const PAM: &str = "auth required pam_succeed_if.so quiet user != mallory\nauth required pam_permit.so\n\
     account required pam_permit.so\nsession required pam_permit.so\n";
 
@@ -168,7 +168,7 @@ impl FtpServer {
         );
         fs::write(self.dir.join("vsftpd.conf"), configuration)?;
         fs::write(self.dir.join("pam.d/vsftpd"), PAM)?;
-        // Who may log in is read at a fixed place: there, for this server only, are files of ours.
+        // The PAM configuration is at a fixed path: a mount namespace of this server has our files there.
         let script = "mount --bind \"$1\" /etc/pam.d && exec \"$2\" \"$3\"";
         let vsftpd = program("vsftpd").context("there is no vsftpd")?;
         let mut command = Command::new("unshare");

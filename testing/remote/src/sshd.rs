@@ -41,7 +41,7 @@ impl Sshd {
     /// Starts it; its files go to `dir`, which is empty.
     ///
     /// # Errors
-    /// When it cannot be started, or does not listen in time, with what it said.
+    /// When it cannot be started, or does not listen before the deadline, with its output.
     pub fn start(dir: PathBuf) -> Result<Self> {
         for key in ["host", "client"] {
             tool("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &file(&dir, key)])?;
@@ -63,7 +63,7 @@ impl Sshd {
         self.dir.join("ssh_config")
     }
 
-    /// The same for one who reaches it by another port, as by a [`crate::Line`].
+    /// The same for another port, as of a [`crate::Line`].
     ///
     /// # Errors
     /// When it cannot be written.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How each type that occurs in a message is encoded: the table behind docs/PROTOCOL.md and behind [`crate::sample`].
+//! How each type that occurs in a message is encoded: the table from which docs/PROTOCOL.md and [`crate::sample`] are made.
 //!
 //! Types are written as in the operation table. A sample made from this table must decode and encode to the same
 //! bytes again, which keeps the table true.

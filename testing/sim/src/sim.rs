@@ -139,7 +139,7 @@ impl Sim {
         lock(&self.world).events.iter().cloned().collect()
     }
 
-    /// Runs tasks until none can go on, letting time pass as they need.
+    /// Runs tasks until none can continue, letting time pass as they need.
     ///
     /// Returns how many tasks are left waiting for something that never happens.
     pub fn run(&self) -> usize {

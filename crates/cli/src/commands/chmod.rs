@@ -195,7 +195,7 @@ impl Changer<'_> {
         self.check_umask(old, new, inode, name);
     }
 
-    /// A mode like `-w` that the umask has weakened is worth a failure: somebody thought it removes everything.
+    /// Fails where the umask has weakened a mode like `-w`, which the user may have expected to remove all bits.
     fn check_umask(&self, old: u32, new: u32, inode: &Inode, name: &[u8]) {
         if self.settings.minus.is_empty() {
             return;

@@ -78,7 +78,7 @@ impl Finding {
 
 /// The oldest kernel whose FUSE protocol (7.31) the door speaks.
 const KERNEL_MIN: (u32, u32) = (5, 4);
-/// The first kernel that hands requests of a dead server to the next one.
+/// The first kernel that resends the requests of a dead server to its successor.
 const KERNEL_RESEND: (u32, u32) = (6, 9);
 
 fn kernel() -> Finding {
@@ -204,7 +204,7 @@ fn writable(dir: &Path) -> io::Result<()> {
 /// Mounts of ours whose server has died (every use of them fails with `ENOTCONN`) or hangs.
 fn dead_mounts() -> Vec<Finding> {
     let mounts = MountEntry::all().unwrap_or_default().into_iter().filter(control::is_ours);
-    // Side by side: each that hangs takes its time.
+    // In parallel: each that hangs takes the whole deadline.
     let asked: Vec<_> = mounts
         .map(|entry| thread::spawn(move || (control::probe(&entry.mountpoint), entry.mountpoint)))
         .collect();

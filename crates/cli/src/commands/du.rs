@@ -287,7 +287,7 @@ impl Run for Du {
     }
 }
 
-/// What tells one file from all others. A tree has no device numbers; the rest makes up for trees on several file
+/// What identifies a file. A tree has no device numbers; the rest makes up for trees on several file
 /// systems of the host.
 type Identity = (String, u64, Time, u64);
 

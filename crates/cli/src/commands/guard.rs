@@ -70,7 +70,7 @@ impl Guard {
         let parsed = Options::parse(&self.options.join(","));
         let (options, others) = parsed.map_err(|error| Failure::serious(error.to_string()))?;
         let hang = self.restart_on_hang.map(|limit| format!("restart-on-hang={}", limit.as_secs_f64()));
-        // The mount's requests have it, and the program's end.
+        // `timeout=` limits both the mount's requests and the end of the program.
         let limit =
             self.options.iter().flat_map(|list| list.split(',')).filter(|item| item.starts_with("timeout="));
         let of_driver = others.iter().chain(&hang).map(String::as_str).chain(limit);
@@ -83,7 +83,7 @@ impl Guard {
                 "no word of the command is the mountpoint {target}: give it as an argument of its own"
             )));
         }
-        // The mount is there all the same, so this changes no exit status.
+        // The mount is there nevertheless, so this changes no exit status.
         if let Some(risk) = keeps.filter(|_| program.mounted().flags & READ_ONLY == 0) {
             let _ = writeln!(io::stderr(), "outrigger guard: warning: {risk}");
         }
@@ -110,7 +110,7 @@ fn replace(mount: &Path, command: &[OsString]) -> Result<(), Failure> {
     let directory = std::env::current_dir().map_err(here)?;
     let found = control::resolve(mount).map_err(|error| failed(Error::from(error).to_string()))?;
     let names_it = |word: &OsString| control::resolve(Path::new(word)).is_ok_and(|path| path == found);
-    // Programs take what they show before where they show it.
+    // Programs expect the source before the mountpoint.
     let argument = command.iter().rposition(names_it);
     peer.order(&Ask::Replace { command: command.to_vec(), directory, argument }).map_err(failed)
 }
@@ -122,7 +122,7 @@ fn adopt(mut options: Options, program: &LibFuse) -> Options {
     options.default_permissions = program.wants_default_permissions();
     options.passthrough = false;
     for restriction in wanted.restrictions() {
-        // A name without a value is never wrong.
+        // A name without a value is always valid.
         let _ = options.set(restriction);
     }
     let kind = wanted.fstype.as_bytes().strip_prefix(b"fuse.").unwrap_or(b"fuse");

@@ -131,7 +131,7 @@ fn is_symlink(context: &Context, file: &OsStr) -> bool {
     found.is_some_and(|inode| inode.kind() == FileKind::Symlink)
 }
 
-/// A message, if there is anything left to say.
+/// A message; `None` when the failure was reported already or needs no message.
 type Problem = Option<String>;
 
 impl Settings {

@@ -95,7 +95,7 @@ impl Mkdir {
         Ok(inode)
     }
 
-    /// Makes whatever is missing on the way, walking down from the deepest directory that exists.
+    /// Makes the directory and its missing parents, from the top down.
     fn make_all(&self, place: &Place, modes: &Modes) -> Result<(), (Vec<u8>, Error)> {
         let mut missing: Vec<Place> = Vec::new();
         let mut at = place.clone();
@@ -106,7 +106,7 @@ impl Mkdir {
                     let errno = if missing.is_empty() { Errno::EEXIST } else { Errno::ENOTDIR };
                     return Err((shown(&at).to_vec(), errno.into()));
                 }
-                // What is in the way above will say so when its turn comes.
+                // The loop continues with the parent, which shows what is wrong.
                 Err(error) if matches!(error.errno, Errno::ENOENT | Errno::ENOTDIR) => {
                     let next = above(&at);
                     missing.push(at);
@@ -123,10 +123,10 @@ impl Mkdir {
                 continue;
             }
             let last = missing.is_empty();
-            // What is only on the way must be passable for its owner.
+            // Parents must be searchable for their owner.
             let on_the_way = Modes { first: (0o777 & !modes.umask) | 0o300, exact: None, umask: modes.umask };
             match self.make_one(&next, if last { modes } else { &on_the_way }) {
-                // Somebody else was faster.
+                // Another process has created it meanwhile.
                 Err((_, error)) if error.errno == Errno::EEXIST && is_dir(&next) => {}
                 made => made?,
             }

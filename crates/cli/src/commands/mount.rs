@@ -26,7 +26,7 @@ pub struct Mount {
     wanted: Wanted,
 }
 
-/// Set, to the number of the process that waits, in the environment of the one that serves a mount in the background.
+/// Environment variable of a background server: the pid of the process that waits for the mount.
 const SERVING: &str = "OUTRIGGER_SERVING";
 
 impl Run for Mount {
@@ -54,11 +54,11 @@ impl Run for Mount {
 }
 
 impl Mount {
-    /// Serves the mount, in this process or in workers that this one watches over.
+    /// Serves the mount, in this process or in workers that this one supervises.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
         let Chosen { driver, guarding, .. } = self.wanted.chosen()?;
-        // `upgrade` gives a mount a keeper, whatever its options say and whatever has the name of its tree by now.
+        // `upgrade` gives a mount a keeper, whatever its options say and even if its tree was renamed.
         let guarded = takes_over() || guarding != Guarding::None;
         let survives = takes_over() || trees::survives(&context.trees, &self.wanted.source, &driver);
         if !survives || !guarded {
@@ -77,7 +77,7 @@ impl Mount {
         });
         match status.map_err(|error| Failure::serious(error.to_string()))? {
             0 => {}
-            // The worker has said why.
+            // The worker has printed the reason.
             _ => context.fail(Status::Minor),
         }
         Ok(())
@@ -94,14 +94,14 @@ pub fn is_serving() -> Result<bool, Failure> {
     if serving && !takes_over() {
         // The kernel named it after the link it was executed by, "exe". A wrong name does no harm.
         let _ = fs::write("/proc/self/comm", env!("CARGO_BIN_NAME"));
-        // Whoever waits for the mount may be killed before it answers.
+        // The parent, which waits for the mount, may be killed before it is ready.
         let cannot = |errno: Errno| Failure::serious(format!("cannot watch the parent process: {errno}"));
         set_parent_process_death_signal(Some(Signal::TERM)).map_err(cannot)?;
     }
     Ok(serving)
 }
 
-/// Tells the waiting parent that the mount answers, then lets go of the terminal.
+/// Signals the waiting parent that the mount answers, then detaches from the terminal.
 pub fn leave_terminal() -> io::Result<()> {
     // The parent ends as soon as it reads that the mount answers.
     set_parent_process_death_signal(None)?;
@@ -117,7 +117,7 @@ pub fn leave_terminal() -> io::Result<()> {
 
 /// Runs this program again to serve the mount, and returns once the mount answers.
 ///
-/// Forking instead would leave a child with one of several threads; a new process image has no such past.
+/// fork(2) alone would leave a child with one of several threads.
 pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     let cannot = |error| Failure::serious(format!("cannot start the process that serves the mount: {error}"));
     let mut arguments = env::args_os();
@@ -139,7 +139,7 @@ pub fn start_in_background(context: &Context) -> Result<(), Failure> {
     }
     let status = child.wait().map_err(cannot)?;
     match status.code() {
-        // The child has said why.
+        // The child has printed the reason.
         Some(_) => context.fail(Status::Minor),
         None => return Err(Failure::serious(format!("the process that serves the mount died ({status})"))),
     }

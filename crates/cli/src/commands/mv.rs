@@ -146,7 +146,7 @@ impl Run for Mv {
 struct Mover<'c> {
     context: &'c Context,
     settings: Settings,
-    /// What was copied to another tree, and goes when that has all of it on stable storage.
+    /// Sources that were copied to another tree, to be removed once the copies are on stable storage.
     copied: RefCell<Vec<Copied>>,
 }
 
@@ -159,7 +159,7 @@ struct Copied {
     target: Client,
 }
 
-/// So many sources share one synchronisation at most, for their inodes stay known until then.
+/// The most sources that share one synchronisation: their inodes stay in memory until then.
 const TOGETHER: usize = 1024;
 
 /// A source and where it goes.
@@ -183,7 +183,7 @@ impl Mover<'_> {
         let found = match spot(from) {
             Ok(Spot::Named(dir, name)) => dir.lookup(&name).map(|source| (dir, name, source)),
             Ok(Spot::Itself(_)) => {
-                // `.`, `..` and roots are in use by whoever names them so; rename(2) says the same.
+                // `.`, `..` and roots are busy, as with rename(2).
                 return self.cannot_move(from, to, &Errno::EBUSY.into());
             }
             Err(error) => Err(error),
@@ -214,7 +214,7 @@ impl Mover<'_> {
             Ok(existing) => existing,
             Err(error) => return self.cannot_move(job.from, job.to, &error),
         };
-        // A slash behind a name asks for a directory, be it the one that is moved.
+        // A slash after a name asks for a directory; the moved one will do.
         if wants_directory(job.to) && !job.source.is_dir() && !existing.as_ref().is_some_and(Inode::is_dir) {
             return match existing {
                 Some(_) => {
@@ -240,7 +240,7 @@ impl Mover<'_> {
         match self.rename(&job, flags) {
             Ok(()) => self.announce(&job),
             Err(error) if error.errno == Errno::EXDEV && !self.settings.exchange => self.carry(job, existing),
-            // Somebody else took the name meanwhile.
+            // Another process has taken the name meanwhile.
             Err(error) if error.errno == Errno::EEXIST && self.settings.existing == Existing::Keep => {}
             Err(error) if error.errno == Errno::EINVAL && job.source.is_dir() => {
                 let (from, to) = (quoted(shown(job.from)), quoted(shown(job.to)));
@@ -347,7 +347,7 @@ impl Mover<'_> {
         }
         let Move { from, dir, name, source, to_dir, .. } = job;
         let target = to_dir.client().clone();
-        // What comes next may be in a directory that goes, or around what goes.
+        // Later operands may be inside a moved directory, or above it: remove directories at once.
         let waits = !source.is_dir();
         self.copied.borrow_mut().push(Copied { from: from.clone(), dir, name, source, target });
         if !waits || self.copied.borrow().len() >= TOGETHER {

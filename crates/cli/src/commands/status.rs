@@ -37,7 +37,7 @@ impl Run for Status {
             return out.write_all(text.as_bytes()).map_err(output_failed);
         }
         let found = self.collect(context)?;
-        // A mount without a server has been complained about.
+        // A mount without a server was reported by `collect`.
         if found.is_empty()
             && self.mounts.is_empty()
             && !context.json
@@ -49,7 +49,7 @@ impl Run for Status {
             let text = if context.json {
                 record(&status)
             } else {
-                // Programs choose what they are called, and their names reach other terminals.
+                // Programs choose their names: a name may contain terminal controls.
                 String::from_utf8_lossy(&shown_on_terminal(describe(&status).as_bytes(), true)).into_owned()
             };
             out.write_all(text.as_bytes()).map_err(output_failed)?;
@@ -169,7 +169,7 @@ fn disk_cache(disk: &DiskUsage) -> String {
     format!("  on disk {bytes} of {most}; {hits} reads came from there, {misses} did not{dropped}\n")
 }
 
-/// What became of FUSE programs, if anything did.
+/// Lines about deaths and replacements of FUSE programs, if any.
 fn program(program: &ProgramStatus) -> String {
     let ProgramStatus { command, incarnation, deaths, lost, lost_paths, .. } = program;
     let mut text = String::new();

@@ -63,7 +63,7 @@ impl Run for Trace {
             Answer::Failed(why) => return Err(cannot(why)),
             _ => return Err(cannot("an unexpected answer".into())),
         }
-        // From here on silence means that nothing happens.
+        // No deadline from here on: an idle mount has no messages.
         messages.get_ref().set_read_timeout(None).map_err(failed)?;
         let mut out = io::stdout().lock();
         let mut line = String::new();

@@ -192,7 +192,7 @@ impl Run for Tree {
     }
 }
 
-/// A tree under way.
+/// A tree in progress.
 struct Drawing<'c> {
     options: &'c Tree,
     /// As tree's own `-J`.

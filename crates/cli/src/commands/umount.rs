@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How long the server of a mount may take to let go.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long its process may take to end, if nothing else is said: longer than unmounting an image may (`patience=`).
+/// How long its process may take to end by default: longer than unmounting an image may (`patience=`).
 const END: Duration = Duration::from_secs(180);
 
 /// Arguments of `umount`.
@@ -72,7 +72,7 @@ fn end(context: &Context, mount: &Path) {
     }
 }
 
-/// Unmounts whatever the mount's process does, and sees to it that nothing waits for that any more.
+/// Unmounts even if the mount's process hangs, and ends the connection, so that no program waits for it.
 fn cut_off(context: &Context, mount: &Path) {
     let ending = control::find(mount).ok().and_then(|(peer, status)| Ending::of(&peer, &status));
     if detach(context, mount, Force::Abort)

@@ -54,7 +54,7 @@ impl Run for Write {
             Err(error) => Err(error),
         };
         match written {
-            // The exit status tells of the interruption.
+            // The exit status shows the interruption.
             Err(error) if error.errno == Errno::EINTR && context.cancel.is_raised() => Ok(()),
             written => written
                 .map_err(|error| Failure::new(format!("cannot write {}: {error}", quoted(shown(&place))))),
@@ -99,7 +99,7 @@ impl Write {
 
     fn replace(&self, context: &Context, dir: &Inode, name: &Name, old: Option<&Inode>) -> Result<(), Error> {
         let temporary = temporary::name_beside(name)?;
-        // Nobody else may read what may be secret before it has its owner and mode.
+        // The content may be secret: no access for others before it has its owner and mode.
         let mode = if old.is_some() { 0o600 } else { 0o666 & !context.umask };
         let (mut inode, file) = dir.create(&temporary, mode, OpenFlags::WRITE_ONLY | OpenFlags::EXCL)?;
         let placed = self.fill(context, &file, 0).and_then(|()| {

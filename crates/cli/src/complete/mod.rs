@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// The environment variable that names the shell.
 pub const SHELL: &str = "OUTRIGGER_COMPLETE";
-/// How long a user waits for candidates before they would rather have none.
+/// How long completion may take before it gives up.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What each shell loads, by the name of the file it is installed as.
 const SCRIPTS: [(&str, &str); 3] = [

@@ -18,7 +18,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// The mark of candidates that are names of files, which a shell quotes and shows as such.
 const FILE: &str = "file";
-/// What ssh is told: the user did not ask for a connection, and cannot be asked.
+/// Options for ssh: completion must neither hang nor ask for a password.
 const QUIET_SSH: &str = "BatchMode=yes,ConnectTimeout=3";
 
 /// Whether a candidate with this mark is the name of a file.

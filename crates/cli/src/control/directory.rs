@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// The directory, made with mode 0700 when missing: `/run/outrigger` for the superuser, `$XDG_RUNTIME_DIR/outrigger`,
-/// `/tmp/outrigger-UID`, or `outrigger/control` beside the crash reports, whichever is the first that can be used. Anybody may
-/// take the name in `/tmp` first, and the superuser of a user namespace is nobody special in `/run`.
+/// `/tmp/outrigger-UID`, or `outrigger/control` beside the crash reports, whichever is the first that can be used. Another
+/// user may have taken the name in `/tmp`, and the superuser of a user namespace may not write to `/run`.
 ///
 /// # Errors
-/// When none can be made, or the last one exists but belongs to somebody else or lets others in.
+/// When none can be made, or the last one exists but belongs to another user or is open to others.
 pub fn directory() -> io::Result<PathBuf> {
     first_usable(candidates())
 }

@@ -14,24 +14,24 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long it takes until a process is looked at once more.
+/// Interval between two looks at a process.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// From when on somebody who looks is told what is waited for.
+/// After this time a terminal shows what is waited for.
 const SOON: Duration = Duration::from_secs(1);
 /// How long a process may take to end whose connection was cut.
 const AFTER_CUT: Duration = Duration::from_millis(200);
-/// A request that takes longer than this hangs, as far as whoever unmounts is concerned, in seconds.
+/// A request that takes longer than this counts as hanging, in seconds.
 const HANGING: f64 = 0.5;
 
-/// The process with which a mount ends, known before it is unmounted: its number may be another's later.
+/// The process with which a mount ends, opened before the unmount: its number may be reused later.
 pub struct Ending {
     process: OwnedFd,
     pid: u32,
     source: String,
     connection: Connection,
-    /// Nobody knows when it ends.
+    /// A request hangs, so that its end cannot be predicted.
     hangs: bool,
-    /// Where the process leaves a sentence about what went wrong in the end.
+    /// The file in which the process leaves its final error.
     words: PathBuf,
 }
 
@@ -58,8 +58,8 @@ fn copies(number: u32) -> Vec<Copy> {
     elsewhere.filter_map(copy).collect()
 }
 
-/// A connection, which is there as long as the mount is anywhere. Its number alone says nothing: as soon as it is free, the
-/// next mount gets it.
+/// A FUSE connection, which exists as long as it is mounted in any namespace. Its number alone does not identify it: the next
+/// mount reuses it.
 struct Connection {
     number: u32,
     /// Where the host shows connections, and the number of its inode there; nothing where it does not.
@@ -105,7 +105,7 @@ fn inode(path: &Path) -> Option<u64> {
 }
 
 impl Ending {
-    /// Of the mount that a status tells of: its keeper, or else the process that serves it. None when that has gone.
+    /// Of the mount with this status: its keeper, or else its server. `None` when that has ended.
     pub fn of(peer: &Peer, status: &MountStatus) -> Option<Self> {
         let pid = status.guard.as_ref().and_then(|guard| guard.keeper).unwrap_or(status.pid);
         let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
@@ -115,7 +115,7 @@ impl Ending {
         Some(Ending { process, pid, source: status.source.clone(), connection, hangs, words })
     }
 
-    /// As [`Connection::holder`], but for processes that let go `soon`: one that begins with a mount namespace of its own has
+    /// As [`Connection::holder`], without processes that let go within `soon`: one that starts in a new mount namespace has
     /// copies of all mounts for a moment.
     fn lasting_holder(&self, soon: Duration) -> Option<u32> {
         let deadline = Instant::now() + soon;
@@ -132,7 +132,7 @@ impl Ending {
     /// nothing to wait for.
     ///
     /// # Errors
-    /// What still goes on, which process has the mount in its mount namespace, or what could not be written in the end.
+    /// What is still running, which process has the mount in its mount namespace, or what could not be written in the end.
     pub fn wait(&self, patience: Duration) -> Result<(), String> {
         if let Some(pid) = self.lasting_holder(patience.min(SOON)) {
             let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -201,7 +201,7 @@ impl Ending {
         }
     }
 
-    /// What the process left to say.
+    /// The final error that the process left.
     fn last_words(&self) -> Result<(), String> {
         let Ok(words) = fs::read_to_string(&self.words) else { return Ok(()) };
         // Said once.
@@ -213,7 +213,7 @@ impl Ending {
     fn wait_longer(&self, patience: Duration) -> io::Result<Waited> {
         let shows = io::stderr().is_terminal();
         if shows {
-            // A terminal that has gone away need not be told.
+            // Fails only when the terminal has gone.
             let (pid, source) = (self.pid, &self.source);
             let _ = write!(io::stderr(), "\r\x1b[Kprocess {pid} writes what is left to '{source}'");
         }
@@ -240,7 +240,7 @@ pub fn wait_for_predecessors(path: &Path, patience: Duration) -> bool {
     for peer in &ending {
         let pid = i32::try_from(peer.owner()).ok().and_then(Pid::from_raw);
         if let Some(process) = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-            // Whether it has ended in time shows when the file is opened once more.
+            // If it has not ended, opening the file again fails.
             let _ = interrupt::wait_readable_for(&process, patience);
         }
     }

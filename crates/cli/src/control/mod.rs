@@ -38,18 +38,18 @@ pub enum Ask {
     Written {
         /// In milliseconds, 1000 at most.
         patience: u64,
-        /// Up to where, as the answer before said; up to now when this is the first question.
+        /// The marks of the previous answer; up to now in the first request.
         #[serde(default)]
         marks: Vec<u64>,
     },
-    /// Go on as another program.
+    /// Hand over to another program.
     Upgrade {
         /// Its path.
         program: PathBuf,
-        /// In which layouts it reads what outlives a process.
+        /// The layouts of surviving state that it reads.
         layouts: Vec<Reads>,
     },
-    /// Go on with another FUSE program.
+    /// Replace the FUSE program by another one.
     Replace {
         /// The program and its arguments.
         command: Vec<OsString>,
@@ -58,7 +58,7 @@ pub enum Ask {
         /// Which word names the mount, if one does.
         argument: Option<usize>,
     },
-    /// Say which rules the layer `fault` obeys, after it has got others if there are some here.
+    /// List the rules of the layer `fault`, after replacing them if `rules` are given.
     Fault {
         /// All its rules from now on.
         rules: Option<String>,
@@ -73,7 +73,7 @@ impl Ask {
         Duration::from_secs(match self {
             // A program may take a minute to start, and the one before it another.
             Ask::Replace { .. } => 180,
-            // Requests in flight are waited for.
+            // In-flight requests are waited for.
             Ask::Upgrade { .. } => 10,
             _ => 2,
         })
@@ -96,21 +96,21 @@ pub enum Answer {
     Failed(String),
 }
 
-/// What programs have written and is not written yet.
+/// What programs have written and is not written back yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Unwritten {
     /// In bytes.
     pub bytes: u64,
     /// Of so many files.
     pub files: u64,
-    /// Up to where in what programs have written that is, to be asked for again.
+    /// How far that goes, for the next request.
     #[serde(default)]
     pub marks: Vec<u64>,
     /// Files of which something was lost, and why.
     pub lost: Vec<(String, String)>,
 }
 
-/// A mount and what goes on in it.
+/// A mount and its activity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MountStatus {
     /// Where it is mounted.
@@ -238,7 +238,7 @@ pub struct OperationStatus {
     pub errors: u64,
 }
 
-/// An error a program was told.
+/// An error that was returned to a program.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ErrorStatus {
     /// The operation.

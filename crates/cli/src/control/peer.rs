@@ -20,7 +20,7 @@ use std::time::Duration;
 /// How long a mount may take to read a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many processes may die one after the other of those that are asked for a status.
+/// How many processes in a row may die while they are asked for a status.
 const DEATHS: usize = 5;
 
 /// A mount that can be asked. Its socket is named `HASH-CONNECTION-PID.sock`; the process is the keeper where there is
@@ -36,11 +36,11 @@ pub struct Peer {
     pid: u32,
     /// Where the mount table of this process shows it.
     mountpoint: Option<PathBuf>,
-    /// It is not where it was made, or it is another mount: numbers of connections are given again.
+    /// It was moved, or it is another mount: numbers of connections are reused.
     moved: bool,
 }
 
-/// Why a mount cannot tell what it does.
+/// Why a mount has no status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
     /// Its server has died and the mount is still there.
@@ -205,7 +205,7 @@ pub fn children(pid: u32) -> Vec<u32> {
 /// Whether a signal has stopped the process (proc_pid_stat(5)).
 pub fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The command in parentheses may hold anything, so the state is behind the last one.
+    // The command in parentheses may hold anything, so the state follows the last one.
     stat.rsplit(')').next().is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
 }
 
@@ -219,13 +219,13 @@ pub fn peers() -> io::Result<Vec<Peer>> {
     for entry in fs::read_dir(directory()?)? {
         peers.extend(Peer::of(entry?.path(), &mounts));
     }
-    // A mount behind `guard` believes to be where that one is, and was started by it.
+    // An outrigger mount under `guard` has the same mountpoint in its name, and was started by the guard.
     peers.sort_by(|a, b| (&a.hash, a.connection, a.owner).cmp(&(&b.hash, b.connection, b.owner)));
     Ok(peers)
 }
 
-/// What all of `peers` are and do, asked side by side: one that hangs must not hold up the others. Sockets without a
-/// server and without a mount are removed and not told about.
+/// The status of all `peers`, asked in parallel: one that hangs must not hold up the others. Sockets without a
+/// server and without a mount are removed and left out.
 pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     let ask = |peer: Peer| thread::spawn(move || (peer.status().map_err(|error| peer.trouble(error)), peer));
     let asked: Vec<_> = peers.into_iter().map(ask).collect();
@@ -244,7 +244,7 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
         let stale = peer.moved || living.contains(&peer.connection);
         let remove = status == &Err(Trouble::Dead) && stale;
         if remove {
-            // Somebody else may have removed it, or it is not ours to remove.
+            // Another process may have removed it, or we may not.
             let _ = fs::remove_file(&peer.socket);
         }
         !remove

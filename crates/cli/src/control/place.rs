@@ -22,7 +22,7 @@ pub enum Health {
     Alive,
     /// Its server has gone: every use fails with `ENOTCONN`.
     Dead,
-    /// No answer in time.
+    /// No answer before the deadline.
     Silent,
 }
 

@@ -24,26 +24,25 @@ pub trait Controlled: Send + Sync {
     /// What it is and what it does now.
     fn status(&self) -> MountStatus;
 
-    /// Stops believing what was cached.
+    /// Drops all caches.
     fn flush(&self);
 
     /// Waits until what programs have written is written, up to `marks` or else up to now, for at most `patience`.
     fn written(&self, marks: Vec<u64>, patience: Duration) -> Unwritten;
 
-    /// Makes ready for another program, with its version of what outlives a process, to go on with it: [`Controlled::upgrade`] is
-    /// next.
+    /// Prepares for another program, which reads these layouts of surviving state, to take over; [`Controlled::upgrade`] follows.
     ///
     /// # Errors
-    /// Why that cannot be; then it goes on as before.
+    /// Why that cannot be; then this process continues to serve.
     fn prepare_upgrade(&self, layouts: &[Reads]) -> Result<(), String>;
 
-    /// Lets that program go on with it. Returns only when that fails.
+    /// Lets that program take over. Returns only when that fails.
     fn upgrade(&self, program: &Path);
 
-    /// Goes on with another FUSE program, whose word number `argument` names the mount.
+    /// Replaces the FUSE program by another one, whose word number `argument` names the mount.
     ///
     /// # Errors
-    /// Why not; then it goes on as before.
+    /// Why not; then the old program continues.
     fn replace(
         &self,
         command: Vec<OsString>,
@@ -51,7 +50,7 @@ pub trait Controlled: Send + Sync {
         argument: Option<usize>,
     ) -> Result<(), String>;
 
-    /// What changes the rules of its layer `fault`, if it has one.
+    /// The control of its layer `fault`, if it has one.
     fn fault(&self) -> Option<&FaultControl>;
 
     /// Answers on `out`, then writes messages to it as they pass, until the client hangs up.
@@ -77,28 +76,28 @@ const CLIENTS_MAX: usize = 16;
 const LAYOUT: Layout = Layout::of("control");
 
 outrigger_core::fields! {
-    /// What the first process of a mount notes for those to come.
+    /// What the first process of a mount leaves to its successors.
     struct Noted {
-        /// What the name of the socket starts with, which is not 0: the mount may be elsewhere later.
+        /// The hash in the name of the socket, never 0: the mount may be moved later.
         hash: u64,
-        /// The process that the socket is named after: a service manager starts another keeper.
+        /// The process in the name of the socket: a service manager may start another keeper.
         owner: u64,
-        /// The descriptor of the socket, plus one: a client that asks while one process has died and the next is not there yet
-        /// waits in line.
+        /// The descriptor of the socket, plus one. It stays open between a process and its successor, so that clients wait in its
+        /// backlog.
         listener: u64,
     }
 }
 
-/// What the names of files end with in which sentences are left: see [`Server::leave`].
+/// Suffix of the files that hold final errors: see [`Server::leave`].
 pub const WORDS: &str = "end";
-/// What the names of sockets end with that do not listen yet.
+/// Suffix of sockets that do not listen yet.
 const UNFINISHED: &str = "new";
 /// How long the final error of a mount is kept for `umount` to read.
 const KEPT: Duration = Duration::from_secs(600);
 
 impl Server {
-    /// Binds a socket named after `mountpoint`, the number of its FUSE connection and the process that watches over it, or
-    /// else this one. With a `seat`, goes on with the socket of the process before. Clients wait until [`Server::answer`].
+    /// Binds a socket named after `mountpoint`, the number of its FUSE connection and its keeper, or else of this process.
+    /// With a `seat`, takes over the socket of the predecessor. Clients wait until [`Server::answer`].
     ///
     /// # Errors
     /// When the socket cannot be made.
@@ -157,8 +156,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The socket of the process before, or a new one for all processes to come. It has the name `named` gives it for
-/// `owner`, the keeper.
+/// The socket of the predecessor, or a new one that successors inherit. `named` gives its name for `owner`, the keeper.
 fn kept(
     named: impl Fn(u64) -> PathBuf,
     owner: u64,
@@ -184,15 +182,15 @@ fn kept(
 }
 
 impl Server {
-    /// Leaves a sentence about what went wrong in the end for the command that unmounts.
+    /// Leaves the final error of the mount for the command that unmounts.
     pub fn leave(&self, words: &str) {
-        // Nobody can be told then; the log has it.
+        // The error is in the log as well.
         let _ = fs::write(self.path.with_extension(WORDS), words);
     }
 
-    /// Removes the socket; who is connected stays connected.
+    /// Removes the socket; connected clients stay connected.
     pub fn remove(&self) {
-        // Gone already is as good.
+        // It may have been removed already.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -259,7 +257,7 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
         }
         Ok(Ask::Upgrade { program, layouts }) => match mount.prepare_upgrade(&layouts) {
             Ok(()) => {
-                // Who asked may have gone; the mount is ready all the same.
+                // The client may have hung up; the mount is ready nevertheless.
                 let said = answer(&stream, &Answer::Done);
                 mount.upgrade(&program);
                 return said;
@@ -284,7 +282,7 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
     answer(&stream, &said)
 }
 
-/// The rules that hold, after `rules` has taken the place of those before, if there are some here.
+/// The rules in force, after replacing them by `rules` if given.
 fn faults(fault: Option<&FaultControl>, rules: Option<&str>) -> Result<Vec<Acted>, String> {
     let fault = fault.ok_or("it was mounted without --layer fault, which needs no rules at first")?;
     if let Some(rules) = rules {

@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal, Write};
 /// How long the mount waits before it says how far it is, in milliseconds.
 const STEP: u64 = 500;
 
-/// Waits until all is written that programs have written so far, and shows on a terminal how much is left.
+/// Waits until what programs have written so far is written back, and shows on a terminal how much is left.
 ///
 /// # Errors
 /// A sentence about what was lost, or what may be because the mount does not answer.
@@ -23,11 +23,11 @@ pub fn wait_written(peer: &Peer) -> Result<(), String> {
             Ok(Answer::Unwritten(left)) if left.files == 0 => break left,
             Ok(Answer::Unwritten(left)) => {
                 if shows {
-                    // A terminal that has gone away need not be told.
+                    // Fails only when the terminal has gone.
                     let _ = write!(io::stderr(), "\r\x1b[K{}", left_to_write(&left));
                     shown = true;
                 }
-                // A program that goes on writing keeps nobody waiting.
+                // Wait up to these marks only: later writes do not prolong the wait.
                 marks = left.marks;
             }
             Ok(other) => return Err(format!("an unexpected answer: {other:?}")),

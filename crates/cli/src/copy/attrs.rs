@@ -22,7 +22,7 @@ pub(super) fn withheld(shared: &Shared, kind: FileKind) -> u32 {
     }
 }
 
-/// Why `source` is not made again when it is a device node of another tree: who made an archive or an image chose it, and for
+/// Why `source` is not made again when it is a device node of another tree: the author of an archive or image chose it, and for
 /// root it would open a device of this machine. Where everything is kept, that is what was asked for.
 pub(super) fn refused_device(shared: &Shared, source: &Inode) -> Option<Error> {
     let device = matches!(source.kind(), FileKind::BlockDevice | FileKind::CharDevice);
@@ -171,7 +171,7 @@ fn xattrs(shared: &Shared, source: &Inode, target: &Inode, to: &[u8]) {
 fn copy_xattr(source: &Inode, target: &Inode, name: &XattrName) -> Result<()> {
     match source.xattr(name) {
         Ok(value) => target.set_xattr(name, value, XattrFlags::empty()),
-        // It went away since it was listed.
+        // It was removed after it was listed.
         Err(error) if error.errno == Errno::ENODATA => Ok(()),
         Err(error) => Err(error),
     }

@@ -103,7 +103,7 @@ impl Conflict<'_> {
             return self.remove(&existing);
         }
         if options.hard_link || options.symbolic_link || self.source.kind() != FileKind::Regular {
-            // Making it will fail and say so.
+            // Creating it will fail with an error.
             return Decision::Make;
         }
         match (existing.kind(), followed) {

@@ -28,7 +28,7 @@ pub(super) enum Fault {
     Write(Error),
 }
 
-/// One copy of content under way.
+/// One copy of content in progress.
 pub(super) struct Content<'a> {
     pub(super) shared: &'a Shared,
     pub(super) source: &'a File,
@@ -37,7 +37,7 @@ pub(super) struct Content<'a> {
     pub(super) target: &'a File,
     /// Both files belong to one tree.
     pub(super) same_tree: bool,
-    /// The source's tree tells where holes are.
+    /// The source's tree reports holes.
     pub(super) knows_holes: bool,
     /// The target's tree copies ranges by itself.
     pub(super) copies_inside: bool,
@@ -96,7 +96,7 @@ impl Content<'_> {
         Ok(true)
     }
 
-    /// Lets the tree copy up to `len` bytes by itself and tells how many it did; the rest is for others.
+    /// Lets the tree copy up to `len` bytes by itself; returns how many it copied.
     fn copy_inside(&self, start: u64, len: u64) -> Result<u64, Fault> {
         let mut done = 0;
         while done < len {
@@ -120,8 +120,8 @@ impl Content<'_> {
         Ok(done)
     }
 
-    /// Lets one of the trees move what the other has in a file of the host, and tells how many bytes it did. Whatever stands
-    /// in the way is left to who reads and writes: that tells which side it is.
+    /// Lets one of the trees move data between a file of its own and a host file of the other; returns the number of bytes.
+    /// Errors are ignored: `pump` meets them again, and finds out which side failed.
     fn exchange(&self, start: u64, end: u64) -> u64 {
         let mut at = start;
         while end.saturating_sub(at) > BLOCK as u64 && !self.shared.cancel.is_raised() {
@@ -194,7 +194,7 @@ impl Iterator for ReadOn<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let rest = match self.end {
             Some(end) => end.saturating_sub(self.at),
-            // One byte more than expected tells whether the file has grown, and that it has ended if not.
+            // One byte more than expected shows whether the file has grown or has ended.
             None => self.expected.saturating_sub(self.at).saturating_add(1).max(HOLE as u64),
         };
         let len = usize::try_from(rest).unwrap_or(self.unit).min(self.unit);

@@ -37,7 +37,7 @@ pub struct Copier<'c> {
     seen: HashSet<(Vec<u8>, Vec<u8>)>,
     /// The operand contains its own copy: going on would only copy copies.
     into_itself: bool,
-    /// Directories made on the way to an operand, outermost first.
+    /// Parent directories made for an operand, outermost first.
     parents: Vec<Arc<Directory>>,
 }
 
@@ -62,7 +62,7 @@ struct Pair {
     to: Vec<u8>,
 }
 
-/// A source directory under way.
+/// A source directory in progress.
 struct Frame {
     source: Arc<Inode>,
     path: Vec<u8>,
@@ -532,7 +532,7 @@ impl<'c> Copier<'c> {
         }
     }
 
-    /// Tells the user what the threads had to say.
+    /// Shows the messages of the threads.
     fn flush(&self) {
         for (status, message) in self.shared.take_messages() {
             self.shared.progress.aside(|| self.context.complain(status, message));

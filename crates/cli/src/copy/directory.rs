@@ -43,7 +43,7 @@ impl Directory {
         Arc::new(Directory { inode, fresh: finish.made.is_some(), default_acl, finish: Some(finish), above })
     }
 
-    /// Gives a directory back. Whoever is last finishes it, and then the one above, if that was waiting only for it.
+    /// Releases a reference to a directory. The last release finishes it, and releases its parent.
     pub(super) fn release(this: Arc<Self>, shared: &Shared) {
         let mut next = Some(this);
         while let Some(Directory { mut inode, finish, above, default_acl, .. }) =

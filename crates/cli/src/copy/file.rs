@@ -14,7 +14,7 @@ use outrigger_core::ops::{Forget, Lookup, OpCode, OpenFlags, Unlink};
 use outrigger_core::{Attr, DriverClass, Error, FileKind, Name};
 use std::sync::Arc;
 
-/// What new files are opened with. Exclusively: what somebody else put there meanwhile is neither opened nor followed.
+/// Flags for new files. Exclusive: what another process put there meanwhile is neither opened nor followed.
 const NEW: OpenFlags = OpenFlags::WRITE_ONLY.union(OpenFlags::EXCL);
 /// Files up to this size, in bytes, are copied together with others.
 const SMALL: u64 = 64 << 10;
@@ -48,7 +48,7 @@ impl FileCopy {
         [self.source.client().abilities().class, self.dir.inode.client().abilities().class]
     }
 
-    /// Copies the file and gives back source and copy; `None` when that failed, which the user will be told.
+    /// Copies the file and gives back source and copy; `None` when that failed, which is reported.
     pub(super) fn run(mut self, shared: &Shared) -> Option<(Inode, Inode)> {
         let copied = self.copy(shared);
         if copied.is_some() {
@@ -125,7 +125,7 @@ impl FileCopy {
     fn content(&self) -> Option<Bytes> {
         let source = self.source.open(OpenFlags::empty()).ok()?;
         let size = self.source.attr().size as usize;
-        // A byte more tells whether it has grown.
+        // One more byte shows whether it has grown.
         source.read_at(0, size + 1).ok().filter(|content| content.len() == size)
     }
 

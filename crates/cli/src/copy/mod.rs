@@ -14,8 +14,8 @@
 //! | [`pool`] | files copied side by side |
 //! | [`shared`] | what all threads of one command share |
 //!
-//! Inside a directory everything is addressed by the node of the directory and one name, never by a path: whoever
-//! swaps a directory for a symbolic link while the copy runs gains nothing. A symbolic link that already stands where
+//! Inside a directory everything is addressed by the node of the directory and one name, never by a path:
+//! exchanging a directory for a symbolic link while the copy runs has no effect. A symbolic link that already stands where
 //! a file should be written is followed only where the user named it.
 
 mod attrs;

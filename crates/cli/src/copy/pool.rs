@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 const QUEUE: usize = 32;
 /// The most files that are copied together.
 const TOGETHER: usize = 32;
-/// Threads for a tree behind a network: most of the time each waits for the server.
+/// Threads for a tree on another host: each spends most of its time waiting for the server.
 const NETWORK_THREADS: usize = 8;
 
 /// Threads that copy files. They start with the first file.

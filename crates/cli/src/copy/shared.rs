@@ -83,7 +83,7 @@ impl Shared {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// The messages nobody has told the user yet.
+    /// Takes the messages that were not shown yet.
     pub(super) fn take_messages(&self) -> Vec<(Status, String)> {
         std::mem::take(&mut *self.lock())
     }

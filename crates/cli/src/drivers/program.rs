@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-/// Those of the command line.
+/// The driver programs of the command line.
 static DECLARED: OnceLock<Vec<DriverProgram>> = OnceLock::new();
 
 /// Names that mean something else before a colon.

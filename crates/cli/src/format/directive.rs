@@ -5,7 +5,7 @@ use outrigger_core::Time;
 use std::iter::Peekable;
 use std::slice::Iter;
 
-/// The widest field anybody gets.
+/// The greatest field width.
 const WIDEST: usize = 4096;
 
 /// A part of a format.

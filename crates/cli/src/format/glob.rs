@@ -148,7 +148,7 @@ fn unfold(code: u32) -> u32 {
     char::from_u32(code).and_then(|character| character.to_uppercase().next()).map_or(code, u32::from)
 }
 
-/// A bracket expression from behind its `[`, and what follows it; `None` when it has no end.
+/// Parses a bracket expression after its `[`, and gives the rest too; `None` when it has no end.
 fn set(code: &[u32]) -> Option<(Token, &[u32])> {
     let is = |at: usize, expected: char| code.get(at) == Some(&u32::from(expected));
     let negated = is(0, '!') || is(0, '^');

@@ -5,7 +5,7 @@ use crate::control::{MountStatus, OperationStatus};
 use outrigger_layer_cache::DiskUsage;
 use std::fmt::Write as _;
 
-/// One family of samples: its name, what kind it is, what it tells, and the samples of one mount.
+/// One family of samples: its name, its type, its help text, and the samples of one mount.
 struct Family {
     name: &'static str,
     kind: &'static str,

@@ -91,10 +91,10 @@ impl FromArgMatches for Lists {
     }
 }
 
-/// What becomes of a mount whose server dies (`-o guard=`).
+/// What happens to a mount whose server dies (`-o guard=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarding {
-    /// Another one goes on: with the kernel's help, or by way of a proxy where the kernel gives none.
+    /// A successor takes over: with the kernel's help, or by way of a proxy where the kernel gives none.
     Auto,
     /// The same, by way of a proxy in any case.
     Proxy,

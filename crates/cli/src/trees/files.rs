@@ -153,7 +153,7 @@ fn open(
     };
     let opened = (files.open)(Arc::clone(content), &GivenTo { options, driver }, &site)?;
     for warning in &opened.warnings {
-        // A command that goes on without what is lost has not done everything; a mount shows what there is.
+        // A command that continues without the lost files has failed in part; a mount shows what there is.
         let is_failure = warning.is_loss && !trees.is_for_a_mount();
         let status = if is_failure { Status::Minor } else { Status::Success };
         let name = warning.name.as_ref().map(quoted).unwrap_or_default();

@@ -21,8 +21,8 @@ impl Images {
         }
     }
 
-    /// Returns when everything is in the images, and others may have them. Their kernel code would do that by itself when this
-    /// process has ended, but then whoever waits for this process would wait for too little.
+    /// Unmounts the images: returns when everything is written and other processes can open them. Their kernel code would do that
+    /// by itself after this process has ended, too late for a caller that waits for this process only.
     ///
     /// # Errors
     /// Why that is not so.

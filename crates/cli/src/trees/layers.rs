@@ -52,7 +52,7 @@ pub struct Cached {
     pub disk: Option<Disk>,
 }
 
-/// The place on disk for content of the tree that is told from all others as `tree`.
+/// The disk cache of the tree whose unique name is `tree`.
 ///
 /// # Errors
 /// A sentence that says why there is none.

@@ -42,7 +42,7 @@ pub struct Tree {
     pub service: Arc<dyn Service>,
     /// The names of its layers, from the driver up.
     pub layers: Vec<&'static str>,
-    /// What remembers things, among its layers.
+    /// The cache layers among its layers.
     pub caches: Vec<Control>,
     /// What changes the rules of its layer `fault`, if it has one.
     pub fault: Option<FaultControl>,
@@ -50,7 +50,7 @@ pub struct Tree {
     pub program: Option<Arc<LibFuse>>,
     /// Its driver, when that is a disk image.
     pub image: Option<OpenedImage>,
-    /// Somebody else checks permissions, for the one user whom they let in.
+    /// The server checks permissions, for the user who is logged in there.
     pub one_user: bool,
     /// The reference that keeps the root of a subtree alive.
     _root: Option<Inode>,
@@ -97,7 +97,7 @@ pub fn asks(text: &OsStr) -> bool {
     is_remote(&Location::parse(text).base)
 }
 
-/// Whether a tree is at another host: mounts of it have a cache, and requests are those of the one who logged in.
+/// Whether a tree is at another host: mounts of it have a cache, and requests are made as the user who is logged in.
 fn is_remote(base: &Base) -> bool {
     match base {
         Base::Remote { .. } => true,
@@ -275,7 +275,7 @@ pub fn mountable(
         false => None,
     };
     if one_user {
-        // Who follows a link in a mount follows it on this machine, whatever program that is.
+        // In a mount, every program follows links on this machine.
         options = options.with_default("contain_symlinks", "");
     }
     let mut disk = None;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a mount was made of, for every process that goes on with it.
+//! The file or directory a mount was made from, for successor processes.
 //!
-//! A LOCATION is read once. By the time another process goes on, its file may have been renamed or removed, another one may have
+//! A LOCATION is read once. By the time a successor takes over, its file may have been renamed or removed, another one may have
 //! its name, and what was the name of a host may be that of a file. So the file of this machine stays open from the first process
 //! on, and with it is noted how the LOCATION was understood.
 
@@ -47,7 +47,7 @@ pub fn of(text: &OsStr, keep: &dyn Keep) -> Result<(Location, Option<Origin>), F
     }
 }
 
-/// Whether the file is still the one that the first process has noted, so that another process can go on with it.
+/// Checks that the file is still the one that the first process noted, so that a successor can serve it.
 ///
 /// # Errors
 /// That it has changed.
@@ -117,7 +117,7 @@ fn open(path: &Path) -> Result<OwnedFd, Failure> {
         .map_err(|errno| cannot_open(&path.display().to_string(), &io::Error::from(errno).into()))
 }
 
-/// What tells a file from all others and from itself with other content: device, inode, and, except for a directory, size and time
+/// What identifies a file and its version: device, inode, and, except for a directory, size and time
 /// of change. Whatever is in a directory says itself whether it is still the same.
 fn fingerprint(path: &Path, file: &OwnedFd) -> Result<[u64; 5], Failure> {
     let stat = fstat(file)

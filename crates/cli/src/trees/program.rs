@@ -49,7 +49,7 @@ fn start(trees: &Trees, mut launch: Launch, options: &DriverOptions) -> Result<L
         settings.timeout = (!timeout.is_zero()).then_some(timeout);
     }
     options.apply(|key, value| settings.set(key, value))?;
-    // Passwords are asked for at the first start, where there is somebody to ask.
+    // Only the first start can ask for passwords: it may have a terminal.
     launch.terminal = std::io::stderr().is_terminal();
     LibFuse::start(launch, settings, trees.runtime.clone())
         .map_err(|error| Failure::serious(error.to_string()))

@@ -35,8 +35,8 @@ impl Opened {
     }
 }
 
-/// How a tree of a host is cached for a command or a mount, as the options among `options` say that are about that; they are taken out. `None` when
-/// the user has put a cache of their own among the layers.
+/// How the tree of an SSH server is cached for a command or a mount. Takes the options of the cache out of `options`. `None` when
+/// the user has put a cache among the layers.
 ///
 /// # Errors
 /// A sentence about a value that makes no sense, or about options that say how what is not there is to be.
@@ -75,7 +75,7 @@ pub(super) fn cached(
 /// Options of the cache that commands take as well.
 const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "no_readahead", "sync_read"];
 
-/// The cache of a command asks ahead, and writes through. What is asked for ahead may be as old as this when it is used.
+/// The cache of a command reads ahead, and writes through. The TTL limits the age of what was read ahead.
 fn for_a_command() -> CacheOptions {
     let policy = Policy { ttls: Ttls::For(Duration::from_secs(5)), writes: Writes::Through };
     CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
@@ -85,7 +85,7 @@ fn is_about_the_cache(key: &str) -> bool {
     CacheOptions::knows(key) || SSHFS.has(key)
 }
 
-/// What an option of sshfs(1) is here; `None` when that is what happens anyway. Others are as they are.
+/// Translates an option of sshfs(1) to ours; `None` when it is our default. Other options are returned unchanged.
 pub(super) fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a str, &'a str)>, Error> {
     Ok(match (key, value) {
         ("sshfs_sync", "") => Some(("write", "through")),
@@ -103,7 +103,7 @@ pub(super) fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a st
     })
 }
 
-/// Whether sshfs(1) calls the time so for which names, attributes and links are believed, which is one here.
+/// Whether the key is one of sshfs(1)'s TTLs for names, attributes and links, which are one TTL here.
 fn is_timeout(key: &str) -> bool {
     key.ends_with("_timeout") && SSHFS.has(key)
 }
@@ -172,7 +172,7 @@ fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result
     Ok(sftp)
 }
 
-/// What tells the directory of a host at `path` from all other trees, today and later: how it is reached, and where it is.
+/// A name that identifies the directory of a host at `path` permanently: how it is reached, and where it is.
 ///
 /// # Errors
 /// As [`whole`].

@@ -59,7 +59,7 @@ fn sorted(text: &str) -> String {
     lines.concat()
 }
 
-/// Whether our messages are GNU's, each perhaps with a reason behind it.
+/// Whether our messages are GNU's, each with an optional reason after it.
 fn same_messages(gnu: &str, ours: &str) -> bool {
     let (gnu, ours): (Vec<_>, Vec<_>) = (gnu.lines().collect(), ours.lines().collect());
     gnu.len() == ours.len() && gnu.iter().zip(&ours).all(|(gnu, ours)| ours.starts_with(gnu))

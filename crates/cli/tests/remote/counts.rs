@@ -11,9 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 
 /// The server's program.
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
-/// SSH_FXP_CLOSE, for which nobody waits.
+/// SSH_FXP_CLOSE, whose reply is not waited for.
 const CLOSE: u8 = 4;
-/// Those that tests tell apart.
+/// Those that tests count separately.
 const OPEN: u8 = 3;
 const READ: u8 = 5;
 const WRITE: u8 = 6;
@@ -47,7 +47,7 @@ fn asked(far: &Far, options: &str, work: impl FnOnce()) -> BTreeMap<u8, usize> {
     counts
 }
 
-/// Those that somebody may have waited for.
+/// The requests whose reply a program may have waited for.
 fn waited_for(counts: &BTreeMap<u8, usize>) -> usize {
     counts.iter().filter(|(kind, _)| **kind != CLOSE).map(|(_, count)| count).sum()
 }
@@ -85,8 +85,8 @@ fn at_most(counts: &BTreeMap<u8, usize>, kinds: &[u8], each: usize) {
     assert!(count <= each * SMALL + SMALL / 5, "{count} of {kinds:?} for {SMALL} files: {counts:?}");
 }
 
-/// Of each file the user waits for two answers: that it was made, and how it looks; that its content, times and permissions
-/// were received, and how it looks then. Others are not asked for.
+/// The user waits for two round trips a file: its creation and attributes; then its content, times and permissions, and the
+/// attributes after them. No other requests are sent.
 #[test]
 fn an_archive_is_unpacked_with_two_flights_of_requests_a_file() {
     let Some(far) = host() else { return };
@@ -114,8 +114,8 @@ fn an_archive_is_unpacked_with_two_flights_of_requests_a_file() {
     at_most(&counts, &[FSTAT], 2);
 }
 
-/// With `write=behind` a thousand new files wait for the host a dozen times: here it stands still while a hundred of them are
-/// written, and only what waits for all of them goes on with it.
+/// With `write=behind` a thousand new files wait for the host a dozen times: here it is stopped while a hundred of them are
+/// written, and only a wait for all of them needs it to continue.
 #[test]
 fn new_files_are_written_while_the_host_stands_still() {
     for more in [&[][..], &["--no-guard"]] {

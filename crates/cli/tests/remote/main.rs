@@ -263,8 +263,8 @@ fn nothing_that_was_written_is_lost_by_unmounting() {
     assert!(fs::read(place.at("far/file")).unwrap() == content);
 }
 
-/// Whoever was told that a file was made and written finds it, also when the server of the mount dies before the host has
-/// heard of it.
+/// A file whose creation and writes were answered exists, also when the server of the mount dies before it has sent them to the
+/// host.
 #[test]
 fn new_files_survive_the_server_that_answered_them() {
     let Some(far) = Far::new() else { return };
@@ -452,7 +452,7 @@ fn content_on_disk_is_not_asked_for_again_and_belongs_to_one_version_only() {
     let Some(far) = Far::new() else { return };
     set_far(&far, "file", b'a', 1);
     assert!(read_by_a_new_mount(&far, &[]).1 > 0);
-    // Other bytes with the same attributes: nobody asks for them.
+    // Other bytes with the same attributes: they are not read.
     set_far(&far, "file", b'b', 1);
     assert_eq!(read_by_a_new_mount(&far, &[]), (b'a', 0));
     set_far(&far, "file", b'b', 2);
@@ -469,7 +469,7 @@ fn content_on_disk_is_not_asked_for_again_and_belongs_to_one_version_only() {
     let inside = fs::metadata(far.place.at("cache/outrigger/content")).unwrap();
     assert_eq!(inside.permissions().mode() & 0o777, 0o700);
 
-    // One is exchanged for another while it is believed that nothing was, and exchanged back.
+    // One file replaces another while the attributes are cached, and is moved back.
     set_far(&far, "other", b'c', 3);
     far.mount(&["-o", "disk_cache=1g"]);
     far.place.run(&["flush", "m"]).ok();

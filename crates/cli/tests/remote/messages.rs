@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What people are told when a host, or a place on it, cannot be used.
+//! Messages when a host, or a place on it, cannot be used.
 
 use super::Far;
 use rustix::process::Signal;
@@ -29,7 +29,7 @@ fn a_host_that_cannot_be_reached_is_an_error_that_says_why() {
         let refused = place.run(command).refused(code);
         assert!(refused.contains("Connection refused") && !refused.contains("ssh: ssh:"), "{refused}");
     }
-    // It takes calls, and never says a word.
+    // It accepts connections, and never sends a byte.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("sftp://127.0.0.1:{}/", silent.local_addr().unwrap().port());
     let refused = place.run(&["ls", &url, "--opt", "F=/dev/null,connect_timeout=1"]).refused(2);
@@ -45,7 +45,7 @@ fn what_an_unmount_could_not_write_is_named_by_path() {
     fs::write(place.at("m/d/first"), "").unwrap();
     place.run(&["flush", "--wait", "m"]).ok();
     fs::read_dir(place.at("m/d")).unwrap().for_each(drop);
-    // Whoever closes a file would be told of a failure that has come by then.
+    // The server is stopped, so that the failure comes after close(2), which would report it.
     far.sshd.signal_sessions(Signal::STOP);
     fs::write(place.at("m/d/new"), "content").unwrap();
     // root may write everywhere, but not where there is no directory.

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
-/// Numbers at the host: of daemon, and of nobody whom the files name.
+/// Numbers at the host: of daemon, and one that the id files do not name.
 const DAEMON: u32 = 200_001;
 const STRANGER: u32 = 200_002;
 /// A number that the files do not name, here.

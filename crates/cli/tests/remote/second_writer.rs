@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody else changes the same files at every step of ours: beside a mount of a directory, at the SSH server, and through a
+//! Another writer changes the same files at every step of ours: beside a mount of a directory, at the SSH server, and through a
 //! second mount of it. What we read is what is there, after the time the mount promises and from then on; what we write is
 //! there when fsync(2) returns, together with what the others wrote before.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const NAMES: [&str; 4] = ["a", "b", "d/c", "d/e"];
 const LENGTHS: [usize; 5] = [0, 10, 4096, 70_000, 400_000];
-/// How often somebody else and we change something.
+/// How often the other writer and we change something.
 const STEPS: u32 = 24;
 
 /// Numbers that follow from the first one (a linear congruential generator; Knuth, The Art of Computer Programming, 3.3.4).
@@ -39,9 +39,9 @@ impl Numbers {
 struct Ways {
     /// Our mount.
     ours: PathBuf,
-    /// Where somebody else changes it.
+    /// Where the other writer changes it.
     theirs: PathBuf,
-    /// Where it really is.
+    /// The directory that is served.
     truth: PathBuf,
 }
 
@@ -105,7 +105,7 @@ impl Ways {
         }
     }
 
-    /// Appends a line to the file and syncs it. It must be there then, behind what was there before.
+    /// Appends a line to the file and syncs it. It must be there then, after the old content.
     fn append(&self, name: &str, line: &str) {
         let Ok(before) = fs::read_to_string(self.truth.join(name)) else { return };
         let mut file = File::options().append(true).open(self.ours.join(name)).unwrap();

@@ -302,7 +302,7 @@ pub fn kernel_code(place: &Place) -> u32 {
     found[0]
 }
 
-/// Where the kernel does not check permissions itself: a file is a program when somebody may execute it, and a directory can be
+/// Where the kernel does not check permissions itself: a file can be executed when it has an execute bit, and a directory can be
 /// entered.
 pub fn only_programs_may_be_executed(dir: &Path) {
     let may = |name: &str, what| access(dir.join(name), what).is_ok();

@@ -29,7 +29,7 @@ pub struct View(BTreeMap<PathBuf, String>);
 const UNIT: usize = 4096;
 /// How much is read at once, in bytes.
 const PIECE: usize = 1 << 20;
-/// The most differences that are told.
+/// The most differences that are reported.
 const TOLD: usize = 20;
 
 impl View {

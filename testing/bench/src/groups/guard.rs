@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What being guarded costs while nothing dies: our own mounts beside the same with `--no-guard`, and a FUSE program
-//! behind `outrigger guard` beside itself.
+//! under `outrigger guard` beside itself.
 
 use super::Bench;
 use crate::compare::{Sampler, in_turns};
@@ -17,7 +17,7 @@ const BEHIND: &str = "guard -- bindfs";
 const BINDFS: &str = "bindfs";
 
 const MIB: usize = 1 << 20;
-/// No attribute and no name is believed, so that each call is a request.
+/// No TTLs for attributes and names, so that each call is a request.
 const UNCACHED: &str = "attr_timeout=0,entry_timeout=0";
 
 /// Measures the group.
@@ -73,7 +73,7 @@ fn pair(bench: &Bench, source: &str) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// bindfs behind ours, and bindfs.
+/// bindfs under `outrigger guard`, and bindfs.
 fn foreign(bench: &Bench, program: &Path) -> Result<Table> {
     let source = bench.mountpoint("bindfs-source");
     std::fs::create_dir_all(&source)?;

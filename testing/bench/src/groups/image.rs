@@ -33,7 +33,7 @@ const OUR_SCRIPT: &str = r#"eval "$5" && sync "$1""#;
 struct Sample {
     empty: PathBuf,
     full: PathBuf,
-    /// The one that is written to.
+    /// The image that is written to.
     image: PathBuf,
     tree: PathBuf,
     bulk: PathBuf,

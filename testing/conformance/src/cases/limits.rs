@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limits and how they are told.
+//! Limits and the errors at them.
 
 use crate::report::Case;
 use crate::subject::Flags;

@@ -231,7 +231,7 @@ fn deadlock(t: &Tester<'_>) {
     let [first, second] = [t.direct().opened(a), t.direct().opened(b)].map(|opened| opened.must().2);
     t.direct().ask(request(t, a, first, 0, false)).must();
     t.direct().ask(request(t, b, second, 1, false)).must();
-    // Whichever asks second closes the circle; it must be told, and the other must get its lock once it lets go.
+    // The second request closes the cycle: it must fail, and the other one must get its lock after the release.
     thread::scope(|scope| {
         let wait = |fd, owner, start| {
             let result = t.direct().ask(request(t, fd, owner, start, true));

@@ -70,7 +70,7 @@ fn forget(t: &Tester<'_>, node: Node, count: u64) {
 /// The reply to a random request. The nodes in it are random too, so it can hardly do anything.
 fn reply(t: &Tester<'_>, op: OpCode, random: &mut Random) -> Reply {
     let mut request = sample::request(op, random);
-    // What waits for somebody's release would wait for ever here.
+    // A waiting request for a lock would never be answered here.
     if let Request::SetLock(lock) = &mut request {
         lock.wait = false;
     }

@@ -90,7 +90,7 @@ fn now(t: &Tester<'_>) {
     t.utimens("f", Some(SetTime::Now), Some(SetTime::Now)).must();
     let attr = t.stat("f").must();
     for time in [attr.atime, attr.mtime] {
-        // The kernel's own clock for timestamps may be some milliseconds behind the driver's.
+        // The kernel's own clock for timestamps may lag some milliseconds behind the driver's.
         assert!(
             (created.secs - 1..created.secs + 3600).contains(&time.secs),
             "{time:?}, created at {created:?}"

@@ -82,7 +82,7 @@ fn directory(t: &Tester<'_>) {
     t.close(fd);
 }
 
-/// Space can be counted only where nobody else takes any.
+/// Skips the case unless nothing else uses the space of the file system.
 fn needs_own_space(t: &Tester<'_>) {
     if t.fs.direct().is_none_or(|direct| direct.abilities().class != DriverClass::Memory) {
         t.skip("others share the space");

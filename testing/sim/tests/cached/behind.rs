@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes that are answered before they have been made.
+//! Write-back: writes that are answered before they reach the tree.
 
 use crate::client::{Client, name, pass_time, shared_tree};
 use crate::content::{open, pattern, read, with_file, write};
@@ -24,7 +24,7 @@ fn fsync(client: &Client, node: Node, handle: Handle) -> Result<(), Errno> {
     client.ask(FSync { node, handle, data_only: false }).map_err(|error| error.errno)
 }
 
-/// What is at the other end.
+/// The content at the other end.
 async fn at_other_end(tree: &Arc<dyn Service>, node: Node, offset: u64, len: u32) -> Bytes {
     let (cx, flags) = (Cx::new(99, Credentials::ROOT, "test"), OpenFlags::empty());
     let handle = ask(&**tree, &cx, Open { node, flags }).await.expect("an open file").handle;
@@ -86,7 +86,7 @@ fn behind_a_close_waits_for_nothing_and_fsync_for_all() {
     assert!(truth(&client, node, 1000) == pattern(1000, 1));
 }
 
-/// Whoever wants to show what is waited for does not have to wait for it.
+/// A file can be located while its write-back is stalled.
 #[test]
 fn where_a_file_is_can_be_told_while_it_is_being_written() {
     let sim = Sim::new(4);
@@ -209,7 +209,7 @@ fn attributes_are_set_after_what_was_written() {
     });
 }
 
-/// Writes to a part of a file that nobody else writes, and looks at the other end whenever that was told to be there.
+/// Writes to one part of a file, and checks the other end after each fsync of it.
 async fn use_own_part(sim: Arc<Sim>, client: Arc<Client>, node: Node, part: u64) {
     const PART: u64 = 10_000;
     let (top, cx) = (client.top.clone(), Cx::new(part, Credentials::ROOT, "test"));

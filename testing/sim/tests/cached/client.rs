@@ -27,7 +27,7 @@ pub struct Line {
     passed: Arc<Mutex<BTreeMap<OpCode, u64>>>,
     /// Whether requests overtake each other.
     wanders: Arc<AtomicBool>,
-    /// Requests that are not let through for now, after so many more of them.
+    /// The operation that is held back, after so many more requests.
     stalled: Arc<Mutex<Option<(OpCode, u64)>>>,
     /// Whether listings come in small pieces.
     trickles: Arc<AtomicBool>,
@@ -39,10 +39,10 @@ pub struct Line {
     refused: Arc<Mutex<Option<OpCode>>>,
     /// What arrived at the other end, in this order.
     arrived: Arc<Mutex<Vec<OpCode>>>,
-    /// Whether files are foretold, and those of them about which nothing has been heard: why they are refused, if they are.
+    /// Whether the tree supports async create; and the pending creates, with the error of those that fail.
     async_create: Arc<AtomicBool>,
     foretold: Arc<Mutex<BTreeMap<Handle, Option<Errno>>>>,
-    /// Whether it says that it reads ahead by itself.
+    /// Whether it announces that it reads ahead by itself.
     streams: Arc<AtomicBool>,
 }
 
@@ -64,7 +64,7 @@ impl Layer for Line {
             let op = Create { flags: op.flags - OpenFlags::ASYNC_CREATE, ..op.clone() };
             return Answer::later(self.foretell(next, cx, op));
         }
-        // Returning references is no matter of the line: drivers keep count of them on this side.
+        // Forgets do not cross the line: drivers count references on this side.
         if matches!(request, Request::Forget(_) | Request::Locate(_)) {
             return next.call(cx, request);
         }
@@ -125,8 +125,8 @@ impl Line {
         opened.how |= OpenHow::NO_FLUSH;
     }
 
-    /// Has a file made at the other end before anything else can happen there, and tells of it at once; where files are refused,
-    /// it was never there.
+    /// Handles an async create: makes the file at the other end, and answers that it is pending. Where creates fail, removes it
+    /// again.
     async fn foretell(&self, next: &Arc<dyn Service>, cx: &Cx, op: Create) -> Reply {
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = next.call(cx, op.into()).await;
@@ -142,7 +142,7 @@ impl Line {
         reply
     }
 
-    /// Why a request by the handle of a file is refused that could not be made.
+    /// The error of a request whose handle is that of a failed create.
     fn refusal(&self, request: &Request) -> Option<Errno> {
         let handle = match request {
             Request::GetAttr(op) => op.handle?,
@@ -237,12 +237,12 @@ impl Client {
         self.line.wanders.store(true, Ordering::Relaxed);
     }
 
-    /// New files are foretold. Said before anything else.
+    /// Enables async create. To be called before any request.
     pub fn foretell(&self) {
         self.line.async_create.store(true, Ordering::Relaxed);
     }
 
-    /// The tree says that content comes as one stream. Said before anything else.
+    /// The tree announces that content comes as one stream. To be called before any request.
     pub fn stream(&self) {
         self.line.streams.store(true, Ordering::Relaxed);
     }
@@ -262,7 +262,7 @@ impl Client {
         *self.line.refused.lock().expect("what is refused") = Some(op);
     }
 
-    /// What arrived at the other end since this was asked last, in this order.
+    /// What arrived at the other end since the last call, in order.
     pub fn arrived(&self) -> Vec<OpCode> {
         std::mem::take(&mut *self.line.arrived.lock().expect("the list"))
     }
@@ -272,12 +272,12 @@ impl Client {
         *self.line.stalled.lock().expect("what is stalled") = Some((op, after));
     }
 
-    /// Those that were held back go on.
+    /// Releases the requests that were held back.
     pub fn go_on(&self) {
         *self.line.stalled.lock().expect("what is stalled") = None;
     }
 
-    /// How many requests passed the line since this was asked last.
+    /// How many requests passed the line since the last call.
     pub fn passed(&self) -> u64 {
         std::mem::take(&mut *self.line.passed.lock().expect("the count")).into_values().sum()
     }

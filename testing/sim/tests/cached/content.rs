@@ -80,7 +80,7 @@ fn what_was_read_is_opened_and_read_again_without_asking() {
     assert!(client.passed() > 0);
     assert_eq!(read_all(&client, node, 4096), (data.clone(), true), "the kernel may keep what it has read");
     assert_eq!(client.passed(), 0);
-    // After the time has passed one question suffices, and the content is still there.
+    // After the TTL one request suffices to revalidate, and the content is still cached.
     pass_time(&sim, Duration::from_secs(30));
     assert_eq!(read_all(&client, node, 65536).0, data);
     assert_eq!(client.passed(), 1);
@@ -101,7 +101,7 @@ fn a_file_is_read_ahead_of_its_reader() {
     assert!(client.count(OpCode::Read) < 150);
 }
 
-/// Or a copy would end where the file did when it was listed, and report success.
+/// Otherwise a copy would end at the size from the listing, and report success.
 #[test]
 fn a_file_that_another_client_made_longer_is_read_to_its_end() {
     let sim = Sim::new(2);
@@ -283,7 +283,7 @@ fn clients_see_what_others_have_written_when_the_time_has_passed() {
                     _ => {
                         let (handle, _) = open(client, node, OpenFlags::READ_WRITE);
                         read(client, node, handle, sim.below(60_000), 40_000);
-                        // The same size as before, in many a case: only times tell.
+                        // Often the same size as before: only times show the change.
                         let data = pattern(sim.below(2) as usize * 20_000 + 1, sim.below(256) as u8);
                         write(client, node, handle, sim.below(30_000), data);
                         read(client, node, handle, sim.below(60_000), 40_000);
@@ -306,7 +306,7 @@ fn clients_see_what_others_have_written_when_the_time_has_passed() {
     });
 }
 
-/// Writes and reads a part of a file that nobody else writes, while others do the same with theirs.
+/// Writes and reads one part of a file, while other tasks do the same with other parts.
 async fn use_own_part(sim: Arc<Sim>, top: Arc<dyn Service>, node: Node, part: u64) {
     const PART: u64 = 10_000;
     let cx = Cx::new(part, Credentials::ROOT, "test");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layer `cache` over a tree in memory that is 5 ms away: how many requests come by, and what two clients see of each
+//! The layer `cache` over a tree in memory that is 5 ms away: how many requests it sends, and what two clients see of each
 //! other.
 
 mod behind;

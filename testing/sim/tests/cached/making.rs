@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are answered before they have been made.
+//! Async create: files whose creation is answered before it reaches the tree.
 
 use crate::client::{Client, name, pass_time, shared_tree};
 use crate::content::{pattern, write};
@@ -47,13 +47,13 @@ fn fsync(client: &Client, node: Node, handle: Handle) -> Result<(), Errno> {
     client.ask(FSync { node, handle, data_only: false }).map_err(|error| error.errno)
 }
 
-/// What somebody finds who believes nothing.
+/// What a client without a cache finds.
 fn truth(client: &Client, dir: Node, text: &str) -> Result<u64, Errno> {
     let other = Client::new(&client.sim, &client.tree, &[("cache", "never")]);
     other.lookup(dir, text).map(|entry| entry.attr.size).map_err(|error| error.errno)
 }
 
-/// A thousand files are written while nothing is heard of the other end, a hundred at a time.
+/// A thousand files are written, a hundred at a time while the line is stalled.
 #[test]
 fn new_files_are_written_without_waiting() {
     let sim = Sim::new(1);
@@ -79,8 +79,8 @@ fn new_files_are_written_without_waiting() {
     assert_eq!(truth(&client, dir, "9-99"), Ok(4096));
 }
 
-/// Who excludes others, who wants content to be stable, and who does not delay writes, wait; so does everybody where the name is
-/// not known to be free.
+/// A create waits for the reply with `O_EXCL`, `O_DSYNC` or `O_APPEND`, without `write=behind`, and where the name is not known
+/// to be free.
 #[test]
 fn what_has_to_be_certain_is_waited_for() {
     let behind = "behind";
@@ -103,7 +103,7 @@ fn what_has_to_be_certain_is_waited_for() {
     }
 }
 
-/// What the door is told.
+/// The notices that the door gets.
 #[derive(Default)]
 struct Door(Mutex<Vec<(Node, Name)>>);
 
@@ -180,7 +180,8 @@ fn names_are_changed_after_the_files_were_made() {
     }
 }
 
-/// A process dies when a file was answered, and is perhaps refused: the next one finds out, writes what was written, or tells.
+/// A process dies with a pending create: its successor finds out whether that succeeded, and writes the content or reports the
+/// error.
 #[test]
 fn a_file_survives_the_process_that_answered_it() {
     explore(0..40, |sim| {

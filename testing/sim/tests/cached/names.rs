@@ -181,9 +181,9 @@ async fn list_something(top: Arc<dyn Service>, sim: Arc<Sim>) -> Result<()> {
     ask(&top, ReleaseDir { node, handle }).await
 }
 
-/// Requests of one client overtake each other: of two changes to one name it is not known which comes last, listings begin
-/// and end in the middle of changes, and replies tell of the time before others. Whatever was believed for ever then must be
-/// right when all have ended.
+/// Requests of one client overtake each other: of two changes to one name the order is unknown, listings begin
+/// and end in the middle of changes, and replies may be older than others. What is cached without a TTL must be right when all
+/// have ended.
 #[test]
 fn changes_that_cross_each_other_leave_nothing_wrong_behind() {
     explore(0..400, |sim| {
@@ -294,7 +294,7 @@ fn a_directory_that_could_not_be_removed_is_listed() {
     client.control.flush();
     client.trickle();
     client.stall(OpCode::ReadDirPlus, 0);
-    // Names that are asked for one by one are listed, which nobody reads yet.
+    // Lookups one by one start a listing ahead, which has no reader yet.
     for text in ["first", "second", "file-3"] {
         client.lookup(Node::ROOT, text).expect("a file");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Permissions and times that are answered before they have been set.
+//! Write-back of permissions and times.
 
 use crate::client::{Client, name, pass_time, shared_tree};
 use crate::content::{pattern, write};
@@ -65,7 +65,7 @@ fn close(client: &Client, node: Node, handle: Handle) -> Result<(), Errno> {
     flushed
 }
 
-/// What somebody finds who believes nothing.
+/// What a client without a cache finds.
 fn truth(client: &Client, node: Node) -> Attr {
     let other = Client::new(&client.sim, &client.tree, &[("cache", "never")]);
     other.ask(GetAttr { node, handle: None }).expect("attributes").attr
@@ -168,7 +168,7 @@ fn a_new_directory_is_known_to_be_empty() {
     assert_eq!(client.list(dir).expect("listed").len(), 1);
 }
 
-/// A process dies when a write and a setting were answered and not made: the next one makes both, in their order.
+/// A process dies with an answered write and an answered setattr pending: its successor makes both, in order.
 #[test]
 fn what_was_set_survives_the_process() {
     explore(0..40, |sim| {

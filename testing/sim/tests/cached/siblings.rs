@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const FILES: usize = 500;
 
-/// The only directory of a tree, whose files nobody has touched for long.
+/// The only directory of a tree, whose files were not used for a long time.
 fn with_files(sim: &Arc<Sim>, options: &[(&str, &str)]) -> (Client, Vec<DirentPlus>) {
     let client = Client::new(sim, &old_tree(sim, 1, FILES), options);
     let dir = client.lookup(Node::ROOT, "dir-0").expect("the directory").node;
@@ -28,7 +28,7 @@ fn read_file(client: &Client, node: Node) {
     client.close(node, handle, OpenFlags::empty());
 }
 
-/// How many round trips a program waits that reads all of them; each is opened, read and closed once.
+/// How many round trips a program waits for that opens, reads and closes each of them once.
 fn round_trips(sim: &Arc<Sim>, client: &Client, files: &[DirentPlus]) -> u128 {
     let before = client.elapsed();
     files.iter().for_each(|file| read_file(client, file.entry.node));
@@ -49,7 +49,7 @@ fn those_that_come_next_are_read_ahead() {
     let (client, mut files) = with_files(&sim, &[]);
     files.sort_by(|one, other| one.name.cmp(&other.name));
     let named = round_trips(&sim, &client, &files);
-    // Alone, each would have waited for two.
+    // Without readahead each would have waited for two round trips.
     assert!(listed < 100 && named < 100, "{listed} and {named} round trips for {FILES} files");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listings that go on in another process than they began in.
+//! Listings that continue in a successor process.
 
 use crate::client::{Client, name, shared_tree};
 use outrigger_core::listing::cookie_of;
@@ -54,7 +54,7 @@ fn process(sim: &Arc<Sim>, tree: &Arc<dyn Service>) -> Client {
     Client::over(sim, tree, cache.expect("a cache"))
 }
 
-/// The next names behind `cookie`, at most `count`, and where they end; `None` when there are no more.
+/// The next names after `cookie`, at most `count`, and where they end; `None` when there are no more.
 fn piece(client: &Client, node: Node, opened: Handle, at: (u64, usize)) -> Option<(Vec<Name>, u64)> {
     let (cookie, count) = at;
     let (handle, size) = (opened, 4096);
@@ -112,7 +112,7 @@ impl Layer for InACircle {
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let Request::ReadDirPlus(mut op) = request else { return next.call(cx, request) };
         Answer::later(async move {
-            // Behind the last name comes the second one again.
+            // After the last name comes the second one again.
             op.cookie = if op.cookie >= 4 { 1 } else { op.cookie };
             op.size = 200;
             match ask(&**next, cx, op).await {

@@ -73,7 +73,7 @@ fn may_use(dir: &str, user: &Area, target: &Area) -> bool {
         Succession, Testing, Xtask,
     };
     match (user, target) {
-        // GPL code and the programs of tests and chores are nobody's libraries.
+        // No crate may link GPL code or the programs of tests and chores.
         (_, Kernel | Xtask) => false,
         (Testing, _) => true,
         (_, Testing) => false,

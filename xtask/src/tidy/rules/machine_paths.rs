@@ -10,7 +10,7 @@ pub const RULE: Rule = Rule {
     check,
 };
 
-/// Top directories that are somebody's own: a checkout, root's home, a home on macOS, a build farm.
+/// Top directories of single machines or users: a checkout, root's home, a home on macOS, a build farm.
 const PRIVATE: &[&str] = &["work", "root", "farm", "Users"];
 
 fn check(tree: &Tree) -> Vec<Finding> {

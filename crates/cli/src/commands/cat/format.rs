@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the options of `cat` do to the bytes. Lines may come in pieces and go on from file to file.
+//! What the options of `cat` do to the bytes. Lines may come in pieces and continue from file to file.
 
 use clap::Args;
 

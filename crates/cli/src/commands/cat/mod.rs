@@ -76,7 +76,7 @@ struct Printer<'c> {
     formatter: Option<Formatter>,
 }
 
-/// What tells a regular file that has content from others: inode number, time of last change, size.
+/// What identifies a regular file that has content: inode number, time of last change, size.
 fn identity(file: &fs::File) -> Option<(u64, i64, u64)> {
     let metadata = file.metadata().ok().filter(fs::Metadata::is_file)?;
     Some((metadata.ino(), metadata.ctime(), metadata.size())).filter(|&(_, _, size)| size > 0)

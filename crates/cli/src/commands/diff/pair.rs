@@ -78,13 +78,13 @@ impl Side {
     }
 }
 
-/// Two directories under way.
+/// Two directories in progress.
 struct Frame {
     left: Side,
     right: Side,
     left_entries: BTreeMap<Name, Inode>,
     right_entries: BTreeMap<Name, Inode>,
-    /// Names still to come, last first.
+    /// Remaining names, last first.
     names: Vec<Name>,
 }
 
@@ -160,7 +160,7 @@ impl Differ<'_> {
             .complain(Status::Serious, format_args!("{}: {error}", before_colon(place.shown.as_bytes())));
     }
 
-    /// Tells of a difference: where it is, of what kind, and in the words of GNU diff.
+    /// Reports a difference: where it is, of what kind, and in the words of GNU diff.
     fn differ(
         &mut self,
         (left, right): (Option<&Place>, Option<&Place>),
@@ -270,7 +270,7 @@ impl Differ<'_> {
     }
 
     fn open(&mut self, left: Side, right: Side) -> Option<Frame> {
-        // A name that one side has and cannot show is in neither side only.
+        // A name that one side cannot read must not be reported as missing there.
         let mut unknown = BTreeSet::new();
         let mut entries_of = |side: &Side| match side.entries() {
             Ok((entries, unreadable)) => {
@@ -415,7 +415,7 @@ fn kind_of(side: &Side) -> &'static str {
 /// The content of a file; nothing when it does not exist.
 struct Content {
     file: Option<File>,
-    /// As told, in bytes.
+    /// From its attributes, in bytes.
     size: u64,
 }
 
@@ -435,7 +435,7 @@ impl Content {
         self.file.as_ref().map_or(Ok(Bytes::new()), |file| file.read_at(at, left))
     }
 
-    /// Compares without holding more than a block of each; on failure tells which side.
+    /// Compares without holding more than a block of each; on failure says which side.
     fn compare(&self, other: &Content) -> Result<Comparison, (u8, Error)> {
         let (mut at, mut binary) = (0, false);
         let size = self.size.max(other.size);

@@ -54,9 +54,9 @@ pub enum Test {
     User(Number),
     /// The group is this.
     Group(Number),
-    /// Nobody knows the owner.
+    /// The owner has no name.
     NoUser,
-    /// Nobody knows the group.
+    /// The group has no name.
     NoGroup,
     /// The number of hard links.
     Links(Number),

@@ -263,7 +263,7 @@ fn formatted(text: &str) -> String {
     out
 }
 
-/// What stands behind the options of a command, in brackets where it may be missing.
+/// The operands of a command, in brackets where they are optional.
 fn operands(command: &Command) -> String {
     if let Some((_, operands)) = OPERANDS.iter().find(|(name, _)| *name == command.get_name()) {
         return format!(" {operands}");

@@ -81,10 +81,10 @@ impl Run for Ls {
     }
 }
 
-/// So many files of a directory are asked about at once.
+/// How many files of a directory are looked up at once.
 const TOGETHER: usize = 128;
 
-/// A listing under way.
+/// A listing in progress.
 struct Lister<'c> {
     context: &'c Context,
     options: Rc<Options>,

@@ -43,7 +43,7 @@ fn size(entry: &Entry) -> u64 {
 fn time(entry: &Entry, options: &Options) -> (i64, u32) {
     match entry.time(options.which) {
         Some(time) => (time.secs, time.nanos),
-        // A time of birth nobody knows sorts as stat(1) shows it: before all others.
+        // An unknown time of birth sorts as stat(1) shows it: before all others.
         None if entry.attr.is_some() => (-1, 0),
         None => (0, 0),
     }

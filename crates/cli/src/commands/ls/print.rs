@@ -23,7 +23,7 @@ pub struct Printer {
     pub zone: Zone,
     /// What counts as now.
     pub now: Time,
-    /// Tells the time again when a file is newer than `now`.
+    /// Reads the clock again when a file is newer than `now`.
     pub clock: Arc<dyn Clock>,
     /// Whether a colour was written.
     coloured: bool,
