@@ -2,7 +2,7 @@
 //! What every command gets: the trees it names, cancellation, and one way to report errors.
 
 use crate::drivers::{DriverOptions, Sides};
-use crate::location::{Base, Location, TreeName};
+use crate::location::{Base, Location, Spelling, TreeName};
 use crate::messages::Report;
 use crate::status::{Failure, Status};
 use crate::tree_options::TreeOptions;
@@ -43,6 +43,8 @@ pub struct Place {
     pub shown: OsString,
     /// How long the operand is that it begins with, and what stands between that and a name: [`Location::joint`].
     joint: (usize, &'static str),
+    /// How names below it are written.
+    spelling: Spelling,
 }
 
 impl Place {
@@ -71,12 +73,13 @@ impl Place {
 
     /// The place at `path` of the tree, which the user would write as `shown`.
     pub fn at(&self, path: Vec<u8>, shown: OsString) -> Self {
-        Place { client: self.client.clone(), path, shown, joint: (0, "/") }
+        Place { client: self.client.clone(), path, shown, joint: (0, "/"), spelling: self.spelling }
     }
 
     /// Makes it lead to what is called `name` in it.
     pub fn lengthen(&mut self, name: &[u8]) {
         join(&mut self.path, name);
+        let name = &self.spelling.write(name);
         let mut shown = std::mem::take(&mut self.shown).into_vec();
         match self.joint {
             (length, joint) if shown.len() == length && joint != "/" => {
@@ -168,13 +171,13 @@ impl Context {
         }
         let location = Location::of(text)?;
         let shown = location.without_password().map_or_else(|| text.to_owned(), OsString::from);
-        let joint = (shown.len(), location.joint(text));
+        let (joint, spelling) = ((shown.len(), location.joint(text)), location.spelling(text));
         let (name, path) = location.split();
         let path = if matches!(&name, TreeName::Whole(Base::Host(_))) { absolute(path)? } else { path };
         let options = DriverOptions::parse(&self.options().opt).for_sides(self.sides.borrow().clone());
         let opened = self.trees.tree(name, &options)?;
         let path = opened.path(&self.trees, path)?;
-        Ok(Place { client: opened.client, path, shown, joint })
+        Ok(Place { client: opened.client, path, shown, joint, spelling })
     }
 
     /// Puts what the command has changed on stable storage, and closes the images it has opened. What fails is reported: only

@@ -114,7 +114,7 @@ impl DriverOptions {
             driver.files.is_none() && driver.schemes.iter().any(|scheme| !scheme.authority)
         };
         let mut others = DRIVERS.iter().filter(|driver| !is_in_memory(driver) && driver.name != own.name);
-        self.sides.is_some() && !of(own) && others.any(|driver| of(driver))
+        self.sides.is_some() && !of(own) && others.any(of)
     }
 
     /// Reads single `key=value` or `key` items.

@@ -18,12 +18,14 @@
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
+mod spelling;
 mod url;
 
 pub use url::without_password;
 
 use crate::drivers::declared;
 use crate::status::Failure;
+pub use spelling::Spelling;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -218,6 +220,18 @@ impl Location {
             Base::Remote { path, .. } if path.is_empty() && text.as_bytes().ends_with(b":") => "",
             Base::Remote { path, .. } if path.is_empty() && !text.as_bytes().ends_with(b"/") => "/~/",
             Base::Remote { .. } | Base::Host(_) => "/",
+        }
+    }
+
+    /// How the name of a file below this LOCATION is written, so that the whole is a LOCATION of that file.
+    pub fn spelling(&self, text: &OsStr) -> Spelling {
+        let is_url = |text: &OsStr| text.as_bytes().starts_with(b"sftp://");
+        match &self.base {
+            _ if !self.nested.is_empty() => Spelling::Escaped,
+            Base::Host(_) => Spelling::Plain,
+            Base::Url { scheme, .. } if Syntax::of(scheme) == Syntax::Authority => Spelling::Encoded,
+            Base::Remote { port, .. } if port.is_some() || is_url(text) => Spelling::Encoded,
+            Base::Url { .. } | Base::Remote { .. } | Base::Program(_) => Spelling::Escaped,
         }
     }
 

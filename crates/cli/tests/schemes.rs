@@ -65,3 +65,31 @@ fn a_file_with_the_name_of_a_location_is_that_file() {
     let said = place.run(&["ls", "null::/file"]).refused(2);
     assert!(said.contains("cannot open 'null': neither a disk image"), "{said}");
 }
+
+/// `find` prints a name so that the next command takes it for the same file, whatever is in it.
+#[test]
+fn what_find_prints_of_a_name_with_two_colons_is_that_file() {
+    let place = Place::new();
+    place.file("in/c/f", "inner");
+    place.tar("t.tar", "in");
+    place.file("in/t.tar::f", "right");
+    place.file("in/x%41:::", "percent");
+    std::fs::rename(place.at("t.tar"), place.at("in/t.tar")).unwrap();
+    place.tar("all.tar", "in");
+    for (pattern, content) in [("*::f", "right"), ("x*", "percent")] {
+        let said = place.run(&["find", "all.tar::/", "-name", pattern]).ok();
+        assert_eq!(place.run(&["cat", said.trim_end()]).ok(), content, "{said}");
+    }
+}
+
+/// `find DIR -name x -o $EMPTY -delete` would delete everything.
+#[test]
+fn an_operator_at_the_end_is_refused() {
+    let place = Place::new();
+    place.file("d/f", "");
+    for operator in ["-o", "-or", ",", "-a"] {
+        let said = place.run(&["find", "d", "-type", "f", "-delete", operator]).refused(1);
+        assert!(said.contains("expression is missing"), "{operator}: {said}");
+    }
+    assert!(place.at("d/f").exists());
+}

@@ -191,6 +191,9 @@ pub struct Abilities {
     /// A cookie names its place in the directory for ever, also without an open directory and after a restart: for doors whose
     /// clients go on with a listing whenever they like (NFS `READDIR`).
     pub lasting_cookies: bool,
+    /// [`Resolve`](crate::ops::Resolve) finds files of this tree only, whatever number it is given. Otherwise a door has to
+    /// authenticate the numbers that its clients come with.
+    pub resolves_inside: bool,
     /// Reads, writes and what else takes a handle of a file work with [`Handle::NONE`](crate::Handle::NONE) too.
     pub anonymous_io: bool,
     /// New files get attributes together with their names (`initial` of [`Create`](crate::ops::Create) and its relatives).
@@ -228,6 +231,7 @@ impl Abilities {
             stateless_dirs: false,
             cookies_by_name: false,
             lasting_cookies: false,
+            resolves_inside: false,
             anonymous_io: false,
             initial_attrs: false,
             in_order: false,

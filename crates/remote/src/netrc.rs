@@ -79,7 +79,7 @@ fn token(text: &str) -> Option<(String, &str)> {
 /// The first entry of the file at `path` for `host`, and for `user` where one is wanted. No file has none.
 ///
 /// # Errors
-/// Those of [`private_text`].
+/// Those of reading the file; `EACCES` when others may read it.
 pub fn find_in_netrc(path: &Path, host: &str, user: Option<&str>) -> Result<Option<NetrcEntry>> {
     let fits = |entry: &NetrcEntry| {
         entry.machine.as_deref().is_none_or(|machine| machine.eq_ignore_ascii_case(host))

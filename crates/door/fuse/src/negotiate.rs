@@ -132,7 +132,8 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     let locks = ops.has(OpCode::SetLock) && !abilities.stateless_files;
     wanted.set(InitFlags::POSIX_LOCKS, locks && ops.has(OpCode::GetLock));
     wanted.set(InitFlags::FLOCK_LOCKS, locks);
-    let resolves = ops.has(OpCode::Resolve) && ops.has(OpCode::Parent);
+    // The kernel passes on what a program with CAP_DAC_READ_SEARCH has made up, too.
+    let resolves = ops.has(OpCode::Resolve) && ops.has(OpCode::Parent) && abilities.resolves_inside;
     wanted.set(InitFlags::EXPORT_SUPPORT, resolves && abilities.identity == Identity::Persistent);
     wanted.set(InitFlags::HAS_IOCTL_DIR, ops.has(OpCode::Ioctl));
     let plus = ops.has(OpCode::ReadDirPlus);

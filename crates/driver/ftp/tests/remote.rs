@@ -143,6 +143,24 @@ fn what_others_have_changed_meanwhile_is_not_undone() {
 }
 
 #[test]
+fn what_was_read_before_others_replaced_the_file_is_not_written_back() {
+    for kind in KINDS {
+        let Some(far) = far(kind) else { continue };
+        let client = client(&far, &far.connect(&[]));
+        let root = client.root().expect("a root");
+        put(&root, "f", &[b'1'; 1 << 20]).expect("written");
+        let file = root.lookup(&name("f")).expect("found").open(OpenFlags::READ_WRITE).expect("opened");
+        file.read_at(0, 4096).expect("read");
+        fs::write(far.server.root().join("f"), [b'2'; 1 << 20]).expect("replaced by others");
+        file.write_all_at(500_000, b"xx".to_vec().into()).expect("staged");
+        file.close().expect("stored");
+        let stored = fs::read(far.server.root().join("f")).expect("there");
+        assert!(!stored.contains(&b'1'), "{kind:?}: content of before came back");
+        assert_eq!((&stored[500_000..500_002], stored.len()), (&b"xx"[..], 1 << 20), "{kind:?}");
+    }
+}
+
+#[test]
 fn reading_on_takes_one_transfer_also_where_the_server_dies_in_its_middle() {
     for kind in KINDS {
         let Some(mut far) = far(kind) else { continue };

@@ -244,6 +244,7 @@ impl BlockingDriver for Mem {
             stateless_files: true,
             stateless_dirs: true,
             lasting_cookies: true,
+            resolves_inside: true,
             anonymous_io: true,
             initial_attrs: true,
             acl: true,

@@ -98,20 +98,20 @@ impl Piece {
         self.offset + self.len
     }
 
-    /// Becomes one with the next one, of at most `most` bytes, if they fit; else gives that back.
-    fn join(&mut self, next: Piece, most: u64) -> Result<(), Piece> {
+    /// Becomes one with the next one, of at most `most` bytes, if they fit; else returns it.
+    fn join(&mut self, next: Piece, most: u64) -> Option<Piece> {
         match (&mut self.set, &next.set) {
-            _ if self.manner != next.manner || self.makes.is_some() => return Err(next),
+            _ if self.manner != next.manner || self.makes.is_some() => return Some(next),
             (Some(set), Some(attrs)) => predicted::put(set, attrs),
             (None, None) if self.offset + self.len == next.offset && self.len + next.len <= most => {
                 self.len += next.len;
                 self.data.extend(next.data);
             }
-            _ => return Err(next),
+            _ => return Some(next),
         }
         self.weight += next.weight;
         self.logged.extend(next.logged);
-        Ok(())
+        None
     }
 }
 
@@ -192,8 +192,8 @@ impl Delayed {
         }
         let piece = match self.waiting.back_mut() {
             Some((_, back)) => match back.join(piece, most) {
-                Ok(()) => return,
-                Err(piece) => piece,
+                None => return,
+                Some(piece) => piece,
             },
             None => piece,
         };

@@ -25,6 +25,8 @@ impl<S: FileServer> Inner<S> {
             self.upload(node).await?;
             self.staging.end(node);
         }
+        // What a reader has fetched ahead may be older than what the server has now.
+        self.server.readings().take(node);
         let listed = self.look(&path?).await?;
         let size =
             listed.size.ok_or_else(|| Errno::EIO.because("the server does not tell the size of the file"))?;

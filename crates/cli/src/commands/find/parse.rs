@@ -126,6 +126,7 @@ impl Parser<'_> {
     fn list(&mut self) -> Result<Expression, Failure> {
         let mut parts = vec![self.or()?];
         while self.take(&[b","]) {
+            self.must_go_on()?;
             parts.push(self.or()?);
         }
         Ok(single_or(parts, Expression::List))
@@ -134,9 +135,18 @@ impl Parser<'_> {
     fn or(&mut self) -> Result<Expression, Failure> {
         let mut parts = vec![self.and()?];
         while self.take(&[b"-o", b"-or"]) {
+            self.must_go_on()?;
             parts.push(self.and()?);
         }
         Ok(single_or(parts, Expression::Or))
+    }
+
+    /// An operator is followed by something.
+    fn must_go_on(&self) -> Result<(), Failure> {
+        match self.peek() {
+            Some(_) => Ok(()),
+            None => Err(Failure::new("an expression is missing at the end")),
+        }
     }
 
     fn and(&mut self) -> Result<Expression, Failure> {
