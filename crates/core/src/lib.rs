@@ -29,7 +29,7 @@
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
 //! | [`notify`] | what a driver tells its door unasked |
-//! | [`owed`] | exactly one reply per request |
+//! | [`reply_guard`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
 //! | [`rebind`] | numbers that outlive the server which answers for them |
 //! | [`registry`] | how drivers and layers describe themselves to users |
