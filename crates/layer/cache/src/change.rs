@@ -25,7 +25,7 @@ struct Underway<'a> {
     begun: Option<Begun>,
 }
 
-/// What a name prior to when a change set out.
+/// What a name led to when a change was sent.
 #[derive(Clone, Copy)]
 struct PriorLookup {
     /// As far as that was believed: with others about, what was known once is not enough.
@@ -42,9 +42,9 @@ enum Knowledge {
     Appears(Place),
     /// An existing file appears under a name.
     Links(Node, Place),
-    /// A file, or a directory, disappears from a name, which prior there.
+    /// A file, or a directory, disappears from a name, which led there.
     Disappears(Place, bool, PriorLookup),
-    /// A file goes from one name to another; where both prior.
+    /// A file moves from one name to another; what both led to before.
     Moves([Place; 2], RenameFlags, PriorLookup, PriorLookup),
     /// Nothing that is known here.
     Nothing,
@@ -403,7 +403,7 @@ fn must_be_asked(entry: &mut Entry) {
     (entry.entry_ttl, entry.attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
 }
 
-/// A name leads no more to where it prior.
+/// A name no longer leads to what it led to.
 fn lost(table: &mut Table, prior: PriorLookup, is_dir: bool) {
     match (prior.to, prior.perhaps) {
         (What::File(file), _) => table.lost_a_name(file.node, is_dir),

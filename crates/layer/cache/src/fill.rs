@@ -201,7 +201,7 @@ impl Inner {
                 continue;
             }
             if !is_there || !follows {
-                // Nobody is going to be prior there by this listing.
+                // This listing leads no caller to the node.
                 table.return_references(*node, 1);
                 continue;
             }

@@ -175,7 +175,7 @@ impl Names {
         }
     }
 
-    /// What a name prior to when that was last known.
+    /// What a name led to when that was last known.
     pub(crate) fn last_known(&self, name: &[u8]) -> What {
         if let Some(&(what, _)) = self.odd.get(name) {
             return what;
