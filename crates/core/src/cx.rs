@@ -101,7 +101,7 @@ pub struct Peer {
 }
 
 impl Cx {
-    /// The slot of requests that a layer makes by itself: nobody sends them again.
+    /// The slot of requests that a layer makes by itself: they are never sent again.
     pub const NO_SLOT: u32 = u32::MAX;
 
     /// A context without deadline for request `id` of `door`.
@@ -121,7 +121,7 @@ impl Cx {
     }
 }
 
-/// A request to stop, shared between the door that raises it and whoever works on the request.
+/// A request to stop, shared between the door that raises it and the code that works on the request.
 ///
 /// A driver that has changed nothing yet may answer `EINTR`; a started change is always finished.
 #[derive(Debug, Clone, Default)]
@@ -156,12 +156,12 @@ impl Cancel {
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// How many clones of this token exist, itself included; exact only while nobody clones or drops one.
+    /// How many clones of this token exist, itself included; exact only while no other thread clones or drops one.
     pub fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Makes the token as new when nobody else holds it, so that a door can reuse it without an allocation.
+    /// Makes the token as new when it has no other holder, so that a door can reuse it without an allocation.
     /// Otherwise puts a new one in its place.
     pub fn renew(&mut self) {
         match Arc::get_mut(&mut self.0) {

@@ -77,7 +77,7 @@ impl<D: Prompt + 'static> Service for Inline<D> {
 
 /// A plain driver as a service: each request runs on one of the [`Runtime`]'s blocking threads.
 ///
-/// A request that was started runs to its end even when nobody waits for the answer any more.
+/// A request that was started runs to its end even when its caller no longer waits for the answer.
 pub struct Pool<D> {
     driver: Arc<D>,
     runtime: Arc<dyn Runtime>,
@@ -95,7 +95,7 @@ impl<D: BlockingDriver + 'static> Service for Pool<D> {
         let (sender, receiver) = oneshot::channel();
         let (driver, cx) = (Arc::clone(&self.driver), cx.clone());
         self.runtime.spawn_blocking(Box::new(move || {
-            // Nobody may be waiting any more; then the reply has no taker.
+            // The caller may have gone; then the reply is dropped.
             let owed = ReplyGuard::new(cx.id, |reply| drop(sender.send(reply)));
             if cx.cancel.is_raised() {
                 return owed.send(Reply::Error(Errno::EINTR.into()));

@@ -120,7 +120,7 @@ impl fmt::Display for Errno {
 /// Why an operation failed. Two errors are equal when both errno and reason are.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What the program that asked is told.
+    /// What the calling program gets.
     pub errno: Errno,
     /// What `status`, `trace` and logs add: what was tried, on what, and what went wrong.
     pub reason: Option<Arc<str>>,

@@ -2,7 +2,7 @@
 //! What outlives the process that serves a tree: memory and open files that a keeper holds for it.
 //!
 //! A process that serves may die at any instruction. What it put into a [`Region`] and which descriptors it asked its
-//! [`Keep`] to hold are there for the process that takes over. So the rule for whoever stores: everything in a region
+//! [`Keep`] to hold are there for the process that takes over. So the rule for each store: everything in a region
 //! makes sense after a kill between any two stores (order them, or let one store switch from old to new).
 
 use crate::error::{Errno, Result};
@@ -29,7 +29,7 @@ pub trait Region: Send + Sync {
 
 /// Holds memory and descriptors for a process that may die, and gives them to its successor.
 pub trait Keep: Send + Sync {
-    /// The memory called `name`: `words` words that are zero when nobody asked for that name before, else what is left
+    /// The memory called `name`: `words` words that are zero when that name was not asked for before, else what is left
     /// of former processes, with the size it was made with.
     ///
     /// # Errors

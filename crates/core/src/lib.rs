@@ -24,7 +24,7 @@
 //! | [`driver`] | adapters from methods to messages |
 //! | [`effects`] | what an operation does, for those who do not know it |
 //! | [`gate`] | waiting for a state that several tasks wait for |
-//! | [`handed_out`] | giving back what a reply brings that nobody gets |
+//! | [`handed_out`] | giving back what an undelivered reply hands out |
 //! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
@@ -33,7 +33,7 @@
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
 //! | [`rebind`] | numbers that outlive the server which answers for them |
 //! | [`registry`] | how drivers and layers describe themselves to users |
-//! | [`runtime`] | clock, timers and tasks, supplied by whoever assembles |
+//! | [`runtime`] | clock, timers and tasks, supplied by the assembling caller |
 //! | [`supervise`] | when a server that died is replaced, and which request is what kills |
 //! | [`survive`] | typed data in what outlives the process |
 //! | [`traverse`], [`wire`] | walk, encode and decode any message |

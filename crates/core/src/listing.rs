@@ -62,7 +62,7 @@ impl Window {
         Window::default()
     }
 
-    /// Goes behind `cookie`. When it answers `false`, the directory has to be sought there and [`Window::restart`] called.
+    /// Moves to the place after `cookie`. When it answers `false`, the directory has to be sought there and [`Window::restart`] called.
     pub fn go_to(&mut self, cookie: u64) -> bool {
         if cookie == 0 {
             return std::mem::take(&mut self.fresh);
@@ -79,7 +79,7 @@ impl Window {
         true
     }
 
-    /// Begins behind `cookie`, where the directory stands now.
+    /// Begins after `cookie`, where the directory stands now.
     pub fn restart(&mut self, cookie: u64) {
         *self = Window { at: Some(cookie), ..Window::default() };
     }

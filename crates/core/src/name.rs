@@ -27,7 +27,7 @@ macro_rules! byte_string {
                 OsStr::from_bytes(&self.0)
             }
 
-            /// The shared buffer behind it.
+            /// The shared buffer that holds it.
             pub fn into_bytes(self) -> Bytes {
                 self.0
             }

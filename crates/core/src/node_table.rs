@@ -2,7 +2,7 @@
 //! Node numbers for drivers that know files only by path ([`crate::Identity::ByPath`]).
 //!
 //! A [`NodeTable`] maps a [`Node`] to its place, a directory and a name, and follows what happens to it: renames (of a
-//! directory with all that is below it, at the cost of one), further hard links, removal while somebody still refers
+//! directory with all that is below it, at the cost of one), further hard links, removal while a door still refers
 //! to it, and references returned. A driver tells it what it found (with a key, if it can recognise a file by anything
 //! but its path) and what it changed, and asks for the path of a node.
 //!
@@ -491,7 +491,7 @@ impl Inner {
         result
     }
 
-    /// Drops each suspect that nobody refers to and that has no names below it; then perhaps its directories.
+    /// Drops each suspect that has no references and that has no names below it; then perhaps its directories.
     fn drop_unused(&mut self) {
         while let Some(slot) = self.suspects.pop() {
             let node = self.store.record(slot);

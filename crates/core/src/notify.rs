@@ -6,7 +6,7 @@ use crate::name::Name;
 use crate::node::Node;
 use crate::payload::Payload;
 
-/// A change behind the back of the door's clients.
+/// A change that no client of the door has made.
 #[derive(Debug, Clone, PartialEq, Wire)]
 pub enum Notice {
     /// Attributes of `node`, and its content from `offset` on for `len` bytes (0: to the end), changed.
@@ -38,7 +38,7 @@ pub enum Notice {
         /// The name that is gone.
         name: Name,
     },
-    /// Anything may have changed: names and attributes are asked for again before they are believed.
+    /// Anything may have changed: names and attributes are asked for again before they are used.
     #[wire(4)]
     InvalidateAll,
     /// Content the door may put into its cache.

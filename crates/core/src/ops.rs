@@ -469,7 +469,7 @@ operations! {
         node: Node,
         /// An open handle of it.
         handle: Handle,
-        /// Whether attributes that reading does not need may stay behind.
+        /// Whether attributes that reading does not need may stay unwritten.
         data_only: bool,
     } -> Done [];
 
@@ -577,7 +577,7 @@ operations! {
         node: Node,
         /// An open handle of it.
         handle: Handle,
-        /// Whether attributes may stay behind.
+        /// Whether attributes may stay unwritten.
         data_only: bool,
     } -> Done [];
 
@@ -748,8 +748,8 @@ bitflags! {
         const DIRECT = 0o40000;
         /// Do not update the access time.
         const NOATIME = 0o1000000;
-        /// Of a layer, never of a program: the name is known to lead nowhere, and its caller is content to be told what the new
-        /// file will be like. A tree that can foretell that answers before it was made, with [`crate::reply::OpenHow::PENDING_CREATE`].
+        /// Of a layer, never of a program: the name is known not to exist, and the caller accepts predicted attributes of the new
+        /// file. A tree that can predict them answers before the file was made, with [`crate::reply::OpenHow::PENDING_CREATE`].
         const ASYNC_CREATE = 1 << 31;
         // The kernel passes further bits through; keep them.
         const _ = !0;

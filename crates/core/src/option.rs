@@ -118,7 +118,7 @@ const SLIPS: usize = 2;
 pub fn similar<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Any two short words are alike.
     let most = SLIPS.min(key.len() / 3);
-    // Whoever wrote the key may have written megabytes.
+    // A key from the command line may be megabytes long.
     let alike = names.filter(|name| name.len().abs_diff(key.len()) <= most);
     alike
         .map(|name| (distance(key.as_bytes(), name.as_bytes()), name))

@@ -52,7 +52,7 @@ pub struct Climb {
 }
 
 impl Climb {
-    /// The path, given that of the start if somebody knows it; otherwise an unknown start shows as `#NODE`.
+    /// The path, given that of the start where it is known; otherwise an unknown start shows as `#NODE`.
     pub fn spell(&self, start: Option<&[u8]>) -> Vec<u8> {
         let mut path = match start {
             Some(path) => path.strip_suffix(b"/").unwrap_or(path).to_vec(),

@@ -4,7 +4,7 @@
 //! Nodes and handles that were given out stay what they are when the server dies, while the next one has numbers of its own. Whoever
 //! stands between knows what the present server calls each ([`Bindings`]). A request is [bound](bind) before it is sent. What is
 //! [missing](Missing) is looked up by path, or opened again ([`reopen`]), and then the request is bound once more: so a new
-//! life costs nothing for what nobody uses.
+//! life costs nothing for what is not used.
 
 use crate::error::Result;
 use crate::node::{Handle, Node};
@@ -25,13 +25,13 @@ pub trait Bindings {
     /// Of a node, if there is one.
     ///
     /// # Errors
-    /// `ESTALE` for one that nobody was told.
+    /// `ESTALE` for one that was never given out.
     fn node(&mut self, node: Node) -> Result<Option<Node>>;
 
     /// Of an open file, if there is one.
     ///
     /// # Errors
-    /// `EBADF` for one that nobody was told.
+    /// `EBADF` for one that was never given out.
     fn handle(&mut self, handle: Handle) -> Result<Option<Handle>>;
 }
 

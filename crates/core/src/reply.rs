@@ -123,7 +123,7 @@ pub type Names = Vec<XattrName>;
 /// The lock that stands in the way, or `None` when the range is free.
 pub type LockState = Option<Lock>;
 
-/// How long something may be believed without asking again, in milliseconds.
+/// For how long an answer may be used without asking again, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Traverse, Wire)]
 pub struct Ttl(pub u32);
 
@@ -182,8 +182,8 @@ bitflags! {
         const NO_FLUSH = 32;
         /// Writes beside the cache may run side by side.
         const PARALLEL_DIRECT_WRITES = 64;
-        /// The file is being made, and its attributes are foretold. Whether it was made, and what they are, tells
-        /// [`crate::ops::GetAttr`] by this handle; where it was not, every operation by this handle tells why. For whoever asked
+        /// The file is being made, and its attributes are predicted. Whether it was made, and its real attributes, tells
+        /// [`crate::ops::GetAttr`] by this handle; where it was not, every operation by this handle fails with the reason. For callers that asked
         /// with [`crate::ops::OpenFlags::ASYNC_CREATE`].
         const PENDING_CREATE = 1 << 16;
     }

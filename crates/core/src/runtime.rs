@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clock, timers and tasks: what the core itself does not have.
 //!
-//! Whoever assembles a stack brings a [`Runtime`]. Tests bring one whose clock and scheduling are decided by a seed.
+//! The caller that assembles a stack supplies a [`Runtime`]. Tests bring one whose clock and scheduling are decided by a seed.
 
 use crate::attr::Time;
 use std::future::Future;
@@ -48,6 +48,6 @@ pub trait Runtime: Clock {
         body();
     }
 
-    /// Runs `job`, which may block, on a thread where that disturbs nobody.
+    /// Runs `job`, which may block, on a thread that may block.
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
 }

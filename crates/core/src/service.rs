@@ -201,7 +201,7 @@ pub struct Abilities {
     /// What is asked by way of one handle of a file that writes is done in the order in which the calls were first polled: the
     /// later one may be called before the earlier one was answered.
     pub in_order: bool,
-    /// Files can be made behind ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
+    /// Files can be created asynchronously ([`crate::ops::OpenFlags::ASYNC_CREATE`]), and what is asked about their names later is answered as if
     /// they had been made.
     pub async_create: bool,
     /// What is answered side by side.

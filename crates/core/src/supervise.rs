@@ -18,7 +18,7 @@ use std::time::Duration;
 const POISON: u32 = 3;
 /// At so many it is asked alone.
 const SUSPICIOUS: u32 = 2;
-/// A request that was lost so often is refused, whoever is guilty.
+/// A request that was lost so often is refused, whatever the cause.
 const LOST: u32 = 16;
 
 /// The first pause before a start.
@@ -41,7 +41,7 @@ impl Suspect {
         Suspect { strikes, losses: strikes }
     }
 
-    /// The server has died. It may be guilty if the server had got it, and nobody else has killed the server.
+    /// The server has died. It may be guilty if the server had got it, and no other process has killed the server.
     pub fn lost(&mut self, may_be_guilty: bool) {
         self.losses += 1;
         self.strikes += u32::from(may_be_guilty);
@@ -131,7 +131,7 @@ impl Supervisor {
         self.given_up.is_some_and(|until| now < until)
     }
 
-    /// Whether a server was started whose end was not told yet.
+    /// Whether a server was started whose end was not reported yet.
     pub fn serves(&self) -> bool {
         self.started.is_some()
     }

@@ -397,7 +397,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The id of requests that are not answered, like [`Forget`](crate::ops::Forget): whoever sends many of them need not
+    /// The id of requests that are not answered, like [`Forget`](crate::ops::Forget): a sender of many of them need not
     /// read.
     pub const UNANSWERED: u64 = 0;
 

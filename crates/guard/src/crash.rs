@@ -63,7 +63,7 @@ extern "C" fn record(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     if let Some(recorder) = RECORDER.get() {
         note(recorder, signal, info, context);
     }
-    // SAFETY: takes no pointers. The default action is in force again; a signal that somebody sent, unlike a fault, would
+    // SAFETY: takes no pointers. The default action is in force again; a signal that another process sent, unlike a fault, would
     // not be repeated when we return.
     unsafe { libc::raise(signal) };
 }
@@ -114,7 +114,7 @@ impl Seat {
         }
     }
 
-    /// How the worker before this one crashed, if it did and its successors have not been told.
+    /// How the worker before this one crashed, if it did and its successors have not reported it.
     pub fn take_crash(&self) -> Option<Crash> {
         let state = self.state();
         if state.words().crashed().get() == 0 {

@@ -26,7 +26,7 @@ use std::time::Duration;
 pub struct Settings {
     /// Replace a worker whose oldest request is older than this.
     pub restart_on_hang: Option<Duration>,
-    /// Tell whoever started us through standard output when programs are served, and leave the terminal then.
+    /// Tell the parent process through standard output when programs are served, and leave the terminal then.
     pub background: bool,
     /// What the first worker starts may ask something at the terminal until programs are served.
     pub asks: bool,
@@ -62,7 +62,7 @@ pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Re
     };
     let mut mine = named_descriptors(std::env::args_os());
     mine.extend(state.held().chain([state.fd().as_raw_fd()]));
-    // SAFETY: whoever makes a descriptor in a Rust program marks it, and those left by a keeper before us are held.
+    // SAFETY: a Rust program marks each descriptor that it makes, and those left by a keeper before us are held.
     unsafe { close_inherited(&mine)? };
     seal_descriptors();
     let mut keeper = Keeper::new(settings, state)?;
@@ -110,7 +110,7 @@ struct Keeper {
     settings: Settings,
     state: State,
     worker: libc::pid_t,
-    /// The parent that waits for the mount was told.
+    /// The parent that waits for the mount has its answer.
     told: bool,
     /// The request in which the worker hung, plus one.
     hung: u64,
@@ -123,7 +123,7 @@ struct Keeper {
     manager: Option<Manager>,
     /// Where the keeper was started: relative paths on its command line begin there.
     directory: PathBuf,
-    /// When the manager was last told that we live.
+    /// When the manager last got a sign of life.
     alive_at: u64,
 }
 
@@ -240,7 +240,7 @@ impl Keeper {
         oldest.map(|(id, _)| id)
     }
 
-    /// Lets whoever started us go, and the terminal.
+    /// Releases the parent process, and the terminal.
     fn mount_is_ready(&mut self) {
         if self.told {
             return;
@@ -255,7 +255,7 @@ impl Keeper {
         if !self.settings.background {
             return;
         }
-        // It was left already unless somebody might be asked there.
+        // It was left already unless the user might be asked there.
         let _ = rustix::process::setsid();
         // From now on the parent's end means nothing.
         // SAFETY: takes no pointers.
@@ -355,7 +355,7 @@ impl Keeper {
 /// The start of a worker: makes an ordinary process of what is a copy of the keeper.
 fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn FnMut(Seat) -> i32) -> i32 {
     name_process(c"outrigger");
-    // A terminal lets nobody be asked but those in its foreground.
+    // A terminal takes input only for processes in its foreground.
     if !settings.asks || state.phase() != Phase::Starting {
         leave_foreground();
     }

@@ -14,9 +14,9 @@
 //!
 //! # What happens when a worker dies
 //!
-//! The keeper reaps it, notes how it died, and clones the next one, which closes the descriptors nobody holds
+//! The keeper reaps it, notes how it died, and clones the next one, which closes the descriptors that are not held
 //! ([`Seat`]), takes over the connection to the kernel, and asks it to send unanswered requests again. Deaths in a row
-//! without any answer in between slow down and at last end the mount: its programs get errors then, nobody waits.
+//! without any answer in between slow down and at last end the mount: its programs get errors then and do not wait.
 //!
 //! # Limits
 //!

@@ -8,7 +8,7 @@
 //! without a reply is sent again, marked as a kernel would, and messages that have no reply are taken back from where the
 //! dead worker had not read them yet. So whatever is above cannot tell this from a kernel that sends again.
 //!
-//! When it dies, the last descriptor of `/dev/fuse` is closed: the mount ends, whoever waits gets an error. It ends with
+//! When it dies, the last descriptor of `/dev/fuse` is closed: the mount ends, and waiting programs get an error. It ends with
 //! the mount, or when neither keeper nor worker is left.
 
 use outrigger_core::Errno;
@@ -69,7 +69,7 @@ pub(crate) fn start() -> io::Result<(OwnedFd, u32)> {
     Ok((ours, child.id()))
 }
 
-/// Hands `device` to the proxy behind `control`, from which `init` was read already. Gives what is to be served instead.
+/// Hands `device` to the proxy at `control`, from which `init` was read already. Gives what is to be served instead.
 ///
 /// # Errors
 /// When there is no proxy any more.
@@ -88,7 +88,7 @@ pub(crate) fn connect(control: BorrowedFd<'_>, device: BorrowedFd<'_>, init: &[u
 /// # Errors
 /// When there is no proxy any more.
 pub(crate) fn reconnect(control: BorrowedFd<'_>, former: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // The proxy may be waiting for somebody to read.
+    // The proxy may be waiting for a reader.
     shutdown(former, Shutdown::Both)?;
     connect(control, former, AGAIN)
 }
@@ -107,7 +107,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Is a proxy, with the control socket as standard input, until the mount ends.
 ///
 /// # Errors
-/// When whoever started it breaks off, or there is no thread left.
+/// When the parent breaks off, or there is no thread left.
 pub fn run() -> io::Result<()> {
     crate::keeper::name_process(c"outrigger-proxy");
     live_on_our_own();
@@ -136,7 +136,7 @@ fn attend(control: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process independent of whoever started it: only the end of the mount ends it.
+/// Makes this process independent of its parent: only the end of the mount ends it.
 fn live_on_our_own() {
     // Fails for the leader of a session, which is independent already.
     let _ = rustix::process::setsid();
@@ -191,7 +191,7 @@ fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Whether nobody waits for a reply to a message.
+/// Whether no program waits for a reply to a message.
 fn unanswerable(message: &[u8]) -> bool {
     let silent = [Opcode::Forget, Opcode::BatchForget, Opcode::Interrupt, Opcode::NotifyReply];
     let header = InHeader::decode(message);
@@ -217,7 +217,7 @@ struct State {
     socket: Arc<OwnedFd>,
     /// Requests that have no reply yet, in the order of their numbers, which is that of their coming.
     unanswered: BTreeMap<u64, Message>,
-    /// Messages that have no reply and reached nobody.
+    /// Messages that have no reply and were not delivered.
     undelivered: Vec<Message>,
 }
 
@@ -325,7 +325,7 @@ impl Proxy {
     /// Gives the kernel a reply or a notification.
     fn give(&self, message: &[u8]) {
         match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, message)) {
-            // Nobody waits for it any more, or nobody is there any more.
+            // Its program no longer waits, or has ended.
             Ok(_) | Err(Failure::NOENT | Failure::NODEV | Failure::PERM | Failure::NOTCONN) => {}
             Err(_) => {
                 // A reply that the kernel does not understand still owes one.

@@ -41,7 +41,7 @@ impl SharedRegion {
         SharedRegion::open(fd)
     }
 
-    /// The region behind a descriptor that another process got from [`SharedRegion::fd`].
+    /// The region of a descriptor that another process got from [`SharedRegion::fd`].
     ///
     /// # Errors
     /// `EINVAL` when the descriptor is not one of a region; those of mmap(2).

@@ -122,16 +122,16 @@ impl Seat {
         let served = proxy::connect(control.as_fd(), device.as_fd(), init).map_err(failed)?;
         self.hold(control.as_fd())?;
         self.state.words().proxy_process().set(process.into());
-        // Open for all workers to come; nobody here owns it.
+        // Open for all workers to come; no object here owns it.
         self.state.words().proxy().set(control.into_raw_fd() as u64 + 1);
         Ok(served)
     }
 
-    /// Takes the connection of a worker that served `former` to the proxy behind `control`.
+    /// Takes the connection of a worker that served `former` to the proxy at `control`.
     fn reconnect(&self, control: RawFd, former: OwnedFd) -> Result<OwnedFd> {
         let failed = |error| Error::from(error).errno.because("the proxy of the mount has ended");
         let served = proxy::reconnect(borrow(&self.state, control)?, former.as_fd()).map_err(failed)?;
-        // From this store on it stays open: a worker that dies before leaves nothing that nobody knows of.
+        // From this store on it stays open: a worker that dies before leaves nothing that is not recorded.
         self.state.words().device().set(served.as_raw_fd() as u64 + 1);
         self.hold(served.as_fd())?;
         self.let_go(former.as_fd());
@@ -145,7 +145,7 @@ impl Seat {
     pub fn mounted(&self, device: OwnedFd, negotiated: &[u8]) -> Result<()> {
         self.state.words().negotiated().set(negotiated)?;
         self.hold(device.as_fd())?;
-        // It stays open for all workers to come; nobody here owns it.
+        // It stays open for all workers to come; no object here owns it.
         self.state.words().device().set(device.into_raw_fd() as u64 + 1);
         self.state.set_phase(Phase::Serving);
         if self.is_guarded() {
@@ -174,7 +174,7 @@ impl Seat {
         }
     }
 
-    /// Whether somebody would replace this worker.
+    /// Whether a keeper would replace this worker.
     pub fn is_guarded(&self) -> bool {
         !UNGUARDED.load(Relaxed)
     }
@@ -254,7 +254,7 @@ impl Seat {
         &self.state
     }
 
-    /// Closes every descriptor that former workers left and nobody holds. Called before anything else is opened.
+    /// Closes every descriptor that former workers left and that is not held. Called before anything else is opened.
     pub(crate) fn sweep(&self) -> Result<()> {
         let failed = |error: std::io::Error| Error::from(error);
         let mut left: Vec<RawFd> = Vec::new();
@@ -282,7 +282,7 @@ impl Keep for Seat {
         let kept = region.fd().try_clone_to_owned().map_err(Error::from)?;
         self.state.hold(kept.as_raw_fd())?;
         self.state.add_region(name, kept.as_raw_fd(), words)?;
-        // Open for all workers to come; nobody here owns it.
+        // Open for all workers to come; no object here owns it.
         std::mem::forget(kept);
         Ok(Arc::new(region))
     }
@@ -297,7 +297,7 @@ impl Keep for Seat {
 
     fn adopt(&self, number: RawFd) -> Result<OwnedFd> {
         borrow(&self.state, number)?;
-        // SAFETY: a held descriptor is open, belongs to a worker that is dead, and is adopted once by whoever noted it.
+        // SAFETY: a held descriptor is open, belongs to a worker that is dead, and is adopted once by the code that noted it.
         Ok(unsafe { OwnedFd::from_raw_fd(number) })
     }
 }

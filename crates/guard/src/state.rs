@@ -116,7 +116,7 @@ impl State {
         Ok(state)
     }
 
-    /// The state a former keeper left behind `fd`.
+    /// The state that a former keeper left in `fd`.
     ///
     /// # Errors
     /// `EINVAL` or `EUCLEAN` when it is none, `EPROTO` when it was written by a program of another version.
@@ -232,7 +232,7 @@ impl State {
     }
 }
 
-/// Turned on in a worker whose keeper has died: nobody will replace it.
+/// Turned on in a worker whose keeper has died: no process will replace it.
 pub(crate) static UNGUARDED: AtomicBool = AtomicBool::new(false);
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const OVERFLOW: u32 = 65534;
 /// The most symbolic links on one way, as path_resolution(7) has it.
 const LINKS: usize = 40;
 
-/// A directory of the effective user, mode 0700, open. Its files are reached by the descriptor ([`AsFd`]), so nobody can put
+/// A directory of the effective user, mode 0700, open. Its files are reached by the descriptor ([`AsFd`]), so no other user can put
 /// another directory in its place.
 #[derive(Debug)]
 pub struct PrivateDir {
@@ -36,7 +36,7 @@ impl PrivateDir {
     ///
     /// `base` belongs to the user or the superuser, and not everybody may write there unless it is sticky as `/tmp` is. Symbolic
     /// links of theirs on the way to it are followed; in place of a name of `own` all are refused. These directories must belong to the
-    /// user: nobody else may enter the last one, or write to those above it.
+    /// user: no other user may enter the last one, or write to those above it.
     ///
     /// # Errors
     /// `PermissionDenied` and a sentence when others could change what is in it, or a link or a file is in its place; those of
@@ -82,7 +82,7 @@ pub fn own_dir(dir: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     openat(dir, name, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens the directory that everything is below; made where it is missing, unless that would be in somebody else's directory.
+/// Opens the directory that everything is below; made where it is missing, unless that would be in another user's directory.
 fn base_dir(path: &Path) -> io::Result<OwnedFd> {
     let dir = match followed(path)? {
         Err(Errno::NOENT) => {

@@ -15,7 +15,7 @@
 //! # Promises
 //!
 //! * **Everybody is answered.** When the connection ends, everyone who waits gets [`Error::Lost`], which tells whether the
-//!   request had been sent; whoever comes later gets it at once.
+//!   request had been sent; later callers get it at once.
 //! * **Nothing waits for ever.** A request is given up when nothing has come from the other side for as long as its patience,
 //!   and in any case after four times that: a slow connection is not a dead one. One that was not sent is given up when
 //!   nothing could be sent either. The silence before a request does not count.
@@ -26,7 +26,7 @@
 //!   latter is on its way than keeps the connection busy (see [`Mux::chunk`] and the module `window`).
 //! * **Order.** Requests of one lane leave in the order in which they were asked.
 //!
-//! It starts no thread and no task: whoever makes a [`Mux`] runs its [`Connection`], a future that ends with the connection.
+//! It starts no thread and no task: the maker of a [`Mux`] runs its [`Connection`], a future that ends with the connection.
 //! Calls may be made from any thread, also outside of tokio.
 #![forbid(unsafe_code)]
 
@@ -69,7 +69,7 @@ pub trait Protocol: Send + Sync + 'static {
         false
     }
 
-    /// A frame of this length was received, and given to whoever waits for it.
+    /// A frame of this length was received, and given to the caller that waits for it.
     fn taken(&self, _len: usize) {}
 }
 
@@ -84,14 +84,14 @@ pub struct Frame {
     pub lane: Lane,
     /// How long to be patient instead of [`Limits::patience`].
     pub patience: Option<Duration>,
-    /// It is sent only if somebody still holds this when its turn comes; otherwise it fails with [`Error::Lost`].
+    /// It is sent only if this is still held when its turn comes; otherwise it fails with [`Error::Lost`].
     pub wanted: Option<Weak<()>>,
 }
 
 /// Which requests go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Before all others: small, and somebody waits for it.
+    /// Before all others: small, and a caller waits for it.
     First,
     /// After those, and not too many at once: it moves this many bytes of content, in either direction.
     Bulk(usize),

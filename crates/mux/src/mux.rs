@@ -22,7 +22,7 @@ impl Mux {
     pub async fn call(&self, frame: Frame) -> Result<Bytes, Error> {
         let room = self.0.room(&frame).await?;
         let (sender, receiver) = oneshot::channel();
-        // Whoever waited may be gone.
+        // The waiting caller may be gone.
         let then = Box::new(move |reply| drop(sender.send(reply)));
         let call = self.0.enqueue(frame, Some(then), room)?;
         let pending = Pending { shared: &self.0, call };
@@ -41,7 +41,7 @@ impl Mux {
         }
     }
 
-    /// Sends a request whose reply interests nobody. It does not wait for room, so it is for requests whose number is
+    /// Sends a request whose reply is dropped. It does not wait for room, so it is for requests whose number is
     /// bounded by other means, such as closing what was opened.
     pub fn send(&self, frame: Frame) {
         // Without a connection there is nothing to close.

@@ -61,7 +61,7 @@ struct Queued {
 
 struct Waiting {
     call: u64,
-    /// `None` when nobody is interested any more.
+    /// `None` when the caller no longer waits.
     then: Option<Then>,
     late: Option<Instant>,
     patience: Duration,
@@ -86,7 +86,7 @@ pub(crate) enum Work {
 pub(crate) enum Timer {
     /// To look again at this time.
     At(Instant),
-    /// Nobody waits.
+    /// No caller waits.
     Idle,
 }
 
@@ -171,7 +171,7 @@ impl Shared {
         Ok(call)
     }
 
-    /// Takes back a request that nobody waits for any more.
+    /// Takes back a request whose caller no longer waits.
     pub(crate) fn cancel(&self, call: u64) {
         let mut state = self.lock();
         state.first.retain(|queued| queued.call != call);
@@ -230,7 +230,7 @@ impl Shared {
         self.lock().progress = Instant::now();
     }
 
-    /// Gives a frame to whoever waits for it.
+    /// Gives a frame to the caller that waits for it.
     ///
     /// # Errors
     /// What is wrong with it.

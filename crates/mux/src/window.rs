@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much content may be on its way at once.
 //!
-//! Too little leaves the connection idle; too much fills the buffers along the way, and everything sent later waits behind
+//! Too little leaves the connection idle; too much fills the buffers along the way, and everything sent later waits after
 //! it. So the window is what the connection carries in the time an answer takes when nothing is in its way, and a little
 //! more: delivery rate x (shortest delay + [`QUEUE`]). Both are measured from requests and replies alone, in the way of the
 //! congestion control BBR (Cardwell et al., ACM Queue 14(5), 2016):
@@ -12,7 +12,7 @@
 //! * at first the window doubles with each round, until answers take longer, or the rate stops growing.
 //!
 //! What [`QUEUE`] adds keeps the connection busy when answers come unevenly, and lets the rate be seen to rise. On a fast
-//! connection that is much content, which waits in the memory of whoever carries it (ssh), and costs it time: so [`LINE_MAX`]
+//! connection that is much content, which waits in the memory of the carrier (ssh), and costs it time: so [`LINE_MAX`]
 //! bounds it, but for what lets the rate be seen to rise where the way is long.
 
 use std::time::Duration;
@@ -24,9 +24,9 @@ const QUEUE: Duration = Duration::from_millis(15);
 const LINE_MAX: f64 = 512.0 * 1024.0;
 /// How long one bulk request may keep the connection to itself.
 const TURN: Duration = Duration::from_millis(10);
-/// How long a measured delay is believed.
+/// How long a measured delay is used.
 const DELAY_LIFE: Duration = Duration::from_secs(10);
-/// How many rounds a rate is believed.
+/// For how many rounds a rate is used.
 const ROUNDS: usize = 10;
 /// Rounds without growth after which the window stops doubling.
 const STALLED: u32 = 3;

@@ -3,7 +3,7 @@
 //!
 //! tokio starts with the first task, so a command that needs no task pays for no thread.
 //! Blocking jobs run on tokio's blocking threads: at most [`BLOCKING_THREADS`] at once, more wait in line.
-//! Tasks are polled by whoever wakes them where that thread has said so ([`Runtime::run_woken`]), else by tokio.
+//! Tasks are polled by the thread that wakes them where that thread has said so ([`Runtime::run_woken`]), else by tokio.
 #![forbid(unsafe_code)]
 
 mod task;
@@ -37,7 +37,7 @@ impl Threads {
         Self::default()
     }
 
-    /// The tokio runtime behind it, for code that opens sockets and child processes.
+    /// The tokio runtime below it, for code that opens sockets and child processes.
     ///
     /// # Panics
     /// When the system refuses to start a thread or an epoll instance: nothing could be served then.

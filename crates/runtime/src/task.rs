@@ -89,7 +89,7 @@ impl Task {
         }
     }
 
-    /// Polls once. Only whoever took the task out of the line does.
+    /// Polls once. Only the thread that took the task out of the queue does.
     fn run(self: Arc<Self>) {
         self.state.store(RUNNING, std::sync::atomic::Ordering::Release);
         let waker = Waker::from(Arc::clone(&self));

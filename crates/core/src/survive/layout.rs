@@ -59,7 +59,7 @@ impl Layout {
         panic!("this kind of region is missing in core/src/survive/layouts.rs")
     }
 
-    /// What this build reads, to be told to a mount that another build serves: see [`is_read_by`].
+    /// What this build reads, sent to a mount that another build serves: see [`is_read_by`].
     pub fn all_read() -> Vec<Reads> {
         ALL.iter().map(|layout| (layout.kind.to_owned(), layout.oldest, layout.version)).collect()
     }
