@@ -110,7 +110,7 @@ impl PendingCreate {
 }
 
 impl Inner {
-    /// Has a file made that is told to be there, if it can be foretold what it will look like.
+    /// Has a file made that is told to be there, if it can be predicted what it will look like.
     pub(crate) async fn create_behind(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
         let now = u32::try_from(self.link.runtime().coarse_wall().secs).unwrap_or_default();
         let Some(attrs) = self.usual.foretell(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writing behind: writes are answered at once and made in the background, and whatever must come after them waits for them.
+//! Write-back: writes are answered at once and made in the background, and whatever must come after them waits for them.
 
 use crate::delayed::{Manner, Number, Piece};
 use crate::file::File;
@@ -97,7 +97,7 @@ impl Behind {
         left
     }
 
-    /// The files of which some failed, and why, as far as nobody was told.
+    /// The files of which some failed, and why, as far as that was not reported.
     pub(crate) fn lost(&self) -> Vec<Lost> {
         lock(&self.lost).values().cloned().collect()
     }
@@ -245,7 +245,7 @@ impl Drop for UnderWay {
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
             self.inner.behind.lose(self.node, self.makes.as_deref(), error);
-            // What was believed to be written is not there.
+            // A write that was taken for done is not there.
             table.replace_content(self.node);
         }
         if let Some(log) = &self.inner.behind.log {
@@ -347,7 +347,7 @@ impl Inner {
         self.note_foretold(node, file, piece, None)
     }
 
-    /// As [`Inner::note`], of a file whose attributes are perhaps foretold, and believed until then.
+    /// As [`Inner::note`], of a file whose attributes are perhaps predicted, and fresh until then.
     pub(crate) fn note_foretold(
         &self,
         node: Node,
@@ -492,7 +492,7 @@ impl Inner {
     /// Waits for the writes that must be made before a request.
     ///
     /// # Errors
-    /// Of a file that is to be renamed: what went wrong with them, if nobody was told. It might replace one that is well.
+    /// Of a file that is to be renamed: what went wrong with them, if that was not reported. It might replace one that is well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
         let renamed = match &*request {
             Request::Rename(op) => self.leads_to(op.dir, &op.name),

@@ -15,7 +15,7 @@ use outrigger_core::reply::{Entry, OpenHow, Ttl};
 use outrigger_core::{Added, Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask};
 use std::sync::{Arc, Mutex};
 
-/// A change under way: what it concerns is not believed meanwhile.
+/// A change under way: what it concerns is not used meanwhile.
 struct Underway<'a> {
     inner: &'a Inner,
     subjects: Vec<Subject>,
@@ -28,7 +28,7 @@ struct Underway<'a> {
 /// What a name led to when a change was sent.
 #[derive(Clone, Copy)]
 struct PriorLookup {
-    /// As far as that was believed: with others about, what was known once is not enough.
+    /// As far as that was fresh: with others about, what was known once is not enough.
     to: What,
     /// As far as that was ever known.
     perhaps: What,
@@ -96,7 +96,7 @@ impl PriorLookup {
 enum Doubt {
     /// Nothing: it was not made, for a reason that says nothing about what is known.
     Nothing,
-    /// It was not made, but the names are not what was believed.
+    /// It was not made, but the names are not what was cached.
     Names,
     /// Perhaps it was made.
     All,
@@ -173,7 +173,7 @@ impl Underway<'_> {
             }
             Knowledge::Links(node, (dir, name)) => {
                 table.forget_attr(*dir);
-                // It has a link more, also where the reply crossed another change of the file and is not believed.
+                // It has a link more, also where the reply crossed another change of the file and is not used.
                 table.forget_attr(*node);
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
@@ -183,7 +183,7 @@ impl Underway<'_> {
             Knowledge::Disappears((dir, name), is_dir, prior) => {
                 table.forget_attr(*dir);
                 self.learn_name(table, *dir, name, What::Absent);
-                // If it was believed that there is no such name, that was wrong.
+                // If there was a negative entry for it, that was wrong.
                 let to = if prior.to == What::Absent { What::Unknown } else { prior.to };
                 lost(table, PriorLookup { to, ..*prior }, *is_dir);
             }
@@ -255,7 +255,7 @@ impl Underway<'_> {
         }
     }
 
-    /// A file appears that is being made, and whose attributes are foretold.
+    /// A file appears that is being made, and whose attributes are predicted.
     fn is_foretold(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
         let asked = ended.asked(entry.node);
         table.identify(entry.node, entry.generation);
@@ -266,7 +266,7 @@ impl Underway<'_> {
         self.has_name(table, (dir, name), entry, until);
     }
 
-    /// A name leads to the file of an entry, which is believed until then.
+    /// A name leads to the file of an entry, which is fresh until then.
     fn has_name(&self, table: &mut Table, (dir, name): (Node, &Name), entry: &mut Entry, until: Moment) {
         table.has_a_name(entry.node);
         let Entry { node, generation, attr, .. } = &*entry;

@@ -175,7 +175,7 @@ impl Delayed {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    /// One comes at `now`: what attributes the file had before, and until when that is believed, if it is.
+    /// One comes at `now`: what attributes the file had before, and until when that is fresh, if it is.
     pub(crate) fn begin(&mut self, now: Moment, base: Option<(Attr, Moment)>) {
         if self.is_empty() && !self.predicted.has_base(now) {
             self.predicted.begin(base);
@@ -264,7 +264,7 @@ impl Delayed {
         waits || self.under_way.iter().any(|sent| sent.makes)
     }
 
-    /// It was made, and has attributes that would be believed until then: better ones than were foretold.
+    /// It was made, and has attributes that would be fresh until then: better ones than were predicted.
     pub(crate) fn was_made(&mut self, attr: &Attr, until: Moment) {
         self.predicted.know_base(attr, until);
     }
@@ -298,7 +298,7 @@ impl Delayed {
         self.predicted.attr(now)
     }
 
-    /// What attributes it will have can be asked for, or is not what was believed.
+    /// What attributes it will have can be asked for, or is not what was cached.
     pub(crate) fn forget_foreseen(&mut self) {
         self.predicted.forget_base();
     }
@@ -333,7 +333,7 @@ impl Delayed {
         told.by_close == self.trouble.count && self.tell(told).is_some()
     }
 
-    /// What went wrong and nobody was told of.
+    /// What went wrong and was not reported.
     pub(crate) fn untold(&mut self) -> Option<Error> {
         let mut told = self.told();
         self.tell(&mut told)

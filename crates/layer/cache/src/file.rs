@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The content of one file: which version of it is in memory, how long that is believed, and what is on its way.
+//! The content of one file: which version of it is in memory, how long that is fresh, and what is on its way.
 
 use crate::delayed::Delayed;
 use crate::disk::Unkept;
@@ -45,7 +45,7 @@ pub(crate) struct Content {
     version: Option<Version>,
     /// Its size in bytes, when that is known.
     pub(crate) size: Option<u64>,
-    /// How long it is believed.
+    /// How long it is fresh.
     pub(crate) until: Moment,
     /// Whether any of it was put into the pool.
     pub(crate) any: bool,
@@ -125,7 +125,7 @@ pub(crate) enum Verdict {
 }
 
 impl Content {
-    /// Learns that the file now has these attributes, believed `until` then; `settled` when a later change is sure to give
+    /// Learns that the file now has these attributes, fresh `until` then; `settled` when a later change is sure to give
     /// other ones.
     pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> Verdict {
         let version = Version::of(attr);
@@ -135,7 +135,7 @@ impl Content {
             _ if !holds => true,
             Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
             Some(known) => known == version,
-            // Ours, or too young to be told from another: believed as long as it was, if nothing speaks against it.
+            // Ours, or too young to be told from another: fresh as long as it was, if nothing speaks against it.
             None => now < self.until && self.size.is_none_or(|size| size == attr.size),
         };
         if holds && same && self.version.is_none() {

@@ -12,7 +12,7 @@ use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply}
 use std::sync::Arc;
 
 impl Inner {
-    /// Opens a file. One of which all content is known and believed is not opened below before that becomes necessary.
+    /// Opens a file. One of which all content is known and fresh is not opened below before that becomes necessary.
     pub(crate) fn open<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Open) -> Answer<'a> {
         if only_reads(op.flags) {
             self.read_siblings(cx, op.node);

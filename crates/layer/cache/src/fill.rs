@@ -81,7 +81,7 @@ pub(crate) fn untold(file: &File) -> Entry {
 
 impl Inner {
     /// The listing of `dir` that is being received, or a new one on behalf of `cx` where that is too old, or was begun
-    /// before a change of ours: what it told of the time before would not be believed.
+    /// before a change of ours: what it told of the time before would not be used.
     pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
         let when = self.when();
         let mut table = lock(&self.table);

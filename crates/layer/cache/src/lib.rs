@@ -9,7 +9,7 @@
 //!   whole tells what every name leads to, what does not exist, and the attributes of every file, without a request for any of
 //!   them (where the tree below has [`ReadDirPlus`](outrigger_core::ops::ReadDirPlus)). Where names of one directory are asked
 //!   for one after the other, the whole of it is.
-//! * **Targets** of symbolic links, as long as their attributes are believed.
+//! * **Targets** of symbolic links, as long as their attributes are fresh.
 //! * **Content** of files that are opened, in memory, as long as size and times of the file stay the same. A reader that goes
 //!   from the front to the back is read ahead of, with a window that grows until it need not wait. Where small files of a
 //!   directory are opened one after the other, the next ones are read ahead, and where a program walks through the tree, directories
@@ -38,10 +38,10 @@
 //! told to everybody who has the file open for writing, by every close(2) up to the next fsync(2).
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
-//! here: nobody will refuse to set them. Its attributes are foretold meanwhile, and until it is closed. Where the tree below keeps
+//! here: nobody will refuse to set them. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps
 //! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
 //!
-//! With `write=behind` new files are made behind as well, where a name is known to lead nowhere, and the tree below foretells what
+//! With `write=behind` new files are made behind as well, where a name is known to lead nowhere, and the tree below predicts what
 //! a new file will be like ([`Abilities::async_create`]); see `make`.
 //!
 //! # What it cannot do

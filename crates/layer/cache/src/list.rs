@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// What a piece of a listing counts for each entry beside its name, in bytes (see [`ReadDir`] and [`ReadDirPlus`]).
 const PLAIN: usize = 24;
 const PLUS: usize = 152;
-/// How long attributes that came with a listing may be told with it although they must not be believed, in milliseconds.
+/// How long attributes that came with a listing may be told with it although they must not be used, in milliseconds.
 const FRESH: Moment = 60_000;
 
 /// Which piece of which listing is asked for.
@@ -73,7 +73,7 @@ impl Inner {
     }
 
     /// Names from which a whole listing can be told; with `plus`, only while the attributes that came with them are
-    /// believed as well.
+    /// fresh as well.
     fn listable(&self, table: &mut Table, dir: Node, now: Moment, plus: bool) -> Option<SharedNames> {
         let shared = table.names_of(dir)?;
         let names = lock(&shared);

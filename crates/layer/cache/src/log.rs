@@ -107,14 +107,14 @@ impl Log {
         }
     }
 
-    /// Somebody was told so.
+    /// It was reported.
     pub(crate) fn told(&self, node: Node) {
         let mut lost = lock(&self.lost);
         let known = lost.iter().find(|(_, lost)| lost.node == node).map(|(slot, _)| slot.index);
         known.into_iter().for_each(|index| lost.remove(index));
     }
 
-    /// The files of which writes failed that former processes had answered, as far as nobody was told.
+    /// The files of which writes failed that former processes had answered, as far as that was not reported.
     pub(crate) fn lost(&self) -> Vec<(Node, Errno)> {
         lock(&self.lost).iter().map(|(_, Lost { node, errno })| (node, errno)).collect()
     }

@@ -85,7 +85,7 @@ impl Inner {
         entry.entry_ttl = ttl(self.now(), until);
     }
 
-    /// Learns about the file of an entry; answers until when its attributes are believed.
+    /// Learns about the file of an entry; answers until when its attributes are fresh.
     pub(crate) fn learn_file(
         &self,
         table: &mut Table,

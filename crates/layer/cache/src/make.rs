@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making files behind: where it is known that there is no such name, and the tree below can foretell what a new file will be
+//! Async create: where it is known that there is no such name, and the tree below can predict what a new file will be
 //! like, its user need not wait until it has been made. What is done to the file waits instead, and so does what changes names
 //! in a way that depends on it.
 //!
@@ -72,7 +72,7 @@ impl Inner {
             && !table.is_altering(op.dir, &op.name)
     }
 
-    /// Has a file made whose attributes were foretold. Where that cannot be noted, this waits until it has been.
+    /// Has a file made whose attributes were predicted. Where that cannot be noted, this waits until it has been.
     async fn make_behind(
         self: &Arc<Self>,
         cx: &Cx,
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// Until when attributes are believed that were foretold now.
+    /// Until when attributes are fresh that were predicted now.
     pub(crate) fn foretold_until(&self, table: &mut Table, node: Node, attr: &Attr) -> Moment {
         let period = table.ttls(node).period(attr, self.runtime.wall());
         after(self.now(), period)
@@ -148,7 +148,7 @@ impl Inner {
 }
 
 impl Table {
-    /// Learns attributes that are foretold: nobody believes them, but it is known what kind of file it is.
+    /// Learns attributes that are predicted: nobody believes them, but it is known what kind of file it is.
     pub(crate) fn learn_foretold(&mut self, node: Node, attr: &Attr, asked: Asked) {
         self.make(node).learn_attr(attr, asked, (asked.when.now, asked.when.now));
     }

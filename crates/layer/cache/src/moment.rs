@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Points in time at which something stops being believed.
+//! Points in time at which something stops being fresh.
 
 use outrigger_core::Clock;
 use outrigger_core::reply::Ttl;

@@ -56,7 +56,7 @@ pub(crate) type Stamp = (Time, Time);
 /// How much is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Single names that somebody asked for.
+    /// Single names that were asked for.
     Some,
     /// A listing is being received.
     Filling,
@@ -87,11 +87,11 @@ pub(crate) struct Names {
     hasher: RandomState,
     /// Names about which more is known than the listing tells.
     odd: HashMap<Bytes, (What, Moment)>,
-    /// How long the listing is believed.
+    /// How long the listing is fresh.
     until: Moment,
-    /// How long it is believed that there are no names but those that are listed.
+    /// How long the absence of names that are not listed is fresh.
     absent_until: Moment,
-    /// How long the attributes are believed that came with it.
+    /// How long the attributes are fresh that came with it.
     attrs_until: Moment,
     stamp: Option<Stamp>,
     /// Whether each cookie is larger than those before it.
@@ -136,12 +136,12 @@ fn own(name: &Name) -> Name {
 }
 
 impl Names {
-    /// No names yet of a listing that is to come, of a directory with this stamp; it will be believed `until` then.
+    /// No names yet of a listing that is to come, of a directory with this stamp; it will be fresh `until` then.
     pub(crate) fn filling(stamp: Option<Stamp>, until: Moment, placing: Placing) -> Self {
         Names { stage: Stage::Filling, stamp, until, placing, ..Names::default() }
     }
 
-    /// The names of a directory that has none, which is believed `until` then.
+    /// The names of a directory that has none, which is fresh `until` then.
     pub(crate) fn none(until: Moment, placing: Placing) -> Self {
         Names { stage: Stage::All, until, placing, ..Names::default() }
     }
@@ -156,7 +156,7 @@ impl Names {
         self.slots.len() - self.gone
     }
 
-    /// What is known about a name at `now`, and how long that is believed.
+    /// What is known about a name at `now`, and how long that is fresh.
     pub(crate) fn find(&self, name: &[u8], now: Moment) -> (What, Moment) {
         match self.odd.get(name) {
             Some(&(what, until)) if now < until => return (what, until),
@@ -187,7 +187,7 @@ impl Names {
         }
     }
 
-    /// Whether all names are known and believed at `now`.
+    /// Whether all names are known and fresh at `now`.
     pub(crate) fn is_believed(&self, now: Moment) -> bool {
         self.stage == Stage::All && now < self.until
     }
@@ -213,17 +213,17 @@ impl Names {
         self.stage == Stage::All
     }
 
-    /// How long the listing is believed.
+    /// How long the listing is fresh.
     pub(crate) fn until(&self) -> Moment {
         self.until
     }
 
-    /// How long all attributes are believed that came with it.
+    /// How long all attributes are fresh that came with it.
     pub(crate) fn attrs_until(&self) -> Moment {
         self.attrs_until
     }
 
-    /// Attributes that came with it are believed until then.
+    /// Attributes that came with it are fresh until then.
     pub(crate) fn attrs_hold(&mut self, until: Moment) {
         self.attrs_until = self.attrs_until.min(until);
     }
@@ -266,11 +266,11 @@ impl Names {
         self.stamp = None;
     }
 
-    /// Learns at `now` what a name leads to, and until when that is believed.
+    /// Learns at `now` what a name leads to, and until when that is fresh.
     pub(crate) fn learn(&mut self, name: &Name, what: What, (now, until): (Moment, Moment)) {
         let listed = self.is_believed(now);
         if !listed && self.stage == Stage::All {
-            // The listing was believed once, and must not be again because the directory still has its stamp.
+            // The listing was fresh once, and must not be again because the directory still has its stamp.
             self.restamp();
         }
         match what {

@@ -16,7 +16,7 @@ pub(crate) struct NoticeForwarder {
 
 impl Notify for NoticeForwarder {
     fn notify(&self, notice: Notice) {
-        // First here: whoever asks because of the notice must not be told the old state.
+        // First here: a caller that asks because of the notice must not get the old state.
         self.inner.apply(&notice);
         self.above.notify(notice);
     }

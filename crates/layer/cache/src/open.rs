@@ -309,7 +309,7 @@ impl Inner {
             return Ok(Arc::clone(real));
         }
         let opened = Arc::new(self.open_dir(cx, open.node).await?);
-        // Whoever came second gives its own back.
+        // The second one gives its own back.
         Ok(Arc::clone(lock(&open.real).get_or_insert(opened)))
     }
 

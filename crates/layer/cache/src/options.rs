@@ -6,7 +6,7 @@ use outrigger_core::{Attr, OptionTable, Result, Time, parse_size};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long answers are believed.
+/// How long answers are fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ttls {
     /// Asked again every time.
@@ -32,7 +32,7 @@ pub enum Writes {
 /// How a part of the tree is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long answers are believed.
+    /// How long answers are fresh.
     pub ttls: Ttls,
     /// When writes have been made.
     pub writes: Writes,
@@ -68,17 +68,17 @@ pub struct Options {
 /// What is different in a part of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Different {
-    /// How long answers are believed there.
+    /// How long answers are fresh there.
     pub ttls: Option<Ttls>,
     /// When writes have been made there.
     pub writes: Option<Writes>,
 }
 
-/// Ages are believed in parts of this.
+/// Ages are counted in parts of this.
 const AGE_PARTS: u32 = 10;
-/// The shortest time something is believed, as a part of the longest.
+/// The shortest time something is fresh, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
-/// How long it is believed that there is no such name, as a part of the longest.
+/// How long a negative entry is fresh, as a part of the longest.
 const ABSENCE_PARTS: u32 = 20;
 
 /// What [`Options::set`] takes; `cache` and `write` also for one place and all below it, as `cache:/PATH=` and `write:/PATH=`.
@@ -136,7 +136,7 @@ impl Default for Options {
 }
 
 impl Ttls {
-    /// How long attributes, or the names in a directory with these attributes, are believed at the time of day `now`.
+    /// How long attributes, or the names in a directory with these attributes, are fresh at the time of day `now`.
     pub(crate) fn period(self, attr: &Attr, now: Time) -> Duration {
         match self {
             Ttls::Never => Duration::ZERO,
@@ -149,12 +149,12 @@ impl Ttls {
         }
     }
 
-    /// How long it is believed that there is no such name: shorter than anything else, for programs wait for files to appear.
+    /// How long a negative entry is fresh: shorter than anything else, for programs wait for files to appear.
     pub(crate) fn of_absence(self) -> Duration {
         self.part(ABSENCE_PARTS)
     }
 
-    /// The shortest time something is believed that exists.
+    /// The shortest time something is fresh that exists.
     pub(crate) fn least(self) -> Duration {
         self.part(LEAST_PARTS)
     }

@@ -5,7 +5,7 @@ use crate::lru::Lru;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
-/// Names the content of one file as of one time. Content that is no longer believed gets no requests any more, and goes
+/// Names the content of one file as of one time. Content that is no longer fresh gets no requests any more, and goes
 /// with time.
 pub(crate) type ContentId = u64;
 

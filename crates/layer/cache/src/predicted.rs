@@ -9,7 +9,7 @@ use outrigger_core::{Attr, SetAttrs, SetTime, Time};
 /// What changes that were answered do to attributes, and what those were before.
 #[derive(Debug, Default)]
 pub(crate) struct PredictedAttrs {
-    /// The attributes before the first of them, and until when these would have been believed.
+    /// The attributes before the first of them, and until when these would have been fresh.
     base: Option<(Attr, Moment)>,
     /// How many bytes were written.
     bytes: u64,
@@ -22,26 +22,26 @@ pub(crate) struct PredictedAttrs {
 }
 
 impl PredictedAttrs {
-    /// Nothing was answered yet that is not known to the tree below; attributes are those of before, if they were believed.
+    /// Nothing was answered yet that is not known to the tree below; attributes are those of before, if they were fresh.
     pub(crate) fn begin(&mut self, base: Option<(Attr, Moment)>) {
         // Writing takes set-id bits away, or not.
         let base = base.filter(|(attr, _)| attr.mode & SET_ID == 0);
         *self = PredictedAttrs { base, ..PredictedAttrs::default() };
     }
 
-    /// Whether the attributes before are known, and would still be believed at `now`.
+    /// Whether the attributes before are known, and would still be fresh at `now`.
     pub(crate) fn has_base(&self, now: Moment) -> bool {
         self.base.as_ref().is_some_and(|&(_, until)| now < until)
     }
 
-    /// The attributes before were foretold, and are known now.
+    /// The attributes before were predicted, and are known now.
     pub(crate) fn know_base(&mut self, attr: &Attr, until: Moment) {
         if self.base.is_some() {
             self.base = Some((attr.clone(), until));
         }
     }
 
-    /// The attributes before are not what was believed, or can be asked for again.
+    /// The attributes before are not what was cached, or can be asked for again.
     pub(crate) fn forget_base(&mut self) {
         self.base = None;
     }
@@ -75,7 +75,7 @@ impl PredictedAttrs {
         }
     }
 
-    /// The attributes it will have, if those before are known and would still be believed at `now`.
+    /// The attributes it will have, if those before are known and would still be fresh at `now`.
     pub(crate) fn attr(&self, now: Moment) -> Option<Attr> {
         let (mut attr, _) = self.base.clone().filter(|&(_, until)| now < until)?;
         self.correct(&mut attr);

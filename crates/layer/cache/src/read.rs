@@ -42,7 +42,7 @@ impl Inner {
         })
     }
 
-    /// The bytes a read is about, when all of them are known and believed.
+    /// The bytes a read is about, when all of them are known and fresh.
     fn read_known(self: &Arc<Self>, cx: &Cx, open: &Arc<OpenFile>, op: &Read) -> Option<Vec<Bytes>> {
         let now = self.now();
         let mut content = lock(&open.file.content);
@@ -56,7 +56,7 @@ impl Inner {
         Some(pieces.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
-    /// Reads what is not known. `None` when nothing that is read of this file can be believed.
+    /// Reads what is not known. `None` when nothing that is read of this file can be used.
     async fn read_anew(
         self: &Arc<Self>,
         cx: &Cx,
@@ -269,7 +269,7 @@ impl Inner {
         self.launch(cx, open, content, Range { start, end }, piece);
     }
 
-    /// Makes sure that the content is believed, if it can be.
+    /// Makes sure that the content is fresh, if it can be.
     async fn confirm(self: &Arc<Self>, cx: &Cx, open: &OpenFile) -> Result<()> {
         /// Says that nobody asks any more, however the asking ended.
         struct Asking<'a>(&'a OpenFile);

@@ -120,7 +120,7 @@ impl Record {
         self.pins > 0 || self.pending > 0
     }
 
-    /// Learns attributes that were asked for then, believed until some moment; until `absent`, that a directory has no names
+    /// Learns attributes that were asked for then, fresh until some moment; until `absent`, that a directory has no names
     /// but those that are known.
     pub(crate) fn learn_attr(&mut self, attr: &Attr, asked: Asked, (until, absent): (Moment, Moment)) {
         let When { now, wall } = asked.when;
@@ -139,7 +139,7 @@ impl Record {
         self.attr = Some(attr.clone());
     }
 
-    /// The attributes, if they are believed at `now`; those asked for before the change `in_doubt` are not.
+    /// The attributes, if they are fresh at `now`; those asked for before the change `in_doubt` are not.
     pub(crate) fn believed(&self, now: Moment, in_doubt: Sequence) -> Option<&Attr> {
         let holds = now < self.attr_until && self.pending == 0 && self.attr_sequence >= in_doubt;
         self.attr.as_ref().filter(|_| holds)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Setting permissions and times behind: of a file that is open for writing, and that belongs to the user as whom files are made
+//! Delayed permissions and times: of a file that is open for writing, and that belongs to the user as whom files are made
 //! here, so that nobody will refuse it.
 
 use crate::delayed::{Manner, Piece};

@@ -124,7 +124,7 @@ impl Inner {
         }
     }
 
-    /// Closes a file that nobody but us has open, when its content has come.
+    /// Closes a file that only this layer has open, when its content has come.
     fn close_later(self: &Arc<Self>, cx: &Cx, open: Arc<OpenFile>) {
         let (inner, cx) = (Arc::clone(self), self.cx(cx));
         self.runtime.spawn(Box::pin(async move {
@@ -140,7 +140,7 @@ impl Inner {
         let Some(file) = lock(&self.table).known_file(node) else { return };
         let flight = whole(&lock(&file.content));
         if let Some(flight) = flight {
-            // An error is told to whoever asks again.
+            // The next caller gets the error.
             let _ = file.gate.wait(|| flight.result()).await;
         }
     }

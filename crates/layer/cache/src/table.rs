@@ -30,9 +30,9 @@ pub(crate) struct Table {
     unneeded: Unneeded,
     /// References to give back below.
     returns: Vec<(Node, u64)>,
-    /// What doors have to be told.
+    /// What doors have to learn.
     notices: Vec<Notice>,
-    /// Content that nobody will ask for any more.
+    /// Content that will not be asked for any more.
     leftovers: Vec<ContentId>,
     /// The last name for content that was given out.
     last_content: ContentId,
@@ -52,7 +52,7 @@ pub(crate) struct Table {
     bytes: usize,
 }
 
-/// When something happens: moments decide what is believed, the time of day tells ages.
+/// When something happens: moments decide what is fresh, the time of day tells ages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct When {
     pub(crate) now: Moment,
@@ -168,8 +168,8 @@ impl Table {
         }
     }
 
-    /// The entry of a file whose attributes were believed as of some moment, with a reference; as told at `now` of a name
-    /// that is believed `until` then.
+    /// The entry of a file whose attributes were fresh as of some moment, with a reference; as told at `now` of a name
+    /// that is fresh `until` then.
     pub(crate) fn hand_out(
         &mut self,
         node: Node,
@@ -191,7 +191,7 @@ impl Table {
         Some(Entry { node, generation, attr, entry_ttl, attr_ttl })
     }
 
-    /// The attributes of a file, if they are believed at `now`.
+    /// The attributes of a file, if they are fresh at `now`.
     pub(crate) fn attrs(&mut self, node: Node, now: Moment) -> Option<Attrs> {
         let in_doubt = self.in_doubt;
         let record = self.record(node)?;
@@ -199,7 +199,7 @@ impl Table {
         Some(Attrs { attr, ttl: ttl(now, record.attr_until) })
     }
 
-    /// The attributes of a file and until when they are believed, if they are at `now`.
+    /// The attributes of a file and until when they are fresh, if they are at `now`.
     pub(crate) fn believed(&mut self, node: Node, now: Moment) -> Option<(Attr, Moment)> {
         let in_doubt = self.in_doubt;
         let record = self.record(node)?;
@@ -249,7 +249,7 @@ impl Table {
         self.weigh(dir);
     }
 
-    /// Learns from an answer to a query what a name leads to, which is believed `until` then; answers until when it is
+    /// Learns from an answer to a query what a name leads to, which is fresh `until` then; answers until when it is
     /// believed indeed.
     pub(crate) fn learn_name(
         &mut self,
@@ -268,7 +268,7 @@ impl Table {
         let directory = self.directory(dir);
         let mut names = lock(&directory.names);
         names.learn(name, what, (now, until));
-        // Names that somebody makes up do not fill the memory.
+        // Names that a client makes up do not fill the memory.
         if names.weight() > limit {
             *names = Names::default();
         }
@@ -398,7 +398,7 @@ impl Table {
 
     /// Believes nothing any more, and drops everything that is not in use.
     pub(crate) fn clear(&mut self) {
-        // What was asked before is not believed either.
+        // What was asked before is not used either.
         self.last += 1;
         self.last_unknown = self.last;
         self.drop_idle();
@@ -457,7 +457,7 @@ impl Table {
         }
     }
 
-    /// How long answers about `node` are believed.
+    /// How long answers about `node` are fresh.
     pub(crate) fn ttls(&mut self, node: Node) -> Ttls {
         self.policy(node).ttls
     }
@@ -474,7 +474,7 @@ impl Table {
         Some(self.parts.policy(self.parts.below(part, name)))
     }
 
-    /// Learns attributes from an answer to a query; answers until when they are believed, which counts from when the query
+    /// Learns attributes from an answer to a query; answers until when they are fresh, which counts from when the query
     /// set out. Delayed writes count as made.
     pub(crate) fn learn_attr(&mut self, node: Node, attr: &mut Attr, asked: Asked) -> Moment {
         if let Some(file) = self.known_file(node) {

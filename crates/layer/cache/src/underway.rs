@@ -4,7 +4,7 @@
 //! A query that was on its way while a change happened may tell of the time before. So every change has a number, a query
 //! carries the number of the last change when it set out ([`Asked`]), and what it tells of a file that changed since is not
 //! believed. The same holds for what the reply to a change tells. Of two changes to one name that were under way at once it
-//! is not known which came last: then nothing is believed about that name.
+//! is not known which came last: then nothing is cached about that name.
 
 use crate::record::{Body, Record, Sequence, lock};
 use crate::table::{Table, When};
@@ -201,7 +201,7 @@ impl Table {
         }
     }
 
-    /// The attributes of a file are not what was believed, or can be asked for.
+    /// The attributes of a file are not what was cached, or can be asked for.
     pub(crate) fn forget_foreseen(&mut self, node: Node) {
         if let Some(file) = self.known_file(node) {
             lock(&file.delayed).forget_foreseen();

@@ -2,7 +2,7 @@
 //! A block of content as a file holds it.
 //!
 //! Magic, a CRC-32 of all that follows, what it is a block of, the bytes. Whoever reads it knows what it has to be a block of,
-//! so nothing in it is believed that would have to be interpreted.
+//! so nothing in it is trusted that would have to be interpreted.
 
 use bytes::Bytes;
 use outrigger_core::Time;

@@ -83,7 +83,7 @@ pub(super) struct Store {
     root: OwnedFd,
     /// The tree's number.
     tree: u64,
-    /// Its directory; another one when somebody removed it.
+    /// Its directory; another one when it was removed.
     own: Mutex<Arc<OwnedFd>>,
     most: Usage,
 }
