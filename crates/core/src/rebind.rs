@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers that outlive the server which answers for them.
 //!
-//! Nodes and handles that were given out stay what they are when the server dies, while the next one has numbers of its own. Whoever
+//! Nodes and handles that were given out stay what they are when the server dies, while the next one has numbers of its own. What
 //! stands between knows what the present server calls each ([`Bindings`]). A request is [bound](bind) before it is sent. What is
 //! [missing](Missing) is looked up by path, or opened again ([`reopen`]), and then the request is bound once more: so a new
 //! life costs nothing for what is not used.

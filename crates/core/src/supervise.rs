@@ -8,7 +8,7 @@
 //! * **Back-off.** The first of them are followed by a start at once, the others by one after a pause, each twice as long as the one
 //!   before.
 //! * **Hold.** After so many, and so long, starts are given up. Requests fail then; a server is tried again some time later if
-//!   somebody still needs it.
+//!   a program still needs it.
 //! * **Poison.** A request at work at three deaths is what kills, and is refused. After two it is asked alone, which spares
 //!   those beside it.
 

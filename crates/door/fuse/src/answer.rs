@@ -60,7 +60,7 @@ impl View {
         Ok(body.tail)
     }
 
-    /// Success, unless the attributes are those of a file that nobody may execute.
+    /// Success, unless the attributes are those of a file without any execute permission.
     pub(crate) fn executable(&self, attr: &Attr) -> Result<(), Error> {
         let forbidden = attr.kind() == FileKind::Regular && self.mode(attr.mode) & 0o111 == 0;
         if forbidden { Err(Errno::EACCES.into()) } else { Ok(()) }

@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
     Stat,
     /// What statx(2) has.
     Statx,
-    /// Success, unless they are those of a file that nobody may execute.
+    /// Success, unless they are those of a file without any execute permission.
     Executable,
 }
 
@@ -75,7 +75,7 @@ macro_rules! shapes {
             /// Writes `reply` to `body`.
             ///
             /// # Errors
-            /// Those of [`result`], and those of which the kernel is told in its place.
+            /// Those of [`result`], but for errors that the kernel gets as another answer.
             pub(crate) fn write(self, reply: Reply, body: &mut Body<'_>) -> Result<()> {
                 match self {
                     $($(Shape::$op($how) => {
