@@ -37,14 +37,14 @@ pub fn open(place: &Place, flags: OpenFlags, create: bool, mode: u32) -> Result<
         }
         let existing = dir.lookup(&name)?;
         if existing.kind() == FileKind::Symlink {
-            place.path = behind(&place.path, &existing.readlink()?);
+            place.path = target_path(&place.path, &existing.readlink()?);
         }
     }
     Err(Errno::ELOOP.into())
 }
 
 /// The path a symbolic link at `path` with this target leads to.
-fn behind(path: &[u8], target: &[u8]) -> Vec<u8> {
+fn target_path(path: &[u8], target: &[u8]) -> Vec<u8> {
     if target.starts_with(b"/") {
         return target.to_vec();
     }
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn links_lead_from_their_directory() {
-        assert_eq!(behind(b"/a/link", b"b"), b"/a/b");
-        assert_eq!(behind(b"/a/link", b"../b"), b"/a/../b");
-        assert_eq!(behind(b"/a/link", b"/b"), b"/b");
-        assert_eq!(behind(b"link", b"b"), b"b");
+        assert_eq!(target_path(b"/a/link", b"b"), b"/a/b");
+        assert_eq!(target_path(b"/a/link", b"../b"), b"/a/../b");
+        assert_eq!(target_path(b"/a/link", b"/b"), b"/b");
+        assert_eq!(target_path(b"link", b"b"), b"b");
     }
 }

@@ -106,6 +106,18 @@ impl DriverOptions {
         DriverOptions { sides, ..self }
     }
 
+    /// The same options, some for the tree in a file and others for the tree that the file is in; and what accepted them, if that is
+    /// not to be judged together with other trees.
+    pub fn for_inner_and_outer(self) -> (Self, Option<Rc<Sides>>) {
+        match self.sides {
+            Some(_) => (self, None),
+            None => {
+                let sides = Rc::<Sides>::default();
+                (self.for_sides(Some(Rc::clone(&sides))), Some(sides))
+            }
+        }
+    }
+
     /// Whether an option can only be meant for the tree of another driver than `own`, which may take what it does not describe.
     /// Trees in memory have no part in a command with several.
     fn is_elsewhere(&self, own: &DriverInfo, key: &str) -> bool {

@@ -105,7 +105,7 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Wanted, St
             return Ok(said);
         }
         match argument.to_str() {
-            Some("-o") => options.push(arguments.next().ok_or("-o needs options behind it")?),
+            Some("-o") => options.push(arguments.next().ok_or("-o needs options after it")?),
             Some("-t") => options.extend(arguments.next().as_deref().and_then(subtype)),
             Some("-N") => drop(arguments.next()),
             Some("-f") => return Ok(Wanted::Nothing),

@@ -49,7 +49,7 @@ pub struct Settings {
     /// Ends every call when raised.
     pub cancel: Cancel,
     /// How long a call may still take after that when it has to be waited for: changes that have started, closing, tidying up.
-    /// When that was in vain, none is waited for any more.
+    /// When it ends without an answer, none is waited for any more.
     pub grace: Duration,
 }
 

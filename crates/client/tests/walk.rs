@@ -217,7 +217,7 @@ fn a_change_that_does_not_come_to_its_end_is_given_up_some_time_after_an_interru
         cancel.raise();
         waiting.join().unwrap().unwrap_err()
     });
-    assert_eq!(interrupted.errno, Errno::ETIMEDOUT, "whoever interrupts is told: it may have been done");
+    assert_eq!(interrupted.errno, Errno::ETIMEDOUT, "the error says that it may have been done");
     assert!(
         interrupted.reason.as_deref().is_some_and(|reason| reason.contains("interruption")),
         "{interrupted}"
@@ -226,7 +226,7 @@ fn a_change_that_does_not_come_to_its_end_is_given_up_some_time_after_an_interru
     assert_eq!(again.errno, Errno::ETIMEDOUT);
     assert!(
         again.reason.as_deref().is_some_and(|reason| reason.contains("any more")),
-        "nobody waits again: {again}"
+        "it does not wait again: {again}"
     );
 }
 

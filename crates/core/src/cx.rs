@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who asks, until when, and whether still: the context that travels beside each request.
+//! The caller, the deadline and the cancel token: the context that travels beside each request.
 
+use crate::error::{Errno, Result};
 use crate::wcc::Wcc;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -134,7 +135,7 @@ struct Flag {
 }
 
 impl Cancel {
-    /// Asks to stop; wakes everyone who waits in [`Cancel::raised`].
+    /// Asks to stop; wakes all that wait in [`Cancel::raised`].
     pub fn raise(&self) {
         self.0.raised.store(true, Ordering::Release);
         let wakers = std::mem::take(&mut *self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -151,7 +152,22 @@ impl Cancel {
         Raised(self)
     }
 
-    /// Forgets who waits in [`Cancel::raised`]: for a door whose request has ended, which reuses the token.
+    /// The outcome of `work`, or `EINTR` when stopping is asked for before that; `work` is dropped then.
+    ///
+    /// # Errors
+    /// Those of `work`, and `EINTR`.
+    pub async fn stops<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let (mut work, mut raised) = (pin!(work), pin!(self.raised()));
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Pending if raised.as_mut().poll(context).is_ready() => {
+                Poll::Ready(Err(Errno::EINTR.into()))
+            }
+            polled => polled,
+        })
+        .await
+    }
+
+    /// Forgets what waits in [`Cancel::raised`]: for a door whose request has ended, which reuses the token.
     pub fn forget_waiting(&self) {
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -198,7 +214,7 @@ impl Future for Raised<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::pin::pin;
+    use std::future::{pending, ready};
 
     #[test]
     fn raising_wakes_and_renewing_forgets() {
@@ -211,6 +227,9 @@ mod tests {
             token.raise();
             assert!(wait.as_mut().poll(&mut context).is_ready());
         }
+        let mut stopped = pin!(copy.stops(pending::<Result<()>>()));
+        assert_eq!(stopped.as_mut().poll(&mut context), Poll::Ready(Err(Errno::EINTR.into())));
+        assert_eq!(pin!(copy.stops(ready(Ok(7)))).poll(&mut context), Poll::Ready(Ok(7)), "it is done");
         token.renew();
         assert!(!token.is_raised() && copy.is_raised(), "a shared token is replaced, not cleared");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Content that moves between an open file of a tree and a file of the host without passing through who asks for it.
+//! Content that moves between an open file of a tree and a file of the host without passing through the caller.
 
 use crate::Wire;
 use crate::cx::Credentials;

@@ -163,7 +163,7 @@ mod tests {
         drop(writer);
         let mut said = String::new();
         reader.read_to_string(&mut said).unwrap();
-        assert_eq!((said.as_str(), keep.held()), ("x", 0), "nobody holds it any more");
+        assert_eq!((said.as_str(), keep.held()), ("x", 0), "it is released");
         assert_eq!(keep.adopt(number).unwrap_err().errno, Errno::EBADF);
     }
 }

@@ -32,7 +32,7 @@ number! {
     Handle
 }
 number! {
-    /// Who holds a POSIX lock: all descriptors of one process share an owner.
+    /// The holder of a POSIX lock: all descriptors of one process share an owner.
     LockOwner
 }
 

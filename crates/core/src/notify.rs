@@ -58,7 +58,7 @@ pub enum Notice {
         /// The file.
         node: Node,
     },
-    /// The driver knows nothing of these any more but that the door refers to them. A door that can gives back what nobody
+    /// The driver knows nothing of these any more but that the door refers to them. A door that can gives back what no program
     /// uses, by a [`Forget`](crate::ops::Forget) each; one that cannot does nothing.
     #[wire(7)]
     Prune {

@@ -240,7 +240,7 @@ impl Request {
         self.effects().into_iter().any(Effect::gives_back)
     }
 
-    /// Whether waiting is what it is about.
+    /// Whether it waits as long as it takes.
     pub fn waits(&self) -> bool {
         self.effects().into_iter().any(|effect| effect == Effect::Waits)
     }
@@ -621,7 +621,7 @@ operations! {
         node: Node,
         /// An open handle of it.
         handle: Handle,
-        /// Who would hold the lock.
+        /// The owner that would hold the lock.
         owner: LockOwner,
         /// The wanted lock.
         lock: Lock,
@@ -633,7 +633,7 @@ operations! {
         node: Node,
         /// An open handle of it.
         handle: Handle,
-        /// Who holds the lock.
+        /// The owner that holds the lock.
         owner: LockOwner,
         /// The lock, or the range to release.
         lock: Lock,

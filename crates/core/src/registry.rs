@@ -15,7 +15,8 @@ use crate::runtime::Runtime;
 use crate::service::Service;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, mpsc};
 
 /// A driver as users see it.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +31,7 @@ pub struct DriverInfo {
     pub writable: bool,
     /// Its options, as `-o` and `--opt` take them: tables of its own and of what stands above it anyway.
     pub options: &'static [&'static OptionTable],
-    /// What else it takes, in words; empty for nothing.
+    /// What else it takes, in words; empty when there is nothing else.
     pub others: &'static str,
     /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
@@ -131,7 +132,7 @@ impl DriverInfo {
 pub struct LayerInfo {
     /// Its name.
     pub name: &'static str,
-    /// What follows `=`, as in the manual; empty for nothing.
+    /// What follows `=`, as in the manual; empty when it takes no argument.
     pub argument: &'static str,
     /// What it does: a clause without a full stop.
     pub does: &'static str,
@@ -181,6 +182,30 @@ pub struct Site<'a> {
     pub same_below: usize,
     /// Raised when the user does not want the tree any more, while it is opened.
     pub cancel: Option<&'a Cancel>,
+}
+
+impl<'a> Site<'a> {
+    /// Above nothing, for the program itself, with nothing that outlives it.
+    pub fn new(runtime: &'a Arc<dyn Runtime>) -> Self {
+        Site { runtime, keep: None, serves_others: false, same_below: 0, cancel: None }
+    }
+
+    /// The outcome of opening a tree, for a thread that may wait for it.
+    ///
+    /// # Errors
+    /// Those of `opening`; `EINTR` when the user does not want the tree any more, and `EIO` when the program ends.
+    pub fn wait_for<T: Send + 'static>(
+        &self,
+        opening: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sender, receiver) = mpsc::channel();
+        let cancel = self.cancel.cloned().unwrap_or_default();
+        self.runtime.spawn(Box::pin(async move {
+            // The thread waits until this end is dropped.
+            let _ = sender.send(cancel.stops(opening).await);
+        }));
+        receiver.recv().unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
+    }
 }
 
 /// A layer that was made.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 /// How long it is looked for, at most: about what falling asleep and being woken cost.
 const AT_MOST: Duration = Duration::from_micros(30);
-/// After so many searches in vain, most are left out.
+/// After so many unsuccessful searches, most are left out.
 const IN_VAIN: u32 = 8;
 /// One search in so many is made all the same: the other side may have got a processor of its own.
 const NOW_AND_THEN: u32 = 64;
 
 /// Whether it pays to look for an answer again and again before sleeping for it: it does while the other side works on
-/// another processor and is quick. A spin that is often in vain is left out, so one that never pays costs little.
+/// another processor and is quick. A spin that often fails is left out, so one that never pays costs little.
 ///
 /// ```
 /// let mut spin = outrigger_core::Spin::default();

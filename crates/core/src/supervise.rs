@@ -225,6 +225,6 @@ mod tests {
         (0..LOST - 1).for_each(|_| innocent.lost(false));
         assert!(!innocent.is_poisonous());
         innocent.lost(false);
-        assert!(innocent.is_poisonous(), "nobody waits for ever");
+        assert!(innocent.is_poisonous(), "no request waits for ever");
     }
 }

@@ -248,7 +248,7 @@ mod tests {
         lchown(&link, Some(12345), None).unwrap();
         assert!(refused(&link, &["outrigger"]).contains("a symbolic link of user 12345"));
         refused(&link.join("more"), &["outrigger"]);
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 1, "nothing was made behind the link");
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 1, "nothing was made where the link leads");
         let squatted = dir.path().join("squatted");
         fs::create_dir(&squatted).unwrap();
         chown(&squatted, Some(12345), None).unwrap();

@@ -126,7 +126,7 @@ pub unsafe fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()));
     }
     for number in open.into_iter().filter(|number| *number >= FIRST as RawFd && !keep.contains(number)) {
-        // SAFETY: asks for flags, which changes nothing; what has none of them is nobody's, as the caller says.
+        // SAFETY: asks for flags, which changes nothing; a descriptor without them has no owner, as the caller says.
         unsafe {
             if libc::fcntl(number, libc::F_GETFD) == 0 {
                 libc::close(number);

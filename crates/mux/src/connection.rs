@@ -49,7 +49,7 @@ impl Future for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.shared.close("nobody serves the connection any more".into());
+        self.shared.close("the task of the connection has ended".into());
     }
 }
 

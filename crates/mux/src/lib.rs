@@ -14,12 +14,12 @@
 //!
 //! # Promises
 //!
-//! * **Everybody is answered.** When the connection ends, everyone who waits gets [`Error::Lost`], which tells whether the
+//! * **Every caller is answered.** When the connection ends, each caller that waits gets [`Error::Lost`], which tells whether the
 //!   request had been sent; later callers get it at once.
 //! * **Nothing waits for ever.** A request is given up when nothing has come from the other side for as long as its patience,
 //!   and in any case after four times that: a slow connection is not a dead one. One that was not sent is given up when
 //!   nothing could be sent either. The silence before a request does not count.
-//! * **Memory is bounded** by [`Limits`]: who asks for more waits for room, which requests that are given up make. When as
+//! * **Memory is bounded** by [`Limits`]: a caller that asks for more waits for room, which requests that are given up make. When as
 //!   many of those as are allowed at once stay without an answer, the connection ends. A frame longer than the protocol
 //!   allows ends it before it is read.
 //! * **Small requests are quick while much data moves.** [`Lane::First`] goes before [`Lane::Bulk`], and no more of the

@@ -48,13 +48,13 @@ impl Mux {
         let _ = self.0.enqueue(frame, None, None);
     }
 
-    /// How many bytes one bulk request should move: little enough not to delay small requests behind it for long, where
+    /// How many bytes one bulk request should move: little enough not to delay small requests after it for long, where
     /// the connection is slow.
     pub fn chunk(&self) -> usize {
         self.0.lock().window.chunk()
     }
 
-    /// Ends the connection at once. Everybody who waits gets [`Error::Lost`] with this reason.
+    /// Ends the connection at once. Every caller that waits gets [`Error::Lost`] with this reason.
     pub fn close(&self, why: &str) {
         self.0.close(why.into());
     }

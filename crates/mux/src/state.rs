@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who waits for what: the part of a connection that callers and the connection itself share.
+//! Callers and what they wait for: the part of a connection that callers and the connection itself share.
 
 use crate::window::{Sent, Window};
 use crate::{Error, Frame, Lane, Limits, Protocol};
@@ -213,7 +213,7 @@ impl Shared {
         }
         let done = state.finishing && state.first.is_empty() && state.bulk.is_empty();
         drop(state);
-        let lost = Error::Lost { why: "nobody waits for it any more".into(), sent: false };
+        let lost = Error::Lost { why: "its caller has given up".into(), sent: false };
         unwanted.into_iter().for_each(|then| then(Err(lost.clone())));
         if is_earlier {
             self.to_time.notify_one();

@@ -144,7 +144,7 @@ impl Window {
     }
 
     /// Stops growing when a reply has taken longer than the delay and its content explain: others stood in line before it.
-    /// And when the window is far more than enough: a caller who asks for less never fills it.
+    /// And when the window is far more than enough: a caller that asks for less never fills it.
     fn notice_line(&mut self, now: Instant, sent: &Sent) {
         let moving = Duration::from_secs_f64(sent.bytes as f64 / self.rate());
         let explained = self.delay.unwrap_or(Duration::MAX).saturating_add(moving).saturating_add(2 * QUEUE);
@@ -217,7 +217,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// Sends as much as the window lets for `rounds` rounds over a connection of `rate` bytes a second with a delay, and
-    /// gives the window, the longest line behind the connection, and the share of the time it was busy.
+    /// gives the window, the longest delay of the connection, and the share of the time it was busy.
     async fn drive(rate: f64, delay: Duration, rounds: usize) -> (Window, Duration, f64) {
         let mut window = Window::new();
         let mut on_their_way = std::collections::VecDeque::new();

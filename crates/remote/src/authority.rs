@@ -39,7 +39,9 @@ impl Authority {
             None => (None, None),
         };
         let (host, port) = match place.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) {
-            Some((host, port)) => (host, Some(port.parse().map_err(|_| odd("the port is no number"))?)),
+            Some((host, port)) => {
+                (host, Some(port.parse().map_err(|_| odd("the port is not a number from 0 to 65535"))?))
+            }
             None => (place, None),
         };
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);

@@ -46,7 +46,7 @@ pub use fault::{Fault, Refusal};
 pub use inode_table::{InodeTable, PINNED_MAX, PinNotes, hash, join};
 pub use listing::in_order;
 pub use login::{Login, Secret};
-pub use login_notes::{LoginNotes, Start, opened_on};
+pub use login_notes::{LoginNotes, Start};
 pub use netrc::{NetrcEntry, find_in_netrc, parse_netrc};
 pub use node_locks::NodeLocks;
 pub use open_files::{Closed, OpenFiles};

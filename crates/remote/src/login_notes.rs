@@ -5,8 +5,7 @@ use crate::authority::Authority;
 use crate::login::{Login, Secret};
 use crate::options::FileOptions;
 use outrigger_core::survive::{Area, Layout, Stored, Text};
-use outrigger_core::{Errno, Keep, Result, Runtime};
-use std::sync::{Arc, mpsc};
+use outrigger_core::{Keep, Result};
 
 /// The region.
 const REGION: &str = "remote-login";
@@ -82,21 +81,6 @@ impl Start {
     pub fn note(&self, base: &[u8]) -> Result<()> {
         self.notes.iter().try_for_each(|notes| notes.note_origin(&self.login, base))
     }
-}
-
-/// The outcome of opening a tree, for a thread that may wait for it.
-///
-/// # Errors
-/// Those of `opening`, and `EIO` when the program ends.
-pub fn opened_on<T: Send + 'static>(
-    runtime: &Arc<dyn Runtime>,
-    opening: impl Future<Output = Result<T>> + Send + 'static,
-) -> Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    runtime.spawn(Box::pin(async move {
-        let _ = sender.send(opening.await);
-    }));
-    receiver.recv().unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
 }
 
 #[cfg(test)]

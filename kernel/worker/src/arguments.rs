@@ -88,7 +88,7 @@ impl Arguments {
         let image = number("image")?.map(|fd| fd as RawFd);
         let socket = required("socket")? as RawFd;
         let log = number("log")?.map(|fd| fd as RawFd);
-        // SAFETY: whoever starts this program hands these descriptors over for nothing else.
+        // SAFETY: the parent process hands these descriptors over for this alone.
         let file = |fd| unsafe { File::from_raw_fd(fd) };
         let (image, log) = (image.map(file), log.map(file));
         // SAFETY: as above.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What this process and whoever started it tell each other beside requests, as this process uses it.
+//! What this process and its parent exchange beside requests, as this process uses it.
 
 use crate::sandbox;
 use outrigger_succession::control::{self, Stamp};
@@ -31,7 +31,7 @@ impl Control {
         Control { shared: control::Control::at(Arc::new(file), start), replaying: AtomicBool::new(true) }
     }
 
-    /// In a file of memory that nobody else has, bounded to an overlay of `room` bytes.
+    /// In a file of memory that no other process has, bounded to an overlay of `room` bytes.
     ///
     /// # Errors
     /// When there is no memory.

@@ -17,7 +17,7 @@ const STACK: usize = 64 << 10;
 pub fn report() -> io::Result<()> {
     let stack = Box::leak(vec![0_u8; STACK].into_boxed_slice());
     let stack = libc::stack_t { ss_sp: stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: STACK };
-    // SAFETY: the stack lives for ever and is used for nothing else.
+    // SAFETY: the stack lives for ever and has no other use.
     if unsafe { libc::sigaltstack(&stack, null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A mount served without a detour: the FUSE door in this process. Whoever has made the mount hands its connection over,
+//! A mount served without a detour: the FUSE door in this process. The process that made the mount hands its connection over,
 //! and goes on asking for what does not concern the tree.
 
 use crate::guard::Guard;
@@ -79,7 +79,7 @@ pub fn serve(
     outcome
 }
 
-/// What serves, and what is told about it.
+/// What serves, and what is reported about it.
 struct Direct {
     runtime: Arc<Doorside>,
     machine: Arc<Machine>,
@@ -123,7 +123,7 @@ impl Direct {
             max_readers: MAX_READERS,
             passthrough: false,
             splice: false,
-            // Whoever takes over when this process dies must find every request whole.
+            // The process that takes over when this one dies must find every request whole.
             lock_buffers: true,
             // This process opens no files.
             watch_programs: false,

@@ -60,7 +60,7 @@ impl Image {
         }
     }
 
-    /// How long the file may become when it is written, in bytes: content of a qcow2 image may all move behind its end.
+    /// How long the file may become when it is written, in bytes: all content of a qcow2 image may move beyond its end.
     ///
     /// # Errors
     /// Those of looking at it.
@@ -156,7 +156,7 @@ impl Disk {
         self.writable
     }
 
-    /// Whether it takes writes, be it that nobody else ever sees them.
+    /// Whether it takes writes, even if no other process ever sees them.
     pub fn takes_writes(&self) -> bool {
         self.writable || self.overlay.is_some()
     }
@@ -306,7 +306,7 @@ impl Disk {
     pub fn takes_time(&self, access: &Access) -> Option<(&'static Ring, u64)> {
         let ring = ring::get().filter(|_| self.has_ring)?;
         let place = match access.kind {
-            // Whoever does not may find out at once, and so may those whose access is an error.
+            // A task that may not wait gets its error at once, and so does one whose access is an error.
             abi::FLUSH => self.writable.then_some(0),
             abi::DISCARD | abi::ZERO if !self.discards() => None,
             abi::WRITE if !self.writable => None,

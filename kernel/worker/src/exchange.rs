@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Content that moves between files of the tree and of the host, whose descriptor whoever asks has sent along.
+//! Content that moves between files of the tree and of the host, whose descriptor comes with the request.
 
 use crate::task::{Fd, Task};
 use crate::tree::{Tree, checked};

@@ -22,7 +22,7 @@ const WINDOW: u64 = 4 << 30;
 /// What the memory is aligned to, so that the host can use large pages.
 const ALIGNMENT: u64 = 2 << 20;
 
-/// The object behind the kernel's memory, of which pieces are mapped a second time.
+/// The object that holds the kernel's memory, of which pieces are mapped a second time.
 static MEMORY: OnceLock<File> = OnceLock::new();
 
 /// Makes the machine: `memory` bytes of it, rounded up to 2 MiB. The disks are those of [`disk::add`].
@@ -107,7 +107,7 @@ extern "C" fn sleep(nanoseconds: u64) {
         tv_sec: (nanoseconds / 1_000_000_000) as i64,
         tv_nsec: (nanoseconds % 1_000_000_000) as i64,
     };
-    // SAFETY: the structure is complete, and nobody wants to know how much was left after a signal.
+    // SAFETY: the structure is complete, and the time left after a signal is not asked for.
     unsafe { libc::nanosleep(&time, null_mut()) };
 }
 
@@ -168,7 +168,7 @@ unsafe extern "C" fn access(access: *mut Access) -> bool {
 /// Carries out an access now.
 ///
 /// # Safety
-/// Its pieces must be memory that nobody else uses meanwhile.
+/// Its pieces must be memory that nothing else uses meanwhile.
 unsafe fn carry_out(disk: &Disk, access: &Access) -> io::Result<()> {
     let (count, offset, length) = (access.count as usize, access.offset, access.length);
     match access.kind {
@@ -177,7 +177,7 @@ unsafe fn carry_out(disk: &Disk, access: &Access) -> io::Result<()> {
             disk.read_pieces(unsafe { from_raw_parts_mut(access.pieces.cast(), count) }, offset)
         }
         abi::WRITE => {
-            // SAFETY: as above, and nobody changes the memory.
+            // SAFETY: as above, and nothing changes the memory.
             disk.write_pieces(unsafe { from_raw_parts_mut(access.pieces.cast(), count) }, offset)
         }
         abi::FLUSH => disk.flush(),

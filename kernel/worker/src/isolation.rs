@@ -31,7 +31,7 @@ const LANDLOCK: &[(i64, u32, u32, u32, usize)] = &[
     (6, 16, 2, 2, 24),
 ];
 
-/// Users that nobody is: beyond those of systemd's containers, one for each process. A container that knows none of them has this
+/// Users that no account has: beyond those of systemd's containers, one for each process. A container that knows none of them has this
 /// one instead.
 const NOBODY: u32 = 0x7000_0000;
 const NOBODY_IN_CONTAINERS: u32 = 65_533;
@@ -58,7 +58,7 @@ pub fn enter() -> io::Result<()> {
     let mut has = Vec::new();
     let mounts = is_root && leave_mounts();
     let others = is_root && unshare(OTHERS);
-    if is_root && become_nobody() {
+    if is_root && become_unused_user() {
         has.push("a user of its own".to_owned());
     }
     let user = unshare(libc::CLONE_NEWUSER | if others { 0 } else { OTHERS });
@@ -119,8 +119,8 @@ fn empty_tree() -> io::Result<()> {
     }
 }
 
-/// Another user than the superuser, in no group: one that nobody else is.
-fn become_nobody() -> bool {
+/// Another user than the superuser, in no group: one that no other process has.
+fn become_unused_user() -> bool {
     let locked = libc::rlimit { rlim_cur: LOCKED, rlim_max: LOCKED };
     // SAFETY: the structure is complete, and no group is named.
     unsafe {
@@ -161,7 +161,7 @@ fn leave_files() -> Option<i64> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: plain system calls with the descriptor just made, which nobody else has.
+    // SAFETY: plain system calls with the descriptor just made, which no other process has.
     let restricted = unsafe {
         let restricted = libc::syscall(libc::SYS_landlock_restrict_self, fd, 0);
         libc::close(fd as i32);
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn the_host_is_left() {
-        const TOLD: &str = "OUTRIGGER_TEST_ISOLATED";
-        if std::env::var_os(TOLD).is_some() {
+        const IS_CHILD: &str = "OUTRIGGER_TEST_ISOLATED";
+        if std::env::var_os(IS_CHILD).is_some() {
             // Opened before, for no path leads there later.
             let status = File::open("/proc/thread-self/status").expect("the status");
             enter().expect("it is left");
@@ -218,7 +218,7 @@ mod tests {
         }
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", "isolation::tests::the_host_is_left", "--test-threads=1", "--nocapture"]);
-        let output = command.env(TOLD, "1").output().expect("it starts");
+        let output = command.env(IS_CHILD, "1").output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stdout);
         let expected = ["no capability", "nothing to gain", "no group", "no superuser", "no path", "no port"];
         for what in expected {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What this process keeps of a mount that it serves by itself: what was told to whom, so that the kernel needs not hold every
+//! What this process keeps of a mount that it serves by itself: which replies were sent, so that the kernel needs not hold every
 //! file that is known, and somebody else can go on if this process dies (`crates/succession`).
 
 use crate::guard::Guard;
@@ -24,9 +24,9 @@ pub struct Kept {
     done: Arc<Mutex<Vec<Done>>>,
     /// None where the end of this process is the end of the tree.
     guard: Option<Arc<Guard>>,
-    /// Where whoever reads the record is told to.
+    /// Where the reader of the record is notified.
     outlet: Arc<Outlet>,
-    /// Told when nothing is being done any more, if somebody waits for that: to tell nobody costs a system call, too.
+    /// Notified when no request is at work any more, if a thread waits for that: a notification costs a system call.
     idle: Condvar,
     settling: AtomicBool,
 }
@@ -81,7 +81,7 @@ impl Kept {
         let mut served = lock(&self.served);
         if let Request::Forget(op) = &request {
             served.forget(op.node, op.count);
-            // Nobody waits.
+            // No thread waits.
             drop(sender.send(Reply::Done(())));
         } else {
             served.ask(cx, request, sender)?;
@@ -116,7 +116,7 @@ impl Kept {
         due
     }
 
-    /// Leaves what is to be done, and tells who waits, after it has been recorded.
+    /// Leaves what is to be done, and wakes the thread that waits, after it has been recorded.
     fn go_on(&self, mut served: MutexGuard<'_, Served>, mut leave: impl FnMut(Work)) {
         let (tasks, answered) = served.take_next();
         let is_checkpoint = |task: &Task| matches!(task.request, Request::SyncFs(_));
@@ -137,7 +137,7 @@ impl Kept {
         match wants_reader {
             Ok(true) => self.outlet.reply(RECORDED, Reply::Done(())),
             Ok(false) => {}
-            // Whoever goes on knows of nothing that was not told.
+            // The next process knows only what was recorded.
             Err(error) => host::stop(&format!("what has happened cannot be recorded: {error}")),
         }
     }

@@ -27,7 +27,7 @@ pub struct Listing {
     /// The subvolume it is in.
     subvolume: u64,
     window: Window,
-    /// What is not told of.
+    /// What is not listed.
     hidden: Option<&'static [u8]>,
 }
 
@@ -37,7 +37,7 @@ impl Listing {
         Listing { fd, subvolume, window: Window::opened(), hidden }
     }
 
-    /// The entries behind `cookie` that cost no more than `size`, but at least one; each costs `cost` and its name.
+    /// The entries after `cookie` that cost no more than `size`, but at least one; each costs `cost` and its name.
     /// Tells whether the directory ended.
     pub fn take(&mut self, task: &Task, cookie: u64, size: u32, cost: usize) -> Result<(Vec<Dirent>, bool)> {
         if !self.window.go_to(cookie) {
@@ -83,7 +83,7 @@ impl Listing {
         Ok(true)
     }
 
-    /// Takes entries in; tells the position behind the last one.
+    /// Takes entries in; gives the position after the last one.
     fn decode(&mut self, mut entries: Bytes) -> Result<u64> {
         let malformed = || Errno::EIO.because("the kernel lists a directory in a form of its own");
         let number = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).map_err(|_| malformed());
@@ -101,7 +101,7 @@ impl Listing {
             if name[..] == b"."[..] || name[..] == b".."[..] || self.hidden == Some(&name[..]) {
                 continue;
             }
-            // A damaged directory may hold names that cannot be: nobody could open them.
+            // A damaged directory may hold names that cannot be: they could not be opened.
             let Ok(name) = Name::new(name) else { continue };
             self.window.push(Dirent {
                 ino: ino(self.subvolume, number(&entry[..8])?),
@@ -161,7 +161,7 @@ impl Tree {
         let dir = self.node(op.node)?;
         let mut entries = Vec::with_capacity(names.len());
         for dirent in names {
-            // What cannot be looked at exists all the same; whoever wants more asks for it and gets the reason.
+            // What cannot be looked at exists all the same; a later request for it gets the reason.
             let entry = match self.find_at(task, dir, &c_string(&dirent.name)?) {
                 Ok(entry) => entry,
                 Err(error) if error.errno == Errno::ENOENT => continue,

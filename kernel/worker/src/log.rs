@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the kernel code prints: kept in a ring, where whoever started this process finds the last words of one that died.
+//! What the kernel code prints: kept in a ring, where the parent process finds the last lines of one that died.
 //!
-//! The file is a number, how many bytes were ever written (`u64`, little-endian), and the ring behind it.
+//! The file is a number, how many bytes were ever written (`u64`, little-endian), and the ring after it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ pub fn keep_in(file: File) {
     drop(FILE.set(file));
 }
 
-/// Adds text. Nobody can be told when that fails.
+/// Adds text. A failure cannot be reported.
 pub fn append(text: &[u8]) {
     let Some(file) = FILE.get() else {
         drop(std::io::Write::write_all(&mut std::io::stderr(), text));

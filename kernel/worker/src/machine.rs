@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel as several threads use it: one at a time runs it, and does what the others have left for it meanwhile. So
-//! whoever asks mostly gets his answer without any other thread, and nobody waits for a lock.
+//! a request is mostly answered without any other thread, and no thread waits for a lock.
 
 use crate::kept::Kept;
 use crate::kernel::Kernel;
@@ -37,7 +37,7 @@ struct Inside {
 }
 
 // SAFETY: nothing in it belongs to a certain thread: tasks of the kernel run on stacks of their own, whichever thread runs
-// the kernel, and neither keeps anything that is the thread's. Counters and cells are touched by who has the lock around it
+// the kernel, and neither keeps anything that is the thread's. Counters and cells are touched by the thread that has the lock around it
 // only; that includes the tree's copies in jobs, which live and die inside the kernel.
 unsafe impl Send for Inside {}
 
@@ -73,7 +73,7 @@ impl Machine {
                 let inside = match self.inside.try_lock() {
                     Ok(inside) => inside,
                     Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                    // Whoever has it looks for what is left before he is done.
+                    // The thread that has it looks for what is left before it is done.
                     Err(TryLockError::WouldBlock) => return,
                 };
                 self.run(&inside);
@@ -99,7 +99,7 @@ impl Machine {
         lock(&self.left).push(work);
     }
 
-    /// Answers a request in the kernel's own numbers, which nobody keeps.
+    /// Answers a request in the kernel's own numbers, which are not kept.
     pub fn answer(
         &self,
         frame: (u64, Credentials),
@@ -155,6 +155,6 @@ impl Service for Machine {
         }
     }
 
-    /// Nobody else changes the image, so there is nothing to tell.
+    /// No one else changes the image, so there are no notices.
     fn attach(&self, _: Arc<dyn Notify>) {}
 }

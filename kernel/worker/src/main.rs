@@ -215,14 +215,14 @@ fn mount(
     };
     let tree = Tree::at(task, MOUNTPOINT, Rc::new(remount), source, standing != Standing::Alone)?;
     if standing == Standing::First {
-        sweep(task, &tree);
+        remove_leftovers(task, &tree);
     }
     Ok(Rc::new(tree))
 }
 
 /// Removes what open files have kept. What is left does no harm, and the next mount tries again.
-fn sweep(task: &Task, tree: &Tree) {
-    if let Err(error) = tree.sweep(task) {
+fn remove_leftovers(task: &Task, tree: &Tree) {
+    if let Err(error) = tree.remove_leftovers(task) {
         log::append(format!("outrigger-kernel: removed files are left: {error}\n").as_bytes());
     }
 }
@@ -243,8 +243,8 @@ fn prepare_hfsplus(task: &Task, device: &CStr, options: &CStr) -> Result<()> {
 
 /// Puts everything on the medium and leaves the image as after an orderly unmount.
 fn unmount(task: &Task, tree: &Tree) -> Result<()> {
-    sweep(task, tree);
-    // umount(2) says nothing about writes that fail; what was reported to nobody yet, syncfs(2) does.
+    remove_leftovers(task, tree);
+    // umount(2) says nothing about writes that fail; syncfs(2) reports what was not reported yet.
     let synced = tree.sync_all(task);
     tree.close(task);
     task.umount(MOUNTPOINT, 0)?;

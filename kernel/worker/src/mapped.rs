@@ -15,7 +15,7 @@ const WINDOWS: usize = 16;
 /// How large one is, in bytes.
 const WINDOW: usize = 1 << 20;
 
-/// Where the windows are, for whoever wonders about a fault there; 0 when there are none.
+/// Where the windows are, for the handler of a fault there; 0 when there are none.
 static START: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there is a window at this address.
@@ -84,7 +84,7 @@ impl Mapped {
             let offset = (piece * WINDOW as u64) as i64;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let at = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: the addresses were reserved for this; nobody looks at them while the slots are locked.
+            // SAFETY: the addresses were reserved for this; no thread reads them while the slots are locked.
             let mapped = unsafe { libc::mmap(at, WINDOW, libc::PROT_READ, flags, file.as_raw_fd(), offset) };
             if mapped == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
@@ -92,7 +92,7 @@ impl Mapped {
         }
         slots.shown[slot] = Some((piece, slots.now));
         let from = std::ptr::with_exposed_provenance::<u8>(address + skipped);
-        // SAFETY: the window is mapped, stays so while the slots are locked, and the caller's range is within it. Behind
+        // SAFETY: the window is mapped, stays so while the slots are locked, and the caller's range is within it. Beyond
         // the end of the file there is a fault that ends this process, see `crash`.
         unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len()) };
         Ok(())
@@ -101,7 +101,7 @@ impl Mapped {
 
 impl Transfer for Mapped {
     fn read(&self, file: &File, buffer: &mut [u8], place: u64) -> io::Result<()> {
-        // Whoever asks for what is behind the end is refused; a fault is left for a file that shrinks.
+        // A request for what is beyond the end is refused; a fault is left for a file that shrinks.
         if place.checked_add(buffer.len() as u64).is_none_or(|last| last > self.end) {
             return file.read_exact_at(buffer, place);
         }
@@ -109,10 +109,10 @@ impl Transfer for Mapped {
         while !rest.is_empty() {
             let skipped = (place % WINDOW as u64) as usize;
             let length = rest.len().min(WINDOW - skipped);
-            let (piece, behind) = rest.split_at_mut(length);
+            let (piece, after) = rest.split_at_mut(length);
             self.copy(file, place / WINDOW as u64, skipped, piece)?;
             place += length as u64;
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ struct Held {
 }
 
 impl Nodes {
-    /// The root alone, which nobody can forget.
+    /// The root alone, which is never forgotten.
     pub fn new(root: Fd, key: Key) -> Self {
         let held = HashMap::from([(Node::ROOT, Held { fd: root, key, references: 1 })]);
         Nodes { held, numbers: HashMap::from([(key, Node::ROOT)]), next: Node::ROOT.0 + 1 }
@@ -31,7 +31,7 @@ impl Nodes {
     /// The descriptor of a node.
     ///
     /// # Errors
-    /// `ESTALE` when nobody refers to it.
+    /// `ESTALE` when there is no reference to it.
     pub fn fd(&self, node: Node) -> Result<Fd> {
         self.held.get(&node).map(|held| held.fd).ok_or(Errno::ESTALE.into())
     }
@@ -51,7 +51,7 @@ impl Nodes {
         (node, None)
     }
 
-    /// Takes back references. The descriptor of a node that nobody refers to any more is to be closed.
+    /// Takes back references. The descriptor of a node without references is to be closed.
     pub fn forget(&mut self, node: Node, count: u64) -> Option<Fd> {
         let held = self.held.get_mut(&node).filter(|_| node != Node::ROOT)?;
         held.references = held.references.saturating_sub(count);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Writes that wait for a checkpoint: between two of them the image does not change.
 //!
-//! What the kernel code writes goes into a memory file that whoever started this process holds too. A checkpoint *seals*
+//! What the kernel code writes goes into a memory file that the parent process holds too. A checkpoint *seals*
 //! it, which one store makes true, and then carries it out on the image: in the order of the kernel's flushes, so that an
 //! image left in the middle is one that a power failure may leave. So when this process is killed the image is that
 //! of the last checkpoint, or its successor finds a sealed overlay and carries it out first.
 //!
-//! The file: a page of numbers ([`Control`]), the times of changes, blocks of content, and behind these, when it is sealed, the
+//! The file: a page of numbers ([`Control`]), the times of changes, blocks of content, and after these, when it is sealed, the
 //! list of what to do with them.
 
 use crate::control::Control;
@@ -65,7 +65,7 @@ pub struct Overlay {
 }
 
 /// How much of an overlay's memory there is for an image of `size` bytes that kernel code with so much memory writes: all that
-/// it may have changed, again and again, between two checkpoints. What nobody writes takes none of the host's.
+/// it may have changed, again and again, between two checkpoints. What is never written takes none of the host's.
 pub fn room(memory: u64, size: u64) -> u64 {
     size.min(LARGE) + 4 * memory + SPARE
 }
@@ -156,7 +156,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Notes that nobody needs the content of a range, or (`zero`) that it has to read as zeroes.
+    /// Notes that the content of a range is not needed, or (`zero`) that it has to read as zeroes.
     ///
     /// # Errors
     /// Those of [`Overlay::write`].

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Files that lose their last name while they are open. The next process could not find them when this one dies, so each
-//! keeps a name in a directory at the root that nobody is shown. Whoever keeps the mount's state says which files are open,
+//! keeps a name in a hidden directory at the root. The process that keeps the mount's state says which files are open,
 //! and when a name is not needed any more (`crates/succession`).
 
 use crate::listing::Listing;
@@ -79,7 +79,7 @@ fn unnoticed(task: &Task, root: Fd, change: impl FnOnce() -> Result<()>) -> Resu
     task.set_times(root, &[accessed, modified])
 }
 
-/// Of the links to the root, those that programs are told of: the directory has one. Types that do not count them say 1.
+/// Of the links to the root, those that programs see: the directory has one. Types that do not count them say 1.
 pub fn visible_links(links: u32) -> u32 {
     if links > 2 { links - 1 } else { links }
 }
@@ -168,7 +168,7 @@ impl Tree {
         renamed
     }
 
-    /// Keeps the name of what is about to be replaced. A link leaves the file where it is, so that whoever loses all of this
+    /// Keeps the name of what is about to be replaced. A link leaves the file where it is, so that a process that loses all of this
     /// finds either the old file or the new one.
     fn keep(&self, task: &Task, place: (Fd, &CStr), kept: &CStr) -> Kept {
         let Ok(removed) = self.removed(task) else { return Kept::Lost };
@@ -212,7 +212,7 @@ impl Tree {
     ///
     /// # Errors
     /// When it cannot be; then some of it is still there.
-    pub fn sweep(&self, task: &Task) -> Result<()> {
+    pub fn remove_leftovers(&self, task: &Task) -> Result<()> {
         let Some(removed) = self.removed.as_ref().and_then(Removed::take) else { return Ok(()) };
         let swept = self.make_writable(task).and_then(|()| empty(task, removed));
         task.close(removed);

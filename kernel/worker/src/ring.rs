@@ -37,7 +37,7 @@ pub struct Ring {
 
 struct State {
     uring: IoUring,
-    /// Addresses of accesses that nobody was told of yet.
+    /// Addresses of accesses that were not submitted yet.
     completed: VecDeque<usize>,
 }
 
@@ -66,7 +66,7 @@ pub fn descriptor() -> Option<RawFd> {
 pub fn wait(wait: Duration) {
     let Some(fd) = descriptor() else { return std::thread::sleep(wait) };
     let mut ring = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one complete structure. Whoever comes back too early looks again.
+    // SAFETY: one complete structure. A task that is woken too early looks again.
     unsafe { libc::poll(&mut ring, 1, wait.as_micros().div_ceil(1000).min(60_000) as i32) };
 }
 
@@ -118,7 +118,7 @@ impl Ring {
 impl State {
     /// Hands an access to the host, now.
     fn submit(&mut self, access: &Access) {
-        // SAFETY: whoever began it has promised that it stays until it is complete.
+        // SAFETY: the task that began it keeps it until it is complete.
         let pushed = unsafe { self.uring.submission().push(&entry(access)) };
         if pushed.is_err() {
             lost("there are more accesses than the ring has room for");
@@ -150,7 +150,7 @@ impl State {
     }
 }
 
-/// Nobody can be told of what is at work then.
+/// No access at work can be reported then.
 fn lost(why: &str) -> ! {
     log::append(format!("Kernel panic - the ring is lost: {why} (io=uring)\n").as_bytes());
     // SAFETY: ends the process without running anything more in it.
@@ -176,7 +176,7 @@ fn entry(access: &Access) -> squeue::Entry {
     entry.user_data(std::ptr::from_ref(access).expose_provenance() as u64)
 }
 
-/// Notes what the host answered. What the kernel code is to be told, or none when the access is to go on.
+/// Notes what the host answered. The result for the kernel code, or none when the access is to go on.
 fn went_on(access: &mut Access, result: i32) -> Option<i64> {
     match result {
         _ if result == -libc::EINTR || result == -libc::EAGAIN => None,
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(Asked::new(0, abi::WRITE, 0, vec![vec![0; 3]]).done(&ring), i64::from(-libc::EBADF));
     }
 
-    /// What is not asked for by the kernel code cannot be asked for by whoever has taken this process over either.
+    /// What is not asked for by the kernel code cannot be asked for by an attacker in this process either.
     #[test]
     fn the_ring_does_nothing_else() {
         let Some((ring, ..)) = ring() else { return };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What this process may still do once it reads an image that nobody vouches for: next to nothing.
+//! What this process may still do once it reads an untrusted image: next to nothing.
 
 use rustix::fs::SealFlags;
 use std::fs::File;
@@ -133,7 +133,7 @@ fn limit_all(needs: Needs) -> io::Result<()> {
     limit(libc::RLIMIT_DATA, ROOM + threads + needs.memory / PART)?;
     limit(libc::RLIMIT_NOFILE, FILES)?;
     if let Some(longest) = needs.longest {
-        // Whoever writes further is told so (EFBIG), and not ended.
+        // Code that writes further gets EFBIG, and is not ended.
         // SAFETY: nothing is called when the signal comes.
         if unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) } == libc::SIG_ERR {
             return Err(io::Error::last_os_error());
@@ -241,7 +241,7 @@ fn filter(needs: Needs) -> io::Result<()> {
     for &one in CAREFUL.iter().chain(threads) {
         program.extend(careful(one));
     }
-    // Of a file's blocks some become free or zero, none are added behind its end but what is rounded up to the next 4 GiB.
+    // Of a file's blocks some become free or zero, none are added beyond its end but what is rounded up to the next 4 GiB.
     let keep = libc::FALLOC_FL_KEEP_SIZE;
     let [hole, zero] =
         [libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_ZERO_RANGE].map(|mode| (mode | keep) as u32);
@@ -315,7 +315,7 @@ mod tests {
     /// What may be done, and with which error it fails; or with which signal the process ends.
     const DEEDS: &[(&str, Deed, Result<i32, i32>)] = &[
         ("a write within the image", |file| write(file, 4096, MIB - 4096), Ok(0)),
-        ("a write behind its end", |file| write(file, 1, MIB), Ok(libc::EFBIG)),
+        ("a write beyond its end", |file| write(file, 1, MIB), Ok(libc::EFBIG)),
         ("a write that begins before its end", |file| write(file, 4096, MIB - 2048), Ok(libc::EFBIG)),
         (
             "a hole",
@@ -323,13 +323,13 @@ mod tests {
             Ok(0),
         ),
         (
-            "blocks that nobody wrote",
+            "blocks that were never written",
             |file| allocate(file, libc::FALLOC_FL_KEEP_SIZE, 0, MIB),
             Err(libc::SIGSYS),
         ),
         ("a longer file", |file| allocate(file, 0, 0, 2 * MIB), Err(libc::SIGSYS)),
         (
-            "zeroes far behind its end",
+            "zeroes far beyond its end",
             |file| allocate(file, libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE, 0, 5 << 30),
             Err(libc::SIGSYS),
         ),

@@ -103,7 +103,7 @@ impl Outlet {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut frame = Vec::new();
         encode(id, reply, &mut frame);
-        // Whoever has gone needs none.
+        // A client that has gone needs none.
         drop((&**socket).write_all(&frame));
     }
 
@@ -152,7 +152,7 @@ impl Connection {
                     return Ok(None);
                 }
                 let mount = self.begin(kernel, tree, keeps)?;
-                // Nothing is left undone by whoever goes on.
+                // The next process leaves nothing undone.
                 if mount.is_some() {
                     self.finish(kernel)?;
                     return Ok(mount);
@@ -199,7 +199,7 @@ impl Connection {
         let room = self.shared.in_flight.get() < IN_FLIGHT;
         let readable = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let socket = readable(self.socket.as_raw_fd(), if room { libc::POLLIN } else { 0 });
-        // Without a ring there is nothing behind the second descriptor: poll(2) ignores it.
+        // Without a ring the second descriptor is -1: poll(2) ignores it.
         let mut both = [socket, readable(ring::descriptor().unwrap_or(-1), libc::POLLIN)];
         // None when nothing has happened.
         let mut poll = |milliseconds| {
@@ -211,7 +211,7 @@ impl Connection {
                 _ => Ok(Some(both[0].revents != 0)),
             }
         };
-        // Rounded up: to come back too early is to come back for nothing.
+        // Rounded up: to wake too early is to find nothing to do.
         let milliseconds = wait.map_or(-1, |wait| wait.as_micros().div_ceil(1000).min(60_000) as i32);
         if milliseconds == 0 {
             return Ok(poll(0)?.unwrap_or(false));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a file system is on, and how the kernel is told of it.
+//! What a file system is on, and how it is registered with the kernel.
 
 use crate::abi;
 use crate::attr::device;

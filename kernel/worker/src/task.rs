@@ -59,7 +59,7 @@ impl Fd {
 /// The data of mount(2) is read as a whole page.
 const PAGE: usize = 4096;
 
-/// The permission to make system calls: whoever has one runs inside the kernel, as one of its tasks.
+/// The permission to make system calls: its holder runs inside the kernel, as one of its tasks.
 pub struct Task(PhantomData<*const ()>);
 
 fn checked(result: i64) -> Result<u64> {
@@ -296,7 +296,7 @@ impl Task {
         unsafe { self.call(number::PWRITE64, arguments) }.map(|count| count as usize)
     }
 
-    /// posix_fadvise(2): nobody will ask for this content soon. It goes to the disk, and out of memory.
+    /// posix_fadvise(2): this content will not be read soon. It goes to the disk, and out of memory.
     pub fn drop_content(&self, fd: Fd, offset: u64, len: u64) {
         let advice = libc::POSIX_FADV_DONTNEED as u64;
         // SAFETY: no pointers. It is but advice.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Nobody is woken to wake the kernel so little sooner.
+/// No thread is woken to wake the kernel so little sooner.
 const SLACK: Duration = Duration::from_millis(1);
 
 /// See the [module](self).
@@ -38,7 +38,7 @@ struct Alarm {
     /// Who sleeps until when.
     sleepers: BTreeMap<(Duration, u64), Waker>,
     slept: u64,
-    /// Something is ready, and nobody else looks.
+    /// Something is ready, and no other thread looks.
     rung: bool,
     /// When that thread will look next.
     next: Option<Duration>,
@@ -75,7 +75,7 @@ impl Tasks {
                 task.run();
             }
             self.present.fetch_sub(1, SeqCst);
-            // Whoever added something before that has not rung.
+            // A thread that added something before that has not rung.
             if lock(&self.ready).is_empty() {
                 return;
             }
@@ -105,7 +105,7 @@ impl Tasks {
         }
     }
 
-    /// Waits for the moment the kernel waits for, or until something is ready that nobody looks for.
+    /// Waits for the moment the kernel waits for, or until something is ready that no thread looks for.
     pub fn wait_for_time(&self) {
         let mut alarm = lock(&self.alarm);
         loop {
@@ -158,7 +158,7 @@ struct Task {
 }
 
 impl Task {
-    /// Polls once. Only whoever took the task out of the line does.
+    /// Polls once. Only the thread that took the task out of the queue does.
     fn run(self: Arc<Self>) {
         self.state.store(RUNNING, SeqCst);
         let waker = Waker::from(Arc::clone(&self));

@@ -434,7 +434,7 @@ impl Tree {
         kept: Option<&CStr>,
     ) -> Result<Created> {
         let dir = self.node(op.dir)?;
-        // What is never to have a name cannot keep one. Whoever asks sees to it that it gets no other.
+        // What is never to have a name cannot keep one. The caller sees to it that it gets no other.
         let is_exclusive = op.flags.contains(OpenFlags::EXCL) && kept.is_none();
         let exclusive = if is_exclusive { libc::O_EXCL } else { 0 };
         let flags = open_flags(op.flags) as i32 | libc::O_TMPFILE | exclusive;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The end of a process that nobody talks to any more, also when its kernel code never comes to an end.
+//! The end of a process whose parent is gone, also when its kernel code never comes to an end.
 
 use crate::log;
 use std::io;

@@ -49,6 +49,8 @@ enum Group {
     Archive,
     /// A directory of an SSH server that is far away.
     Sftp,
+    /// A directory of an FTP server that is far away.
+    Ftp,
     /// A disk image.
     Image,
     /// Resident memory.
@@ -158,6 +160,7 @@ fn measure(bench: &Bench, group: Group, json: bool) -> Result<Vec<table::Table>>
         Group::Guard => groups::guard::measure(bench),
         Group::Archive => groups::archive::measure(bench),
         Group::Sftp => groups::sftp::measure(bench),
+        Group::Ftp => groups::ftp::measure(bench),
         Group::Image => groups::image::measure(bench),
         Group::Memory => groups::memory::measure(bench),
         Group::Commands => groups::commands::measure(bench),

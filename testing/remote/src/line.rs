@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A proxy with latency for a port of this host.
 
+mod passive;
+
+use passive::Passive;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,10 +25,25 @@ const SLOW_PIECES: usize = 8;
 pub struct Line {
     port: u16,
     ends: Arc<AtomicBool>,
-    streams: Arc<Mutex<Vec<TcpStream>>>,
-    /// Bytes, to the server and from it.
-    carried: Arc<[AtomicU64; 2]>,
+    carrier: Arc<Carrier>,
 }
+
+/// What connections through a line have in common.
+#[derive(Debug)]
+struct Carrier {
+    /// How long a byte is under way in one direction.
+    delay: Duration,
+    /// How many bytes a second each direction of a connection carries.
+    rate: Option<f64>,
+    streams: Mutex<Vec<TcpStream>>,
+    /// Bytes, to the server and from it.
+    carried: [AtomicU64; 2],
+    /// Ports that wait for a data connection of FTP.
+    waiting: Mutex<Vec<u16>>,
+}
+
+/// What happens to the bytes of a server.
+type Change = dyn FnMut(Vec<u8>) -> Vec<u8> + Send;
 
 impl Line {
     /// One to `target` that takes `delay` there and back.
@@ -41,18 +59,44 @@ impl Line {
     /// # Errors
     /// As [`Line::new`].
     pub fn slow(target: u16, delay: Duration, rate: Option<f64>) -> io::Result<Self> {
+        Line::open(target, delay, rate, |_| Box::new(|bytes| bytes))
+    }
+
+    /// The same to an FTP server, whose data connections are as slow. Without TLS only: the line reads the replies.
+    ///
+    /// # Errors
+    /// As [`Line::new`].
+    pub fn ftp(target: u16, delay: Duration, rate: Option<f64>) -> io::Result<Self> {
+        Line::open(target, delay, rate, |carrier| {
+            let mut passive = Passive::new(Arc::clone(carrier));
+            Box::new(move |bytes| passive.pass(&bytes))
+        })
+    }
+
+    fn open(
+        target: u16,
+        delay: Duration,
+        rate: Option<f64>,
+        change: impl Fn(&Arc<Carrier>) -> Box<Change> + Send + 'static,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let line = Line { port, ends: Arc::default(), streams: Arc::default(), carried: Arc::default() };
-        let (ends, streams) = (Arc::clone(&line.ends), Arc::clone(&line.streams));
-        let carried = Arc::clone(&line.carried);
+        let carrier = Arc::new(Carrier {
+            delay: delay / 2,
+            rate,
+            streams: Mutex::default(),
+            carried: Default::default(),
+            waiting: Mutex::default(),
+        });
+        let line = Line { port, ends: Arc::default(), carrier: Arc::clone(&carrier) };
+        let ends = Arc::clone(&line.ends);
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if ends.load(Ordering::Acquire) {
                     return;
                 }
                 // A server that is not there ends the connection at once.
-                let _ = connect(near, target, (delay / 2, rate), (&streams, &carried));
+                let _ = carrier.connect(near, target, change(&carrier));
             }
         });
         Ok(line)
@@ -60,7 +104,7 @@ impl Line {
 
     /// How many bytes it has carried so far, to the server and from it.
     pub fn carried(&self) -> [u64; 2] {
-        self.carried.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+        self.carrier.carried.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// Where to connect to instead.
@@ -72,41 +116,53 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Release);
-        // Wakes the listener.
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        for stream in self.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let ports: Vec<u16> = self.carrier.waiting().drain(..).chain([self.port]).collect();
+        for port in ports {
+            // Wakes the listener.
+            let _ = TcpStream::connect(("127.0.0.1", port));
+        }
+        for stream in self.carrier.streams().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-fn connect(
-    near: TcpStream,
-    target: u16,
-    (delay, rate): (Duration, Option<f64>),
-    (streams, carried): (&Mutex<Vec<TcpStream>>, &Arc<[AtomicU64; 2]>),
-) -> io::Result<()> {
-    let (piece, pieces) = if rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
-    let far = TcpStream::connect(("127.0.0.1", target))?;
-    for stream in [&near, &far] {
-        stream.set_nodelay(true)?;
-        streams.lock().unwrap_or_else(PoisonError::into_inner).push(stream.try_clone()?);
+impl Carrier {
+    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    for (way, (mut from, to)) in [(near.try_clone()?, far.try_clone()?), (far, near)].into_iter().enumerate()
-    {
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<u16>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries a connection to the port `target`; `change` gets what comes from there.
+    fn connect(self: &Arc<Self>, near: TcpStream, target: u16, change: Box<Change>) -> io::Result<()> {
+        let far = TcpStream::connect(("127.0.0.1", target))?;
+        for stream in [&near, &far] {
+            stream.set_nodelay(true)?;
+            self.streams().push(stream.try_clone()?);
+        }
+        self.carry(near.try_clone()?, far.try_clone()?, 0, Box::new(|bytes| bytes));
+        self.carry(far, near, 1, change);
+        Ok(())
+    }
+
+    /// One direction of a connection.
+    fn carry(self: &Arc<Self>, mut from: TcpStream, to: TcpStream, way: usize, mut change: Box<Change>) {
+        let (piece, pieces) = if self.rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
         let (sender, receiver) = sync_channel(pieces);
-        let counter = Arc::clone(carried);
-        thread::spawn(move || deliver(&receiver, to, (delay, rate), &counter[way]));
+        let carrier = Arc::clone(self);
+        thread::spawn(move || deliver(&receiver, to, (carrier.delay, carrier.rate), &carrier.carried[way]));
         thread::spawn(move || {
             let mut piece = vec![0; piece];
             while let Ok(count @ 1..) = from.read(&mut piece) {
-                if sender.send((Instant::now(), piece[..count].to_vec())).is_err() {
+                if sender.send((Instant::now(), change(piece[..count].to_vec()))).is_err() {
                     return;
                 }
             }
         });
     }
-    Ok(())
 }
 
 /// Writes what comes, each piece when its time has passed.

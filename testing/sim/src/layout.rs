@@ -40,7 +40,7 @@ pub const SIMPLE: &[Row] = &[
     ("Node", "file or directory; 1 is the root", Integer(8)),
     ("Generation", "tells apart files that had the same node number", Integer(8)),
     ("Handle", "open file or directory", Integer(8)),
-    ("LockOwner", "who holds a lock", Integer(8)),
+    ("LockOwner", "the holder of a lock", Integer(8)),
     ("Ttl", "milliseconds", Integer(4)),
     ("OpenFlags", "flags of open(2), generic Linux numbers", Integer(4)),
     ("RenameFlags", "1 NOREPLACE, 2 EXCHANGE, 4 WHITEOUT", Choice(4, &[0, 1, 2, 4])),

@@ -43,8 +43,9 @@ use crate::status::{Exits, Status};
 use crate::tree_options::TreeOptions;
 use clap::Subcommand;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use outrigger_core::Cancel;
+use outrigger_core::{Cancel, Error};
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
 macro_rules! commands {
@@ -133,9 +134,13 @@ fn start<C: Run>(command: C, json: bool, trees: TreeOptions) -> ExitCode {
 /// for help.
 pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // What cannot be printed has nowhere else to go.
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        return match error.print() {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                messages::warn(format_args!("outrigger: write error: {}", Error::from(error)));
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     let command = words.find_map(|word| {
         let name = word.to_str()?;
@@ -152,7 +157,7 @@ pub fn not_run(mut words: impl Iterator<Item = OsString>, error: &clap::Error) -
     {
         // So does mount(8) for the type fuse.outrigger.
         messages::warn(format_args!(
-            "outrigger: '{word}' is no command: it stands behind one, as in `outrigger mount {word} DIR`; the type for mount(8) \
+            "outrigger: '{word}' is no command: it stands after one, as in `outrigger mount {word} DIR`; the type for mount(8) \
              and fstab(5) is outrigger, without \"fuse.\""
         ));
         return exits.usage();

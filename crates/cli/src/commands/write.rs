@@ -31,7 +31,8 @@ pub struct Write {
     /// Add to the end of the file instead of replacing it.
     #[arg(short, long)]
     append: bool,
-    /// Overwrite the existing file in place, which keeps its hard links; otherwise a new file is renamed over it.
+    /// Overwrite the existing file in place; otherwise a new file is renamed over it. Files with hard links and what symbolic links
+    /// lead to are always overwritten in place.
     #[arg(long, conflicts_with = "append")]
     in_place: bool,
     /// Do not wait until everything is on stable storage.

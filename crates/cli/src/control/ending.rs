@@ -115,7 +115,7 @@ impl Ending {
         Some(Ending { process, pid, source: status.source.clone(), connection, hangs, words })
     }
 
-    /// As [`Connection::holder`], without processes that let go within `soon`: one that starts in a new mount namespace has
+    /// As [`Connection::holder`], without processes that release it within `soon`: one that starts in a new mount namespace has
     /// copies of all mounts for a moment.
     fn lasting_holder(&self, soon: Duration) -> Option<u32> {
         let deadline = Instant::now() + soon;

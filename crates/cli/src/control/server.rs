@@ -284,7 +284,8 @@ fn serve(mount: &dyn Controlled, stream: UnixStream) -> io::Result<()> {
 
 /// The rules in force, after replacing them by `rules` if given.
 fn faults(fault: Option<&FaultControl>, rules: Option<&str>) -> Result<Vec<Acted>, String> {
-    let fault = fault.ok_or("it was mounted without --layer fault, which needs no rules at first")?;
+    let fault =
+        fault.ok_or("it has no layer fault: mount it with `--layer fault`, and set the rules then")?;
     if let Some(rules) = rules {
         fault.replace(rules).map_err(|error| error.to_string())?;
     }

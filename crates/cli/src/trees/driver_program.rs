@@ -4,7 +4,6 @@
 use super::{Trees, completed};
 use crate::drivers::{DriverOptions, DriverProgram};
 use crate::status::Failure;
-use outrigger_core::registry::Site;
 use outrigger_core::{Keep, Runtime, Service};
 use outrigger_driver_program::{Options, Program};
 use std::sync::Arc;
@@ -26,15 +25,9 @@ pub(super) fn serve(
     }
     options.apply(|key, value| settings.set(key, value))?;
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
-    let site = Site {
-        runtime: &runtime,
-        keep,
-        serves_others: keep.is_some(),
-        same_below: 0,
-        cancel: Some(&trees.cancel),
-    };
+    let site = trees.site(&runtime, keep);
     let started = Program::start(program.command.clone(), rest, settings, &site);
-    match trees.runtime.handle().block_on(started) {
+    match trees.runtime.handle().block_on(trees.cancel.stops(started)) {
         // What the program does not do is made of what it does.
         Ok(tree) => completed(Arc::new(tree)),
         Err(error) => Err(Failure::serious({

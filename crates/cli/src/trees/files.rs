@@ -9,7 +9,7 @@ use crate::say::quoted;
 use crate::status::{Failure, Status};
 use outrigger_client::{File, Inode};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised, Site};
+use outrigger_core::registry::{Content, DriverInfo, Files, Identity, Lasts, Opened, Recognised};
 use outrigger_core::{Errno, Error, Runtime};
 use outrigger_driver_archive::{FileSource, Format, ReadAt, Source, detect};
 use outrigger_runtime::Threads;
@@ -144,13 +144,7 @@ fn open(
 ) -> Result<Opened, Error> {
     // Threads of its own: reads of a file wait for the tree it lies in, and must not take that tree's threads.
     let runtime = Arc::new(Threads::new()) as Arc<dyn Runtime>;
-    let site = Site {
-        runtime: &runtime,
-        keep: None,
-        serves_others: false,
-        same_below: 0,
-        cancel: Some(&trees.cancel),
-    };
+    let site = trees.site(&runtime, None);
     let opened = (files.open)(Arc::clone(content), &GivenTo { options, driver }, &site)?;
     for warning in &opened.warnings {
         // A command that continues without the lost files has failed in part; a mount shows what there is.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The disk images a command has open, and what is in one.
 
+use crate::location::{Base, Location};
 use crate::status::Failure;
 use outrigger_core::Error;
 use outrigger_driver_kernel::{Inspection, Opened};
@@ -41,7 +42,13 @@ impl Images {
 /// A sentence naming the file and what is wrong with it.
 pub fn inspect(path: &Path) -> Result<Inspection, Failure> {
     let refuse = |why: &dyn Display| Failure::new(format!("cannot inspect '{}': {why}", path.display()));
-    let metadata = std::fs::metadata(path).map_err(|error| refuse(&Error::from(error)))?;
+    let metadata = std::fs::metadata(path).map_err(|error| match Location::parse(path.as_os_str()) {
+        Location { base: Base::Host(_), nested } if nested.is_empty() => refuse(&Error::from(error)),
+        _ => refuse(&format!(
+            "only images that are files of this machine are inspected; `outrigger cp '{}' .` copies a file out of another tree",
+            path.display()
+        )),
+    })?;
     // Opening a pipe would wait.
     if !metadata.is_file() && !metadata.file_type().is_block_device() {
         return Err(refuse(&"neither a regular file nor a block device"));

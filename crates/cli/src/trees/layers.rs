@@ -136,13 +136,8 @@ impl StackBuilder<'_> {
         make: impl FnOnce(&Site<'_>) -> Result<Made, Error>,
     ) -> Result<Self, Failure> {
         let same_below = self.stack.names().iter().filter(|below| **below == name).count();
-        let site = Site {
-            runtime: &self.runtime,
-            keep: self.keep,
-            serves_others: self.user == User::Mount,
-            same_below,
-            cancel: None,
-        };
+        let serves_others = self.user == User::Mount;
+        let site = Site { keep: self.keep, serves_others, same_below, ..Site::new(&self.runtime) };
         let made = make(&site).map_err(|error| {
             let why = error.reason.as_deref().map_or_else(|| error.to_string(), str::to_owned);
             Failure::serious(format!("--layer {spec}: {why}"))
@@ -203,13 +198,8 @@ mod tests {
     fn a_terminal_that_was_stopped_does_not_stop_a_mount_that_prints_on_it() {
         let runtime = Arc::new(Threads::new());
         let (go_on, stopped) = mpsc::channel();
-        let site = Site {
-            runtime: &(runtime.clone() as Arc<dyn Runtime>),
-            keep: None,
-            serves_others: true,
-            same_below: 0,
-            cancel: None,
-        };
+        let shared = runtime.clone() as Arc<dyn Runtime>;
+        let site = Site { serves_others: true, ..Site::new(&shared) };
         let trace = Trace::printing("", &site, Box::new(Stopped(stopped))).unwrap();
         let driver = Arc::new(Inline::new(Null::new(1), runtime.clone()));
         let service = Stack::new(driver).push(trace).unwrap().service();

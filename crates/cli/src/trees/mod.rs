@@ -24,7 +24,7 @@ use crate::location::{Base, Location, TreeName, without_password};
 use crate::status::Failure;
 use layers::{Cached, Layered, User};
 use outrigger_client::{Client, Follow, Inode};
-use outrigger_core::registry::{Lasts, Site};
+use outrigger_core::registry::Lasts;
 use outrigger_core::{Error, FileKind, Inline, Keep, Node, OpCode, Runtime, Serve, Service, Stack};
 use outrigger_driver_libfuse::LibFuse;
 use outrigger_driver_local::{Local, LocalOptions};
@@ -202,13 +202,7 @@ fn url(
         Some(timeout) => &options.clone().with_default("timeout", &timeout.as_secs_f64().to_string()),
         None => options,
     };
-    let site = Site {
-        runtime: &runtime,
-        keep,
-        serves_others: keep.is_some(),
-        same_below: 0,
-        cancel: Some(&trees.cancel),
-    };
+    let site = trees.site(&runtime, keep);
     let service = (scheme.open)(rest, options, &site).map_err(|error| {
         let why = error.reason.as_deref().map(str::to_owned);
         Failure::serious(why.unwrap_or_else(|| format!("{name}: {}", error.errno)))
@@ -228,14 +222,19 @@ fn inside(trees: &Trees, location: &Location, options: &DriverOptions) -> Result
         return Ok(files::on_host(trees, path, options)?.service);
     }
     let (outer, path) = location.clone().split();
-    let opened = trees.tree(outer, &DriverOptions::default())?;
+    let (options, sides) = options.clone().for_inner_and_outer();
+    // The outer tree has refused what no driver takes if it was opened before, and is not asked again.
+    let sides = sides.filter(|_| !trees.is_open(&outer));
+    let opened = trees.tree(outer, &options)?;
     let shown = location.to_string();
     let path = opened.path(trees, path)?;
     let inode = opened.client.walk(&path, Follow::Yes).map_err(|error| cannot_open(&shown, &error))?;
     if inode.kind() != FileKind::Regular {
         return Err(Failure::serious(format!("cannot open '{shown}' as a tree: it is not a regular file")));
     }
-    Ok(files::in_tree(trees, &inode, location, options)?.service)
+    let opened = files::in_tree(trees, &inode, location, &options)?;
+    sides.map_or(Ok(()), |sides| sides.all_taken())?;
+    Ok(opened.service)
 }
 
 /// Opens what `text` names as a tree of its own: a directory, or the tree inside a file. With `keep`, it is one that [`survives`].

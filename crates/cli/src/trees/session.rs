@@ -8,7 +8,8 @@ use crate::messages::Report;
 use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use outrigger_client::Settings;
-use outrigger_core::{Cancel, Credentials};
+use outrigger_core::registry::Site;
+use outrigger_core::{Cancel, Credentials, Keep, Runtime};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, Ref, RefCell};
 use std::ffi::OsString;
@@ -55,6 +56,15 @@ impl Trees {
     /// The options the user gave.
     pub fn options(&self) -> &TreeOptions {
         &self.options
+    }
+
+    /// Where a driver stands that opens a tree on `runtime`; with `keep`, the tree outlives this process.
+    pub(super) fn site<'a>(
+        &'a self,
+        runtime: &'a Arc<dyn Runtime>,
+        keep: Option<&'a Arc<dyn Keep>>,
+    ) -> Site<'a> {
+        Site { keep, serves_others: keep.is_some(), cancel: Some(&self.cancel), ..Site::new(runtime) }
     }
 
     /// How clients of the command ask.
@@ -116,14 +126,21 @@ impl Trees {
     /// # Errors
     /// A sentence that names the part of the LOCATION which cannot be opened, and why.
     pub fn tree(&self, name: TreeName, options: &DriverOptions) -> Result<Opened, Failure> {
-        let known =
-            self.opened.borrow().iter().find(|(known, _)| *known == name).map(|(_, opened)| opened.clone());
-        if let Some(opened) = known {
+        if let Some(opened) = self.known(&name) {
             return Ok(opened);
         }
         let opened = open(self, &name, options)?;
         self.opened.borrow_mut().push((name, opened.clone()));
         Ok(opened)
+    }
+
+    fn known(&self, name: &TreeName) -> Option<Opened> {
+        self.opened.borrow().iter().find(|(known, _)| known == name).map(|(_, opened)| opened.clone())
+    }
+
+    /// Whether the tree with this name is open.
+    pub(super) fn is_open(&self, name: &TreeName) -> bool {
+        self.known(name).is_some()
     }
 
     /// Those that are open.

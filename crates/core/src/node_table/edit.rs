@@ -92,7 +92,7 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// Makes the record before `alias` in the list of names of the node in `slot` point behind it.
+    /// Makes the record before `alias` in the list of names of the node in `slot` point after it.
     fn unlink_alias(&mut self, mut slot: u32, alias: u32, next: u32) {
         while slot != 0 {
             let record = self.change.record(slot);

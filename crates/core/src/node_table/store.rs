@@ -61,7 +61,7 @@ pub(super) struct Record {
     pub(super) refs: u32,
     /// How many names have this node as their directory.
     pub(super) children: u32,
-    /// What the driver knows the file by; 0 for nothing.
+    /// What the driver knows the file by; 0 for none.
     pub(super) key: u64,
 }
 

@@ -71,7 +71,7 @@ fn a_forgotten_number_is_never_used_for_another_file() {
     let table = NodeTable::in_memory(1 << 16).expect("room");
     let first = find(&table, "a/b");
     table.forget(first, 1);
-    assert!(table.is_empty(), "directories nobody holds go with what was below them");
+    assert!(table.is_empty(), "directories without references go with what was below them");
     let second = find(&table, "a/b");
     assert_ne!(first, second);
     assert_eq!(path(&table, first).map_err(|error| error.errno), Err(Errno::ESTALE));
@@ -190,7 +190,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// What the host has, what the driver holds, and which names it has told the table.
+/// What the host has, what the driver holds, and which names it has put in the table.
 struct Model {
     keyed: bool,
     /// Directories by inode; files are inodes that are not here.

@@ -24,7 +24,7 @@ pub(crate) struct View {
     open: OpenFlags,
 }
 
-/// An inode number for entries whose number nobody knows.
+/// An inode number for entries whose number is unknown.
 const UNKNOWN_INO: u64 = 0xffff_ffff;
 
 impl View {
@@ -90,7 +90,7 @@ impl View {
         }
     }
 
-    /// How long the kernel may believe attributes of `node`. Those of a set-user-ID program for no time: the tree takes the bits
+    /// How long the kernel may cache attributes of `node`. Those of a set-user-ID program for no time: the tree takes the bits
     /// away when another user writes, and the kernel would go on to obey them.
     pub(crate) fn attr_lifetime(
         &self,

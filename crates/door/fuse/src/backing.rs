@@ -101,7 +101,7 @@ impl Files {
         Some(*file)
     }
 
-    /// Counts a close; gives the id that nobody needs any more.
+    /// Counts a close; gives the id when that was the last use of it.
     fn count_close(&mut self, node: u64) -> Option<i32> {
         let Entry::Occupied(mut entry) = self.open.entry(node) else { return None };
         let file = entry.get_mut();
@@ -171,7 +171,7 @@ impl Backings {
         }
     }
 
-    /// Whether the kernel may not believe attributes of `node` for any time.
+    /// Whether the kernel must not cache attributes of `node`.
     pub(crate) fn changes_unseen(&self, node: Node) -> bool {
         self.is_enabled() && lock(&self.files).open.get(&node.0).is_some_and(|file| file.changes_unseen())
     }
@@ -247,7 +247,7 @@ mod tests {
             before.insert(node, id, true);
         }
         before.count_open(5, false);
-        assert_eq!(before.count_close(3), Some(1), "nobody has it open");
+        assert_eq!(before.count_close(3), Some(1), "no handle is open");
         assert_eq!(before.count_close(5), None, "still open");
         before.insert(7, Some(1), true);
         assert_eq!(before.count_open(6, true).unwrap().opens, 2);

@@ -3,8 +3,8 @@
 //!
 //! The kernel may take none for a while (it waits for a page that a request of ours holds), and who sends must not wait. So
 //! an invalidation that waits already is not queued again, two ranges of a file become the whole file, and content beyond
-//! [`CONTENT`] is invalidated instead of stored. What is left is one entry for each node and name the door has told the
-//! kernel of; beyond [`NAMES`] names a kernel that can is told to check all names.
+//! [`CONTENT`] is invalidated instead of stored. What is left is one entry for each node and name the door has given
+//! to the kernel; beyond [`NAMES`] names a kernel that can do so is asked to check all names.
 
 use outrigger_core::{Name, Node, Notice};
 use std::collections::{HashSet, VecDeque};
@@ -38,7 +38,7 @@ pub(crate) struct Backlog {
     waiting: HashSet<Key>,
     content: usize,
     names: usize,
-    /// The kernel knows [`Notice::InvalidateAll`]; one that does not would go on to believe names that were not queued.
+    /// The kernel knows [`Notice::InvalidateAll`]; one that does not would go on to use names that were not queued.
     pub(crate) knows_epochs: bool,
 }
 

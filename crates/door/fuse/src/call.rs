@@ -87,7 +87,7 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Asked>, shape: Optio
             }
         }
     };
-    // Polled once more right here: whoever answers can wake it from then on.
+    // Polled once more right here: the thread that answers can wake it from then on.
     let mut task: Option<BoxFuture<'static, ()>> = Some(Box::pin(task));
     runtime.run_woken(&mut || task.take().into_iter().for_each(|task| runtime.spawn(task)));
 }
@@ -96,7 +96,7 @@ fn park(mut parked: Parked, header: InHeader, query: Option<Asked>, shape: Optio
 fn undo(asked: Asked, shared: &Arc<Shared>, header: &InHeader, reply: &Reply) {
     let mut sender = ReplySender::new(false);
     for request in asked.returns(reply) {
-        sender.ask_for_nobody(shared, header, request);
+        sender.ask_unanswered(shared, header, request);
     }
 }
 

@@ -50,7 +50,7 @@ impl Connection {
         Ok(Self { device, mounted: Some(mounted), first: None, proxied: false })
     }
 
-    /// A socket to a proxy: it sends requests that a dead process left unanswered to whoever serves next, of its own accord.
+    /// A socket to a proxy: by itself it sends requests that a dead process left unanswered to the process that serves next.
     #[must_use]
     pub fn proxied(socket: OwnedFd) -> Self {
         Self { proxied: true, ..Self::from(socket) }
@@ -111,7 +111,7 @@ impl Connection {
         self.device.is_connected()
     }
 
-    /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).
+    /// Makes the kernel ask for every name and its attributes again before it uses them (Linux 6.16 and newer).
     pub fn invalidate_all(&self) {
         // A kernel that does not know it goes on as before.
         let _ = self.device.send(&[IoSlice::new(&Notification::IncEpoch.encode())]);

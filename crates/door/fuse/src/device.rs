@@ -70,7 +70,7 @@ impl Device {
         self.fd.try_clone()
     }
 
-    /// Whether the connection is there, whoever has seen its end.
+    /// Whether the connection is there.
     pub(crate) fn is_connected(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err()
@@ -98,7 +98,7 @@ impl Device {
     /// Writes one whole reply or notification.
     ///
     /// # Errors
-    /// `ENOENT` when nobody waits for this reply any more, `ENODEV` after the end of the mount, `EINVAL` for a
+    /// `ENOENT` when the kernel does not wait for this reply any more, `ENODEV` after the end of the mount, `EINVAL` for a
     /// malformed message.
     pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         loop {
@@ -141,7 +141,7 @@ impl AsFd for Device {
 
 /// Where a reader receives requests, used again and again.
 ///
-/// Large write data leaves as [`Bytes`] of this very memory. If nobody keeps it until the next request, the memory is
+/// Large write data leaves as [`Bytes`] of this very memory. If it is not kept until the next request, the memory is
 /// taken back; else the buffer gets new memory and the old lives as long as it is wanted. Locked memory is dearer than a copy:
 /// once somebody has kept any, copies leave.
 pub(crate) struct ReadBuffer {

@@ -58,7 +58,7 @@ fn has_kill(status: &str) -> bool {
 /// Whether the thread is exiting because of a signal, from flags and exit code (proc_pid_stat(5)). One that ends by
 /// itself waits for its files like any other.
 fn was_killed(stat: &str) -> bool {
-    // The name in parentheses may contain anything; state is the first field behind it, the third of all.
+    // The name in parentheses may contain anything; state is the first field after it, the third of all.
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
     field(9).is_some_and(|flags| flags & EXITING != 0) && field(52).is_some_and(|code| code & SIGNAL != 0)

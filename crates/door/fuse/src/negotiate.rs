@@ -108,7 +108,7 @@ pub(crate) fn agree(
 fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
     let ops = abilities.ops;
     // Always of use: parallel and large requests, cached link targets, expiry, repetition after a crash. A changed
-    // mtime or size drops cached pages, because most trees can change behind the mount. O_TRUNC stays a request of
+    // mtime or size drops cached pages, because most trees can change without the mount. O_TRUNC stays a request of
     // its own, which carries the order to clear set-id bits.
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::BIG_WRITES
@@ -128,7 +128,7 @@ fn wanted(options: &Options, abilities: &Abilities, idmap: bool) -> InitFlags {
         | InitFlags::HAS_EXPIRE_ONLY
         | InitFlags::DIRECT_IO_ALLOW_MMAP
         | InitFlags::HAS_RESEND;
-    // Locks end with the close, which a driver without opens is not told of: the kernel keeps them instead.
+    // Locks end with the close, which a driver without opens does not see: the kernel keeps them instead.
     let locks = ops.has(OpCode::SetLock) && !abilities.stateless_files;
     wanted.set(InitFlags::POSIX_LOCKS, locks && ops.has(OpCode::GetLock));
     wanted.set(InitFlags::FLOCK_LOCKS, locks);

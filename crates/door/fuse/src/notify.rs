@@ -131,7 +131,7 @@ impl Courier {
         error.raw_os_error()
     }
 
-    /// Has the kernel let go of what it does not use. Kernels before 6.18 do not know how to.
+    /// Has the kernel forget the nodes it does not use. Kernels before 6.18 do not know how to.
     fn prune(&self, nodes: &[Node]) -> Option<i32> {
         for nodes in nodes.chunks(PRUNED) {
             let message = Notification::Prune { nodes: nodes.iter().map(|node| node.0).collect() }.encode();

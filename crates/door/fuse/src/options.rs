@@ -92,7 +92,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "idmap",
             "",
             "",
-            "permits idmapped mounts of this mount; the driver then learns who asks only when a file is made",
+            "permits idmapped mounts of this mount; the driver then learns the user only when a file is made",
         ),
         option("fsname", "TEXT", "the LOCATION", "the source in the mount table"),
         option("subtype", "TEXT", "outrigger.DRIVER", "the type in the mount table, after fuse."),
@@ -104,7 +104,7 @@ pub const OPTIONS: OptionTable = OptionTable {
 pub struct Options {
     /// What the mount table shows as source; the service's tree when absent.
     pub fsname: Option<String>,
-    /// Type behind `fuse.` in the mount table; `outrigger.DRIVER` when absent.
+    /// Type after `fuse.` in the mount table; `outrigger.DRIVER` when absent.
     pub subtype: Option<String>,
     /// Users other than the one who mounts may use the mount.
     pub allow_other: bool,
@@ -375,7 +375,7 @@ fn number<T: FromStr>(name: &str, value: &str) -> Result<T, OptionsError> {
 const USER: &str = "the number of a user (`id -u NAME` prints it; at most 4294967294)";
 const GROUP: &str = "the number of a group (`getent group NAME` prints it; at most 4294967294)";
 
-/// The number of a user or group; the highest one means nobody to the kernel.
+/// The number of a user or group; the highest one is "no user" to the kernel.
 fn id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|&id| id != u32::MAX)
 }

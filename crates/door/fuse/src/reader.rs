@@ -214,7 +214,7 @@ impl Worker {
         self.ask(header, forget.into(), None);
     }
 
-    /// Asks the service. Without a shape the reply is for nobody.
+    /// Asks the service. Without a shape no reply is sent.
     fn ask(&mut self, header: &InHeader, request: Request, shape: Option<Shape>) {
         let slot = self.slot.take().unwrap_or_else(|| self.shared.slots.take());
         self.slot = ask(&self.shared, slot, header, request, shape, &mut self.sender);

@@ -100,7 +100,7 @@ impl ReplySender {
         }
     }
 
-    /// The kernel refused a reply. Usually nobody waits any more; a malformed one still owes an answer.
+    /// The kernel refused a reply. Usually the request was interrupted; a malformed reply still owes an answer.
     #[cold]
     fn not_sent(&mut self, shared: &Shared, unique: u64, error: &io::Error) {
         match error.raw_os_error() {
@@ -116,11 +116,11 @@ impl ReplySender {
 
     /// Returns a reference the kernel does not know it has.
     pub(crate) fn forget(&mut self, shared: &Arc<Shared>, header: &InHeader, node: Node) {
-        self.ask_for_nobody(shared, header, ops::Forget { node, count: 1 }.into());
+        self.ask_unanswered(shared, header, ops::Forget { node, count: 1 }.into());
     }
 
-    /// Asks the service for something nobody waits for.
-    pub(crate) fn ask_for_nobody(&mut self, shared: &Arc<Shared>, header: &InHeader, request: Request) {
+    /// Asks the service for something whose reply goes nowhere.
+    pub(crate) fn ask_unanswered(&mut self, shared: &Arc<Shared>, header: &InHeader, request: Request) {
         let slot = shared.slots.take();
         if let Some(slot) = ask(shared, slot, header, request, None, self) {
             shared.slots.give(slot);
@@ -133,5 +133,5 @@ impl ReplySender {
 pub(crate) fn forget_lost(shared: &Arc<Shared>, node: Node) {
     let header = InHeader { opcode: Opcode::Forget as u32, nodeid: node.0, ..InHeader::default() };
     let forget = ops::Forget { node, count: u64::MAX };
-    ReplySender::new(false).ask_for_nobody(shared, &header, forget.into());
+    ReplySender::new(false).ask_unanswered(shared, &header, forget.into());
 }

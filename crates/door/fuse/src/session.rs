@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: a service behind a connection to the kernel.
+//! A session: a service that answers on a connection to the kernel.
 use crate::answer::View;
 use crate::backing::{self, Backings, Notes};
 use crate::connection::Connection;
@@ -348,7 +348,7 @@ impl Session {
         self.shared.pool.resume();
     }
 
-    /// Makes the kernel ask for every name and its attributes again before it believes them (Linux 6.16 and newer).
+    /// Makes the kernel ask for every name and its attributes again before it uses them (Linux 6.16 and newer).
     pub fn invalidate_all(&self) {
         self.shared.notifier.notify(Notice::InvalidateAll);
     }

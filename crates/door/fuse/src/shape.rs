@@ -21,7 +21,7 @@ pub(crate) struct Body<'a> {
 /// What belongs to a reply besides the bytes built for it.
 #[derive(Default)]
 pub(crate) struct Tail {
-    /// Content to send behind the built bytes.
+    /// Content to send after the built bytes.
     pub(crate) data: Option<Payload>,
     /// Nodes the driver counted a reference for that the kernel does not learn of.
     pub(crate) forgotten: Vec<Node>,

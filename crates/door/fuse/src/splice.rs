@@ -111,7 +111,7 @@ impl FileSender {
                 Some(Ok(()))
             }
             Ok(_) => Some(Err(std::io::ErrorKind::WriteZero.into())),
-            // Nobody waits for it, or nobody is there any more.
+            // The request was interrupted, or the mount has ended.
             Err(errno @ (rustix::io::Errno::NOENT | rustix::io::Errno::NODEV)) => Some(Err(errno.into())),
             Err(_) => {
                 self.copy_only = true;

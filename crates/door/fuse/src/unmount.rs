@@ -123,7 +123,7 @@ fn detach_within(path: &Path, lazy: bool, deadline: Duration) -> Option<io::Resu
     let (sender, receiver) = mpsc::channel();
     let owned = path.to_owned();
     let spawned = thread::Builder::new().name("unmount".into()).spawn(move || {
-        // Nobody listens any more when the deadline has passed.
+        // After the deadline the receiver is gone.
         let _ = sender.send(detach(&owned, lazy));
     });
     match spawned {

@@ -152,7 +152,7 @@ fn attributes_locks_and_ranges() {
 }
 
 #[test]
-fn a_late_answer_holds_nobody_up() {
+fn a_late_answer_delays_no_other() {
     if !can_mount() {
         return;
     }
@@ -290,7 +290,7 @@ fn more_readers_come_when_all_are_stuck() {
 }
 
 #[test]
-fn unmounting_ends_the_session_whoever_does_it() {
+fn any_way_of_unmounting_ends_the_session() {
     if !can_mount() {
         return;
     }
@@ -447,7 +447,7 @@ fn notices_reach_the_kernel() {
         fs::write(&made, "old").unwrap();
         fs::metadata(&made).unwrap().ino()
     });
-    // A second session of the tree would do the same: the change happens behind the mount.
+    // A second session of the tree would do the same: the change does not pass the mount.
     let cx = outrigger_core::Cx::new(1, outrigger_core::Credentials::ROOT, "test");
     let attrs = outrigger_core::SetAttrs { mode: Some(0o600), ..Default::default() };
     let change = outrigger_core::ops::SetAttr { node: Node(ino), handle: None, attrs };
@@ -486,7 +486,7 @@ fn references_that_the_kernel_does_not_have_are_returned_when_doubted() {
     assert_eq!(tree.state().references.get(&known).copied(), before);
 }
 
-/// Whether the kernel can be asked to let go of what it does not use, as from 6.18 on.
+/// Whether the kernel can be asked to forget the nodes it does not use, as from 6.18 on.
 fn can_prune() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut parts = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));

@@ -109,7 +109,7 @@ fn a_successor_asks_for_what_was_lost_before_it_reads() {
     let agreed = Negotiated::from_bytes(&agreed.encode()).unwrap();
     let socket = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let (ours, kernel) = socketpair(socket.0, socket.1, socket.2, None).unwrap();
-    // A request waits already, so that whoever reads has something to answer at once: GETATTR of the root.
+    // A request waits already, so that a reader has something to answer at once: GETATTR of the root.
     let mut request = vec![0; 56];
     request[..4].copy_from_slice(&56_u32.to_ne_bytes());
     request[4..8].copy_from_slice(&3_u32.to_ne_bytes());
@@ -160,7 +160,7 @@ fn a_kernel_that_does_not_send_again_is_known_by_its_first_message() {
     }
 }
 
-/// Mounts, uses and unmounts as whoever it runs as.
+/// Mounts, uses and unmounts as the user it runs as.
 #[test]
 fn unprivileged() {
     let Some(folder) = folder() else { return };

@@ -59,7 +59,7 @@ impl Error {
         &self.what
     }
 
-    /// The `io::ErrorKind` behind an [`Kind::Io`] error.
+    /// The `io::ErrorKind` of an [`Kind::Io`] error.
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
         self.io
     }

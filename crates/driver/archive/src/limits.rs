@@ -82,7 +82,7 @@ pub struct Progress {
     pub entries: u64,
 }
 
-/// Watches a long operation: told how far it is, asked whether to go on.
+/// Watches a long operation: gets its progress, and decides whether it goes on.
 pub trait Watch: Send + Sync {
     /// Called about every few hundred kilobytes while an archive is indexed.
     fn progress(&self, _now: Progress) {}

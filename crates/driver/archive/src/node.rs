@@ -60,7 +60,7 @@ impl ArchiveDriver {
         ArchiveDriver { archive, generation }
     }
 
-    /// The archive behind it, for its warnings and figures.
+    /// The archive it is of, for its warnings and figures.
     pub fn archive(&self) -> &Archive {
         &self.archive
     }

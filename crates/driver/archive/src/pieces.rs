@@ -12,7 +12,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Pieces of one member that are remembered. Of more, the shortest are forgotten: whoever reads from the beginning to the end
+/// Pieces of one member that are remembered. Of more, the shortest are forgotten: a program that reads from the beginning to the end
 /// joins his to a long one.
 const OF_MEMBER: usize = 1024;
 /// Pieces of all members. Of more, those of the member that was not read for longest are forgotten.
@@ -35,7 +35,7 @@ struct State {
 
 #[derive(Default)]
 struct Member {
-    /// By where they begin. None is empty, and there is a gap behind each.
+    /// By where they begin. None is empty, and there is a gap after each.
     pieces: BTreeMap<u64, Piece>,
     /// When it was last read.
     used: u64,
@@ -115,11 +115,11 @@ impl Member {
 
     /// Joins the piece that begins at `start` with the one that begins at `end`, where it ends, if there is one.
     fn join(&mut self, start: u64, end: u64) {
-        if let Some(behind) = self.pieces.remove(&end)
+        if let Some(next) = self.pieces.remove(&end)
             && let Some(piece) = self.pieces.get_mut(&start)
         {
-            piece.sum.combine(&behind.sum);
-            piece.end = behind.end;
+            piece.sum.combine(&next.sum);
+            piece.end = next.end;
         }
     }
 

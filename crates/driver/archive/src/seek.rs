@@ -33,7 +33,7 @@ struct State {
     points: Vec<Point>,
     spacing: u64,
     idle: Vec<Live>,
-    /// Blocks being decoded: from the first to the last, where the decoder will then stand behind.
+    /// Blocks being decoded: from the first to the last, where the decoder will then stand after.
     busy: Vec<(u64, u64)>,
     /// Blocks decoded only to get to others. Once there are many of them, all that is decoded is kept on disk.
     waste: u64,

@@ -37,7 +37,7 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// Uses `file`, which nobody else writes to, taking over the records it has; keeps at most `max` bytes.
+    /// Uses `file`, which no other process writes to, taking over the records it has; keeps at most `max` bytes.
     pub fn new(file: File, max: u64) -> io::Result<Self> {
         let size = file.metadata()?.len();
         let mut state = State { slots: HashMap::new(), end: 0 };

@@ -147,8 +147,8 @@ impl FileServer for Host {
         }
         if self.has_mlst().await? {
             let reply = repeated(|_| self.command("MLST", path)).await?;
-            let told = told_by_mlst(&reply);
-            return told.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
+            let found = found_by_mlst(&reply);
+            return found.ok_or_else(|| Errno::EPROTO.because("the answer to MLST makes no sense").into());
         }
         match self.list(parent(path)).await {
             Ok(Listing { names, odd }) => {
@@ -238,8 +238,8 @@ impl FileServer for Host {
         }
         let mut replies = self.ask(&lines).await?.into_iter().skip(begin);
         replies.by_ref().take(2).try_for_each(|reply| good(reply).map(drop))?;
-        let told = replies.next().filter(Reply::is_good).and_then(|reply| told_by_mlst(&reply));
-        Ok(told.map(|Found { size, modified, .. }| Version { size, modified }))
+        let found = replies.next().filter(Reply::is_good).and_then(|reply| found_by_mlst(&reply));
+        Ok(found.map(|Found { size, modified, .. }| Version { size, modified }))
     }
 
     async fn make_dir(&self, path: &[u8], mode: u32) -> Result<(), Fault> {
@@ -298,7 +298,7 @@ fn chmod(mode: u32, path: &[u8]) -> Vec<u8> {
     [format!("CHMOD {mode:o} ").as_bytes(), path].concat()
 }
 
-fn told_by_mlst(reply: &Reply) -> Option<Found> {
+fn found_by_mlst(reply: &Reply) -> Option<Found> {
     let read = |line: &Bytes| mlsx(line.trim_ascii_start(), true).ok().flatten();
     reply.lines.iter().find_map(read).map(found)
 }

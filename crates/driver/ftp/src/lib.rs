@@ -70,7 +70,7 @@ use crate::session::Dialer;
 use outrigger_core::registry::{DriverInfo, Given, Lasts, Scheme, Site};
 use outrigger_core::{Error, Keep, Result, Runtime, Serve, Service};
 use outrigger_proto_ftp::pwd;
-use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls, opened_on};
+use outrigger_toolkit_remote::{Authority, FileTree, Pool, Readings, Start, Tls};
 use std::sync::{Arc, OnceLock};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -103,7 +103,7 @@ fn open(at: &str, given: &dyn Given, site: &Site<'_>, tls: bool) -> Result<Arc<d
     options.files.tls = tls;
     given.apply(&mut |key, value| options.set(key, value))?;
     let (server, runtime, keep) = (Authority::parse(at)?, Arc::clone(site.runtime), site.keep.cloned());
-    let opened = opened_on(site.runtime, connect(server, options, runtime, keep))?;
+    let opened = site.wait_for(connect(server, options, runtime, keep))?;
     Ok(Arc::new(Serve(opened)))
 }
 

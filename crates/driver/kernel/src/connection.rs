@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests in flight to a worker. Whoever asks writes, and reads for a moment: most replies come at once, and nobody has
-//! to be woken for them. What takes longer is read by one thread that wakes who waits.
+//! Requests in flight to a worker. The caller writes, and reads for a moment: most replies come at once, and no thread has
+//! to be woken for them. What takes longer is read by one thread that wakes the callers.
 
 use crate::worker::{Worker, send_with};
 use bytes::{Bytes, BytesMut};
@@ -25,7 +25,7 @@ const PORTION: usize = 16 << 10;
 /// With so many bytes of frames held back, they leave without a further one.
 const HELD_BACK: usize = 4 << 10;
 
-/// How long who asks reads, at most.
+/// How long a caller reads, at most.
 pub(crate) const MOMENT: Duration = Duration::from_millis(2);
 
 /// The connection to a worker.
@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     asked: Mutex<Asked>,
     /// Something is left for the thread that reads.
     left: Condvar,
-    /// Whoever has set [`Asked::reading`] takes it.
+    /// The thread that has set [`Asked::reading`] takes it.
     input: Mutex<Input>,
     lost: OnceLock<Error>,
     reader: Mutex<Option<Reader>>,
@@ -98,7 +98,7 @@ impl Output {
     }
 }
 
-/// Who waits for what. Its lock is never held while the worker is waited for.
+/// Which caller waits for what. Its lock is never held while the worker is waited for.
 #[derive(Default)]
 struct Asked {
     waiting: HashMap<u64, Sender<Reply>>,
@@ -183,7 +183,7 @@ impl Connection {
             return Err(self.lost());
         }
         match (asked.reading, cx.more_to_follow) {
-            // Whoever follows, or waits for this, sees to it that somebody reads.
+            // The next caller, or one that waits for this, sees to it that a thread reads.
             (true, _) | (false, true) => {}
             (false, false) => {
                 asked.reading = true;
@@ -223,7 +223,7 @@ impl Connection {
 
     /// Waits for the reply to a request.
     pub(crate) async fn reply(&self, mut receiver: Receiver<Reply>) -> Reply {
-        // Whoever asked last has often read the replies to all.
+        // The last caller has often read the replies to all.
         if let Ok(Some(reply)) = receiver.try_recv() {
             return reply;
         }
@@ -261,14 +261,14 @@ impl Connection {
         self.stop_reading(outcome);
     }
 
-    /// Leaves the rest to the thread that reads, or to who asks next.
+    /// Leaves the rest to the thread that reads, or to the next caller.
     fn stop_reading(&self, outcome: Result<()>) {
         let mut asked = locked(&self.asked);
         asked.reading = false;
         if let Err(error) = outcome {
             tracing::debug!(%error, "the worker's connection has ended");
             asked.ended = true;
-            // Who waits finds out why by asking for it.
+            // A caller that waits finds out why by asking for it.
             asked.waiting.clear();
             drop(self.socket.shutdown(Shutdown::Both));
         }
@@ -277,10 +277,10 @@ impl Connection {
         }
     }
 
-    /// Sends a request whose reply nobody waits for, at the latest with the next one.
+    /// Sends a request without waiting for its reply, at the latest with the next one.
     pub(crate) fn tell(&self, cred: Credentials, request: Request) {
         let mut output = locked(&self.output);
-        // A worker that has ended needs not be told anything.
+        // A worker that has ended needs no message.
         let added = output.add(Frame::UNANSWERED, cred, request);
         if added.is_ok() && output.held_back.len() >= HELD_BACK {
             drop(output.send());
@@ -294,14 +294,14 @@ impl Connection {
         self.lost.get_or_init(why).clone()
     }
 
-    /// Gives a reply to who waits for it; tells which it was.
+    /// Gives a reply to the caller that waits for it; returns which it was.
     fn deliver(&self, frame: Frame) -> Result<u64> {
         let Body::Reply(reply) = frame.body else {
             return Err(Errno::EPROTO.because("the worker sends what is no reply"));
         };
         let waiting = locked(&self.asked).waiting.remove(&frame.id);
         if let Some(sender) = waiting {
-            // Nobody may be waiting any more; then the reply has no taker.
+            // The caller may have gone; then the reply has no taker.
             drop(sender.send(reply));
         }
         Ok(frame.id)
@@ -472,7 +472,7 @@ impl Input {
         }
     }
 
-    /// Ends the connection, for all who have a part in it.
+    /// Ends the connection, for all callers.
     pub(crate) fn hang_up(&self) {
         // The other side may have been first.
         drop(self.socket.shutdown(Shutdown::Both));

@@ -113,7 +113,7 @@ fn header(file: &File) -> Result<Header> {
 
 /// Opens what the image in `file` is based on, and what that is based on.
 ///
-/// Names in an image that nobody vouches for must not lead to just any file: they may lead to what is beside the image
+/// Names in an untrusted image must not lead to just any file: they may lead to what is beside the image
 /// or below, links followed, unless the user says otherwise.
 fn chain(file: &File, backing: Option<Backing>, anywhere: bool) -> Result<Vec<Link>> {
     let (mut chain, mut next) = (Vec::new(), backing);

@@ -25,7 +25,7 @@ pub(crate) fn open(path: &Path, writable: bool) -> io::Result<File> {
     options.open(path)
 }
 
-/// Who of the host's kernel uses the image in a file, as a sentence; none when nobody does.
+/// What in the host's kernel uses the image in a file, as a sentence; none when nothing does.
 ///
 /// # Errors
 /// Those of looking at the file.
@@ -50,7 +50,7 @@ fn user_of_device(path: &Path, device: u64) -> Option<String> {
     })
 }
 
-/// Who has a block device for himself.
+/// What has a block device exclusively.
 fn exclusive_user(path: &Path, device: u64) -> Option<String> {
     // Otherwise it is not mounted, no swap, and no part of another device.
     match File::options().read(true).custom_flags(nix::libc::O_EXCL).open(path) {

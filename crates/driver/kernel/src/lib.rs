@@ -12,8 +12,8 @@
 //! A disk is in a file as it is, or as a qcow2 image (versions 2 and 3), which may be based on others: these are only read, and
 //! must be in the image's own directory or below, unless [`Options::backing`] says otherwise.
 //!
-//! An image is locked as mount(8) does, and as QEMU does: nobody has it while a virtual machine writes it, nor the other way.
-//! One that the host's own kernel uses (mounted, behind a loop device, swap, a part of another device) is not written.
+//! An image is locked as mount(8) does, and as QEMU does: it is refused while a virtual machine writes it, and the other way round.
+//! One that the host's own kernel uses (mounted, under a loop device, swap, a part of another device) is not written.
 //!
 //! Whatever the kernel's file system can: see [`TYPES`]. An image is mounted read-only first, and writably when the first
 //! change comes, so looking at an image does not change it (but a journal that has to be replayed is, XFS notes in its
@@ -31,7 +31,7 @@
 //!
 //! # When the worker dies
 //!
-//! With [`Options::guard`] nobody notices: what the worker writes reaches the image at checkpoints only (`FSync`, `SyncFs`,
+//! With [`Options::guard`] no program notices: what the worker writes reaches the image at checkpoints only (`FSync`, `SyncFs`,
 //! every five seconds, every 32 MiB), and the next worker does again what was answered since, at the times it was done.
 //! Requests in flight are done then; one that was in flight when three workers died by themselves is answered `EIO`.
 //! `docs/design/0007-guarded-images.md` says how.
@@ -358,7 +358,7 @@ impl Kernel {
 
     /// The order after which the worker serves programs by itself, until it is answered: nothing is asked of this tree
     /// meanwhile. When the worker of a guarded image dies, the next one is ordered the same. Where none can do that, the answer
-    /// is an error, and whoever serves from here on gets the replies to requests that are sent again.
+    /// is an error, and the process that serves from here on gets the replies to requests that are sent again.
     pub fn hand_over(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Answer<'_> {
         match &self.serves {
             Serves::Once(_) => self.order(order, file),
@@ -424,7 +424,7 @@ impl Service for Kernel {
         }
         let connection = match &self.serves {
             Serves::Once(connection) => {
-                // Nobody learns anything from the reply, and what is asked later comes later.
+                // The reply has no information, and what is asked later comes later.
                 if let Request::Release(_) = request {
                     connection.tell(cx.cred.clone(), request);
                     return Answer::Ready(Reply::Done(()));
@@ -461,7 +461,7 @@ impl Service for Kernel {
         self.abilities.clone()
     }
 
-    /// Nobody else changes the image, so there is nothing to tell.
+    /// No one else changes the image, so there are no notices.
     fn attach(&self, _: Arc<dyn Notify>) {}
 }
 

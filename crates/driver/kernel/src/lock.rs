@@ -3,7 +3,7 @@
 //!
 //! Two kinds of locks keep writers apart: flock(2) among ourselves and mount(8), and ranges of bytes among virtual machines
 //! (QEMU, `raw_apply_lock_bytes` in `block/file-posix.c`). There, one byte stands for each way to use an image, and another
-//! one for not letting others use it that way; whoever does either holds a shared lock on it. All locks belong to the
+//! one for not letting others use it that way; a process that does either holds a shared lock on it. All locks belong to the
 //! open file: they last until they are given back or the last process that has it ends.
 
 use nix::fcntl::{FcntlArg, fcntl};
@@ -76,7 +76,7 @@ impl Held {
         }
     }
 
-    /// An image that is looked at whoever uses it.
+    /// An image that is looked at, even while others use it.
     pub(crate) fn shared(file: File) -> Self {
         Held(file)
     }

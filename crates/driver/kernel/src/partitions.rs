@@ -2,7 +2,7 @@
 //! The partitions of an image side by side, as directories `p1`, `p2`, ... of one tree.
 //!
 //! Each is a [`Kernel`] of its own. Numbers of nodes and handles are the kernel's, with the place of the partition in their
-//! lower bits; place 0 is the directory above them, which nobody can change.
+//! lower bits; place 0 is the directory above them, which never changes.
 
 use crate::image::{Image, Part};
 use crate::{FsType, History, Kernel, NOT_SERVED, Options};
@@ -55,7 +55,7 @@ impl Partitions {
 
     pub(crate) fn of(image: Image, table: Table, options: &Options) -> Self {
         let place = |partition: Partition| {
-            // What cannot be read is found out by whoever looks into it.
+            // What cannot be read fails when it is opened.
             let kind = Part::of(&partition).and_then(|part| image.detect(&part)).ok().flatten();
             let name = Name::try_from(format!("p{}", partition.number).as_str()).ok()?;
             Some(Place { name, partition, kind, kernel: Arc::default() })
@@ -119,7 +119,7 @@ impl Partitions {
             let all: Vec<Partition> = self.places.iter().map(|place| place.partition.clone()).collect();
             let start = move || {
                 slot.get_or_init(|| mount(image, &partition, &all, kind, &options));
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 let _ = sender.send(());
             };
             std::thread::Builder::new().name("outrigger-partition".into()).spawn(start)?;
@@ -171,7 +171,7 @@ impl Partitions {
         let mut entries = vec![first];
         if names.len() > 0 {
             let rest = Walk { dir: entries[0].node, names: names.collect() };
-            // What fails further down is found out by whoever asks from there on.
+            // What fails further down fails when it is asked for.
             if let Ok(found) = ask(self, cx, rest).await {
                 entries.extend(found);
             }
@@ -302,7 +302,7 @@ fn mount(
     part.read_only = part.read_only.or_else(|| image.shared(partition, all));
     Kernel::mount(image, part, kind, options).map_err(|error| {
         let reason = error.reason.as_deref().unwrap_or(error.errno.message());
-        // Whoever looks the name up would take it for absent, and go on without.
+        // A lookup would take the name for absent, and the program would go on without.
         let errno = if error.errno == Errno::ENOENT { Errno::EIO } else { error.errno };
         errno.because(about(partition, reason))
     })
@@ -421,6 +421,6 @@ impl Service for Partitions {
         }
     }
 
-    /// Nobody else changes the image, so there is nothing to tell.
+    /// No one else changes the image, so there are no notices.
     fn attach(&self, _: Arc<dyn Notify>) {}
 }

@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 const PROGRAM: &str = "outrigger-kernel";
 /// What to do where the program is missing.
 pub const HOW_TO_GET_IT: &str = "`make deps kernel install` in the source tree builds and installs it; OUTRIGGER_KERNEL= says where it is otherwise";
-/// The signal that nobody sends himself.
+/// The signal that no process sends itself.
 const KILLED: i32 = 9;
 /// Where the log starts in its file, and how much of the end of it is kept: see `kernel/worker/src/log.rs`.
 const LOG_START: u64 = 8;
@@ -64,7 +64,7 @@ pub fn program() -> Option<PathBuf> {
     places(&std::env::current_exe().ok()?).into_iter().find(|place| place.is_file())
 }
 
-/// Where the program belongs when this one is the file `own`. Only whoever may exchange `own` as well may write there.
+/// Where the program belongs when this one is the file `own`. Only users who may exchange `own` as well may write there.
 fn places(own: &Path) -> Vec<PathBuf> {
     /// What cargo calls the directories of its profiles, and those in them that have programs too.
     const PROFILES: [&str; 2] = ["debug", "release"];
@@ -123,7 +123,7 @@ impl Log {
     }
 }
 
-/// Sends the files of an image that no descriptor is named for to whoever will have the other end, ahead of everything else: what
+/// Sends the files of an image that no descriptor is named for to the process that will have the other end, ahead of everything else: what
 /// it is based on, then each of the further disks and what that is based on.
 fn hand_over(socket: &UnixStream, image: &Image) -> Result<()> {
     let own = [(image.disk(), false)].into_iter();
@@ -234,7 +234,7 @@ impl Worker {
         match status {
             Ok(status) if status.success() => None,
             Ok(status) => Some(format!("the kernel code has ended ({status}){}", self.last_words())),
-            Err(error) => Some(format!("the kernel code has ended, nobody knows how: {error}")),
+            Err(error) => Some(format!("the kernel code has ended, its exit status is unknown: {error}")),
         }
     }
 

@@ -42,7 +42,7 @@ impl OpenDir {
         self.fd.as_fd()
     }
 
-    /// Entries behind `cookie`, about `size` bytes of them.
+    /// Entries after `cookie`, about `size` bytes of them.
     pub(crate) fn list(&self, cookie: u64, size: u32) -> Result<Dirents> {
         let mut dirents = Dirents::default();
         dirents.eof = self.each(cookie, size, DIRENT, |dirent| {
@@ -52,7 +52,7 @@ impl OpenDir {
         Ok(dirents)
     }
 
-    /// Entries behind `cookie` with what they lead to, about `size` bytes of them. What was removed meanwhile is
+    /// Entries after `cookie` with what they lead to, about `size` bytes of them. What was removed meanwhile is
     /// left out.
     pub(crate) fn list_plus(&self, tree: &Tree, node: Node, cookie: u64, size: u32) -> Result<DirentsPlus> {
         let mut dirents = DirentsPlus::default();
@@ -67,7 +67,7 @@ impl OpenDir {
         Ok(dirents)
     }
 
-    /// Passes entries behind `cookie` to `take` until they cost `size`, but at least one. Tells whether the directory
+    /// Passes entries after `cookie` to `take` until they cost `size`, but at least one. Tells whether the directory
     /// ended. An error of `take` counts only when it strikes the first entry: the others are asked for again.
     fn each(
         &self,
@@ -99,7 +99,7 @@ impl OpenDir {
             match read_more(self.fd.as_fd(), &mut window) {
                 Ok(true) => {}
                 Ok(false) => return Ok(true),
-                // What was read of the buffer counts for nothing: the rest of it is gone.
+                // What was read of the buffer is dropped too: the rest of it is gone.
                 Err(error) => {
                     *window = Window::elsewhere();
                     return Err(error);

@@ -97,7 +97,7 @@ impl FileHandle {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made this descriptor for us; nobody else knows it.
+        // SAFETY: the kernel just made this descriptor for us; nothing else has it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 

@@ -8,9 +8,9 @@
 //! # Never left
 //!
 //! A name is one component, looked up relative to the descriptor of its directory; neither `..` nor a path occurs.
-//! Symbolic links are told verbatim and never followed. Only regular files and directories are opened, so that no pipe
+//! Symbolic links are passed on verbatim and never followed. Only regular files and directories are opened, so that no pipe
 //! waits and no device acts. A node known by path is resolved by openat2(2) beneath the root without any link, and is
-//! believed only when the inode there is the one it was given to.
+//! used only when the inode there is the one it was given to.
 //!
 //! # Identity
 //!
@@ -30,12 +30,12 @@
 //!
 //! [`Local::open_with_keep`] puts what has to outlive the process into a [`Keep`]: the nodes known by path, and the
 //! descriptors of open files and directories, of removed files that somebody refers to by path, and of the directory
-//! served. A process that takes over has the same nodes and the same handles, listings go on behind the cookie they had
+//! served. A process that takes over has the same nodes and the same handles, listings go on after the cookie they had
 //! reached, and a handle that was closed stays closed. At most 65,536 files and directories are open at once then; one
 //! more is refused with `ENFILE` before anything is made. It costs a few stores and no system call.
 //!
-//! What a death at the worst moment leaves behind: a descriptor held for nobody, one a thread at most; and the handle of
-//! a request whose reply never arrived, open until the mount ends. With handles, a removed file that nobody has open is
+//! What a death at the worst moment leaves: a descriptor without an owner, one a thread at most; and the handle of
+//! a request whose reply never arrived, open until the mount ends. With handles, a removed file that is not open is
 //! `ESTALE` afterwards.
 //!
 //! # System calls

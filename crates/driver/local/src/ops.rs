@@ -33,7 +33,7 @@ use rustix::fs::{
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Ranges longer than this, in bytes, are copied and zeroed where waiting disturbs nobody.
+/// Ranges longer than this, in bytes, are copied and zeroed on a thread that may wait.
 const PROMPT_RANGE: u64 = 1 << 20;
 
 /// What this driver never answers: doors decide about access, and regular files are always ready.

@@ -24,7 +24,7 @@ pub const OPTIONS: OptionTable = OptionTable {
             "cache",
             "SECONDS",
             "1",
-            "how long names and attributes are believed; others may change the directory",
+            "how long names and attributes are cached; others may change the directory",
         ),
         option(
             "passthrough",
@@ -52,7 +52,7 @@ pub const OPTIONS: OptionTable = OptionTable {
 /// Options of a [`crate::Local`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// How long names and attributes may be believed while others may change the directory (`cache=SECONDS`).
+    /// How long names and attributes may be cached while others may change the directory (`cache=SECONDS`).
     pub cache: Ttl,
     /// Whether doors may pass reads and writes straight to the host's files (`passthrough=on|off`).
     pub passthrough: bool,

@@ -6,7 +6,7 @@
 //!   child of the table's root named after the node of the directory that holds it. The nodes of these files have a
 //!   low half of 0, which no inode number has.
 //!
-//! A path is believed only if the file there is the one the node was given to: inode number, device, time of birth and
+//! A path is used only if the file there is the one the node was given to: inode number, device, time of birth and
 //! kind make its key.
 
 use crate::attr::failed;

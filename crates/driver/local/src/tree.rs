@@ -49,7 +49,7 @@ struct Handles {
 pub(crate) struct CName([u8; outrigger_core::name::NAME_MAX + 1]);
 
 impl CName {
-    /// `name` with a NUL behind it.
+    /// `name` with a NUL after it.
     pub(crate) fn new(name: &Name) -> Self {
         let mut bytes = [0; outrigger_core::name::NAME_MAX + 1];
         bytes[..name.len()].copy_from_slice(name);

@@ -2,7 +2,7 @@
 //! POSIX access lists (acl(5)), as the attributes that Linux keeps them in (`include/uapi/linux/posix_acl_xattr.h`).
 //!
 //! The entries that the mode of a file stands for (owner, mask or else group, others) are in its mode alone: what is
-//! stored has them too, but whoever reads an access list gets those of the mode. So chmod(2) has nothing to change here.
+//! stored has them too, but a reader of an access list gets those of the mode. So chmod(2) has nothing to change here.
 
 use crate::inode::{Inode, State};
 use crate::record::words_of;

@@ -6,7 +6,7 @@
 //! what is, so it does not matter which of them come before and which after the inode they are about. When all inodes
 //! are there, the new log is complete.
 //!
-//! The work is done a little at a time by whoever asks for something, before taking any lock: some microseconds each.
+//! The work is done a little at a time by each request, before it takes any lock: some microseconds each.
 
 use crate::Mem;
 use crate::content::Change;

@@ -2,7 +2,7 @@
 //! The content of one file: a sparse map of extents, each some pages of the [`Store`] or pages that are only reserved.
 //!
 //! A page is written in place while its file alone refers to it, and replaced by a new one once a copy or a reader does:
-//! what was read once never changes. Pages the file no longer has are not let go at once but handed to whoever asked
+//! what was read once never changes. Pages the file no longer has are not freed at once but handed to the caller
 //! for the change: until the change is in the log, the file still has them if this process dies.
 //!
 //! Bytes beyond the end of the file may be anything; they become zeroes when the file is extended over them. So making
@@ -126,7 +126,7 @@ pub(crate) struct Edit<'a> {
     store: &'a Arc<Store>,
     /// What changed, in this order.
     pub changes: Vec<Change>,
-    /// Pages the file no longer has, to be let go once the changes are in the log.
+    /// Pages the file no longer has, to be freed once the changes are in the log.
     pub freed: Vec<Extent>,
 }
 
@@ -224,7 +224,7 @@ impl Content {
         self.insert(page, extent);
     }
 
-    /// Repeats a change of a former process; `false` when no file can have it. Pages then belong to nobody else.
+    /// Repeats a change of a former process; `false` when no file can have it. Pages then belong to no other file.
     pub fn redo(&mut self, change: Change, store: &Arc<Store>) -> bool {
         let freed = &mut Vec::new();
         let end = self.extents.last_key_value().map_or(0, |(first, extent)| first + extent.pages);
@@ -317,7 +317,7 @@ impl Content {
         Ok(done)
     }
 
-    /// Writes into the pages that hold `at`, when there are some and nobody else refers to them.
+    /// Writes into the pages that hold `at`, when there are some and nothing else refers to them.
     fn write_in_place(&mut self, at: u64, data: &[u8], edit: &mut Edit<'_>) -> Result<usize> {
         let page = at / PAGE;
         let Some((&first, extent)) = self.extents.range_mut(..=page).next_back() else { return Ok(0) };

@@ -114,7 +114,7 @@ pub(crate) fn read(mem: &Mem, op: &Read) -> Result<Payload> {
     Ok(data)
 }
 
-/// Whether the request is a write of an unprivileged program. Write-back of the kernel's cache is nobody's.
+/// Whether the request is a write of an unprivileged program. Write-back of the kernel's cache belongs to no program.
 fn is_unprivileged(cx: &Cx, op: &Write) -> bool {
     op.kill_setid || (!is_privileged(cx) && !op.cached)
 }

@@ -21,9 +21,9 @@ pub(crate) struct Group<'a> {
     /// Words promised by the log; `None` when nothing is logged.
     promised: Option<usize>,
     words: Vec<u64>,
-    /// Inodes that nobody finds before they are in the log.
+    /// Inodes that no request finds before they are in the log.
     born: Vec<Arc<Inode>>,
-    /// Pages to be let go after the commit, when the locks are released: the group is dropped last.
+    /// Pages to be freed after the commit, when the locks are released: the group is dropped last.
     freed: Vec<Extent>,
 }
 

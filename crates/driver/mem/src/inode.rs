@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file of any kind: what never changes, and its state behind one lock.
+//! One file of any kind: what never changes, and its state under one lock.
 //!
 //! # Order of locks
 //! First `Mem::topology`, then states of directories, then states of files that are no directories, by their numbers,

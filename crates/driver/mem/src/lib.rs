@@ -224,7 +224,7 @@ impl Mem {
 }
 
 impl Drop for Mem {
-    /// Leaves the content to whoever takes over.
+    /// Leaves the content to the process that takes over.
     fn drop(&mut self) {
         self.store.end();
     }

@@ -39,7 +39,7 @@ struct Waiter {
     waker: Waker,
 }
 
-/// Who waits for whose POSIX lock, over all files: a cycle is a deadlock.
+/// Which owner waits for whose POSIX lock, over all files: a cycle is a deadlock.
 #[derive(Default)]
 pub(crate) struct Waits(Mutex<Vec<(LockOwner, LockOwner)>>);
 
@@ -51,7 +51,7 @@ impl Waits {
         let mut next = 0;
         while let Some(&owner) = seen.get(next) {
             if owner == waiter {
-                return Err(Errno::EDEADLK.because("the holder of the lock waits for the one who asks"));
+                return Err(Errno::EDEADLK.because("the holder of the lock waits for the owner that asks"));
             }
             let further = edges.iter().filter(|(from, _)| *from == owner).map(|(_, to)| *to);
             let further: Vec<LockOwner> = further.filter(|to| !seen.contains(to)).collect();

@@ -82,7 +82,7 @@ impl Names {
         self.slots.range(first..).map(|(&number, (name, inode))| (number, name, inode))
     }
 
-    /// The names that a listing shows behind `cookie`, each with its cookie.
+    /// The names that a listing shows after `cookie`, each with its cookie.
     pub fn listed(&self, cookie: u64) -> impl Iterator<Item = (u64, &Name, &Arc<Inode>)> {
         let older = ..SUM.saturating_sub(cookie);
         self.slots.range(older).rev().map(|(&number, (name, inode))| (SUM - number, name, inode))

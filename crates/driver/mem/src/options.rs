@@ -67,7 +67,7 @@ pub struct Options {
     pub uid: u32,
     /// Group of the root directory.
     pub gid: u32,
-    /// How long doors may believe what they were told. For ever is right while one door makes all the changes.
+    /// How long doors may cache replies. For ever is right while one door makes all the changes.
     pub ttl: Ttl,
 }
 

@@ -169,7 +169,7 @@ fn share_pages(
     let (extents, end) = {
         let state = source.state.read();
         let content = state.content()?;
-        // Behind the end of the file, which may have come nearer, the last page may hold anything.
+        // Beyond the end of the file, which may have come nearer, the last page may hold anything.
         let end = (content.size / PAGE).min(at + pages);
         content.share(at..end.max(at), EXTENTS_MAX)
     };

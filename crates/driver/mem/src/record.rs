@@ -73,7 +73,7 @@ pub(crate) const INODE_WORDS: usize = 13;
 /// The most words of a record of a change of content.
 pub(crate) const CHANGE_WORDS: usize = 6;
 
-/// How many words a byte string takes behind its length.
+/// How many words a byte string takes after its length.
 pub(crate) const fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the content of all files is: the pages of one memory file (memfd_create(2)).
 //!
-//! A page number is given out once and never again while the tree is served, and a page that nobody refers to any more
-//! is emptied. So whoever is late sees zeroes and never the content of another file, and pages given out are zeroes
+//! A page number is given out once and never again while the tree is served, and a page without references
+//! is emptied. So a late reader sees zeroes and never the content of another file, and pages given out are zeroes
 //! without work. There are 2^51 numbers: 70 years of writing a page each microsecond.
 
 use crate::content::PAGE;
@@ -32,7 +32,7 @@ fn failed(errno: rustix::io::Errno) -> Error {
 }
 
 impl Store {
-    /// A memory file nobody else has.
+    /// A memory file that no other process has.
     pub fn private() -> Arc<Self> {
         let store = Store { file: OnceLock::new(), next: AtomicU64::new(0), empties: AtomicBool::new(true) };
         Arc::new(store)
@@ -117,7 +117,7 @@ impl Store {
         Ok(done)
     }
 
-    /// Empties pages that nobody refers to.
+    /// Empties pages without references.
     pub fn empty(&self, first: u64, pages: u64) {
         if let Some(file) = self.file.get().filter(|_| pages > 0) {
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -137,7 +137,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Pages from `first` on that nobody else refers to.
+    /// Pages from `first` on without other references.
     pub fn new(store: &Arc<Store>, first: u64, pages: u64) -> Self {
         Run { store: Arc::clone(store), first, pages }
     }

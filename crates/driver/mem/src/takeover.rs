@@ -61,7 +61,7 @@ impl Draft {
     fn new(facts: Facts) -> Self {
         Draft {
             facts,
-            // Whoever makes an inode refers to it.
+            // The request that makes an inode refers to it.
             referenced: true,
             xattrs: Xattrs::default(),
             content: Content::default(),

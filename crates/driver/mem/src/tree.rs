@@ -90,7 +90,7 @@ pub(crate) enum Life {
     Nameless,
 }
 
-/// Makes an inode that belongs to whoever asks, as the directory it is made for rules (mkdir(2), open(2)). Nobody finds
+/// Makes an inode that belongs to the caller, as the directory it is made for rules (mkdir(2), open(2)). No request finds
 /// it before the group is committed.
 pub(crate) fn make_inode(
     mem: &Mem,

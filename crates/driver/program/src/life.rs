@@ -94,7 +94,7 @@ pub(crate) struct Life {
 struct Said(std::sync::Mutex<Vec<u8>>);
 
 impl Said {
-    /// Passes on what the program says until it ends: to our standard error, and the last line to who asks why it ended.
+    /// Passes on what the program says until it ends: to our standard error, and the last line to requests that ask why it ended.
     async fn listen(&self, mut errors: pipe::Receiver) {
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = errors.read(&mut buffer).await {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to do with a reply that nobody waits for any more.
+//! What to do with a reply that comes after its deadline.
 
 use outrigger_core::{Asked, Cx, Reply, Service};
 use std::sync::Arc;

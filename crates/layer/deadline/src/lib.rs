@@ -6,7 +6,7 @@
 //!
 //! * the caller gets `ETIMEDOUT` with a reason that names the driver and the operation;
 //! * a query is cancelled ([`Cancel`](outrigger_core::Cancel)) and dropped;
-//! * a change goes on by itself until it ends: it was started, so stopping it half way would leave nobody knowing what
+//! * a change goes on by itself until it ends: it was started, so stopping it half way would leave it unknown what
 //!   happened. So does a query that hands out something which has to be given back (a handle, references to nodes),
 //!   after it was cancelled, and what gives such a thing back. Their late replies are dropped and logged, and what they hand out is given back.
 //!
@@ -77,7 +77,7 @@ impl Layer for Deadline {
     }
 }
 
-/// Whether waiting as long as it takes is what the request is about, or nobody waits for its answer.
+/// Whether the request is one to wait, as long as it takes, or has no reply.
 fn may_wait(request: &Request) -> bool {
     request.waits() || request.op() == OpCode::Forget
 }

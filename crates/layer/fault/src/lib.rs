@@ -18,7 +18,7 @@
 //! reply that hands out a handle or references still arrives, so that they can be given back.
 //!
 //! What gives back a handle or references ([`Request::gives_back`](outrigger_core::Request::gives_back)) is done below whatever
-//! the answer says, also without power: nobody asks again, and what is below would keep a file open for ever. What an
+//! the answer says, also without power: it is not asked again, and what is below would keep a file open for ever. What an
 //! operation hands out whose caller is answered an error nevertheless (`applied`) is given back in the same way.
 //!
 //! Limits: paths are learnt from the requests and replies that pass, so a rule with a path does not match a node whose
@@ -232,7 +232,7 @@ impl Fault {
         }
     }
 
-    /// Gives back what a reply hands out that nobody gets.
+    /// Gives back what an undelivered reply hands out.
     async fn give_back(&self, next: &Arc<dyn Service>, cx: &Cx, asked: Asked, reply: &Reply) {
         let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred.clone(), cx.origin.door) };
         for request in asked.returns(reply) {
@@ -240,7 +240,7 @@ impl Fault {
         }
     }
 
-    /// The power fails, unless the rules that say so were replaced during the delay: nobody could put it on again but by replacing
+    /// The power fails, unless the rules that say so were replaced during the delay: it could be put on again only by replacing
     /// others. A task of its own undoes: it has to end even when the caller goes away or cancels.
     async fn cut(&self, next: &Arc<dyn Service>, cx: &Cx, generation: u64) -> bool {
         let (holds, cut) = self.state.with_rules(|now| match now.number() == generation {

@@ -47,7 +47,7 @@ impl Power {
     }
 
     pub(crate) fn switch(&self, on: bool) {
-        // Nobody waits for that, so nobody is woken.
+        // No task waits for that, so none is woken.
         self.lock().off = !on;
     }
 

@@ -197,7 +197,7 @@ fn reads_are_cut_only_of_files_that_were_opened_past_the_page_cache() {
         bench.ask(Release { node, handle, flags, owner, flock_release: false }.into());
     };
     [2, 2, 3].into_iter().for_each(closes);
-    assert_eq!((opens(2), read_by(2)), (OpenHow::DIRECT_IO, 30), "nobody has it open from before");
+    assert_eq!((opens(2), read_by(2)), (OpenHow::DIRECT_IO, 30), "no handle is open from before");
     bench.control.replace("").expect("no rule");
     assert_eq!(opens(3), OpenHow::KEEP_CACHE);
     bench.control.replace(CUT).expect("a good rule");

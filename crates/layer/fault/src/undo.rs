@@ -65,7 +65,7 @@ impl Former {
 
 impl Log {
     /// Goes on for these rules, unless later ones were there already. What was changed under former ones counts as synchronised:
-    /// whoever replaced them may have synchronised it, or changed it again, and the layer did not look.
+    /// the client that replaced them may have synchronised it, or changed it again, and the layer did not look.
     fn turn(&mut self, generation: u64) -> bool {
         if generation > self.generation {
             self.generation = generation;

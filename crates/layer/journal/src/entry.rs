@@ -78,7 +78,7 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// How many processes may have died of it.
     pub(crate) deaths: u8,
-    /// Whether waiting is what it is about.
+    /// Whether it waits as long as it takes.
     pub(crate) patient: bool,
     /// What was noted before it was asked below first.
     pub(crate) intent: Intent,

@@ -35,7 +35,7 @@
 //! * A clock that is set back between intent and effect makes our own file look older than the intent, so that the caller
 //!   is told `EEXIST`; set forward between another's file and the intent it does no harm.
 //! * A repetition of what is simply repeated may be seen: after a death a write may land a second time, as late as its
-//!   caller is still waiting. Whoever wrote the same range meanwhile raced with it anyway.
+//!   caller is still waiting. A client that wrote the same range meanwhile raced with it anyway.
 //! * What a driver handed out in the instant of its death (a handle, an unnamed file, a reference to a node) is handed out
 //!   again; the first one stays until the tree is unmounted. A `forget` may be lost or repeated.
 //! * Locks are taken again by asking for them; whether the others still hold theirs is the driver's matter.

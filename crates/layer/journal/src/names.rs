@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What names lead to, as far as replies told a moment ago: a change of such a name need not look beforehand.
+//! What names lead to, as far as replies of the last second say: a change of such a name needs no lookup before it.
 //!
 //! A program, or the kernel for it, looks a name up before it removes or moves it, so what the journal would ask has nearly always
 //! just been answered. A name is forgotten when a change of it begins and again when it ends, and a lookup that was on its way
@@ -13,8 +13,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PLACES: usize = 1024;
-/// For how long a reply is believed, in nanoseconds: other clients change names, too.
-const BELIEVED: i64 = 1_000_000_000;
+/// For how long a reply is valid, in nanoseconds: other clients change names, too.
+const VALID: i64 = 1_000_000_000;
 
 /// The table. It is not kept for another process, which looks beforehand until it has seen replies of its own.
 pub(crate) struct Names {
@@ -29,7 +29,7 @@ struct Place {
     seen: Option<Seen>,
 }
 
-/// What a reply told.
+/// What a reply said.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     tag: Tag,
@@ -95,7 +95,7 @@ impl Names {
         let known = |dir, name| {
             let tag = self.tag(dir, name);
             let seen = self.place(tag).seen.filter(|seen| seen.tag == tag);
-            let fresh = seen.filter(|seen| seen.at.saturating_add(BELIEVED) >= now)?;
+            let fresh = seen.filter(|seen| seen.at.saturating_add(VALID) >= now)?;
             Some(fresh.file.map_or(Before::Absent, Before::Present))
         };
         match repetition_changes(request)? {

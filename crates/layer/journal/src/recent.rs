@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names and directories changed a moment ago.
 //!
-//! The time of an intent is that of the kernel's coarse clock, which is behind by up to [`BEHIND`]. So what was changed
+//! The time of an intent is that of the kernel's coarse clock, which lags by up to [`LAG`]. So what was changed
 //! less than that before an intent may seem to have been changed after it, and the journal looks beforehand. Which names
 //! that concerns is remembered here by a hash: two with the same place cost a needless look, nothing else.
 
@@ -10,9 +10,9 @@ use outrigger_core::{Effect, Name, Node, Request};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 const PLACES: usize = 1024;
-/// The most the coarse clock is behind, in nanoseconds: a tick of 10 ms (`HZ=100`), and the part of one that the kernel
+/// The most the coarse clock lags, in nanoseconds: a tick of 10 ms (`HZ=100`), and the part of one that the kernel
 /// had not accounted for when the tick came. File systems with fine time stamps (Linux 6.13) do not wait for either.
-const BEHIND: i64 = 20_000_000;
+const LAG: i64 = 20_000_000;
 
 /// When something with each hash was changed last.
 pub(crate) struct Recent {
@@ -78,6 +78,6 @@ impl Recent {
 
     /// Whether something may have been changed at `now` or later, by the clock that stamps files.
     pub(crate) fn is_hot(&self, key: Key, now: i64) -> bool {
-        self.times[key.0].load(Ordering::Relaxed).saturating_add(BEHIND) >= now
+        self.times[key.0].load(Ordering::Relaxed).saturating_add(LAG) >= now
     }
 }

@@ -176,7 +176,7 @@ impl Redo<'_> {
         }
     }
 
-    /// Whether the attribute exists; `None` when that cannot be told.
+    /// Whether the attribute exists; `None` when that is unknown.
     async fn has_attribute(&self, node: Node, name: &XattrName) -> Option<bool> {
         match ask(&**self.below, self.cx, GetXattr { node, name: name.clone() }).await {
             Ok(_) => Some(true),

@@ -7,7 +7,7 @@ use outrigger_core::{OpCode, Region, Result, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A journal that somebody else writes. Reading allocates nothing and waits for nobody.
+/// A journal that another process writes. Reading allocates nothing and never waits.
 #[derive(Clone)]
 pub struct Watch(Parts);
 

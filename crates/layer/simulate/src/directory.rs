@@ -127,7 +127,7 @@ impl Below<'_> {
     }
 }
 
-/// A name that exists although what it leads to cannot be told: node 0, so that one bad file does not hide a directory.
+/// A name that exists although a lookup of it fails: node 0, so that one bad file does not hide a directory.
 fn unknown(dirent: &Dirent) -> Entry {
     let mode = dirent.kind.map_or(0, |kind| kind.bits());
     Entry {

@@ -60,7 +60,7 @@ impl Below<'_> {
         }
     }
 
-    /// Attributes after the file was emptied. What cannot be told is not to be believed.
+    /// Attributes after the file was emptied. What is unknown must not be cached.
     async fn refresh(&self, entry: &mut Entry) {
         let get = GetAttr { node: entry.node, handle: None };
         match ask(self.next, self.cx, get).await {

@@ -110,7 +110,7 @@ const SOURCES: &[(OpCode, &[&[OpCode]])] = &[
     (OpCode::Forget, &[&[]]),
 ];
 
-/// What statvfs(3) says of a tree whose size nobody knows.
+/// What statvfs(3) says of a tree of unknown size.
 const UNKNOWN_SIZE: FsStat =
     FsStat { blocks: 0, bfree: 0, bavail: 0, files: 0, ffree: 0, bsize: 4096, frsize: 4096, namelen: 255 };
 

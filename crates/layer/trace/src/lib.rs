@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A request that is not answered at once has a line ending in `...` when it starts to wait and a second one when its
-//! reply comes; `= dropped` when nobody waited for it any more. Times are UTC. Paths are learnt from the requests and
+//! reply comes; `= dropped` when the request was given up. Times are UTC. Paths are learnt from the requests and
 //! replies that pass while tracing is on; where that is not enough the driver is asked in the background (`locate`), and
 //! `#5` stands for node 5 as long as its path is not known. [`Format::Json`] writes
 //! one JSON object a line instead, described at [`Format`].

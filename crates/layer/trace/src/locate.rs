@@ -27,7 +27,7 @@ fn lock(paths: &Mutex<Answers>) -> MutexGuard<'_, Answers> {
 }
 
 impl Located {
-    /// The path of `node` if the driver has told it; otherwise it will be known a little later.
+    /// The path of `node` if a reply of the driver has shown it; otherwise it will be known a little later.
     pub(crate) fn path(
         &self,
         node: Node,

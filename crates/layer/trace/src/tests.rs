@@ -164,7 +164,7 @@ fn tracing_is_off_until_started_and_again_when_stopped() {
 }
 
 #[test]
-fn a_request_nobody_waits_for_shows_as_dropped() {
+fn a_request_that_is_given_up_shows_as_dropped() {
     let bench = Bench::new();
     let sink = bench.start(Format::Human);
     let top = Arc::clone(&bench.top);

@@ -85,7 +85,7 @@ async fn a_request_that_never_left_says_so() {
     };
     tokio::task::yield_now().await;
     drop(connection);
-    assert_eq!(lost(waits.await.expect("no panic")), ("nobody serves the connection any more".into(), false));
+    assert_eq!(lost(waits.await.expect("no panic")), ("the task of the connection has ended".into(), false));
     drop(peer);
 }
 
@@ -203,7 +203,7 @@ async fn caller(mux: Mux, number: usize, mut random: fastrand::Rng, answered: Ar
 #[tokio::test(start_paused = true)]
 async fn in_any_life_everybody_is_answered_exactly_once() {
     for seed in 0..300 {
-        // Nobody waits for ever, whatever the peer does: time is simulated, so this limit costs nothing.
+        // No caller waits for ever, whatever the peer does: time is simulated, so this limit costs nothing.
         let limit = Duration::from_secs(3600);
         assert!(tokio::time::timeout(limit, life(seed)).await.is_ok(), "somebody still waits, seed {seed}");
     }

@@ -58,7 +58,7 @@ async fn every_way_of_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_no_longer_waits_disturbs_nobody() {
+async fn a_caller_that_gives_up_disturbs_no_other() {
     let (mux, connection, mut peer) = unserved(Limits::default(), 1 << 16);
     {
         let mut unsent = Box::pin(mux.call(ask("taken back")));
@@ -80,7 +80,7 @@ async fn who_no_longer_waits_disturbs_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_wants_any_more_when_its_turn_comes_is_not_sent() {
+async fn a_request_that_is_given_up_before_its_turn_is_not_sent() {
     let (mux, connection, mut peer) = unserved(Limits::default(), 1 << 16);
     let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
     let mut wishes = Vec::new();
@@ -209,7 +209,7 @@ async fn a_silence_before_a_request_does_not_shorten_its_patience() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_the_room_of_requests_that_are_never_answered() {
+async fn requests_that_are_never_answered_give_their_room_back() {
     let (mux, mut peer) = connected(Limits { requests: 2, patience: 5 * SECOND, ..Limits::default() });
     let asked = tokio::time::Instant::now();
     let calls: Vec<_> = (0..6)

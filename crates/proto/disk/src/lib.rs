@@ -2,7 +2,7 @@
 //! What the bytes of disks say: partition tables ([`partition`]), superblocks ([`volume`]), images in which a disk's bytes
 //! have to be searched for ([`qcow2`]), and what is known by name only ([`marks`]).
 //!
-//! Whatever is decoded here comes from nobody that vouches for it. Decoding never panics, reads a bounded number of bytes
+//! Whatever is decoded here is untrusted. Decoding never panics, reads a bounded number of bytes
 //! and keeps nothing it has not checked: sums that a format has are verified, what points beyond the medium or into
 //! itself is reported instead of followed. The crate does no I/O: bytes come from a [`Medium`].
 #![forbid(unsafe_code)]

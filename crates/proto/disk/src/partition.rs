@@ -65,7 +65,7 @@ pub struct Partition {
 /// What is wrong with a partition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It starts behind the end of the medium, or ends before it starts: there is nothing of it.
+    /// It starts beyond the end of the medium, or ends before it starts: there is nothing of it.
     #[error("lies outside the image")]
     Outside,
     /// Only a part of it is there.

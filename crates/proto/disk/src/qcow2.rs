@@ -16,7 +16,7 @@
 //!
 //! Encryption, external data files, subclusters and features that are not known are refused by [`Header::read`]. An image
 //! that is marked corrupt or dirty is read only. Internal snapshots stay what they are, and cannot be looked into. Persistent bitmaps
-//! become invalid when the image is written, as the format wants it of whoever does not know them.
+//! become invalid when the image is written, as the format demands of programs that do not know them.
 
 mod cache;
 mod counts;
@@ -54,7 +54,7 @@ pub trait Storage: Medium {
     /// Those of writing.
     fn flush(&self) -> io::Result<()>;
 
-    /// Nobody needs the content of a range any more.
+    /// The content of a range is not needed any more.
     ///
     /// # Errors
     /// None that matters: the range may stay as it is.
@@ -94,7 +94,7 @@ pub struct Qcow2<S> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     /// In the backing image, or nowhere.
-    Behind,
+    FromBacking,
     Zero,
     /// In the file; `own` when it may be overwritten there.
     At {
@@ -115,7 +115,7 @@ fn full() -> io::Error {
     io::ErrorKind::StorageFull.into()
 }
 
-/// Fills `buffer` from `offset` on; behind the end there are zeroes.
+/// Fills `buffer` from `offset` on; beyond the end there are zeroes.
 fn read_padded(medium: &(impl Medium + ?Sized), buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let there = medium.size().saturating_sub(offset).min(buffer.len() as u64) as usize;
     if there > 0 {
@@ -191,7 +191,7 @@ impl<S: Medium> Qcow2<S> {
         }
         Ok(match place {
             _ if entry & ZERO != 0 && self.header.version > 2 => Content::Zero,
-            0 => Content::Behind,
+            0 => Content::FromBacking,
             _ => Content::At { place, own },
         })
     }
@@ -239,19 +239,19 @@ impl<S: Medium> Qcow2<S> {
         while !rest.is_empty() {
             let most = self.clusters(offset, rest.len());
             let (entry, content, count) = self.run(offset / self.header.cluster(), most)?;
-            let (piece, behind) = rest.split_at_mut(self.reach(offset, rest.len(), count));
+            let (piece, after) = rest.split_at_mut(self.reach(offset, rest.len(), count));
             let skipped = offset % self.header.cluster();
             match (content, &self.backing) {
                 (Content::At { place, .. }, _) => read_padded(&self.storage, piece, place + skipped)?,
-                (Content::Behind, Some(backing)) => read_padded(&**backing, piece, offset)?,
-                (Content::Behind, None) | (Content::Zero, _) => piece.fill(0),
+                (Content::FromBacking, Some(backing)) => read_padded(&**backing, piece, offset)?,
+                (Content::FromBacking, None) | (Content::Zero, _) => piece.fill(0),
                 (Content::Packed { place, length }, _) => {
                     let whole = self.unpacked(entry, place, length)?;
                     piece.copy_from_slice(&whole[skipped as usize..][..piece.len()]);
                 }
             }
             offset += piece.len() as u64;
-            rest = behind;
+            rest = after;
         }
         Ok(())
     }

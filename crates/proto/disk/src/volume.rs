@@ -83,7 +83,7 @@ fn piece(medium: &dyn Medium, place: Option<u64>, length: usize) -> io::Result<V
     Ok(bytes)
 }
 
-/// The names of the bits that are set; a bit without a name is written as a number behind `word`.
+/// The names of the bits that are set; a bit without a name is written as a number after `word`.
 fn named(word: &str, bits: u64, names: &[(u64, &str)]) -> Vec<String> {
     let name = |bit: u64| names.iter().find(|&&(named, _)| named == bit).map(|&(_, name)| name.to_owned());
     let set = (0..64).map(|shift| 1 << shift).filter(|bit| bits & bit != 0);

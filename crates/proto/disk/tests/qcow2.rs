@@ -282,7 +282,7 @@ fn the_refcount_table_grows() {
     assert!(now <= size + 64 * 1024, "what was given back is used again: {size} {now}");
 }
 
-/// What is left of the changes when power fails in the middle: all before the last flush, and of those behind it any sectors
+/// What is left of the changes when power fails in the middle: all before the last flush, and of those after it any sectors
 /// of any; or, when only the process dies, everything up to some moment.
 fn cut_off(changes: &[Change], at: usize, power: bool, numbers: &mut Numbers) -> Vec<Change> {
     if !power {
@@ -335,7 +335,7 @@ fn a_writer_that_is_cut_off_leaves_lost_clusters_at_worst() {
             assert!(status == 0 || status == 3, "{form}: {round}: cut off after {at}: {text}");
             let mut disk = place.open("image", backing);
             let found = whole(&mut disk);
-            // Whoever goes on with it finds nothing that is in use twice.
+            // A program that goes on with it finds nothing that is in use twice.
             (0..5).for_each(|_| act(&mut disk, &mut copy, &mut numbers));
             disk.flush().expect("a flush");
             let (status, text) = place.qemu("check image");

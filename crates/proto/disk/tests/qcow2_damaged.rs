@@ -63,7 +63,7 @@ fn no_tables_are_too_strange() {
     for round in 0..ROUNDS {
         let mut image = seeds[round as usize % seeds.len()].clone();
         for _ in 0..1 + next() % 4 {
-            // The header, or one of the tables behind it: most of their bytes are zero.
+            // The header, or one of the tables after it: most of their bytes are zero.
             let bound = if next() % 4 == 0 { 112 } else { image.len() as u64 };
             let place = (next() % bound) as usize;
             image[place] = match next() % 3 {

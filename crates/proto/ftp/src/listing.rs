@@ -213,7 +213,7 @@ fn iso_day(word: &[u8]) -> Option<Civil> {
     (year > 31 && parts.next().is_none()).then_some(Civil { year, month, day, seconds: 0 })
 }
 
-/// `HH:MM` or `HH:MM:SS`, with `AM` or `PM` behind it on Windows; as seconds since midnight.
+/// `HH:MM` or `HH:MM:SS`, with `AM` or `PM` after it on Windows; as seconds since midnight.
 fn clock(word: &[u8]) -> Option<i64> {
     let upper = word.to_ascii_uppercase();
     let (digits, half) = match (upper.strip_suffix(b"AM"), upper.strip_suffix(b"PM")) {

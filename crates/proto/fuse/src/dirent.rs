@@ -45,7 +45,7 @@ pub const fn direntplus_size(name: &[u8]) -> usize {
     (EntryOut::SIZE + DirentHead::SIZE + name.len()).next_multiple_of(ALIGN)
 }
 
-/// Packs directory entries behind whatever a buffer already holds, up to a limit.
+/// Packs directory entries after what a buffer already holds, up to a limit.
 #[derive(Debug)]
 pub struct DirBuf<'b> {
     out: &'b mut Vec<u8>,

@@ -11,7 +11,7 @@ const PERMISSIONS: u32 = 4;
 const ACMODTIME: u32 = 8;
 const EXTENDED: u32 = 1 << 31;
 
-/// Attributes, each of which may be absent: not told by a server, not to be changed by a request.
+/// Attributes, each of which may be absent: not given by a server, not to be changed by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attrs {
     /// Size in bytes.

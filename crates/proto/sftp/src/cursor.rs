@@ -57,7 +57,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Appends a string behind its length.
+/// Appends a string after its length.
 pub(crate) fn put_string(out: &mut BytesMut, string: &[u8]) {
     out.put_u32(string.len() as u32);
     out.put_slice(string);

@@ -16,7 +16,7 @@
 //! | 0..4 | how many bytes follow |
 //! | 4 | the kind of packet |
 //! | 5..9 | the number of the request, which its reply repeats; in the first two packets the version |
-//! | 9.. | fields: integers in network byte order, strings behind their length |
+//! | 9.. | fields: integers in network byte order, strings after their length |
 //!
 //! [`packet_len`] tells from the first bytes how long a packet is. Encoding writes whole packets; decoding takes them
 //! without the first four bytes.

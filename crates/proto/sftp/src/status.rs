@@ -24,7 +24,7 @@ pub enum StatusCode {
     ConnectionLost,
     /// The server does not know the request. OpenSSH: `ENOSYS`.
     OpUnsupported,
-    /// A code of later versions, or of nobody.
+    /// A code of later versions, or of none.
     Other(u32),
 }
 

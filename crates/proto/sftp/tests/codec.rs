@@ -46,7 +46,7 @@ fn a_status_without_words_and_attributes_with_extended_ones_are_read() {
 }
 
 #[test]
-fn a_packet_says_how_long_it_is_and_is_not_believed_everything() {
+fn the_length_a_packet_gives_is_checked() {
     assert_eq!(packet_len(b"\0\0\0"), Ok(None));
     assert_eq!(packet_len(b"\0\0\0\x04"), Err(DecodeError::Length(8)), "too short for a number");
     assert_eq!(packet_len(&[0xff; 4]), Err(DecodeError::Length(4 + u32::MAX as usize)));

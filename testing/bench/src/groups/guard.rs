@@ -13,7 +13,7 @@ use std::process::Command;
 
 const GUARDED: &str = "outrigger";
 const ALONE: &str = "outrigger --no-guard";
-const BEHIND: &str = "guard -- bindfs";
+const GUARDED_PROGRAM: &str = "guard -- bindfs";
 const BINDFS: &str = "bindfs";
 
 const MIB: usize = 1 << 20;
@@ -85,16 +85,16 @@ fn foreign(bench: &Bench, program: &Path) -> Result<Table> {
         server.args(["-f", "--multithreaded", "-o", UNCACHED]).args([&source, dir]);
         server
     };
-    let (behind, direct) = (bench.mountpoint("bindfs-guarded"), bench.mountpoint("bindfs-direct"));
-    let bindfs = command(&behind);
+    let (guarded, direct) = (bench.mountpoint("bindfs-guarded"), bench.mountpoint("bindfs-direct"));
+    let bindfs = command(&guarded);
     let mut guard = Command::new(&bench.outrigger);
     guard.args(["guard", "--foreground", "--"]).arg(bindfs.get_program()).args(bindfs.get_args());
     let mounts = [
-        Mount::start(BEHIND, behind.clone(), guard)?,
+        Mount::start(GUARDED_PROGRAM, guarded.clone(), guard)?,
         Mount::start(BINDFS, direct.clone(), command(&direct))?,
     ];
     let time = bench.effort.sample;
-    let goal = Goal::Below { subject: BEHIND, factor: 1.5, than: BINDFS };
+    let goal = Goal::Below { subject: GUARDED_PROGRAM, factor: 1.5, than: BINDFS };
     let fstat = |what| {
         row(bench, what, Unit::Microseconds, &mounts, |dir| files::fstat_each(&dir.join("file"), time))
     };
@@ -111,7 +111,7 @@ fn foreign(bench: &Bench, program: &Path) -> Result<Table> {
             files::write_rate(dir, size / 2)
         })?,
     ];
-    Ok(Table { name: "guard-bindfs", title: "a FUSE program behind outrigger guard".to_owned(), rows })
+    Ok(Table { name: "guard-bindfs", title: "a FUSE program under outrigger guard".to_owned(), rows })
 }
 
 fn row<'a>(

@@ -3,6 +3,8 @@
 
 pub mod archive;
 pub mod commands;
+pub mod far;
+pub mod ftp;
 pub mod guard;
 pub mod image;
 pub mod local;

@@ -4,17 +4,15 @@
 mod slow;
 
 use super::Bench;
-use crate::compare::{Sampler, in_turns_cold};
-use crate::mounts::{self, Mount};
-use crate::programs::shell_seconds;
+use super::far::{self, Far, PATIENCE, ROUNDS, large_size, mounted, row};
+use crate::mounts;
 use crate::scratch::Ground;
-use crate::table::{Goal, Row, Table, Unit};
-use anyhow::{Context, Result};
+use crate::table::{Goal, Table};
+use anyhow::Result;
 use outrigger_remote::{HOST, Line, Sshd};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 const OURS: &str = "outrigger";
 const SSHFS: &str = "sshfs";
@@ -23,16 +21,8 @@ const RCLONE: &str = "rclone";
 const CAT: &str = "ssh cat";
 /// The same as ours, with nothing that outlives the process that serves.
 const UNGUARDED: &str = "outrigger --no-guard";
-/// A subject that needs longer than this for one sample is not waited for.
-const PATIENCE: Duration = Duration::from_secs(120);
-const ROUNDS: usize = 5;
-const LARGE: usize = 256 << 20;
-/// For how long a slow line carries the large file.
-const LARGE_SECONDS: f64 = 10.0;
-const SMALL: usize = 4 << 10;
-
 /// The server, the way to it, and what it has.
-struct Far {
+struct Ssh {
     sshd: Sshd,
     line: Line,
     configuration: PathBuf,
@@ -50,18 +40,15 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let (large, copy) = (far.store.join("large"), far.store.join("copy"));
     let cat = over_ssh(&format!("cat {} > /dev/null", large.display()));
     let put = format!("{} < {}", over_ssh(&format!("'cat > {}'", copy.display())), large.display());
-    let local = format!("cat {} > \"$1/copy\"", large.display());
+    let (local, create) = (far::copy_script(&large), far::create_script(bench));
     let small = bench.scaled(1000);
-    let create = format!(
-        "i=0; while [ $i -lt {small} ]; do head -c {SMALL} /dev/zero > \"$1/new/$i\"; i=$((i+1)); done"
-    );
     let mb = large_size(bench) >> 20;
     let mut rows = vec![
         row(bench, &far, "ls -lR of 4000 files in 211 directories", r#"ls -lR "$1/tree""#, None)?
             .goal(Goal::Below { subject: OURS, factor: 1.0 / 6.0, than: SSHFS }),
-        row(bench, &far, &format!("read of {mb} MiB"), r#"cat "$1/large" > /dev/null"#, Some(&cat))?
+        row(bench, &far, &format!("read of {mb} MiB"), r#"cat "$1/large" > /dev/null"#, Some((CAT, &cat)))?
             .goal(Goal::Below { subject: OURS, factor: 1.15, than: CAT }),
-        row(bench, &far, &format!("write of {mb} MiB"), &local, Some(&put))?.goal(Goal::Below {
+        row(bench, &far, &format!("write of {mb} MiB"), &local, Some((CAT, &put)))?.goal(Goal::Below {
             subject: OURS,
             factor: 1.15,
             than: CAT,
@@ -78,84 +65,37 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     Ok(vec![Table { name: "sftp", title, rows }])
 }
 
-/// How long the large file is, in bytes.
-fn large_size(bench: &Bench) -> usize {
-    let carried = bench.way.rate.map_or(LARGE, |rate| (rate * LARGE_SECONDS) as usize);
-    bench.scaled(LARGE).min(carried)
-}
-
 /// Starts the server and makes what is read.
-fn prepare(bench: &Bench, dir: &Path) -> Result<Far> {
+fn prepare(bench: &Bench, dir: &Path) -> Result<Ssh> {
     let (keys, store) = (dir.join("sshd"), dir.join("store"));
     fs::create_dir(&keys)?;
-    fs::create_dir_all(store.join("small"))?;
-    let mut dirs = vec![store.join("tree")];
-    for upper in 0..10 {
-        let upper = dirs[0].join(format!("d{upper}"));
-        dirs.push(upper.clone());
-        dirs.extend((0..20).map(|lower| upper.join(format!("e{lower}"))));
-    }
-    dirs.iter().try_for_each(fs::create_dir_all)?;
-    for file in 0..4000 {
-        fs::write(dirs[file % dirs.len()].join(format!("file{file}")), [b'x'; 100])?;
-    }
-    for file in 0..bench.scaled(1000) {
-        fs::write(store.join(format!("small/{file}")), vec![b'x'; SMALL])?;
-    }
-    let mut random = fastrand::Rng::with_seed(7);
-    let content: Vec<u8> = (0..large_size(bench) / 8).flat_map(|_| random.u64(..).to_ne_bytes()).collect();
-    fs::write(store.join("large"), content)?;
+    far::fill(bench, &store)?;
     let sshd = Sshd::start(keys)?;
     let line = Line::slow(sshd.port(), bench.way.delay, bench.way.rate)?;
     let configuration = sshd.configuration_by(line.port())?;
-    Ok(Far { sshd, line, configuration, store })
+    Ok(Ssh { sshd, line, configuration, store })
 }
 
-/// Those that mount, as far as they are here.
-fn subjects(bench: &Bench) -> Vec<&'static str> {
-    let missing = |subject: &str| match subject {
-        SSHFS => bench.peers.sshfs.is_none(),
-        RCLONE => bench.peers.rclone.is_none(),
-        _ => false,
-    };
-    [OURS, UNGUARDED, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)).collect()
-}
-
-/// One script in a fresh mount of each subject, in which `$1` is the mountpoint, and without any mount.
-fn row(bench: &Bench, far: &Far, what: &str, script: &str, unmounted: Option<&str>) -> Result<Row> {
-    let mut all: Vec<(&str, Sampler<'_>)> = Vec::new();
-    for subject in subjects(bench) {
-        all.push((subject, Box::new(move || sample(bench, far, subject, script))));
+impl Far for Ssh {
+    fn store(&self) -> &Path {
+        &self.store
     }
-    if let Some(script) = unmounted {
-        all.push((CAT, Box::new(move || shell_seconds(script, &[], PATIENCE))));
+
+    fn subjects(&self, bench: &Bench) -> Vec<&'static str> {
+        let missing = |subject: &str| match subject {
+            SSHFS => bench.peers.sshfs.is_none(),
+            RCLONE => bench.peers.rclone.is_none(),
+            _ => false,
+        };
+        [OURS, UNGUARDED, SSHFS, RCLONE].into_iter().filter(|subject| !missing(subject)).collect()
     }
-    in_turns_cold(what, Unit::Seconds, bench.effort.rounds.min(ROUNDS), all)
-}
 
-fn sample(bench: &Bench, far: &Far, subject: &'static str, script: &str) -> Result<Option<f64>> {
-    // What was written in the last round.
-    let _ = fs::remove_file(far.store.join("copy"));
-    let _ = fs::remove_dir_all(far.store.join("new"));
-    fs::create_dir(far.store.join("new"))?;
-    let mount = mounted(bench, far, subject)?;
-    shell_seconds(script, &[&mount.dir], PATIENCE)
-}
-
-fn mounted(bench: &Bench, far: &Far, subject: &'static str) -> Result<Mount> {
-    let dir = bench.mountpoint("far");
-    Mount::start(subject, dir.clone(), far.command(bench, subject, &dir)?)
-}
-
-impl Far {
-    /// The command that mounts the store on `dir`.
     fn command(&self, bench: &Bench, subject: &str, dir: &Path) -> Result<Command> {
         let (store, configuration) = (self.store.display(), self.configuration.display());
         let (source, option) = (format!("{HOST}:{store}"), format!("F={configuration}"));
-        let peer = |path: &Option<PathBuf>| path.clone().context("the peer is missing").map(Command::new);
         let mut command = match subject {
-            SSHFS => peer(&bench.peers.sshfs)?,
-            RCLONE => peer(&bench.peers.rclone)?,
+            SSHFS => far::peer(&bench.peers.sshfs)?,
+            RCLONE => far::peer(&bench.peers.rclone)?,
             _ => {
                 let mut command = mounts::outrigger(&bench.outrigger, &source, dir, &option);
                 command.args((subject == UNGUARDED).then_some("--no-guard"));

@@ -32,7 +32,8 @@ pub(super) const CASES: &[Case] = &[
         .at(Place::Direct),
     Case::new("service/a_referenced_node_outlives_its_name", &[OpCode::Unlink, OpCode::Forget], referenced)
         .at(Place::Direct),
-    Case::new("service/forgetting_too_often_harms_nobody", &[OpCode::Forget], over_forget).at(Place::Direct),
+    Case::new("service/forgetting_too_often_harms_no_other", &[OpCode::Forget], over_forget)
+        .at(Place::Direct),
     Case::new(
         "service/attributes_in_entries_are_current",
         &[OpCode::SetAttr, OpCode::Forget],

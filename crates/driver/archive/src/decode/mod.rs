@@ -67,7 +67,7 @@ impl Codec {
         }
     }
 
-    /// How many blocks may be decoded in vain before decoded blocks are kept on disk; `None` for never. Deflate always
+    /// How many blocks may be decoded and dropped before decoded blocks are kept on disk; `None` for never. Deflate always
     /// has points nearby; a zstd frame or an xz block may be as long as the file, and bzip2 is slow.
     pub(crate) fn spill_after(self) -> Option<u64> {
         match self {

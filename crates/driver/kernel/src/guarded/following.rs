@@ -63,11 +63,11 @@ struct First {
 const POLICY: Policy =
     Policy { at_once: 2, attempts: 2, hold: Duration::ZERO, settled: Duration::from_secs(10) };
 
-/// What workers that serve by themselves were told, and tell.
+/// What is exchanged with workers that serve by themselves.
 #[derive(Default)]
 pub(super) struct Following {
     mount: Option<Mount>,
-    /// What each worker is told before it is given the mount.
+    /// What each worker is sent before it is given the mount.
     first: Option<First>,
     given: u64,
     waiting: HashMap<u64, Sender<Reply>>,
@@ -83,7 +83,7 @@ impl Following {
     /// No worker is given the mount any more.
     fn give_up(&mut self, why: Error) {
         if let Some(mount) = self.mount.take() {
-            // Nobody may be waiting any more.
+            // The caller may have gone.
             drop(mount.sender.send(Reply::Error(why)));
         }
     }
@@ -174,7 +174,7 @@ impl Shared {
         let Some((mount, left)) = mount.as_mut().zip(state.leave()) else { return };
         if let Err(error) = mount.give(&socket, first.as_ref(), &left) {
             state.take_over();
-            // The next worker may be given it; nobody can be given what there is no memory for.
+            // The next worker may be given it; this one cannot be, without memory.
             if error.errno != Errno::EPIPE {
                 following.give_up(error);
             }
@@ -193,7 +193,7 @@ impl Shared {
             false => following.waiting.remove(&id),
         };
         if let Some(sender) = sender {
-            // Nobody may be waiting any more.
+            // The caller may have gone.
             drop(sender.send(reply));
         }
     }

@@ -86,7 +86,7 @@ struct Serving {
     ended: mpsc::Receiver<()>,
 }
 
-/// With so many frames that nobody waits for, they are sent.
+/// With so many frames without a reply, they are sent.
 const MUCH: usize = 128;
 
 /// What became of a request at once.
@@ -100,7 +100,7 @@ struct Shared {
     state: Mutex<State>,
     replies: Replies,
     following: Mutex<Following>,
-    /// Where frames go. Whoever has it writes; frames are not mixed.
+    /// Where frames go. The thread that has it writes; frames are not mixed.
     writing: Mutex<Arc<UnixStream>>,
     /// Frames are left by the thread that may not wait for the worker to read.
     left: Condvar,
@@ -108,7 +108,7 @@ struct Shared {
     history: Mutex<History>,
     control: Control,
     messages: File,
-    /// None when the image is unmounted: whoever starts workers holds the image.
+    /// None when the image is unmounted: the process that starts workers holds the image.
     start: Mutex<Option<Start>>,
     patience: Duration,
     /// The end, and how it came.
@@ -189,7 +189,7 @@ impl Guarded {
         Ok(reply.map_or(Asked::Waits(receiver), Asked::Answered))
     }
 
-    /// Returns references, which nobody waits for.
+    /// Returns references, which has no reply.
     pub(crate) fn forget(&self, node: outrigger_core::Node, count: u64) {
         let is_much = self.shared.with(|state| {
             state.forget(node, count);
@@ -268,7 +268,7 @@ impl Shared {
             if outgoing.is_empty() && !hangs_up {
                 return;
             }
-            // A worker that has died needs not be told anything, and may have hung up first.
+            // A worker that has died needs no message, and may have hung up first.
             drop((&**socket).write_all(&self.encoded(outgoing)));
             if hangs_up {
                 drop(socket.shutdown(Shutdown::Write));
@@ -362,7 +362,7 @@ impl Shared {
         history.last = Some(death);
     }
 
-    /// Starts a worker that knows what the one before had told.
+    /// Starts a worker that knows what the one before had replied.
     fn revive(&self) -> Result<Arc<UnixStream>> {
         let (mut supervisor, begun) = (Supervisor::new(POLICY), Instant::now());
         loop {

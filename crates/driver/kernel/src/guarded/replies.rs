@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading the worker's replies. Whoever asked reads for a moment: most replies come at once, and nobody has to be woken for
+//! Reading the worker's replies. The caller reads for a moment: most replies come at once, and no thread has to be woken for
 //! them. What takes longer is read by the thread that also notices the worker's death.
 
 use super::following::is_order;
@@ -16,16 +16,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How often a log is looked at that nobody adds to.
+/// How often a log is looked at to which nothing is added.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Where replies come from.
 pub(super) struct Replies {
-    /// Whoever has this reads. None when the worker is known to have gone.
+    /// The thread that has this reads. None when the worker is known to have gone.
     input: Mutex<Option<Input>>,
     /// Readable when there is something for the thread that reads.
     bell: OwnedFd,
-    /// Whether that thread sleeps until it is told otherwise. Changed by who holds the state.
+    /// Whether that thread sleeps until it is woken. Changed only with the state locked.
     sleeps: AtomicBool,
 }
 
@@ -81,7 +81,7 @@ impl Shared {
         None
     }
 
-    /// Delivers what nobody else reads, until the worker hangs up.
+    /// Delivers what no caller reads, until the worker hangs up.
     pub(super) fn read(&self, socket: &UnixStream) {
         // Without it a checkpoint comes later.
         drop(socket.set_read_timeout(Some(PERIOD)));

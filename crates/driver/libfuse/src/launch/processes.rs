@@ -61,7 +61,7 @@ impl fmt::Display for End {
         match self {
             Self::Code(code) => write!(f, "ended with exit status {code}"),
             Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
-            Self::Unknown => write!(f, "ended, nobody knows how"),
+            Self::Unknown => write!(f, "ended, its exit status is unknown"),
         }
     }
 }

@@ -118,7 +118,7 @@ impl Cutter {
             cut.await
         });
         assert!(cut.error().is_some());
-        assert_eq!(self.sim.run(), 0, "nothing is left behind");
+        assert_eq!(self.sim.run(), 0, "no task is left");
         place.lock().expect("no panic").take().expect("a reply")
     }
 }

@@ -42,10 +42,10 @@ fn asked_for_the_last(requests: impl IntoIterator<Item = Request>) -> Vec<OpCode
 fn a_rename_of_a_name_that_was_looked_up_is_one_request() {
     let plain = RenameFlags::empty();
     let asked = asked_for_the_last([rename("a", "b", plain)]);
-    assert_eq!(asked, [LOOKS[0], LOOKS[1], OpCode::Rename], "nobody has told what it leads to");
+    assert_eq!(asked, [LOOKS[0], LOOKS[1], OpCode::Rename], "no reply says what it leads to");
     assert_eq!(asked_for_the_last([lookup("a"), rename("a", "b", plain)]), [OpCode::Rename]);
     let moved_on = [rename("a", "b", plain), rename("b", "c", plain)];
-    assert_eq!(asked_for_the_last(moved_on), [OpCode::Rename], "the first one has told");
+    assert_eq!(asked_for_the_last(moved_on), [OpCode::Rename], "the first reply says it");
     let both = [lookup("a"), lookup("b"), rename("a", "b", RenameFlags::EXCHANGE)];
     assert_eq!(asked_for_the_last(both), [OpCode::Rename]);
     assert_eq!(asked_for_the_last([lookup("a"), unlink("a")]), [OpCode::Unlink]);
@@ -86,7 +86,7 @@ fn a_lookup_that_a_change_overtakes_tells_nothing() {
     }
     names.answered(&names.asking(&lookup("a"), 0).unwrap(), &found);
     assert!(matches!(names.before(&unlink("a"), 0), Some(Before::Present(_))));
-    assert_eq!(names.before(&unlink("a"), 2_000_000_000), None, "a reply is believed for a second");
+    assert_eq!(names.before(&unlink("a"), 2_000_000_000), None, "a reply is valid for a second");
 }
 
 #[test]

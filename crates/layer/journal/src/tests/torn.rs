@@ -50,7 +50,7 @@ fn death_between_any_two_stores_leaves_the_old_or_the_new() {
             let count = (index as u64 + 2) / 2;
             // The answer of the first process, or what the second one found when it asked.
             assert!([Reply::Done(()), Reply::Count(Count(count))].contains(&known), "{life:?}: {known:?}");
-            assert!(known == Reply::Done(()) || count <= made, "{life:?}: an answer nobody gave");
+            assert!(known == Reply::Done(()) || count <= made, "{life:?}: an answer that was never given");
         }
     });
     assert!(deaths > 40, "only {deaths} places to die");

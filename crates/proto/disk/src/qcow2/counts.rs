@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often each cluster of the file is referred to, and finding some that nobody refers to.
+//! How often each cluster of the file is referred to, and finding some without references.
 //!
 //! A table has the places of blocks; a block, one cluster, has the numbers for as many clusters as fit into it.
 
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The bits of an entry that are a place.
 const PLACE: u64 = !0x1ff;
 
-/// So many clusters behind the end of the file may be counted as in use, by a writer that was cut off before it used them.
+/// So many clusters beyond the end of the file may be counted as in use, by a writer that was cut off before it used them.
 /// The next free one is searched no further.
 const LOST: u64 = 1 << 20;
 
@@ -85,7 +85,7 @@ impl Counts {
         let most = (storage.size() >> self.cluster_bits) + LOST;
         loop {
             if first > most {
-                return Err(damaged("clusters far behind the end of the file are in use"));
+                return Err(damaged("clusters far beyond the end of the file are in use"));
             }
             self.must_have_block(storage, first)?;
             if let Some(fixed) = self.fixed.iter().find(|fixed| fixed.contains(&first)) {
@@ -140,7 +140,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Moves the table behind everything it had numbers for, where there is room for a larger one.
+    /// Moves the table after everything it had numbers for, where there is room for a larger one.
     fn grow(&mut self, storage: &impl Storage) -> io::Result<()> {
         let (per_block, cluster) = (self.per_block(), 1_u64 << self.cluster_bits);
         let (old, start) = (self.table.len() as u64, self.table.len() as u64 * per_block);

@@ -20,7 +20,7 @@ pub(super) const COUNTS_MOST: u64 = 8 << 20;
 const END: u32 = 0;
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 const FEATURE_NAMES: u32 = 0x6803_f857;
-/// Where the bits are that whoever writes without knowing them has to clear.
+/// Where the bits are that a program must clear when it writes without knowing them.
 pub(super) const AUTOCLEAR: u64 = 88;
 /// Where offset and size of the refcount table are.
 pub(super) const COUNTS: u64 = 48;

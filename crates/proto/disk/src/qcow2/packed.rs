@@ -12,7 +12,7 @@ use zstd::zstd_safe::{InBuffer, OutBuffer};
 /// The largest window a frame may ask for: two to the power of this. A cluster is smaller.
 const WINDOW_LOG: u32 = 23;
 
-/// The content of a cluster of `size` bytes. Behind `data` there may be bytes that do not belong to it.
+/// The content of a cluster of `size` bytes. After `data` there may be bytes that do not belong to it.
 pub(super) fn unpack(compression: Compression, data: &[u8], size: usize) -> io::Result<Vec<u8>> {
     let mut content = vec![0; size];
     let filled = match compression {

@@ -45,7 +45,7 @@ impl<S: Storage> Qcow2<S> {
         self.storage.flush()
     }
 
-    /// Nobody needs the content of a range any more; it reads as zeroes (`zero`), or as what was there. What is not a whole
+    /// The content of a range is not needed any more; it reads as zeroes (`zero`), or as what was there. What is not a whole
     /// cluster is only made zero.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl<S: Storage> Qcow2<S> {
         let new = match (&self.backing, self.header.version) {
             (None, _) => 0,
             (Some(_), 3) => ZERO,
-            // What is behind would appear.
+            // What the backing file has there would appear.
             (Some(_), _) if zero => {
                 let start = cluster * self.header.cluster();
                 return self.zero_part(start, (start + self.header.cluster()).min(self.header.size));
@@ -94,7 +94,7 @@ impl<S: Storage> Qcow2<S> {
         let entry = self.entry(start / self.header.cluster())?;
         match self.content(entry)? {
             Content::Zero => Ok(()),
-            Content::Behind if self.backing.is_none() => Ok(()),
+            Content::FromBacking if self.backing.is_none() => Ok(()),
             _ => self.write(&vec![0; (end - start) as usize], start),
         }
     }
@@ -126,7 +126,7 @@ impl<S: Storage> Qcow2<S> {
         Ok(matches!(self.content(entry)?, Content::At { own: true, .. }))
     }
 
-    /// Fills `count` new clusters at `place` with data for `offset`, and with what was before and behind it.
+    /// Fills `count` new clusters at `place` with data for `offset`, and with what was before and after it.
     fn fill(&mut self, data: &[u8], offset: u64, place: u64, count: u64) -> io::Result<()> {
         let cluster = self.header.cluster();
         let (start, skipped) = (offset / cluster * cluster, (offset % cluster) as usize);
@@ -135,9 +135,9 @@ impl<S: Storage> Qcow2<S> {
         self.read(&mut head, start)?;
         let mut tail = vec![0; (count * cluster) as usize - skipped - data.len()];
         // The disk may end within its last cluster.
-        let behind = offset + data.len() as u64;
-        let there = (self.header.size - behind).min(tail.len() as u64) as usize;
-        self.read(&mut tail[..there], behind)?;
+        let after = offset + data.len() as u64;
+        let there = (self.header.size - after).min(tail.len() as u64) as usize;
+        self.read(&mut tail[..there], after)?;
         let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
         if place >= self.storage.size() && is_zero(&head) && is_zero(&tail) {
             // What was never written is zero by itself.

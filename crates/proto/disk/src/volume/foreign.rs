@@ -90,7 +90,7 @@ pub(super) fn ntfs(head: &[u8], medium: &dyn Medium) -> io::Result<Volume> {
         label: volume_name(&record),
         uuid: Some(format!("{:016X}", le64(head, 72))),
         block_size: Some(block_size),
-        // The last sector is the copy of the first and belongs to nobody.
+        // The last sector is the copy of the first and belongs to no volume.
         size: bytes(le64(head, 40), sector),
         ..Volume::default()
     })

@@ -18,7 +18,7 @@ impl Memory {
     }
 
     fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.bytes.lock().expect("nobody panics in between")
+        self.bytes.lock().expect("no panic in between")
     }
 }
 

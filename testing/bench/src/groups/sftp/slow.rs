@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a slow line leaves: how much more than its bytes a listing takes, and whether one is quick while much is moved.
 
-use super::{Bench, CAT, Far, OURS, PATIENCE, ROUNDS, UNGUARDED, mounted, subjects};
+use super::{Bench, CAT, Far, OURS, PATIENCE, ROUNDS, Ssh, UNGUARDED, large_size, mounted};
 use crate::compare::{Sampler, in_turns_cold};
 use crate::programs::shell_seconds;
 use crate::table::{Goal, Row, Unit};
@@ -23,11 +23,11 @@ const LISTED: usize = 8;
 ///
 /// # Errors
 /// When a mount does not come up, or something in it fails.
-pub fn rows(bench: &Bench, far: &Far, rate: f64, cat: &str) -> Result<Vec<Row>> {
+pub fn rows(bench: &Bench, far: &Ssh, rate: f64, cat: &str) -> Result<Vec<Row>> {
     let rounds = bench.effort.rounds.min(ROUNDS);
-    let mb = super::large_size(bench) >> 20;
+    let mb = large_size(bench) >> 20;
     let meanwhile = |part: fn((f64, f64)) -> f64| {
-        subjects(bench).into_iter().map(move |subject| {
+        far.subjects(bench).into_iter().map(move |subject| {
             let sampler: Sampler<'_> = Box::new(move || {
                 let mount = mounted(bench, far, subject)?;
                 Ok(listed_while_read(&mount.dir)?.map(part))
@@ -53,7 +53,7 @@ pub fn rows(bench: &Bench, far: &Far, rate: f64, cat: &str) -> Result<Vec<Row>> 
     ])
 }
 
-fn bytes_of_a_listing(bench: &Bench, far: &Far, rate: f64) -> Result<Row> {
+fn bytes_of_a_listing(bench: &Bench, far: &Ssh, rate: f64) -> Result<Row> {
     let bytes = Cell::new(0);
     let listing = |subject| {
         let mount = mounted(bench, far, subject)?;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is measured of servers alike: a tree to list, much content, many small files.
+
+use super::Bench;
+use crate::compare::{Sampler, in_turns_cold};
+use crate::mounts::Mount;
+use crate::programs::shell_seconds;
+use crate::table::{Row, Unit};
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A subject that needs longer than this for one sample is not waited for.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How often each subject is measured at most.
+pub const ROUNDS: usize = 5;
+const LARGE: usize = 256 << 20;
+/// For how long a slow line carries the large file.
+const LARGE_SECONDS: f64 = 10.0;
+const SMALL: usize = 4 << 10;
+
+/// A server, and the programs that mount what it has.
+pub trait Far {
+    /// The directory that [`fill`] has filled.
+    fn store(&self) -> &Path;
+
+    /// Those that mount, as far as they are here.
+    fn subjects(&self, bench: &Bench) -> Vec<&'static str>;
+
+    /// The command that mounts the store on `dir`, and stays in the foreground.
+    ///
+    /// # Errors
+    /// When the program is missing.
+    fn command(&self, bench: &Bench, subject: &'static str, dir: &Path) -> Result<Command>;
+}
+
+/// How long the large file is, in bytes.
+pub fn large_size(bench: &Bench) -> usize {
+    let carried = bench.way.rate.map_or(LARGE, |rate| (rate * LARGE_SECONDS) as usize);
+    bench.scaled(LARGE).min(carried)
+}
+
+/// Makes what is read: 4000 files in 211 directories below `tree`, small files in `small`, and `large`.
+///
+/// # Errors
+/// When `store` cannot be written.
+pub fn fill(bench: &Bench, store: &Path) -> Result<()> {
+    fs::create_dir_all(store.join("small"))?;
+    let mut dirs = vec![store.join("tree")];
+    for upper in 0..10 {
+        let upper = dirs[0].join(format!("d{upper}"));
+        dirs.push(upper.clone());
+        dirs.extend((0..20).map(|lower| upper.join(format!("e{lower}"))));
+    }
+    dirs.iter().try_for_each(fs::create_dir_all)?;
+    for file in 0..4000 {
+        fs::write(dirs[file % dirs.len()].join(format!("file{file}")), [b'x'; 100])?;
+    }
+    for file in 0..bench.scaled(1000) {
+        fs::write(store.join(format!("small/{file}")), vec![b'x'; SMALL])?;
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    let content: Vec<u8> = (0..large_size(bench) / 8).flat_map(|_| random.u64(..).to_ne_bytes()).collect();
+    Ok(fs::write(store.join("large"), content)?)
+}
+
+/// A script that copies the file `large` into the mount `$1`.
+pub fn copy_script(large: &Path) -> String {
+    format!("cat {} > \"$1/copy\"", large.display())
+}
+
+/// A script that makes small files in the mount `$1`.
+pub fn create_script(bench: &Bench) -> String {
+    let small = bench.scaled(1000);
+    format!("i=0; while [ $i -lt {small} ]; do head -c {SMALL} /dev/zero > \"$1/new/$i\"; i=$((i+1)); done")
+}
+
+/// One script in a fresh mount of each subject, in which `$1` is the mountpoint; and one that needs no mount.
+///
+/// # Errors
+/// When a mount does not come up, or a script fails.
+pub fn row(
+    bench: &Bench,
+    far: &dyn Far,
+    what: &str,
+    script: &str,
+    unmounted: Option<(&'static str, &str)>,
+) -> Result<Row> {
+    let mut all: Vec<(&str, Sampler<'_>)> = Vec::new();
+    for subject in far.subjects(bench) {
+        all.push((subject, Box::new(move || sample(bench, far, subject, script))));
+    }
+    if let Some((subject, script)) = unmounted {
+        all.push((subject, Box::new(move || shell_seconds(script, &[], PATIENCE))));
+    }
+    in_turns_cold(what, Unit::Seconds, bench.effort.rounds.min(ROUNDS), all)
+}
+
+fn sample(bench: &Bench, far: &dyn Far, subject: &'static str, script: &str) -> Result<Option<f64>> {
+    let (store, new) = (far.store(), far.store().join("new"));
+    // What was written in the last round.
+    let _ = fs::remove_file(store.join("copy"));
+    let _ = fs::remove_dir_all(&new);
+    fs::create_dir(&new)?;
+    let owner = fs::metadata(store)?;
+    std::os::unix::fs::chown(&new, Some(owner.uid()), Some(owner.gid()))?;
+    let mount = mounted(bench, far, subject)?;
+    shell_seconds(script, &[&mount.dir], PATIENCE)
+}
+
+/// A fresh mount of the store.
+///
+/// # Errors
+/// As [`Mount::start`].
+pub fn mounted(bench: &Bench, far: &dyn Far, subject: &'static str) -> Result<Mount> {
+    let dir = bench.mountpoint("far");
+    Mount::start(subject, dir.clone(), far.command(bench, subject, &dir)?)
+}
+
+/// The command of a peer.
+///
+/// # Errors
+/// When it is missing.
+pub fn peer(path: &Option<PathBuf>) -> Result<Command> {
+    path.clone().context("the peer is missing").map(Command::new)
+}
