@@ -6,12 +6,13 @@
 //! every pause, and kept while the file is known, also when it is renamed. The number is the table's key of the node, and
 //! holds the kind of the file in its last three bits, for a name that leads to another kind leads to another file.
 
+use crate::slots::Slots;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
-use outrigger_core::{Errno, Error, FileKind, Name, Node, NodeTable, Result};
+use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The inode number of the root.
 const ROOT_INO: u64 = 1;
@@ -20,16 +21,14 @@ const PATH_MAX: usize = 4095;
 /// The bits of an inode number that hold the kind.
 const KIND: u64 = 7;
 
-/// Where it is noted, for a process that takes over, which nodes are pinned.
-pub trait PinNotes: Send + Sync {
-    /// The nodes that former processes pinned, the oldest first.
-    fn pinned(&self) -> Vec<Node>;
+/// Room for the nodes known, in bytes; taken as it fills.
+const NODES: usize = 1 << 29;
+/// How many nodes are pinned at most.
+const PINNED_MAX: usize = 1 << 14;
 
-    /// A node is pinned.
-    fn pin(&self, node: Node);
-
-    /// The oldest one is not pinned any more.
-    fn unpin_oldest(&self);
+outrigger_core::record! {
+    /// A pinned node, and a number in the order in which they were pinned.
+    struct Pin { node: Node, number: u64 }
 }
 
 /// Nodes and where they are at the server.
@@ -39,20 +38,29 @@ pub struct InodeTable {
     base: Bytes,
     /// Held from looking at a name to entering it, so that no two names get one number.
     naming: Mutex<()>,
-    /// Nodes that stay for a while without references, because their numbers do not follow from their names; the oldest first.
-    pinned: Mutex<VecDeque<Node>>,
-    notes: Option<Arc<dyn PinNotes>>,
+    /// Nodes that stay for a while without references, because their numbers do not follow from their names; the oldest first, with
+    /// the places where they are noted.
+    pinned: Mutex<VecDeque<(Pin, Option<usize>)>>,
+    notes: Option<Slots<Pin>>,
 }
 
-/// How many nodes are pinned at most.
-pub const PINNED_MAX: usize = 1 << 14;
-
 impl InodeTable {
-    /// The tree below `base`, an absolute path, with what `table` knows of it.
-    pub fn new(table: NodeTable, base: Bytes, notes: Option<Arc<dyn PinNotes>>) -> Self {
+    /// The tree below `base`, an absolute path, with what former processes left in `keep`.
+    ///
+    /// # Errors
+    /// Those of [`NodeTable::attach`] and [`Slots::open`].
+    pub fn open(keep: Option<&dyn Keep>, base: Bytes) -> Result<Self> {
+        let table = match keep {
+            Some(keep) => NodeTable::attach(keep.region("remote-nodes", NODES / 8)?)?,
+            None => NodeTable::in_memory(NODES)?,
+        };
+        let notes: Option<Slots<Pin>> =
+            keep.map(|keep| Slots::open(keep, "remote-pins", PINNED_MAX + 1)).transpose()?;
+        let mut pins: Vec<_> = notes.iter().flat_map(Slots::all).collect();
+        pins.sort_by_key(|(_, pin)| pin.number);
+        let pinned = pins.into_iter().map(|(slot, pin)| (pin, Some(slot))).collect();
         let base = if base.ends_with(b"/") { base.slice(..base.len() - 1) } else { base };
-        let pinned = notes.iter().flat_map(|notes| notes.pinned()).collect();
-        InodeTable { table, base, naming: Mutex::new(()), pinned: Mutex::new(pinned), notes }
+        Ok(InodeTable { table, base, naming: Mutex::new(()), pinned: Mutex::new(pinned), notes })
     }
 
     /// Nodes, their names and keys.
@@ -119,12 +127,13 @@ impl InodeTable {
         self.table.found(dir, name, key).ok()?;
         let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = if pinned.len() >= PINNED_MAX { pinned.pop_front() } else { None };
-        pinned.push_back(node);
-        if let Some(notes) = &self.notes {
-            oldest.iter().for_each(|_| notes.unpin_oldest());
-            notes.pin(node);
-        }
-        oldest
+        let pin = Pin { node, number: pinned.back().map_or(0, |(last, _)| last.number + 1) };
+        let slot = self.notes.as_ref().and_then(|notes| {
+            oldest.iter().filter_map(|(_, slot)| *slot).for_each(|slot| notes.remove(slot));
+            notes.add(&pin).ok()
+        });
+        pinned.push_back((pin, slot));
+        oldest.map(|(pin, _)| pin.node)
     }
 
     /// The inode number that `name` in `dir` shows in a listing.
@@ -218,6 +227,7 @@ fn kind_of(ino: u64) -> Option<FileKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::HeapKeep;
 
     #[test]
     fn inode_numbers_are_the_same_in_every_build() {
@@ -226,7 +236,7 @@ mod tests {
     }
 
     fn inodes() -> InodeTable {
-        InodeTable::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/srv/"), None)
+        InodeTable::open(None, Bytes::from_static(b"/srv/")).expect("room")
     }
 
     fn name(text: &str) -> Name {
@@ -243,8 +253,7 @@ mod tests {
         inodes.table().renamed((Node::ROOT, &name("d")), (Node::ROOT, &name("e"))).expect("renamed");
         assert_eq!(inodes.path(file).as_deref(), Ok(&b"/srv/e/f"[..]));
         assert_eq!(inodes.ino(file), Ok(ino));
-        let whole =
-            InodeTable::new(NodeTable::in_memory(1 << 20).expect("room"), Bytes::from_static(b"/"), None);
+        let whole = InodeTable::open(None, Bytes::from_static(b"/")).expect("room");
         assert_eq!(whole.path(Node::ROOT).as_deref(), Ok(&b"/"[..]));
         assert_eq!(whole.child(Node::ROOT, &name("x")).as_deref(), Ok(&b"/x"[..]));
     }
@@ -268,6 +277,24 @@ mod tests {
         let (new, other) = inodes.found(Node::ROOT, &name("a"), FileKind::Regular).expect("found");
         assert!(new != node && other != ino);
         assert_eq!(inodes.found(Node::ROOT, &name("b"), FileKind::Regular), Ok((node, ino)));
+    }
+
+    #[test]
+    fn the_next_process_unpins_the_oldest_first() {
+        let keep = HeapKeep::default();
+        let open = || InodeTable::open(Some(&keep), Bytes::from_static(b"/srv")).expect("room");
+        let pin = |inodes: &InodeTable, number: usize| {
+            let name = name(&number.to_string());
+            let (node, _) = inodes.found(Node::ROOT, &name, FileKind::Regular).expect("found");
+            (node, inodes.pin(Node::ROOT, &name))
+        };
+        let before = open();
+        let pinned: Vec<Node> = (0..PINNED_MAX).map(|number| pin(&before, number).0).collect();
+        // The note of the one that was pinned last takes the place of the oldest one's.
+        assert_eq!(pin(&before, PINNED_MAX).1, Some(pinned[0]));
+        let after = open();
+        assert_eq!(pin(&after, PINNED_MAX + 1).1, Some(pinned[1]));
+        assert_eq!(pin(&open(), PINNED_MAX + 2).1, Some(pinned[2]));
     }
 
     #[test]

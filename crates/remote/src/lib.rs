@@ -7,7 +7,7 @@
 //! | [`InodeTable`] | nodes by path, with inode numbers that are the same in every mount |
 //! | [`OpenFiles`], [`Slots`] | open files, noted for the process that takes over |
 //! | [`in_order`] | listings that another process can go on with |
-//! | [`HiddenNames`], [`unique_name`] | silly rename: removed files that are open |
+//! | [`HiddenNames`], [`silly_name`], [`unique_name`] | silly rename: removed files that are open |
 //! | [`diagnose`], [`errno_of`], [`errno_at_end`] | which error a vague refusal means |
 //! | [`relative_target`], [`contained`] | symbolic links that must not lead out of the tree |
 //! | [`Login`], [`Start`], [`parse_netrc`] | who logs in: LOCATION, `~/.netrc`, terminal |
@@ -43,7 +43,7 @@ mod tree;
 pub use authority::Authority;
 pub use diagnosis::{Attempt, Probe, diagnose, errno_at_end, errno_of, is_below, parent};
 pub use fault::{Fault, Refusal};
-pub use inode_table::{InodeTable, PINNED_MAX, PinNotes, hash, join};
+pub use inode_table::{InodeTable, hash, join};
 pub use listing::in_order;
 pub use login::{Login, Secret};
 pub use login_notes::{LoginNotes, Start};
@@ -53,7 +53,7 @@ pub use open_files::{Closed, OpenFiles};
 pub use options::{FILE_OPTIONS, FileOptions, file_option};
 pub use pool::{Lease, Pool};
 pub use reconnect::{Outage, REPEATS, repeated};
-pub use silly_rename::{HiddenNames, Hiding, SILLY_PREFIX, unique_name};
+pub use silly_rename::{HiddenNames, Hiding, SILLY_PREFIX, silly_name, unique_name};
 pub use slots::Slots;
 pub use staging::{Staged, StagedState, Staging};
 pub use symlink::{contained, relative_target};

@@ -10,6 +10,14 @@ use tokio::sync::Notify;
 /// What the names of removed files begin with.
 pub const SILLY_PREFIX: &str = ".outrigger-removed-";
 
+/// The name of a removed file with this number, which is a random one.
+///
+/// # Errors
+/// None: it is short enough.
+pub fn silly_name(number: u64) -> Result<Name> {
+    Name::try_from(&*format!("{SILLY_PREFIX}{number:016x}"))
+}
+
 /// A name beginning with `prefix` that no other file has.
 ///
 /// # Errors

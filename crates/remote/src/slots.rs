@@ -41,6 +41,11 @@ impl<T: Record> Slots<T> {
         Ok(slot.index as usize)
     }
 
+    /// The record in a slot, if there is one.
+    pub fn get(&self, slot: usize) -> Option<T> {
+        self.lock().get(slot as u32)
+    }
+
     /// Replaces a record: a kill leaves the former or the new one.
     pub fn set(&self, slot: usize, record: &T) {
         self.lock().update(slot as u32, record);
@@ -49,6 +54,11 @@ impl<T: Record> Slots<T> {
     /// Takes a record out.
     pub fn remove(&self, slot: usize) {
         self.lock().remove(slot as u32);
+    }
+
+    /// Takes all records out.
+    pub fn clear(&self) {
+        self.lock().clear();
     }
 }
 

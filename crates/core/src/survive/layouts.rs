@@ -24,6 +24,11 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("open-files", 2),
     Layout::new("program", 1),
     Layout::new("remote-login", 1),
-    Layout::new("remote-pins", 2),
+    Layout::new("remote-pins", 3),
+    Layout::new("sftp", 1),
+    Layout::new("sftp-asides", 1),
+    Layout::new("sftp-files", 1),
+    Layout::new("sftp-handles", 1),
+    Layout::new("sftp-ids", 1),
     Layout::new("staging", 3),
 ];

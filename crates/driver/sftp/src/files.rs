@@ -19,7 +19,7 @@ use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
 use outrigger_toolkit_remote::Attempt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::RwLock;
 
 /// How often a request on an open file is made again when connections are lost.
@@ -69,6 +69,25 @@ pub(crate) struct Order {
     pub(crate) sending: RwLock<()>,
     /// Writes have a share until they have been answered.
     pub(crate) answering: RwLock<()>,
+    /// On which connections the writes are on their way that have not been answered.
+    epochs: Mutex<Vec<Weak<AtomicU64>>>,
+}
+
+impl Order {
+    /// Where a write notes the connection on which it is on its way, for as long as it has not been answered.
+    fn begin_write(&self) -> Arc<AtomicU64> {
+        let epoch = Arc::default();
+        lock(&self.epochs).push(Arc::downgrade(&epoch));
+        epoch
+    }
+
+    /// Whether all writes that have not been answered are on their way on the connection with this number. Others were lost with
+    /// theirs, and may be sent once more at any moment.
+    pub(crate) fn all_are_on(&self, epoch: u64) -> bool {
+        let mut epochs = lock(&self.epochs);
+        epochs.retain(|write| write.strong_count() > 0);
+        epochs.iter().filter_map(Weak::upgrade).all(|write| write.load(Ordering::Acquire) == epoch)
+    }
 }
 
 /// Set in the owner of a handle that is not what the file was opened for.
@@ -363,9 +382,15 @@ impl Inner {
             clear: self.clears_setid(cx, op.kill_setid),
         };
         let sending = Mutex::new(Some(file.order.sending.read().await));
+        let _answering = file.order.answering.read().await;
+        let on = file.order.begin_write();
         let write = |held: Arc<Held>| {
             let (data, node, sending) = (data.clone(), file.node, &sending);
-            let sent = move || drop(lock(sending).take());
+            let (epoch, on) = (held.session.epoch, &on);
+            let sent = move || {
+                on.store(epoch, Ordering::Release);
+                drop(lock(sending).take());
+            };
             async move {
                 let written = write_range(Arc::clone(&held), op.offset, data, then, sent).await?;
                 if !then.sync {
@@ -375,7 +400,6 @@ impl Inner {
             }
         };
         let again = if appends { Again::Never } else { Again::IfServerExited };
-        let _answering = file.order.answering.read().await;
         let change = match appends {
             true => Change::Append { len },
             false => Change::Write { offset: op.offset, len },

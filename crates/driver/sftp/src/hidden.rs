@@ -7,11 +7,11 @@
 
 use crate::fault::Fault;
 use crate::inner::Inner;
-use crate::kept::Aside;
+use crate::kept::AsideNote;
 use crate::link::Again;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
-use outrigger_toolkit_remote::{SILLY_PREFIX, unique_name};
+use outrigger_toolkit_remote::{SILLY_PREFIX, silly_name};
 
 impl Inner {
     /// The file called `name`, if it has to be hidden when it loses that name.
@@ -32,9 +32,10 @@ impl Inner {
 
     /// Renames an open file aside.
     pub(crate) async fn hide(&self, dir: Node, name: &Name, node: Node) -> Result<(), Fault> {
-        let aside = unique_name(SILLY_PREFIX)?;
+        let number = fastrand::u64(..);
+        let aside = silly_name(number)?;
         let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
-        let note = self.note_aside(node, dir, name, &aside);
+        let note = self.note_aside(node, dir, number);
         if let Err(fault) = self.change(&self.renaming(&from, &to)).await {
             self.erase_aside(note);
             return Err(fault);
@@ -44,22 +45,23 @@ impl Inner {
     }
 
     /// Notes that a file is about to get a name aside.
-    pub(crate) fn note_aside(&self, node: Node, dir: Node, name: &Name, aside: &Name) -> Option<usize> {
-        self.kept.as_ref()?.note_aside(node, dir, name, aside)
+    fn note_aside(&self, node: Node, dir: Node, number: u64) -> Option<usize> {
+        self.kept.as_ref()?.asides.add(&AsideNote { node, dir, number }).ok()
     }
 
     /// It has not got it, or lost it.
     pub(crate) fn erase_aside(&self, note: Option<usize>) {
         if let (Some(kept), Some(note)) = (&self.kept, note) {
-            kept.erase_aside(note);
+            kept.asides.remove(note);
         }
     }
 
     /// Finds out what became of the files that former processes renamed aside, or were about to.
     pub(crate) async fn settle_asides(&self) {
-        let asides = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.asides());
+        let asides = self.kept.as_ref().map_or_else(Vec::new, |kept| kept.asides.all());
         let table = self.inodes.table();
-        for Aside { note, node, dir, name, aside } in asides {
+        for (note, AsideNote { node, dir, number }) in asides {
+            let Ok(aside) = silly_name(number) else { continue };
             let is_there = match table.get(dir, &aside) {
                 Some(known) => Ok(known == node),
                 None => match self.inodes.child(dir, &aside) {
@@ -67,15 +69,17 @@ impl Inner {
                     Err(_) => Ok(false),
                 },
             };
-            match is_there {
-                Ok(true) if table.get(dir, &aside).is_some() || table.get(dir, &name) == Some(node) => {
-                    if let Err(error) = self.is_aside(dir, &name, &aside, (node, Some(note))) {
+            // It had one name, and has that still as far as is known here, or the one aside.
+            let names = table.names(node).unwrap_or_default();
+            match (is_there, &names[..]) {
+                (Ok(true), [(place, name)]) if *place == dir => {
+                    if let Err(error) = self.is_aside(dir, name, &aside, (node, Some(note))) {
                         tracing::warn!(%error, "a removed file is left behind");
                     }
                 }
-                Ok(true) => self.remove_aside(dir, &aside, Some(note)),
-                Ok(false) => self.erase_aside(Some(note)),
-                Err(error) => tracing::warn!(%error, "a removed file may be left behind"),
+                (Ok(true), _) => self.remove_aside(dir, &aside, Some(note)),
+                (Ok(false), _) => self.erase_aside(Some(note)),
+                (Err(error), _) => tracing::warn!(%error, "a removed file may be left behind"),
             }
         }
     }
@@ -96,9 +100,10 @@ impl Inner {
         name: &Name,
         node: Option<Node>,
     ) -> Result<(Name, Option<usize>), Fault> {
-        let aside = unique_name(SILLY_PREFIX)?;
+        let number = fastrand::u64(..);
+        let aside = silly_name(number)?;
         let (from, to) = (self.inodes.child(dir, name)?, self.inodes.child(dir, &aside)?);
-        let note = node.and_then(|node| self.note_aside(node, dir, name, &aside));
+        let note = node.and_then(|node| self.note_aside(node, dir, number));
         // A second name leaves no moment without the first one; not every file system has such a thing.
         let linked = match self.extensions.contains(Extensions::HARDLINK) {
             true => self.change(&Request::HardLink { from: &from, to: &to }).await,
@@ -172,7 +177,7 @@ impl Inner {
             let failed = removed.await.err();
             // Where there was no answer the next process tries once more.
             if let (Some(kept), Some(note), None | Some(Fault::Refused(_))) = (kept, note, &failed) {
-                kept.erase_aside(note);
+                kept.asides.remove(note);
             }
             if let Some(fault) = failed {
                 let error = outrigger_core::Error::from(fault);
@@ -193,8 +198,11 @@ impl Inner {
                 continue;
             };
             let moved = self.change(&self.renaming(&from, &to)).await.is_ok();
-            if moved && let (Some(kept), Some(note)) = (&self.kept, self.files.note_of(node)) {
-                kept.move_aside(note, above);
+            if moved
+                && let (Some(kept), Some(note)) = (&self.kept, self.files.note_of(node))
+                && let Some(aside) = kept.asides.get(note)
+            {
+                kept.asides.set(note, &AsideNote { dir: above, ..aside });
             }
             any |= moved && table.renamed((dir, &name), (above, &name)).is_ok();
         }

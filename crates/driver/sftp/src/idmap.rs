@@ -8,7 +8,8 @@
 
 use crate::options::{IdMap, NoMap, Options};
 use nix::unistd::{Group, User};
-use outrigger_core::{Errno, Error, Keep, Region, Result, SetAttrs};
+use outrigger_core::survive::{Area, Layout, Stored, Word};
+use outrigger_core::{Errno, Error, Keep, Result, SetAttrs};
 use outrigger_proto_sftp::Owner;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -17,14 +18,20 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The longest file, in bytes, and how many numbers it may name.
 const FILE_MAX: u64 = 4 << 20;
 const PAIRS_MAX: usize = 1 << 16;
-/// What is noted for later processes, of users and then of groups: one more than the numbers are, or 0 as long as they are not
-/// known; then each as the one here and the one there.
-const NOTES: usize = 1 + PAIRS_MAX;
+
+outrigger_core::fields! {
+    /// What is noted of users or groups for later processes.
+    struct Words {
+        /// One more than the pairs are; 0 as long as they are not known.
+        count: u64,
+        /// Each as the number here and the one there.
+        pairs: [u64; PAIRS_MAX],
+    }
+}
 
 /// Users or groups.
 #[derive(Debug)]
@@ -33,22 +40,18 @@ struct Kind {
     option: &'static str,
     /// The number that the user database of this system has for a name.
     find: fn(&str) -> nix::Result<Option<u32>>,
-    /// Where in the region they are noted.
-    at: usize,
 }
 
 static USERS: Kind = Kind {
     what: "user",
     option: "uidfile",
     find: |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())),
-    at: 0,
 };
 
 static GROUPS: Kind = Kind {
     what: "group",
     option: "gidfile",
     find: |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())),
-    at: NOTES,
 };
 
 /// How owners are translated.
@@ -73,13 +76,16 @@ impl People {
             let why = "idmap=file takes uidfile=FILE, gidfile=FILE or both, and they take idmap=file";
             return Err(Errno::EINVAL.because(why));
         }
-        let region = match keep.filter(|_| is_file) {
-            Some(keep) => Some(keep.region("sftp-ids", 2 * NOTES)?),
+        let mut notes = match keep.filter(|_| is_file) {
+            Some(keep) => Some(Layout::of("sftp-ids").attach(keep, 2 * Words::WORDS)?.area),
             None => None,
         };
-        let open = |kind, file: Option<&Path>| match file {
-            Some(file) => Ids::open(kind, file, options.nomap == NoMap::Error, region.as_deref()),
-            None => Ok(Ids::new(kind, false)),
+        let mut open = |kind, file: Option<&Path>| {
+            let notes = notes.as_mut().map(|notes| notes.take_for::<Words<'_>>()).transpose()?;
+            match file {
+                Some(file) => Ids::open(kind, file, options.nomap == NoMap::Error, notes.as_ref()),
+                None => Ok(Ids::new(kind, false)),
+            }
         };
         let (users, groups) = (open(&USERS, files[0])?, open(&GROUPS, files[1])?);
         Ok(People { idmap: options.idmap, users, groups, there: None })
@@ -145,30 +151,24 @@ impl Ids {
     }
 
     /// What a file says, or said when it was read by a former process.
-    fn open(kind: &'static Kind, file: &Path, strict: bool, region: Option<&dyn Region>) -> Result<Self> {
+    fn open(kind: &'static Kind, file: &Path, strict: bool, notes: Option<&Area>) -> Result<Self> {
         let mut ids = Ids::new(kind, strict);
-        if region.is_none_or(|region| !ids.recall(region)) {
+        let Some(words) = notes.map(|notes| notes.view::<Words<'_>>()) else {
             ids.read(file)?;
-            region.inspect(|region| ids.note(*region));
+            return Ok(ids);
+        };
+        if let Some(count) = words.count().get().checked_sub(1) {
+            for pair in words.pairs().iter().take(count as usize).map(Word::get) {
+                ids.add((pair >> 32) as u32, pair as u32);
+            }
+            return Ok(ids);
         }
+        ids.read(file)?;
+        for (word, (&here, &there)) in words.pairs().iter().zip(&ids.there) {
+            word.set(u64::from(here) << 32 | u64::from(there));
+        }
+        words.count().set(1 + ids.there.len() as u64);
         Ok(ids)
-    }
-
-    fn recall(&mut self, region: &dyn Region) -> bool {
-        let noted = region.word(self.kind.at).load(Acquire);
-        for index in 1..usize::try_from(noted).map_or(NOTES, |noted| noted.min(NOTES)) {
-            let pair = region.word(self.kind.at + index).load(Acquire);
-            self.add((pair >> 32) as u32, pair as u32);
-        }
-        noted != 0
-    }
-
-    fn note(&self, region: &dyn Region) {
-        for (index, (&here, &there)) in self.there.iter().enumerate() {
-            let pair = u64::from(here) << 32 | u64::from(there);
-            region.word(self.kind.at + 1 + index).store(pair, Release);
-        }
-        region.word(self.kind.at).store(1 + self.there.len() as u64, Release);
     }
 
     fn read(&mut self, path: &Path) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::link::{Again, Link};
 use crate::look::Look;
 use crate::opened::Files;
 use crate::options::Options;
-use crate::origin::{Earlier, Kept as UnsyncedBy, Unsynced};
+use crate::origin::{Earlier, Unsynced};
 use crate::pending_create::Usual;
 use crate::seen::Seen;
 use crate::session::Session;
@@ -65,7 +65,7 @@ impl Inner {
         path: &[u8],
         options: Options,
         runtime: Arc<dyn Runtime>,
-        (table, kept): (NodeTable, Option<Arc<Kept>>),
+        kept: Option<Arc<Kept>>,
     ) -> Result<Self> {
         let people = People::open(&options, kept.as_ref().map(|kept| &*kept.keep))?;
         let link = Link::new(dial, options, Arc::clone(&runtime), kept.clone());
@@ -83,7 +83,7 @@ impl Inner {
             kept.note_origins(&origins);
         }
         let inner = Inner {
-            inodes: InodeTable::new(table, origins.base, kept.clone().map(|kept| kept as _)),
+            inodes: InodeTable::open(kept.as_ref().map(|kept| &*kept.keep), origins.base)?,
             people,
             files: Files::new(kept.clone()),
             unsynced: Unsynced::default(),
@@ -106,18 +106,11 @@ impl Inner {
     /// Goes on with what a former process had open.
     async fn take_over(&self) {
         let Some(kept) = &self.kept else { return };
+        kept.unsynced().into_iter().for_each(|by| self.unsynced.note_all(Earlier::Former(by)));
         if self.repeats_until.is_none() {
-            return kept.keep_unsynced(None);
+            return;
         }
-        let present = self.link.present();
-        let mut unsynced = kept.unsynced();
-        if unsynced.is_some_and(|by| by.epoch == 0) {
-            // What an older build changed came by the connection that is left, as far as anybody knows.
-            unsynced = present.as_ref().map(UnsyncedBy::of).or(unsynced);
-            kept.keep_unsynced(unsynced.filter(|by| by.epoch != 0));
-        }
-        unsynced.into_iter().for_each(|by| self.unsynced.note_all(Earlier::Former(by)));
-        if let Some(session) = present {
+        if let Some(session) = self.link.present() {
             self.files.adopt(&session, kept);
             self.ask_for_pending(&session).await;
         }

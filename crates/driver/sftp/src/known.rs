@@ -102,7 +102,7 @@ impl Facts {
 
 impl State {
     fn keep(&self) {
-        self.kept.iter().for_each(|(kept, handle)| kept.note_facts(*handle, &self.facts));
+        self.kept.iter().for_each(|(kept, handle)| kept.note_facts(*handle, self.facts));
     }
 }
 
@@ -128,7 +128,7 @@ impl Known {
     pub(crate) fn keep_with(&self, kept: &Arc<Kept>, handle: Handle) {
         let mut state = lock(&self.0);
         state.kept.push((Arc::clone(kept), handle));
-        kept.note_facts(handle, &state.facts);
+        kept.note_facts(handle, state.facts);
     }
 
     /// That file is closed, or known by something else.

@@ -120,10 +120,10 @@ pub use options::{IdMap, NoMap, OPTIONS, Options, is_dangerous};
 use crate::dial::Ssh;
 use crate::inner::Inner;
 use crate::kept::Kept;
-#[cfg(doc)]
-use outrigger_core::ops::OpenFlags;
 use outrigger_core::registry::DriverInfo;
-use outrigger_core::{Keep, NodeTable, Result, Runtime};
+use outrigger_core::{Keep, Result, Runtime};
+#[cfg(doc)]
+use outrigger_core::{NodeTable, ops::OpenFlags};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
@@ -136,9 +136,6 @@ pub const DRIVER: DriverInfo = DriverInfo {
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
     ..DriverInfo::NONE
 };
-
-/// Room for the nodes known, in bytes; taken as it fills.
-const TABLE: usize = 1 << 29;
 
 /// A directory of an SSH server, served as a tree.
 #[derive(Clone)]
@@ -161,13 +158,7 @@ impl Sftp {
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
         let ssh = Ssh { host: host.to_owned(), options: options.clone() };
-        let kept = match keep {
-            Some(keep) => {
-                let (kept, table) = Kept::open(keep)?;
-                (table, Some(Arc::new(kept)))
-            }
-            None => (NodeTable::in_memory(TABLE)?, None),
-        };
+        let kept = keep.map(Kept::open).transpose()?.map(Arc::new);
         Ok(Sftp(Arc::new(Inner::connect(Box::new(ssh), host, path, options, runtime, kept).await?)))
     }
 
@@ -182,8 +173,7 @@ impl Sftp {
         options: Options,
         runtime: Arc<dyn Runtime>,
     ) -> Result<Self> {
-        let table = NodeTable::in_memory(TABLE)?;
-        Ok(Sftp(Arc::new(Inner::connect(dial, host, path, options, runtime, (table, None)).await?)))
+        Ok(Sftp(Arc::new(Inner::connect(dial, host, path, options, runtime, None).await?)))
     }
 
     /// The absolute path at the server of one that is relative to the home of the user who logged in; `~` and `~USER` are

@@ -7,24 +7,24 @@
 //! Both descriptors outlive the process, and a system call that has begun ends before its process does. So wherever that is
 //! killed, the positions are right.
 //!
-//! The files are used as rings. Of what is sent a word says where whole messages end ([`END`]): what is behind it was never
-//! said. Of what is received one says up to where messages were given to those who wait for them ([`TAKEN`]): what is behind
+//! The files are used as rings. Of what is sent a word says where whole messages end: what is behind it was never
+//! said. Of what is received one says up to where messages were given to those who wait for them: what is behind
 //! it the next process reads once more. Replies to what a former process asked come to nobody and are dropped.
 //!
 //! Splicing into a pipe moves no bytes but refers to the pages of the file. So a part of the ring is free only when the other
 //! side has read it from the pipe, which the pipe tells.
 
-use crate::kept::{Kept, LINE};
+use crate::kept::Kept;
 use outrigger_core::{Error, Result};
 use outrigger_proto_sftp::{Extensions, PACKET_MAX};
 use rustix::fs::{MemfdFlags, SeekFrom, ftruncate, memfd_create, seek, tell};
 use rustix::io::{Errno as Os, ioctl_fionread, pread, pwrite};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
@@ -35,26 +35,35 @@ const _: () = assert!(RING > PACKET_MAX as u64 + (512 << 10));
 /// Bytes of a pipe: enough for the largest messages not to be cut into many pieces.
 const PIPE: usize = 256 << 10;
 
-/// The number of the connection, 0 when there is none.
-const EPOCH: usize = LINE;
-/// The same of the last one there was.
-const LAST: usize = LINE + 1;
-/// The words of a connection; those of the one after it are others, for the end of one may come late.
-fn words_of(epoch: u64) -> usize {
-    LINE + 16 + (epoch % 2) as usize * 16
+outrigger_core::fields! {
+    /// What is noted of connections.
+    pub(crate) struct LineWords {
+        /// The number of the connection, 0 when there is none.
+        epoch: u64,
+        /// The same of the last one there was.
+        last: u64,
+        /// Of the connection and of the one before it, whose end may come late.
+        connections: [ConnectionWords<'static>; 2],
+    }
 }
-/// Among them: where whole messages end that are to be sent.
-const END: usize = 0;
-/// Where messages end that were received and given out.
-const TAKEN: usize = 1;
-/// The last number that was given to a request.
-const TAG: usize = 2;
-/// What its server can do.
-const EXTENSIONS: usize = 3;
-const MAX_READ: usize = 4;
-const MAX_WRITE: usize = 5;
-/// Numbers of the descriptors, plus one each.
-const FDS: usize = 6;
+
+outrigger_core::fields! {
+    /// What is noted of one connection.
+    pub(crate) struct ConnectionWords {
+        /// Where whole messages end that are to be sent.
+        end: u64,
+        /// Where messages end that were received and given out.
+        taken: u64,
+        /// The last number that was given to a request.
+        tag: u64,
+        /// What its server can do.
+        extensions: u64,
+        max_read: u64,
+        max_write: u64,
+        /// Numbers of the descriptors.
+        descriptors: [u64; 5],
+    }
+}
 
 /// Our ends of the pipes of a process that carries a connection.
 pub struct Ends {
@@ -106,50 +115,46 @@ pub(crate) struct Line {
 pub(crate) struct Notes {
     pub(crate) kept: Arc<Kept>,
     pub(crate) epoch: u64,
-    at: usize,
 }
 
 impl Notes {
     fn of(kept: &Arc<Kept>, epoch: u64) -> Self {
-        Notes { kept: Arc::clone(kept), epoch, at: words_of(epoch) }
+        Notes { kept: Arc::clone(kept), epoch }
     }
 
-    fn get(&self, word: usize) -> u64 {
-        self.kept.get(self.at + word)
-    }
-
-    fn put(&self, word: usize, value: u64) {
-        self.kept.put(self.at + word, value);
+    fn words(&self) -> ConnectionWords<'_> {
+        self.kept.line().connections().at((self.epoch % 2) as usize)
     }
 
     /// The last number that was given to a request.
     pub(crate) fn last_tag(&self) -> u32 {
-        self.get(TAG) as u32
+        self.words().tag().get() as u32
     }
 
     /// A request is given a number.
     pub(crate) fn tag(&self, tag: u32) {
-        self.put(TAG, tag.into());
+        self.words().tag().set(tag.into());
     }
 
     /// So many bytes more were given to whoever waits for them.
     pub(crate) fn taken(&self, len: usize) {
-        self.kept.word(self.at + TAKEN).fetch_add(len as u64, Release);
+        self.words().taken().increase(len as u64);
     }
 
     /// It works, and a process that takes over goes on with it: its descriptors, and what its server can do.
-    pub(crate) fn establish(&self, held: &[RawFd], server: (Extensions, u32, u32)) {
-        held.iter().enumerate().for_each(|(index, &fd)| self.put(FDS + index, fd as u64 + 1));
-        self.put(EXTENSIONS, server.0.bits().into());
-        self.put(MAX_READ, server.1.into());
-        self.put(MAX_WRITE, server.2.into());
-        self.kept.put(LAST, self.epoch);
-        self.kept.put(EPOCH, self.epoch);
+    pub(crate) fn establish(&self, held: [RawFd; 5], server: (Extensions, u32, u32)) {
+        let (words, line) = (self.words(), self.kept.line());
+        words.descriptors().iter().zip(held).for_each(|(word, fd)| word.set(fd as u64));
+        words.extensions().set(server.0.bits().into());
+        words.max_read().set(server.1.into());
+        words.max_write().set(server.2.into());
+        line.last().set(self.epoch);
+        line.epoch().set(self.epoch);
     }
 
     /// It has ended.
     pub(crate) fn end(&self) {
-        let _ = self.kept.word(EPOCH).compare_exchange(self.epoch, 0, AcqRel, Acquire);
+        let _ = self.kept.line().epoch().atomic().compare_exchange(self.epoch, 0, AcqRel, Acquire);
     }
 }
 
@@ -160,7 +165,8 @@ impl Line {
     /// When there is no memory or descriptor left.
     pub(crate) fn new(kept: &Arc<Kept>, epoch: u64, ends: Ends) -> io::Result<Self> {
         let notes = Notes::of(kept, epoch);
-        [END, TAKEN, TAG].into_iter().for_each(|word| notes.put(word, 0));
+        let words = notes.words();
+        [words.end(), words.taken(), words.tag()].into_iter().for_each(|word| word.set(0));
         kept.begin_epoch(epoch);
         let Ends { to, from, errors } = ends;
         Line::over(notes, (to, ring()?), (from, ring()?), errors)
@@ -173,7 +179,7 @@ impl Line {
         errors: OwnedFd,
     ) -> io::Result<Self> {
         let (sent, received) = (position(&to.1)?, position(&from.1)?);
-        let (end, taken) = (notes.get(END), notes.get(TAKEN));
+        let (end, taken) = (notes.words().end().get(), notes.words().taken().get());
         let received = taken + (received + RING - taken % RING) % RING;
         let sent = end - (end + RING - sent) % RING;
         let pipe = Some(pipe::Sender::from_owned_fd(to.0)?);
@@ -188,13 +194,13 @@ impl Line {
     ///
     /// # Errors
     /// When no more can be.
-    pub(crate) fn hold(&self) -> Result<Vec<RawFd>> {
+    pub(crate) fn hold(&self) -> Result<[RawFd; 5]> {
         let Line { reader, writer, notes } = self;
         let errors = reader.errors.as_fd();
         let to = writer.pipe.as_ref().map_or(errors, AsFd::as_fd);
         let all = [to, writer.ring.as_fd(), reader.pipe.as_fd(), reader.ring.as_fd(), errors];
-        let hold = |fd: BorrowedFd<'_>| notes.kept.keep.hold(fd).map(|()| fd.as_raw_fd());
-        all.into_iter().map(hold).collect()
+        all.iter().try_for_each(|fd| notes.kept.keep.hold(*fd))?;
+        Ok(all.map(|fd| fd.as_raw_fd()))
     }
 
     /// What is said to people by what carries it.
@@ -210,7 +216,7 @@ impl Line {
     /// # Errors
     /// When its descriptors are not there any more: then it is none.
     pub(crate) fn inherit(kept: &Arc<Kept>) -> Result<Option<Inherited>> {
-        let epoch = kept.get(EPOCH);
+        let epoch = kept.line().epoch().get();
         if epoch == 0 {
             return Ok(None);
         }
@@ -224,21 +230,23 @@ impl Line {
 
     fn adopt(notes: Notes) -> Result<Inherited> {
         let kept = &notes.kept;
-        let adopt = |index: usize| kept.keep.adopt(notes.get(FDS + index) as RawFd - 1);
+        let words = notes.words();
+        let adopt = |index: usize| kept.keep.adopt(words.descriptors().at(index).get() as RawFd);
         let (to, to_ring, from, from_ring) = (adopt(0)?, adopt(1)?, adopt(2)?, adopt(3)?);
         let errors = adopt(4)?;
-        let extensions = Extensions::from_bits_truncate(notes.get(EXTENSIONS) as u32);
-        let (max_read, max_write) = (notes.get(MAX_READ) as u32, notes.get(MAX_WRITE) as u32);
-        let line = Line::over(notes, (to, to_ring), (from, from_ring), errors).map_err(Error::from)?;
+        let extensions = Extensions::from_bits_truncate(words.extensions().get() as u32);
+        let (max_read, max_write) = (words.max_read().get() as u32, words.max_write().get() as u32);
+        let line =
+            Line::over(notes.clone(), (to, to_ring), (from, from_ring), errors).map_err(Error::from)?;
         let held = line.hold()?;
-        line.notes.establish(&held, (extensions, max_read, max_write));
+        line.notes.establish(held, (extensions, max_read, max_write));
         Ok(Inherited { line, extensions, max_read, max_write })
     }
 }
 
 /// The number of the last connection that worked.
 pub(crate) fn last_epoch(kept: &Kept) -> u64 {
-    kept.get(LAST)
+    kept.line().last().get()
 }
 
 fn ring() -> io::Result<OwnedFd> {
@@ -278,7 +286,7 @@ pub(crate) struct LineReader {
 impl LineReader {
     /// Receives what there is room for; 0 at the end.
     fn receive(&mut self) -> io::Result<usize> {
-        let room = RING - 1 - (self.received - self.notes.get(TAKEN));
+        let room = RING - 1 - (self.received - self.notes.words().taken().get());
         let len = room.min(RING - self.received % RING);
         let moved = self.pipe.try_io(|| shift(&self.pipe, &self.ring, len))?;
         self.received += moved as u64;
@@ -347,7 +355,7 @@ impl LineWriter {
 
     /// Sends what is noted as whole.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let end = self.notes.get(END);
+        let end = self.notes.words().end().get();
         while self.sent < end {
             let Some(pipe) = &self.pipe else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
             let len = (end - self.sent).min(RING - self.sent % RING);
@@ -406,7 +414,7 @@ impl AsyncWrite for LineWriter {
 
     /// What was written until now are whole messages.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.notes.put(END, self.queued);
+        self.notes.words().end().set(self.queued);
         self.poll_send(context)
     }
 
@@ -437,14 +445,14 @@ mod tests {
 
     fn kept(keep: &Arc<HeapKeep>) -> Arc<Kept> {
         let keep = Arc::clone(keep);
-        Arc::new(Kept::open(keep).expect("regions").0)
+        Arc::new(Kept::open(keep).expect("regions"))
     }
 
     /// A connection, and its other side: what it gets, and what it says.
     fn line(keep: &Arc<HeapKeep>) -> (Line, std::fs::File, std::fs::File) {
         let (ends, theirs) = pipes().expect("pipes");
         let line = Line::new(&kept(keep), 1, ends).expect("a line");
-        line.notes.establish(&line.hold().expect("held"), (Extensions::empty(), 1, 2));
+        line.notes.establish(line.hold().expect("held"), (Extensions::empty(), 1, 2));
         (line, theirs.stdin.into(), theirs.stdout.into())
     }
 

@@ -205,7 +205,7 @@ impl Shared {
         let held = line.hold()?;
         let Line { reader, writer, notes } = line;
         let session = self.greet(reader, writer, carrier, (epoch, Some(notes.clone()))).await?;
-        notes.establish(&held, (session.extensions, session.max_read, session.max_write));
+        notes.establish(held, (session.extensions, session.max_read, session.max_write));
         Ok(session)
     }
 

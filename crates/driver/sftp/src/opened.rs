@@ -258,7 +258,7 @@ mod tests {
     fn the_next_process_knows_what_open_files_must_look_like() {
         let keep: Arc<dyn Keep> = Arc::new(HeapKeep::default());
         let files = || {
-            let (kept, _) = Kept::open(Arc::clone(&keep)).expect("memory");
+            let kept = Kept::open(Arc::clone(&keep)).expect("memory");
             Files::new(Some(Arc::new(kept)))
         };
         let attrs = Attrs { size: Some(100), times: Some(Times { atime: 0, mtime: 50 }), ..Attrs::NONE };

@@ -215,10 +215,15 @@ impl Inner {
         let mut repeats = 0;
         loop {
             let sending = file.order.sending.write().await;
-            let held = match self.handle_for(file, For::Anything).await {
-                Ok(held) => held,
-                Err(fault) if file.is_dead() => return Err(fault),
-                Err(_) => return Ok(None),
+            let held = loop {
+                match self.handle_for(file, For::Anything).await {
+                    Ok(held) if file.order.all_are_on(held.session.epoch) => break held,
+                    // Writes that were lost with their connection are sent once more on this one, and come first. They need no
+                    // turn for that, and what was asked for later has to wait for its own.
+                    Ok(_) => drop(file.order.answering.write().await),
+                    Err(fault) if file.is_dead() => return Err(fault),
+                    Err(_) => return Ok(None),
+                }
             };
             Again::IfServerExited.prepare(&held.session).await;
             let (set, look) =

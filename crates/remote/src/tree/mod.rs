@@ -14,18 +14,16 @@ mod write;
 pub use read::{Readings, Version};
 
 use crate::fault::{Fault, Refusal};
-use crate::inode_table::{InodeTable, PINNED_MAX, PinNotes, join};
+use crate::inode_table::{InodeTable, join};
 use crate::open_files::OpenFiles;
 use crate::options::FileOptions;
 use crate::silly_rename::SILLY_PREFIX;
-use crate::slots::Slots;
 use crate::staging::{Staged, Staging};
 use bytes::{Bytes, BytesMut};
 use inner::Inner;
-use outrigger_core::{FileKind, Keep, Node, NodeTable, Result, Runtime, Time};
-use std::collections::VecDeque;
+use outrigger_core::{FileKind, Keep, Result, Runtime, Time};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// What a server says about a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,37 +152,6 @@ pub trait FileServer: Send + Sync + 'static {
     fn set_time(&self, path: &[u8], time: Time) -> impl Future<Output = Asked<(), Self>> + Send;
 }
 
-/// Pinned nodes, noted: those of former processes in no order.
-struct Pins {
-    slots: Slots<[u64; 1]>,
-    order: Mutex<VecDeque<usize>>,
-}
-
-impl Pins {
-    fn order(&self) -> MutexGuard<'_, VecDeque<usize>> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl PinNotes for Pins {
-    fn pinned(&self) -> Vec<Node> {
-        let all = self.slots.all();
-        self.order().extend(all.iter().map(|(slot, _)| slot));
-        all.into_iter().map(|(_, [node])| Node(node)).collect()
-    }
-
-    fn pin(&self, node: Node) {
-        self.order().extend(self.slots.add(&[node.0]).ok());
-    }
-
-    fn unpin_oldest(&self) {
-        self.order().pop_front().into_iter().for_each(|slot| self.slots.remove(slot));
-    }
-}
-
-/// Room for the nodes known, in bytes; taken as it fills.
-const TABLE: usize = 1 << 29;
-
 /// A tree of a server.
 pub struct FileTree<S>(Arc<Inner<S>>);
 
@@ -206,27 +173,17 @@ impl<S: FileServer> FileTree<S> {
         runtime: Arc<dyn Runtime>,
         keep: Option<Arc<dyn Keep>>,
     ) -> Result<Self> {
-        let table = match &keep {
-            Some(keep) => NodeTable::attach(keep.region("remote-nodes", TABLE / 8)?)?,
-            None => NodeTable::in_memory(TABLE)?,
-        };
+        let inodes = InodeTable::open(keep.as_deref(), join(base, b"")?.into())?;
         let is_silly = |node| {
-            let names = table.names(node).unwrap_or_default();
+            let names = inodes.table().names(node).unwrap_or_default();
             names.iter().any(|(_, name)| name.starts_with(SILLY_PREFIX.as_bytes()))
-        };
-        let pins: Option<Arc<dyn PinNotes>> = match &keep {
-            Some(keep) => {
-                let slots = Slots::open(&**keep, "remote-pins", PINNED_MAX + 1)?;
-                Some(Arc::new(Pins { slots, order: Mutex::default() }))
-            }
-            None => None,
         };
         let open = OpenFiles::open(keep.as_deref(), is_silly)?;
         let staging = Staging::open(options.spool_dir.clone(), options.spool, keep)?;
         let inner = Arc::new(Inner {
             server,
             options,
-            inodes: InodeTable::new(table, join(base, b"")?.into(), pins),
+            inodes,
             open,
             staging,
             locks: Default::default(),

@@ -10,6 +10,7 @@ use outrigger_core::{Errno, Handle, Node, Result};
 use outrigger_proto_sftp::Request;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 const DELAY: Duration = Duration::from_millis(5);
 
@@ -197,6 +198,35 @@ async fn busy_with_cut(cut: usize, after: bool) {
 async fn without_a_second_client_a_lost_connection_is_not_noticed_by_who_writes() {
     for (cut, after) in (0..12).flat_map(|cut| [(cut, false), (cut, true)]) {
         busy_with_cut(cut, after).await;
+    }
+}
+
+/// A write is lost with its connection, and repeated on the next one only when the process is gone that may still do it. A time
+/// that is set on the next one meanwhile has to come after it, also where another write overtakes both.
+#[tokio::test(start_paused = true)]
+async fn a_time_that_is_set_after_a_write_stays_when_the_write_is_repeated_on_the_next_connection() {
+    for overtaken in [false, true] {
+        let opened = Opened::new(OpenFlags::READ_WRITE).await;
+        let (user, file, handle) = (&opened.user, opened.file, opened.handle);
+        let (lost, is_lost) = oneshot::channel();
+        let mut lost = Some(lost);
+        opened.line.decide(move |number, _| {
+            if number == 1 {
+                lost.take().into_iter().for_each(|lost| lost.send(()).expect("awaited"));
+            }
+            if number == 0 { Fate::Late(Duration::from_secs(1)) } else { Fate::Answered }
+        });
+        let set = async {
+            is_lost.await.expect("there is a next connection");
+            if overtaken {
+                assert_eq!(user.write_at(file, handle, 50, b"later").await, Ok(5));
+            }
+            user.set_mtime(file, handle, 4000).await
+        };
+        let (written, set) = tokio::join!(user.write_at(file, handle, 0, b"first"), set);
+        assert_eq!((written, set.map(|attr| attr.mtime.secs)), (Ok(5), Ok(4000)));
+        let kept = user.attr(file, None).await.map(|attr| attr.mtime.secs);
+        assert_eq!(kept, Ok(4000), "overtaken: {overtaken}");
     }
 }
 
