@@ -203,7 +203,7 @@ impl Underway<'_> {
             }
         }
         if doubt == Doubt::All {
-            table.forget_parts();
+            table.forget_paths();
             match self.knowledge {
                 Knowledge::Disappears(.., prior) => {
                     lost(table, PriorLookup { to: What::Unknown, ..prior }, false)
@@ -291,7 +291,7 @@ impl Underway<'_> {
         }
         table.forget_attr(*dir);
         table.forget_attr(*to_dir);
-        table.forget_parts();
+        table.forget_paths();
         if flags.contains(RenameFlags::EXCHANGE) {
             self.learn_name(table, *dir, name, over.to);
             self.learn_name(table, *to_dir, to_name, from.to);

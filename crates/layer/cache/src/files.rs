@@ -21,7 +21,7 @@ impl Inner {
             return Answer::Ready(Reply::Opened(opened));
         }
         Answer::later(async move {
-            self.know_part(cx, op.node).await;
+            self.know_path(cx, op.node).await;
             if only_reads(op.flags) {
                 self.arrives(op.node).await;
                 if let Some(opened) = self.open_known(&op) {

@@ -158,9 +158,9 @@ impl Inner {
         }
     }
 
-    /// Finds out which part of the tree `node` belongs to, when parts have policies of their own.
-    pub(crate) async fn know_part(&self, cx: &Cx, node: Node) {
-        if lock(&self.table).part(node).is_some() {
+    /// Asks for the path of `node`, where its policy depends on that and it is not known.
+    pub(crate) async fn know_path(&self, cx: &Cx, node: Node) {
+        if !lock(&self.table).needs_path(node) {
             return;
         }
         if let Ok(path) = ask(&*self.below().service, cx, Locate { node }).await {

@@ -29,7 +29,7 @@ impl Inner {
     }
 
     async fn lookup_below(self: &Arc<Self>, cx: &Cx, op: Lookup) -> Reply {
-        self.know_part(cx, op.dir).await;
+        self.know_path(cx, op.dir).await;
         let asked = self.miss(cx, op.dir);
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = self.below().service.call(cx, op.into()).await;
@@ -124,7 +124,7 @@ impl Inner {
     async fn walk_below(self: &Arc<Self>, cx: &Cx, op: Walk, mut found: Vec<Entry>) -> Reply {
         let mut dir = found.last().map_or(op.dir, |entry| entry.node);
         let names = op.names[found.len()..].to_vec();
-        self.know_part(cx, dir).await;
+        self.know_path(cx, dir).await;
         let asked = self.miss(cx, dir);
         match ask(&*self.below().service, cx, Walk { dir, names: names.clone() }).await {
             Ok(entries) => {
@@ -153,7 +153,7 @@ impl Inner {
     }
 
     pub(crate) async fn getattr_below(self: &Arc<Self>, cx: &Cx, op: GetAttr) -> Reply {
-        self.know_part(cx, op.node).await;
+        self.know_path(cx, op.node).await;
         let node = op.node;
         let mut request = op.into();
         if let Err(error) = self.translate(cx, &mut request).await {

@@ -5,7 +5,6 @@ use crate::file::File;
 use crate::fill::{Fill, is_settled};
 use crate::moment::Moment;
 use crate::names::{Names, Stamp};
-use crate::options::Part;
 use crate::siblings::Siblings;
 use crate::table::When;
 use crate::underway::Asked;
@@ -50,8 +49,8 @@ pub(crate) struct Record {
     pub(crate) file: Option<Arc<File>>,
     /// The directory in which it was last found.
     pub(crate) dir: Option<Node>,
-    /// Whose policy holds.
-    pub(crate) part: Option<Part>,
+    /// Its path, where the policy depends on that.
+    pub(crate) path: Option<Box<[u8]>>,
     /// It has no name any more: nothing of it is kept when nobody refers to it.
     pub(crate) dying: bool,
     pub(crate) body: Body,
@@ -97,7 +96,7 @@ impl Record {
             pins: 0,
             file: None,
             dir: None,
-            part: None,
+            path: None,
             dying: false,
             body: Body::Nothing,
             weight: 0,
@@ -112,7 +111,8 @@ impl Record {
             Body::Link(target) => target.len(),
         };
         let file = if self.file.is_some() { size_of::<File>() } else { 0 };
-        size_of::<Record>() + RECORD_COST + body + file
+        let path = self.path.as_ref().map_or(0, |path| path.len());
+        size_of::<Record>() + RECORD_COST + body + file + path
     }
 
     /// Whether it must not be dropped.
