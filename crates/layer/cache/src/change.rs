@@ -358,7 +358,7 @@ impl Inner {
     /// Opens below, before a change takes a name from a file, what is open here alone.
     async fn open_what_loses_a_name(&self, cx: &Cx, request: &Request) {
         let Some((dir, name)) = request.effects().into_iter().find_map(Effect::lost_name) else { return };
-        if self.unopened.is_empty() {
+        if !self.handles.has_own() {
             return;
         }
         let now = self.now();
