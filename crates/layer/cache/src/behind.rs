@@ -47,6 +47,8 @@ pub(crate) struct Behind {
     files: Mutex<HashMap<Node, Arc<File>>>,
     /// Files of which such writes failed and nobody was told.
     lost: Mutex<HashMap<Node, Lost>>,
+    /// Why the first of them failed since the tree was synchronised.
+    unsynced: Mutex<Option<Error>>,
     bytes: Mutex<usize>,
     bytes_max: usize,
     /// The number of the last one that was answered.
@@ -64,10 +66,11 @@ pub(crate) struct Behind {
 impl Behind {
     /// No writes but those in the log, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
-        let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (files, lost, unsynced) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let bytes = Mutex::default();
         let (last, taken_over) = (AtomicU64::new(0), AtomicBool::new(log.is_none()));
         let (making, gate) = (AtomicUsize::new(0), Gate::default());
-        Behind { files, lost, bytes, bytes_max, last, log, taken_over, making, gate }
+        Behind { files, lost, unsynced, bytes, bytes_max, last, log, taken_over, making, gate }
     }
 
     /// Memory they take, in bytes.
@@ -106,6 +109,7 @@ impl Behind {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
+        lock(&self.unsynced).get_or_insert_with(|| error.clone());
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
             // What fails later does so because of the first.
@@ -119,6 +123,15 @@ impl Behind {
             log.told(node);
         }
         lock(&self.lost).remove(&node);
+    }
+
+    /// What synchronising the tree, or the names in a directory, has to report.
+    fn unsynced(&self, dir: Option<Node>) -> Option<Error> {
+        let Some(dir) = dir else { return lock(&self.unsynced).take() };
+        let is_in_it = |lost: &Lost| lost.unmade.as_ref().is_some_and(|name| name.dir == dir);
+        let lost = self.lost().into_iter().find(is_in_it)?;
+        self.told(lost.node);
+        Some(lost.error)
     }
 
     /// How many files are being made.
@@ -445,9 +458,6 @@ impl Inner {
         if self.behind.bytes() == 0 {
             return Vec::new();
         }
-        if let Request::SyncFs(_) = request {
-            return self.behind.files();
-        }
         let named = match request {
             // What does not depend on content, or is corrected.
             Request::Forget(_)
@@ -527,6 +537,25 @@ impl Inner {
             let Some(error) = trouble else { return reply };
             self.behind.told(open.node);
             Reply::Error(error)
+        })
+    }
+
+    /// Synchronises the tree, or the names in a directory, after what was delayed. It fails with what failed of that, since
+    /// the caller may have no file open that would say so.
+    pub(crate) fn sync<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let dir = if let Request::FSyncDir(op) = &request { Some(op.node) } else { None };
+        Answer::later(async move {
+            for (node, file) in self.behind.files() {
+                match dir {
+                    Some(_) => file.gate.wait(|| (!lock(&file.delayed).is_being_made()).then_some(())).await,
+                    None => self.written(node, &file).await,
+                }
+            }
+            let reply = match dir.is_some() || self.has(OpCode::SyncFs) {
+                true => self.pass(cx, request).await,
+                false => Reply::Done(()),
+            };
+            self.behind.unsynced(dir).map_or(reply, Reply::Error)
         })
     }
 

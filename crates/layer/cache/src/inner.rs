@@ -38,6 +38,8 @@ pub(crate) struct Inner {
     pub(crate) behind: Behind,
     /// The user as whom files are made, known from those that were.
     pub(crate) maker: Mutex<Option<u32>>,
+    /// Writes are delayed somewhere in the tree.
+    pub(crate) delays: bool,
     /// Another process goes on when this one dies.
     pub(crate) has_successor: bool,
     /// Programs that walk through the tree.
@@ -74,6 +76,7 @@ impl Inner {
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
             maker: Mutex::default(),
+            delays: options.delays(),
             has_successor,
             behind: Behind::new(options.write_memory, log),
             walks: Mutex::new(Walks::new(options)),

@@ -292,6 +292,7 @@ impl Layer for Cache {
             Request::Release(op) => inner.release(cx, op),
             Request::Flush(op) => inner.flush(cx, op),
             Request::FSync(op) => inner.fsync(cx, op),
+            Request::FSyncDir(_) | Request::SyncFs(_) => inner.sync(cx, request),
             Request::Write(op) => inner.write(cx, op),
             Request::SetAttr(op) => inner.setattr(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
@@ -309,6 +310,9 @@ impl Layer for Cache {
         }
         if opens {
             ops = ops.union(OpSet::of(&[OpCode::Flush, OpCode::Release]));
+        }
+        if self.0.delays {
+            ops = ops.union(OpSet::of(&[OpCode::SyncFs]));
         }
         // What does not exist is answered from here, where it is known how long to believe it.
         let negative_ttl = Ttl::NEVER;
