@@ -42,6 +42,7 @@ pub struct Lost {
 }
 
 /// All writes that were answered and have not been made yet.
+#[derive(Default)]
 pub(crate) struct Behind {
     /// Files with such writes.
     files: Mutex<HashMap<Node, Arc<File>>>,
@@ -66,11 +67,8 @@ pub(crate) struct Behind {
 impl Behind {
     /// No writes but those in the log, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
-        let (files, lost, unsynced) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let bytes = Mutex::default();
-        let (last, taken_over) = (AtomicU64::new(0), AtomicBool::new(log.is_none()));
-        let (making, gate) = (AtomicUsize::new(0), Gate::default());
-        Behind { files, lost, unsynced, bytes, bytes_max, last, log, taken_over, making, gate }
+        let taken_over = AtomicBool::new(log.is_none());
+        Behind { bytes_max, log, taken_over, ..Behind::default() }
     }
 
     /// Memory they take, in bytes.

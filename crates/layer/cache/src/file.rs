@@ -38,6 +38,7 @@ pub(crate) struct File {
 }
 
 /// Content that is known.
+#[derive(Default)]
 pub(crate) struct Content {
     /// What it is called in the pool.
     pub(crate) id: ContentId,
@@ -94,25 +95,8 @@ impl Fetch {
 impl File {
     /// A file whose content is called `id`.
     pub(crate) fn new(id: ContentId) -> Self {
-        let content = Content {
-            id,
-            version: None,
-            size: None,
-            until: 0,
-            any: false,
-            touched: false,
-            changes: 0,
-            kernel: None,
-            fetches: Vec::new(),
-            asking: false,
-            unkept: Unkept::default(),
-        };
-        File {
-            content: Mutex::new(content),
-            delayed: Mutex::default(),
-            writers: Mutex::default(),
-            gate: Gate::default(),
-        }
+        let content = Mutex::new(Content { id, ..Content::default() });
+        File { content, delayed: Mutex::default(), writers: Mutex::default(), gate: Gate::default() }
     }
 }
 

@@ -33,7 +33,15 @@ impl Inner {
         let asked = self.miss(cx, op.dir);
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = self.below().service.call(cx, op.into()).await;
-        self.learn_found(dir, &name, &mut reply, asked);
+        match &mut reply {
+            Reply::Entry(entry) => self.learn_entry(&mut lock(&self.table), dir, &name, entry, asked),
+            Reply::Error(error) if error.errno == Errno::ENOENT => {
+                let mut table = lock(&self.table);
+                let until = after(asked.when.now, table.ttls(dir).of_absence());
+                table.learn_name(dir, &name, What::Absent, asked, until);
+            }
+            _ => {}
+        }
         self.settle(cx).await;
         reply
     }
@@ -54,19 +62,6 @@ impl Inner {
             self.fill(cx, dir);
         }
         asked
-    }
-
-    /// Learns from the answer to a lookup, and tells the door for how long to believe it.
-    fn learn_found(&self, dir: Node, name: &Name, reply: &mut Reply, asked: Asked) {
-        let mut table = lock(&self.table);
-        match reply {
-            Reply::Entry(entry) => self.learn_entry(&mut table, dir, name, entry, asked),
-            Reply::Error(error) if error.errno == Errno::ENOENT => {
-                let until = after(asked.when.now, table.ttls(dir).of_absence());
-                table.learn_name(dir, name, What::Absent, asked, until);
-            }
-            _ => {}
-        }
     }
 
     /// Learns where a name leads, from an answer that is handed out.

@@ -26,6 +26,7 @@ pub(crate) type Sequence = u64;
 pub(crate) type SharedNames = Arc<Mutex<Names>>;
 
 /// What is known about one file.
+#[derive(Default)]
 pub(crate) struct Record {
     pub(crate) node: Node,
     pub(crate) generation: Option<Generation>,
@@ -59,8 +60,10 @@ pub(crate) struct Record {
 }
 
 /// What is known beside the attributes.
+#[derive(Default)]
 pub(crate) enum Body {
     /// Nothing.
+    #[default]
     Nothing,
     /// Of a directory.
     Directory(Box<Directory>),
@@ -82,25 +85,7 @@ pub(crate) struct Directory {
 impl Record {
     /// Nothing but that there is a file; `debt` references to it were handed out beyond those held below.
     pub(crate) fn new(node: Node, debt: u64, changed: Sequence) -> Self {
-        Record {
-            node,
-            generation: None,
-            balance: -(debt as i64),
-            attr: None,
-            attr_until: 0,
-            attr_settled: false,
-            attr_sequence: 0,
-            attr_asked: 0,
-            changed,
-            pending: 0,
-            pins: 0,
-            file: None,
-            dir: None,
-            path: None,
-            dying: false,
-            body: Body::Nothing,
-            weight: 0,
-        }
+        Record { node, balance: -(debt as i64), changed, ..Record::default() }
     }
 
     /// What it takes, in bytes.

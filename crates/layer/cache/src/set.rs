@@ -10,9 +10,9 @@ use crate::options::Writes;
 use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::attr::MODE_PERMISSIONS;
-use outrigger_core::ops::{OpenFlags, SetAttr};
+use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::{Attrs, Ttl};
-use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, Request, SetAttrs, SetTime, Time};
+use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, SetAttrs, SetTime, Time};
 use std::sync::Arc;
 
 /// The bits of a mode of which a tree may keep less than was asked for.
@@ -98,15 +98,6 @@ impl Inner {
         // Others are not what every tree can have.
         u32::try_from(time.secs).ok()?;
         Some(Some(SetTime::To(Time::new(time.secs, time.nanos - time.nanos % unit))))
-    }
-}
-
-/// Whether a request makes something, or fails.
-pub(crate) fn is_exclusive(request: &Request) -> bool {
-    match request {
-        Request::MkDir(_) | Request::SymLink(_) => true,
-        Request::Create(op) => op.flags.contains(OpenFlags::EXCL),
-        _ => false,
     }
 }
 

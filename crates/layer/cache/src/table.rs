@@ -182,10 +182,8 @@ impl Table {
 
     /// The attributes of a file, if they are fresh at `now`.
     pub(crate) fn attrs(&mut self, node: Node, now: Moment) -> Option<Attrs> {
-        let in_doubt = self.in_doubt;
-        let record = self.record(node)?;
-        let attr = record.believed(now, in_doubt)?.clone();
-        Some(Attrs { attr, ttl: ttl(now, record.attr_until) })
+        let (attr, until) = self.believed(node, now)?;
+        Some(Attrs { attr, ttl: ttl(now, until) })
     }
 
     /// The attributes of a file and until when they are fresh, if they are at `now`.
@@ -310,10 +308,15 @@ impl Table {
             if node == kept || self.records.peek(&node).is_some_and(Record::is_needed) {
                 self.records.get(&node);
             } else {
-                let returned = self.drop_record(node);
-                self.returns.extend(returned);
+                self.evict(node);
             }
         }
+    }
+
+    /// Drops a record, and has references given back.
+    fn evict(&mut self, node: Node) {
+        let returned = self.drop_record(node);
+        self.returns.extend(returned);
     }
 
     /// Drops a record; answers the references that are to be given back.
@@ -405,8 +408,7 @@ impl Table {
     fn drop_idle(&mut self) {
         let idle = self.records.iter_mut().filter(|(_, record)| !record.is_needed()).map(|(node, _)| node);
         for node in idle.collect::<Vec<_>>() {
-            let returned = self.drop_record(node);
-            self.returns.extend(returned);
+            self.evict(node);
         }
     }
 
@@ -572,8 +574,7 @@ impl Table {
         let Some(record) = self.records.peek_mut(&node) else { return };
         record.pins = record.pins.saturating_sub(1);
         if record.dying && !record.is_needed() && record.balance > 0 {
-            let returned = self.drop_record(node);
-            self.returns.extend(returned);
+            self.evict(node);
         }
     }
 }
