@@ -317,40 +317,30 @@ impl Inner {
         let Write { handle, cached, kill_setid, .. } = *op;
         let manner = Manner { cached, kill_setid, ..Manner::new(cx, handle) };
         let (count, file) = (data.len() as u64, &open.file);
-        if !self.note(op.node, file, Piece::new(manner, op.offset, Job::Write(vec![data.clone()]))) {
+        if !self.note(op.node, file, Piece::new(manner, op.offset, Job::Write(vec![data])), None) {
             return None;
         }
-        let changes = {
-            let mut content = lock(&file.content);
-            content.is_ours();
-            content.changes
-        };
-        self.overlay(file, op.offset, data, changes);
         self.send_next(op.node, file);
         Some(Reply::Count(Count(count)))
     }
 
-    /// Notes what is answered before it is made, for which room was taken. When it could not be noted for the next process, the
-    /// room is free.
-    pub(crate) fn note(&self, node: Node, file: &Arc<File>, piece: Piece) -> bool {
-        self.note_foretold(node, file, piece, None)
-    }
-
-    /// As [`Inner::note`], of a file whose attributes are perhaps predicted, and fresh until then.
-    pub(crate) fn note_foretold(
+    /// Notes what is answered before it is made, for which room was taken, of a file whose attributes are perhaps predicted, and
+    /// fresh until then. When it cannot be noted for the next process, or its handle was closed, the room is free.
+    pub(crate) fn note(
         &self,
         node: Node,
         file: &Arc<File>,
         mut piece: Piece,
-        foretold: Option<(Attr, Moment)>,
+        predicted: Option<(Attr, Moment)>,
     ) -> bool {
         let now = self.now();
         let mut table = lock(&self.table);
-        let base = foretold.or_else(|| table.believed(node, now));
+        let base = predicted.or_else(|| table.believed(node, now));
         let mut files = lock(&self.behind.files);
+        let is_open = !matches!(piece.job, Job::Set(_)) || file.is_written_by(piece.manner.handle);
         // In the order of their numbers, which is that of what overlaps.
-        let logged = self.behind.log.as_ref().map(|log| log.append(node, &piece));
-        if logged == Some(None) {
+        let logged = self.behind.log.as_ref().filter(|_| is_open).map(|log| log.append(node, &piece));
+        if !is_open || logged == Some(None) {
             drop((files, table));
             self.behind.give_back(piece.weight);
             return false;
@@ -358,9 +348,16 @@ impl Inner {
         piece.logged.extend(logged.flatten());
         files.entry(node).or_insert_with(|| Arc::clone(file));
         lock(&file.delayed).begin(now, base);
+        let (offset, data) = (piece.offset, piece.rest(0).into_iter().next());
         // Before anybody can read it: whoever finds it missing among what is known waits for it.
         self.add(file, piece);
         lock(&file.delayed).changed = table.was_written(node);
+        if let Some(data) = data {
+            let mut content = lock(&file.content);
+            content.is_ours();
+            let changes = content.changes;
+            self.overlay(&mut content, offset, data, changes);
+        }
         true
     }
 

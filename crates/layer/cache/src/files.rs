@@ -106,6 +106,8 @@ impl Inner {
             if last {
                 // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
                 open.unused().await;
+                // What was set by it since.
+                self.written(open.node, &open.file).await;
                 if lock(&open.file.delayed).released(&mut lock(&open.told)) {
                     self.behind.told(open.node);
                 }

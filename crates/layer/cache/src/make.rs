@@ -85,7 +85,7 @@ impl Inner {
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();
         let until = self.foretold_until(&mut lock(&self.table), node, &attr);
-        if self.behind.take(piece.weight) && self.note_foretold(node, &file, piece, Some((attr, until))) {
+        if self.behind.take(piece.weight) && self.note(node, &file, piece, Some((attr, until))) {
             self.send_next(node, &file);
             return Ok(created);
         }

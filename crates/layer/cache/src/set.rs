@@ -48,7 +48,7 @@ impl Inner {
         }
         let has_time = attrs.mtime.is_some();
         let piece = Piece::new(Manner::new(cx, handle), 0, Job::Set(attrs.into()));
-        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece) {
+        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece, None) {
             return None;
         }
         let mut content = lock(&file.content);
@@ -105,5 +105,10 @@ impl File {
     /// A handle of the tree below by which it is open for writing.
     pub(crate) fn writer(&self) -> Option<Handle> {
         lock(&self.writers).last().copied()
+    }
+
+    /// Whether that is one of these handles.
+    pub(crate) fn is_written_by(&self, handle: Handle) -> bool {
+        lock(&self.writers).contains(&handle)
     }
 }
