@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Write-back: writes are answered at once and made in the background, and whatever must come after them waits for them.
 
-use crate::delayed::{Manner, Number, Piece};
+use crate::delayed::{Job, Manner, Number, Piece};
 use crate::file::File;
 use crate::inner::Inner;
-use crate::log::{self, Log};
+use crate::log::Log;
 use crate::make::unmade;
 use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
-use crate::record::{Sequence, lock};
+use crate::record::lock;
 use crate::table::Table;
 use crate::underway::Asked;
 use bytes::Bytes;
@@ -42,11 +42,14 @@ pub struct Lost {
 }
 
 /// All writes that were answered and have not been made yet.
+#[derive(Default)]
 pub(crate) struct Behind {
     /// Files with such writes.
     files: Mutex<HashMap<Node, Arc<File>>>,
     /// Files of which such writes failed and nobody was told.
     lost: Mutex<HashMap<Node, Lost>>,
+    /// Why the first of them failed since the tree was synchronised.
+    unsynced: Mutex<Option<Error>>,
     bytes: Mutex<usize>,
     bytes_max: usize,
     /// The number of the last one that was answered.
@@ -64,10 +67,8 @@ pub(crate) struct Behind {
 impl Behind {
     /// No writes but those in the log, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
-        let (files, lost, bytes) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (last, taken_over) = (AtomicU64::new(0), AtomicBool::new(log.is_none()));
-        let (making, gate) = (AtomicUsize::new(0), Gate::default());
-        Behind { files, lost, bytes, bytes_max, last, log, taken_over, making, gate }
+        let taken_over = AtomicBool::new(log.is_none());
+        Behind { bytes_max, log, taken_over, ..Behind::default() }
     }
 
     /// Memory they take, in bytes.
@@ -106,6 +107,7 @@ impl Behind {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
+        lock(&self.unsynced).get_or_insert_with(|| error.clone());
         let mut lost = lock(&self.lost);
         if lost.len() < LOST {
             // What fails later does so because of the first.
@@ -119,6 +121,15 @@ impl Behind {
             log.told(node);
         }
         lock(&self.lost).remove(&node);
+    }
+
+    /// What synchronising the tree, or the names in a directory, has to report.
+    fn unsynced(&self, dir: Option<Node>) -> Option<Error> {
+        let Some(dir) = dir else { return lock(&self.unsynced).take() };
+        let is_in_it = |lost: &Lost| lost.unmade.as_ref().is_some_and(|name| name.dir == dir);
+        let lost = self.lost().into_iter().find(is_in_it)?;
+        self.told(lost.node);
+        Some(lost.error)
     }
 
     /// How many files are being made.
@@ -148,16 +159,13 @@ impl Behind {
     }
 }
 
-/// A write under way: however it ends, it is known to have ended.
+/// A change under way: however it ends, it is known to have ended.
 struct UnderWay {
     inner: Arc<Inner>,
     node: Node,
     file: Arc<File>,
     number: Number,
-    weight: usize,
-    logged: Vec<log::Place>,
-    /// The name of the file that is being made, if this is that.
-    makes: Option<Box<Lookup>>,
+    piece: Arc<Piece>,
     /// The attributes the file has then, if that was told.
     outcome: Result<Option<Attr>>,
 }
@@ -167,31 +175,18 @@ impl UnderWay {
         self.outcome = outcome;
     }
 
-    /// Learns the attributes that were told with the last one, if nothing else happened to the file meanwhile.
-    fn learn(&mut self, table: &mut Table, alone: bool, sequence: Sequence) {
-        if let (Ok(Some(attr)), true) = (&mut self.outcome, alone) {
-            let when = self.inner.when();
-            table.learn_attr(self.node, attr, Asked { sequence, when });
-        }
-    }
-}
-
-impl UnderWay {
     /// Makes it; answers the attributes the file has then, if that is told.
-    async fn make(&self, piece: &Piece) -> Result<Option<Attr>> {
-        if let Some(name) = &self.makes {
-            return self.inner.outcome(self.node, &piece.manner, name).await.map(Some);
-        }
-        let Some(set) = &piece.set else {
-            self.until_begun(self.inner.write_out(self.node, piece)).await?;
-            return Ok(None);
+    async fn make(&self) -> Result<Option<Attr>> {
+        let UnderWay { inner, node, file, number, piece, .. } = self;
+        let manner = &piece.manner;
+        let set = match &piece.job {
+            Job::Make(name) => return inner.outcome(*node, manner, name).await.map(Some),
+            Job::Write(_) => return self.until_begun(inner.write_out(*node, piece)).await.map(|()| None),
+            Job::Set(set) => set,
         };
-        let UnderWay { inner, node, file, number, .. } = self;
         file.gate.wait(|| lock(&file.delayed).have_begun(*number).then_some(())).await;
-        let Manner { handle, cred, pid, .. } = piece.manner.clone();
-        let mut cx = inner.own_cx(cred);
-        cx.origin.pid = pid;
-        let set = SetAttr { node: *node, handle: Some(handle), attrs: (**set).clone() };
+        let cx = inner.own_cx(&manner.cred, manner.pid);
+        let set = SetAttr { node: *node, handle: Some(manner.handle), attrs: (**set).clone() };
         let set = self.until_begun(ask(&*inner.below().service, &cx, set)).await;
         // For a process that makes them once more this must stay the last one.
         file.gate.wait(|| lock(&file.delayed).made(number - 1).then_some(())).await;
@@ -211,12 +206,15 @@ impl UnderWay {
         })
         .await
     }
-}
 
-impl UnderWay {
+    /// The name of the file, if that itself was being made.
+    fn makes(&self) -> Option<&Lookup> {
+        if let Job::Make(name) = &self.piece.job { Some(name) } else { None }
+    }
+
     /// If the file itself was being made: it was, and how it looks is known; or the name leads nowhere.
     fn ends_making(&self, table: &mut Table) {
-        let Some(name) = &self.makes else { return };
+        let Some(name) = self.makes() else { return };
         self.inner.behind.making.fetch_sub(1, Ordering::AcqRel);
         match &self.outcome {
             Ok(Some(attr)) => {
@@ -225,13 +223,6 @@ impl UnderWay {
             }
             Ok(None) => {}
             Err(_) => unmade(table, self.node, name),
-        }
-    }
-
-    /// Tells the door if the file could not be made.
-    fn tell_unmade(&self) {
-        if let (Some(name), Err(_)) = (&self.makes, &self.outcome) {
-            self.inner.tell_unmade(name);
         }
     }
 }
@@ -244,18 +235,19 @@ impl Drop for UnderWay {
         let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
-            self.inner.behind.lose(self.node, self.makes.as_deref(), error);
+            inner.behind.lose(self.node, self.makes(), error);
             // A write that was taken for done is not there.
             table.replace_content(self.node);
         }
-        if let Some(log) = &self.inner.behind.log {
-            self.logged.iter().for_each(|&place| log.done(place));
+        if let Some(log) = &inner.behind.log {
+            self.piece.logged.iter().for_each(|&place| log.done(place));
         }
         self.ends_making(&mut table);
-        let mut files = lock(&self.inner.behind.files);
+        let mut files = lock(&inner.behind.files);
         let mut delayed = lock(&self.file.delayed);
         let alone = delayed.changed == before;
         delayed.changed = last;
+        let unmade = self.makes().filter(|_| failed.is_some());
         delayed.landed(self.number, failed, last);
         let all = delayed.is_empty();
         if all {
@@ -265,11 +257,14 @@ impl Drop for UnderWay {
             }
         }
         drop((delayed, files));
-        self.learn(&mut table, alone && all, last);
+        // The attributes that were told with the last one, if nothing else happened to the file meanwhile.
+        if let (Ok(Some(attr)), true) = (&self.outcome, alone && all) {
+            table.learn_attr(self.node, &mut attr.clone(), Asked { sequence: last, when: inner.when() });
+        }
         drop(table);
-        self.tell_unmade();
-        self.inner.behind.give_back(self.weight);
-        self.inner.send_next(self.node, &self.file);
+        unmade.into_iter().for_each(|name| inner.tell_unmade(name));
+        inner.behind.give_back(self.piece.weight);
+        inner.send_next(self.node, &self.file);
         self.file.gate.open();
     }
 }
@@ -319,49 +314,33 @@ impl Inner {
     /// Notes a write, for which room was taken, and answers it. `None`, and the room is free, when it could not be noted for
     /// the next process.
     fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Option<Reply> {
-        let manner = Manner {
-            handle: op.handle,
-            cred: cx.cred.clone(),
-            pid: cx.origin.pid,
-            cached: op.cached,
-            kill_setid: op.kill_setid,
-        };
-        let count = data.len() as u64;
-        let file = &open.file;
-        if !self.note(op.node, file, Piece::new(manner, op.offset, data.clone(), None)) {
+        let Write { handle, cached, kill_setid, .. } = *op;
+        let manner = Manner { cached, kill_setid, ..Manner::new(cx, handle) };
+        let (count, file) = (data.len() as u64, &open.file);
+        if !self.note(op.node, file, Piece::new(manner, op.offset, Job::Write(vec![data])), None) {
             return None;
         }
-        let changes = {
-            let mut content = lock(&file.content);
-            content.is_ours();
-            content.changes
-        };
-        self.overlay(file, op.offset, data, changes);
         self.send_next(op.node, file);
         Some(Reply::Count(Count(count)))
     }
 
-    /// Notes what is answered before it is made, for which room was taken. When it could not be noted for the next process, the
-    /// room is free.
-    pub(crate) fn note(&self, node: Node, file: &Arc<File>, piece: Piece) -> bool {
-        self.note_foretold(node, file, piece, None)
-    }
-
-    /// As [`Inner::note`], of a file whose attributes are perhaps predicted, and fresh until then.
-    pub(crate) fn note_foretold(
+    /// Notes what is answered before it is made, for which room was taken, of a file whose attributes are perhaps predicted, and
+    /// fresh until then. When it cannot be noted for the next process, or its handle was closed, the room is free.
+    pub(crate) fn note(
         &self,
         node: Node,
         file: &Arc<File>,
         mut piece: Piece,
-        foretold: Option<(Attr, Moment)>,
+        predicted: Option<(Attr, Moment)>,
     ) -> bool {
         let now = self.now();
         let mut table = lock(&self.table);
-        let base = foretold.or_else(|| table.believed(node, now));
+        let base = predicted.or_else(|| table.believed(node, now));
         let mut files = lock(&self.behind.files);
+        let is_open = !matches!(piece.job, Job::Set(_)) || file.is_written_by(piece.manner.handle);
         // In the order of their numbers, which is that of what overlaps.
-        let logged = self.behind.log.as_ref().map(|log| log.append(node, &piece));
-        if logged == Some(None) {
+        let logged = self.behind.log.as_ref().filter(|_| is_open).map(|log| log.append(node, &piece));
+        if !is_open || logged == Some(None) {
             drop((files, table));
             self.behind.give_back(piece.weight);
             return false;
@@ -369,9 +348,16 @@ impl Inner {
         piece.logged.extend(logged.flatten());
         files.entry(node).or_insert_with(|| Arc::clone(file));
         lock(&file.delayed).begin(now, base);
+        let (offset, data) = (piece.offset, piece.rest(0).into_iter().next());
         // Before anybody can read it: whoever finds it missing among what is known waits for it.
         self.add(file, piece);
         lock(&file.delayed).changed = table.was_written(node);
+        if let Some(data) = data {
+            let mut content = lock(&file.content);
+            content.is_ours();
+            let changes = content.changes;
+            self.overlay(&mut content, offset, data, changes);
+        }
         true
     }
 
@@ -379,7 +365,7 @@ impl Inner {
     fn add(&self, file: &File, piece: Piece) {
         let most = u64::from(self.below().abilities.max_io);
         let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
-        self.behind.making.fetch_add(usize::from(piece.makes.is_some()), Ordering::AcqRel);
+        self.behind.making.fetch_add(usize::from(matches!(piece.job, Job::Make(_))), Ordering::AcqRel);
         lock(&file.delayed).add(number, piece, self.runtime.coarse_wall(), most);
     }
 
@@ -414,23 +400,21 @@ impl Inner {
         let (most, in_order) = (u64::from(self.below().abilities.max_io), self.below().abilities.in_order);
         loop {
             let Some((number, piece)) = lock(&file.delayed).next(most, in_order) else { return };
-            let (inner, file, weight) = (Arc::clone(self), Arc::clone(file), piece.weight);
-            let (logged, makes) = (piece.logged.clone(), piece.makes.clone());
+            let (inner, file) = (Arc::clone(self), Arc::clone(file));
             let outcome = Err(Errno::EIO.because("a delayed write was given up"));
-            let under_way = UnderWay { inner, node, file, number, weight, logged, makes, outcome };
+            let under_way = UnderWay { inner, node, file, number, piece, outcome };
             self.runtime.spawn(Box::pin(async move {
-                let outcome = under_way.make(&piece).await;
+                let outcome = under_way.make().await;
                 under_way.ends(outcome);
             }));
         }
     }
 
     async fn write_out(&self, node: Node, piece: &Piece) -> Result<()> {
-        let Manner { handle, cred, pid, cached, kill_setid } = piece.manner.clone();
+        let Manner { handle, ref cred, pid, cached, kill_setid } = piece.manner;
         let mut done = 0;
         while done < piece.len {
-            let mut cx = self.own_cx(cred.clone());
-            cx.origin.pid = pid;
+            let cx = self.own_cx(cred, pid);
             let data = match &piece.rest(done)[..] {
                 [one] => Payload::Bytes(one.clone()),
                 several => Payload::Chunks(several.to_vec()),
@@ -468,9 +452,6 @@ impl Inner {
     pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
         if self.behind.bytes() == 0 {
             return Vec::new();
-        }
-        if let Request::SyncFs(_) = request {
-            return self.behind.files();
         }
         let named = match request {
             // What does not depend on content, or is corrected.
@@ -551,6 +532,25 @@ impl Inner {
             let Some(error) = trouble else { return reply };
             self.behind.told(open.node);
             Reply::Error(error)
+        })
+    }
+
+    /// Synchronises the tree, or the names in a directory, after what was delayed. It fails with what failed of that, since
+    /// the caller may have no file open that would say so.
+    pub(crate) fn sync<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        let dir = if let Request::FSyncDir(op) = &request { Some(op.node) } else { None };
+        Answer::later(async move {
+            for (node, file) in self.behind.files() {
+                match dir {
+                    Some(_) => file.gate.wait(|| (!lock(&file.delayed).is_being_made()).then_some(())).await,
+                    None => self.written(node, &file).await,
+                }
+            }
+            let reply = match dir.is_some() || self.has(OpCode::SyncFs) {
+                true => self.pass(cx, request).await,
+                false => Reply::Done(()),
+            };
+            self.behind.unsynced(dir).map_or(reply, Reply::Error)
         })
     }
 

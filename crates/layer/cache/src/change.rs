@@ -6,7 +6,6 @@ use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, Names, What};
 use crate::record::lock;
-use crate::set::is_exclusive;
 use crate::table::Table;
 use crate::underway::{Begun, Ended, Place};
 use outrigger_core::ops::{Forget, Lookup, RenameFlags};
@@ -38,10 +37,8 @@ struct PriorLookup {
 enum Knowledge {
     /// Attributes of the nodes it mentions.
     Attributes,
-    /// A file appears under a name.
-    Appears(Place),
-    /// An existing file appears under a name.
-    Links(Node, Place),
+    /// A file appears under a name; which one, if it existed before.
+    Appears(Place, Option<Node>),
     /// A file, or a directory, disappears from a name, which led there.
     Disappears(Place, bool, PriorLookup),
     /// A file moves from one name to another; what both led to before.
@@ -53,11 +50,9 @@ enum Knowledge {
 impl Knowledge {
     fn of(request: &Request, table: &mut Table, now: Moment) -> Self {
         let of_names = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Adds { dir, name, file: Added::New { .. } } => {
-                Some(Knowledge::Appears((dir, name.clone())))
-            }
-            Effect::Adds { dir, name, file: Added::Existing(node) } => {
-                Some(Knowledge::Links(node, (dir, name.clone())))
+            Effect::Adds { dir, name, file } => {
+                let existed = if let Added::Existing(node) = file { Some(node) } else { None };
+                Some(Knowledge::Appears((dir, name.clone()), existed))
             }
             Effect::Removes { dir, name, directory } => {
                 let prior = PriorLookup::by(table, dir, name, now);
@@ -160,23 +155,16 @@ impl Underway<'_> {
         match &self.knowledge {
             Knowledge::Nothing => {}
             Knowledge::Attributes => self.learn_attributes(table, ended, reply),
-            Knowledge::Appears((dir, name)) => {
+            Knowledge::Appears((dir, name), existed) => {
                 table.forget_attr(*dir);
+                // It has a link more, also where the reply crossed another change of the file and is not used.
+                existed.iter().for_each(|&node| table.forget_attr(node));
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
                     Reply::Created(created) if created.opened.how.contains(OpenHow::PENDING_CREATE) => {
                         self.is_foretold(table, ended, (*dir, name), &mut created.entry);
                     }
                     Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
-                    _ => self.doubt(table, Doubt::All),
-                }
-            }
-            Knowledge::Links(node, (dir, name)) => {
-                table.forget_attr(*dir);
-                // It has a link more, also where the reply crossed another change of the file and is not used.
-                table.forget_attr(*node);
-                match reply {
-                    Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
                     _ => self.doubt(table, Doubt::All),
                 }
             }
@@ -203,7 +191,7 @@ impl Underway<'_> {
             }
         }
         if doubt == Doubt::All {
-            table.forget_parts();
+            table.forget_paths();
             match self.knowledge {
                 Knowledge::Disappears(.., prior) => {
                     lost(table, PriorLookup { to: What::Unknown, ..prior }, false)
@@ -291,7 +279,7 @@ impl Underway<'_> {
         }
         table.forget_attr(*dir);
         table.forget_attr(*to_dir);
-        table.forget_parts();
+        table.forget_paths();
         if flags.contains(RenameFlags::EXCHANGE) {
             self.learn_name(table, *dir, name, over.to);
             self.learn_name(table, *to_dir, to_name, from.to);
@@ -343,7 +331,8 @@ impl Inner {
         }
         self.open_what_loses_a_name(cx, &request).await;
         let subjects = subjects(&mut request);
-        let exclusive = is_exclusive(&request);
+        let makes = |effect| matches!(effect, Effect::Adds { file: Added::New { exclusive: true, .. }, .. });
+        let exclusive = request.effects().into_iter().any(makes);
         let mut underway = self.set_out(&request, subjects);
         let mut reply = self.below().service.call(cx, request).await;
         if exclusive {
@@ -358,7 +347,7 @@ impl Inner {
     /// Opens below, before a change takes a name from a file, what is open here alone.
     async fn open_what_loses_a_name(&self, cx: &Cx, request: &Request) {
         let Some((dir, name)) = request.effects().into_iter().find_map(Effect::lost_name) else { return };
-        if self.unopened.is_empty() {
+        if !self.handles.has_own() {
             return;
         }
         let now = self.now();

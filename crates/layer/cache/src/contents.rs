@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What changes of our own do to content that is known.
 
-use crate::file::File;
+use crate::file::{Content, File};
 use crate::inner::Inner;
 use crate::record::lock;
 use bytes::Bytes;
@@ -97,7 +97,7 @@ impl Inner {
             (Does::Writes(offset, bytes), Reply::Count(count)) => {
                 let Some(file) = self.known_file(node) else { return };
                 let written = bytes.slice(..bytes.len().min(count.0 as usize));
-                self.overlay(&file, offset, written, changes);
+                self.overlay(&mut lock(&file.content), offset, written, changes);
             }
             (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
             (Does::Meets, Reply::Done(())) => self.meet_others(node),
@@ -106,8 +106,7 @@ impl Inner {
     }
 
     /// `bytes` were written at `offset`, by a change that set out after so many others.
-    pub(crate) fn overlay(&self, file: &File, offset: u64, bytes: Bytes, changes: u64) {
-        let mut content = lock(&file.content);
+    pub(crate) fn overlay(&self, content: &mut Content, offset: u64, bytes: Bytes, changes: u64) {
         let end = offset + bytes.len() as u64;
         content.size = content.size.map(|size| size.max(end));
         content.any = true;

@@ -11,8 +11,9 @@ use crate::predicted::{self, PredictedAttrs};
 use crate::record::Sequence;
 use bytes::Bytes;
 use outrigger_core::ops::Lookup;
-use outrigger_core::{Attr, Credentials, Error, Handle, SetAttrs, Time};
+use outrigger_core::{Attr, Credentials, Cx, Error, Handle, SetAttrs, Time};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// So many are under way at once.
 const UNDER_WAY: usize = 16;
@@ -23,7 +24,7 @@ const COST: usize = 256;
 /// The number of a write, in the order in which they came.
 pub(crate) type Number = u64;
 
-/// How a write is to be made.
+/// By which handle and for whom something is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub(crate) handle: Handle,
@@ -33,16 +34,32 @@ pub(crate) struct Manner {
     pub(crate) kill_setid: bool,
 }
 
-/// Bytes to be written at one place, attributes to be set, or the file itself.
-#[derive(Debug, Clone)]
+impl Manner {
+    /// By a handle, for the user of a request.
+    pub(crate) fn new(cx: &Cx, handle: Handle) -> Self {
+        let (cred, pid) = (cx.cred.clone(), cx.origin.pid);
+        Manner { handle, cred, pid, cached: false, kill_setid: false }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Bytes are to be written.
+    Write(Vec<Bytes>),
+    /// Permissions and times are to be set.
+    Set(Box<SetAttrs>),
+    /// The file itself is to be made, under this name.
+    Make(Box<Lookup>),
+}
+
+/// One change that was answered.
+#[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) manner: Manner,
-    /// The file is being made, under this name; then there are no bytes.
-    pub(crate) makes: Option<Box<Lookup>>,
-    /// These; then there are no bytes.
-    pub(crate) set: Option<Box<SetAttrs>>,
+    pub(crate) job: Job,
+    /// Where and how much is written.
     pub(crate) offset: u64,
-    pub(crate) data: Vec<Bytes>,
     pub(crate) len: u64,
     /// Memory in bytes.
     pub(crate) weight: usize,
@@ -51,28 +68,10 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    pub(crate) fn new(manner: Manner, offset: u64, data: Bytes, logged: Option<log::Place>) -> Self {
-        let (len, weight) = (data.len() as u64, Piece::weight_of(data.len()));
-        Piece {
-            manner,
-            makes: None,
-            set: None,
-            offset,
-            data: vec![data],
-            len,
-            weight,
-            logged: logged.into_iter().collect(),
-        }
-    }
-
-    /// Permissions and times that are to be set.
-    pub(crate) fn setting(manner: Manner, attrs: SetAttrs, logged: Option<log::Place>) -> Self {
-        Piece { set: Some(Box::new(attrs)), ..Piece::new(manner, 0, Bytes::new(), logged) }
-    }
-
-    /// The file itself.
-    pub(crate) fn making(manner: Manner, name: Lookup, logged: Option<log::Place>) -> Self {
-        Piece { makes: Some(Box::new(name)), ..Piece::new(manner, 0, Bytes::new(), logged) }
+    pub(crate) fn new(manner: Manner, offset: u64, job: Job) -> Self {
+        let len = if let Job::Write(data) = &job { data.iter().map(Bytes::len).sum() } else { 0 };
+        let (weight, len) = (Piece::weight_of(len), len as u64);
+        Piece { manner, job, offset, len, weight, logged: Vec::new() }
     }
 
     /// Memory that a write of `len` bytes takes.
@@ -80,11 +79,12 @@ impl Piece {
         len + COST
     }
 
-    /// What is left when the first `done` bytes have been written.
+    /// What is left to write when the first `done` bytes have been.
     pub(crate) fn rest(&self, done: u64) -> Vec<Bytes> {
+        let Job::Write(data) = &self.job else { return Vec::new() };
         let mut skip = done as usize;
-        let mut rest = Vec::with_capacity(self.data.len());
-        for bytes in &self.data {
+        let mut rest = Vec::with_capacity(data.len());
+        for bytes in data {
             let from = skip.min(bytes.len());
             skip -= from;
             if from < bytes.len() {
@@ -100,18 +100,26 @@ impl Piece {
 
     /// Becomes one with the next one, of at most `most` bytes, if they fit; else returns it.
     fn join(&mut self, next: Piece, most: u64) -> Option<Piece> {
-        match (&mut self.set, &next.set) {
-            _ if self.manner != next.manner || self.makes.is_some() => return Some(next),
-            (Some(set), Some(attrs)) => predicted::put(set, attrs),
-            (None, None) if self.offset + self.len == next.offset && self.len + next.len <= most => {
-                self.len += next.len;
-                self.data.extend(next.data);
-            }
+        let fits = self.end() == next.offset && self.len + next.len <= most;
+        match (&mut self.job, &next.job) {
+            _ if self.manner != next.manner => return Some(next),
+            (Job::Set(set), Job::Set(attrs)) => predicted::put(set, attrs),
+            (Job::Write(data), Job::Write(more)) if fits => data.extend_from_slice(more),
             _ => return Some(next),
         }
+        self.len += next.len;
         self.weight += next.weight;
         self.logged.extend(next.logged);
         None
+    }
+
+    /// Whether `next` has to wait for it, where order is kept by the tree below or not.
+    fn is_in_the_way(&self, next: &Piece, in_order: bool) -> bool {
+        match (&self.job, &next.job) {
+            (Job::Make(_), _) => true,
+            (Job::Write(_), Job::Write(_)) => self.offset < next.end() && next.offset < self.end(),
+            _ => !in_order,
+        }
     }
 }
 
@@ -119,23 +127,9 @@ impl Piece {
 #[derive(Debug)]
 struct Sent {
     number: Number,
-    offset: u64,
-    end: u64,
-    sets: bool,
-    makes: bool,
+    piece: Arc<Piece>,
     /// The tree below knows of it.
     begun: bool,
-}
-
-impl Sent {
-    /// Whether `piece` has to wait for it, where order is kept by the tree below or not.
-    fn is_in_the_way(&self, piece: &Piece, in_order: bool) -> bool {
-        match self.sets || piece.set.is_some() {
-            _ if self.makes => true,
-            true => !in_order,
-            false => self.offset < piece.end() && piece.offset < self.end,
-        }
-    }
 }
 
 /// The writes to one file.
@@ -185,10 +179,10 @@ impl Delayed {
     /// One with a number above all before it came at a time of day; those that follow each other become one of at most
     /// `most` bytes, which keeps the number of the first.
     pub(crate) fn add(&mut self, number: Number, piece: Piece, came: Time, most: u64) {
-        match &piece.set {
-            Some(attrs) => self.predicted.set(attrs),
-            None if piece.makes.is_some() => {}
-            None => self.predicted.written(piece.len, piece.end(), came),
+        match &piece.job {
+            Job::Write(_) => self.predicted.written(piece.len, piece.end(), came),
+            Job::Set(attrs) => self.predicted.set(attrs),
+            Job::Make(_) => {}
         }
         let piece = match self.waiting.back_mut() {
             Some((_, back)) => match back.join(piece, most) {
@@ -203,19 +197,18 @@ impl Delayed {
 
     /// The next one that can set out now, where the tree below keeps their order or does not. The last one waits for others
     /// to follow while any is under way, up to `most` bytes.
-    pub(crate) fn next(&mut self, most: u64, in_order: bool) -> Option<(Number, Piece)> {
+    pub(crate) fn next(&mut self, most: u64, in_order: bool) -> Option<(Number, Arc<Piece>)> {
         let (number, front) = self.waiting.front()?;
         let waits = self.waiting.len() == 1 && front.len < most && *number > self.hurried;
         if self.under_way.len() >= UNDER_WAY
             || (waits && !self.under_way.is_empty())
-            || self.under_way.iter().any(|sent| sent.is_in_the_way(front, in_order))
+            || self.under_way.iter().any(|sent| sent.piece.is_in_the_way(front, in_order))
         {
             return None;
         }
         let (number, piece) = self.waiting.pop_front()?;
-        let (offset, end, sets, makes) =
-            (piece.offset, piece.end(), piece.set.is_some(), piece.makes.is_some());
-        self.under_way.push(Sent { number, offset, end, sets, makes, begun: false });
+        let piece = Arc::new(piece);
+        self.under_way.push(Sent { number, piece: Arc::clone(&piece), begun: false });
         Some((number, piece))
     }
 
@@ -260,8 +253,8 @@ impl Delayed {
 
     /// Whether the file is still to be made.
     pub(crate) fn is_being_made(&self) -> bool {
-        let waits = self.waiting.iter().any(|(_, piece)| piece.makes.is_some());
-        waits || self.under_way.iter().any(|sent| sent.makes)
+        let sent = self.under_way.iter().map(|sent| &*sent.piece);
+        self.waiting.iter().map(|(_, piece)| piece).chain(sent).any(|piece| matches!(piece.job, Job::Make(_)))
     }
 
     /// It was made, and has attributes that would be fresh until then: better ones than were predicted.
@@ -274,7 +267,7 @@ impl Delayed {
         let waiting = self.waiting.iter().take_while(|&&(other, _)| other <= number);
         let under_way = self.under_way.iter().filter(|sent| sent.number <= number);
         let waiting: u64 = waiting.map(|(_, piece)| piece.len).sum();
-        waiting + under_way.map(|sent| sent.end - sent.offset).sum::<u64>()
+        waiting + under_way.map(|sent| sent.piece.len).sum::<u64>()
     }
 
     /// Whether all up to `number` have been made.
@@ -352,9 +345,13 @@ mod tests {
         Manner { handle, cred, pid: 1, cached: false, kill_setid: false }
     }
 
+    fn written(handle: u64, offset: u64, len: usize) -> Piece {
+        Piece::new(manner(handle), offset, Job::Write(vec![vec![1; len].into()]))
+    }
+
     fn add(delayed: &mut Delayed, offset: u64, len: usize) {
         let number = delayed.last + 1;
-        delayed.add(number, Piece::new(manner(1), offset, vec![1; len].into(), None), Time::new(9, 0), MOST);
+        delayed.add(number, written(1, offset, len), Time::new(9, 0), MOST);
     }
 
     fn sent(delayed: &mut Delayed) -> Vec<(u64, u64)> {
@@ -414,7 +411,7 @@ mod tests {
     fn others_ways_of_writing_are_kept_apart() {
         let mut delayed = Delayed::default();
         add(&mut delayed, 0, 10);
-        delayed.add(3, Piece::new(manner(2), 10, vec![1; 10].into(), None), Time::new(9, 0), MOST);
+        delayed.add(3, written(2, 10, 10), Time::new(9, 0), MOST);
         delayed.hurry();
         assert_eq!(sent(&mut delayed), [(0, 10), (10, 10)]);
     }
@@ -455,9 +452,8 @@ mod tests {
 
     #[test]
     fn a_write_that_was_made_in_part_goes_on_behind_it() {
-        let mut piece = Piece::new(manner(1), 0, Bytes::from_static(b"abc"), None);
-        piece.data.push(Bytes::from_static(b"def"));
-        piece.len = 6;
+        let data = [&b"abc"[..], b"def"].map(Bytes::from_static).to_vec();
+        let piece = Piece::new(manner(1), 0, Job::Write(data));
         for (done, rest) in [(0, "abcdef"), (2, "cdef"), (3, "def"), (5, "f"), (6, "")] {
             assert_eq!(piece.rest(done).concat(), rest.as_bytes());
         }

@@ -38,6 +38,7 @@ pub(crate) struct File {
 }
 
 /// Content that is known.
+#[derive(Default)]
 pub(crate) struct Content {
     /// What it is called in the pool.
     pub(crate) id: ContentId,
@@ -56,7 +57,7 @@ pub(crate) struct Content {
     /// The content that pages of the kernel are of.
     pub(crate) kernel: Option<ContentId>,
     /// Pieces that are on their way.
-    pub(crate) flights: Vec<Arc<Flight>>,
+    pub(crate) fetches: Vec<Arc<Fetch>>,
     /// Somebody asks whether it is still right.
     pub(crate) asking: bool,
     /// What has come and is to be kept on disk.
@@ -64,54 +65,38 @@ pub(crate) struct Content {
 }
 
 /// A piece of content on its way.
-pub(crate) struct Flight {
+pub(crate) struct Fetch {
     pub(crate) id: ContentId,
     pub(crate) changes: u64,
     pub(crate) offset: u64,
     pub(crate) len: u32,
     /// It reaches the end of the file: a byte more is asked for, which tells whether the file has grown.
     pub(crate) last: bool,
-    pub(crate) landed: Mutex<Option<Result<Bytes>>>,
+    pub(crate) outcome: Mutex<Option<Result<Bytes>>>,
 }
 
-impl Flight {
+impl Fetch {
+    /// Where it ends.
     pub(crate) fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 
     /// Whether more came than the file was known to have.
     pub(crate) fn has_more(&self) -> bool {
-        matches!(&*lock(&self.landed), Some(Ok(bytes)) if bytes.len() > self.len as usize)
+        matches!(&*lock(&self.outcome), Some(Ok(bytes)) if bytes.len() > self.len as usize)
     }
 
     /// What came, once it has come.
     pub(crate) fn result(&self) -> Option<Result<Bytes, Error>> {
-        lock(&self.landed).clone()
+        lock(&self.outcome).clone()
     }
 }
 
 impl File {
     /// A file whose content is called `id`.
     pub(crate) fn new(id: ContentId) -> Self {
-        let content = Content {
-            id,
-            version: None,
-            size: None,
-            until: 0,
-            any: false,
-            touched: false,
-            changes: 0,
-            kernel: None,
-            flights: Vec::new(),
-            asking: false,
-            unkept: Unkept::default(),
-        };
-        File {
-            content: Mutex::new(content),
-            delayed: Mutex::default(),
-            writers: Mutex::default(),
-            gate: Gate::default(),
-        }
+        let content = Mutex::new(Content { id, ..Content::default() });
+        File { content, delayed: Mutex::default(), writers: Mutex::default(), gate: Gate::default() }
     }
 }
 
@@ -130,7 +115,7 @@ impl Content {
     pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> Verdict {
         let version = Version::of(attr);
         // What is on its way was asked for before this was known.
-        let holds = self.any || !self.flights.is_empty();
+        let holds = self.any || !self.fetches.is_empty();
         let same = match self.version {
             _ if !holds => true,
             Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
@@ -146,6 +131,11 @@ impl Content {
         self.version = settled.then_some(version);
         (self.size, self.until) = (Some(attr.size), until);
         if same { Verdict::Same } else { Verdict::Other }
+    }
+
+    /// Whether what a fetch brings is of this content, and was not changed since it set out.
+    pub(crate) fn is_current(&self, fetch: &Fetch) -> bool {
+        (self.id, self.changes) == (fetch.id, fetch.changes)
     }
 
     /// Begins anew under another name in the pool.
@@ -235,8 +225,8 @@ mod tests {
     fn what_is_on_its_way_is_not_kept_as_a_version_that_is_learnt_meanwhile() {
         let mut content = known(true);
         content.any = false;
-        let flight = Flight { id: 1, changes: 0, offset: 0, len: 10, last: false, landed: Mutex::default() };
-        content.flights.push(Arc::new(flight));
+        let fetch = Fetch { id: 1, changes: 0, offset: 0, len: 10, last: false, outcome: Mutex::default() };
+        content.fetches.push(Arc::new(fetch));
         assert_eq!(content.learn(&attr(10, 5), true, (1, 101)), Verdict::Same);
         assert_eq!(content.learn(&attr(10, 6), true, (2, 102)), Verdict::Other);
     }

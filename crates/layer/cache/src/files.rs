@@ -21,7 +21,7 @@ impl Inner {
             return Answer::Ready(Reply::Opened(opened));
         }
         Answer::later(async move {
-            self.know_part(cx, op.node).await;
+            self.know_path(cx, op.node).await;
             if only_reads(op.flags) {
                 self.arrives(op.node).await;
                 if let Some(opened) = self.open_known(&op) {
@@ -66,15 +66,9 @@ impl Inner {
         if !lock(&self.pool).covers(content.id, 0, size) {
             return None;
         }
-        let handle = self.handles.number(false);
-        if !self.unopened.note(op.node, handle) {
-            return None;
-        }
+        let handle = self.handles.open_own(op.node, Arc::clone(&file), op.flags)?;
         let how = keeps(&mut content, true);
-        drop(content);
         table.pin(op.node);
-        drop(table);
-        self.handles.add_file(OpenFile::new(op.node, handle, file, Some(op.flags), false));
         Some(Opened { handle, how, backing: Backing::NONE })
     }
 
@@ -103,17 +97,17 @@ impl Inner {
     }
 
     /// Closes a file.
-    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Release) -> Answer<'a> {
-        let below = self.unopened.closed(op.handle);
+    pub(crate) fn close<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
         let Some((open, last)) = self.handles.close_file(op.node, op.handle) else {
             // A former process opened it.
-            op.handle = below.unwrap_or(op.handle);
             return self.end_of_file(cx, op);
         };
         Answer::later(async move {
             if last {
                 // Others may wait for what is on its way by this handle, and one that is not open below may be in a moment.
-                open.landed().await;
+                open.unused().await;
+                // What was set by it since.
+                self.written(open.node, &open.file).await;
                 if lock(&open.file.delayed).released(&mut lock(&open.told)) {
                     self.behind.told(open.node);
                 }

@@ -5,16 +5,15 @@ use crate::behind::Behind;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::moment::{self, Moment};
-use crate::open::Handles;
+use crate::open::{Handles, KeptFile};
 use crate::options::Options;
 use crate::pool::Pool;
 use crate::record::lock;
-use crate::set::Maker;
 use crate::table::{Table, When};
 use crate::underway::Asked;
-use crate::unopened::Unopened;
 use crate::walks::Walks;
 use outrigger_core::ops::{Forget, Locate};
+use outrigger_core::survive::Slots;
 use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -37,12 +36,12 @@ pub(crate) struct Inner {
     pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
     pub(crate) behind: Behind,
-    /// As whom files are made.
-    pub(crate) maker: Mutex<Maker>,
+    /// The user as whom files are made, known from those that were.
+    pub(crate) maker: Mutex<Option<u32>>,
+    /// Writes are delayed somewhere in the tree.
+    pub(crate) delays: bool,
     /// Another process goes on when this one dies.
     pub(crate) has_successor: bool,
-    /// Files that were opened by handles of ours.
-    pub(crate) unopened: Unopened,
     /// Programs that walk through the tree.
     pub(crate) walks: Mutex<Walks>,
     /// The most bytes to read ahead of one reader.
@@ -66,18 +65,19 @@ impl Inner {
         options: &Options,
         runtime: Arc<dyn Runtime>,
         disk: Option<Disk>,
-        (log, unopened): (Option<Log>, Option<Unopened>),
+        (log, kept): (Option<Log>, Option<Slots<KeptFile>>),
     ) -> Self {
         let queue = disk.as_ref().map_or(0, |_| (options.memory / DISK_PARTS).min(DISK_MAX));
         disk.iter().for_each(|disk| disk.may_use(queue));
-        Inner {
+        let has_successor = kept.is_some();
+        let inner = Inner {
             table: Mutex::new(Table::new(options)),
-            handles: Handles::new(runtime.wall()),
+            handles: Handles::new(runtime.wall(), kept),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
             maker: Mutex::default(),
-            has_successor: unopened.is_some(),
-            unopened: unopened.unwrap_or_default(),
+            delays: options.delays(),
+            has_successor,
             behind: Behind::new(options.write_memory, log),
             walks: Mutex::new(Walks::new(options)),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
@@ -86,7 +86,11 @@ impl Inner {
             below: OnceLock::new(),
             next_id: AtomicU64::new(OWN_IDS),
             runtime,
+        };
+        for (slot, file) in inner.handles.kept() {
+            inner.adopt(&file, Some(slot));
         }
+        inner
     }
 
     /// The present moment and the time of day.
@@ -126,15 +130,13 @@ impl Inner {
     /// The context of a request of our own on behalf of the one that `cx` belongs to. It outlives that one, and its
     /// cancellation.
     pub(crate) fn cx(&self, cx: &Cx) -> Cx {
-        let mut own = self.own_cx(cx.cred.clone());
-        own.origin.pid = cx.origin.pid;
-        own
+        self.own_cx(&cx.cred, cx.origin.pid)
     }
 
-    /// The context of a request of our own on behalf of a user.
-    pub(crate) fn own_cx(&self, cred: Credentials) -> Cx {
-        let mut own = Cx::new(self.next_id.fetch_add(1, Ordering::Relaxed), cred, "cache");
-        own.slot = Cx::NO_SLOT;
+    /// The context of a request of our own on behalf of a user and a process.
+    pub(crate) fn own_cx(&self, cred: &Credentials, pid: u32) -> Cx {
+        let mut own = Cx::new(self.next_id.fetch_add(1, Ordering::Relaxed), cred.clone(), "cache");
+        (own.slot, own.origin.pid) = (Cx::NO_SLOT, pid);
         own
     }
 
@@ -158,9 +160,9 @@ impl Inner {
         }
     }
 
-    /// Finds out which part of the tree `node` belongs to, when parts have policies of their own.
-    pub(crate) async fn know_part(&self, cx: &Cx, node: Node) {
-        if lock(&self.table).part(node).is_some() {
+    /// Asks for the path of `node`, where its policy depends on that and it is not known.
+    pub(crate) async fn know_path(&self, cx: &Cx, node: Node) {
+        if !lock(&self.table).needs_path(node) {
             return;
         }
         if let Ok(path) = ask(&*self.below().service, cx, Locate { node }).await {

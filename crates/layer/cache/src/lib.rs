@@ -82,7 +82,6 @@ mod siblings;
 mod table;
 mod underway;
 mod unneeded;
-mod unopened;
 mod walks;
 
 pub use behind::Lost;
@@ -92,6 +91,7 @@ pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
 use inner::Inner;
 use log::Log;
 use notices::NoticeForwarder;
+use open::kept_files;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
@@ -104,7 +104,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use unopened::Unopened;
 
 /// `--layer cache=KEY=VALUE,...`, whose control is a [`Control`].
 pub const LAYER: LayerInfo = LayerInfo {
@@ -153,7 +152,7 @@ pub struct Usage {
 impl Cache {
     /// A layer that knows nothing yet; ages and periods are measured by the clocks of `runtime`.
     pub fn new(options: &Options, runtime: Arc<dyn Runtime>) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, None, (None, None))))
+        Cache::with_disk(options, runtime, None)
     }
 
     /// The layer at a site, perhaps with content on disk.
@@ -163,28 +162,27 @@ impl Cache {
     /// [`Cache::with_keep`].
     pub fn at(options: &Options, disk: Option<Disk>, site: &Site<'_>) -> Result<Made> {
         let runtime = Arc::clone(site.runtime);
-        let cache = match (site.keep, disk) {
+        let cache = match site.keep {
             // What survives is that of one.
-            (Some(_), _) if site.same_below > 0 && options.delays() => {
+            Some(_) if site.same_below > 0 && options.delays() => {
                 return Err(Errno::EINVAL.because(
                     "a second cache of a mount cannot delay writes: what is not written yet would die with the process that \
                      serves",
                 ));
             }
-            (Some(keep), disk) => Cache::with_keep(options, runtime, disk, &**keep)?,
-            (None, Some(disk)) => Cache::with_disk(options, runtime, disk),
-            (None, None) => Cache::new(options, runtime),
+            Some(keep) => Cache::with_keep(options, runtime, disk, &**keep)?,
+            None => Cache::with_disk(options, runtime, disk),
         };
         let control = cache.control();
         Ok(Made::with_control(cache, control))
     }
 
-    /// As [`Cache::new`], with content on disk as well.
-    pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Disk) -> Self {
-        Cache(Arc::new(Inner::new(options, runtime, Some(disk), (None, None))))
+    /// As [`Cache::new`], perhaps with content on disk as well.
+    pub fn with_disk(options: &Options, runtime: Arc<dyn Runtime>, disk: Option<Disk>) -> Self {
+        Cache(Arc::new(Inner::new(options, runtime, disk, (None, None))))
     }
 
-    /// As [`Cache::new`], perhaps with content on disk as well, and writes that were answered outlive this process: another one that does the same makes them.
+    /// As [`Cache::with_disk`], and writes that were answered outlive this process: another one that does the same makes them.
     ///
     /// # Errors
     /// Those of [`Keep::region`]; `EUCLEAN` when there is something else in it.
@@ -195,8 +193,7 @@ impl Cache {
         keep: &dyn Keep,
     ) -> Result<Self> {
         let log = options.delays().then(|| Log::open(keep, options.write_memory)).transpose()?;
-        let has_successor = (log, Some(Unopened::open(keep)?));
-        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, has_successor))))
+        Ok(Cache(Arc::new(Inner::new(options, runtime, disk, (log, Some(kept_files(keep)?))))))
     }
 
     /// To be kept when the layer is put into its stack.
@@ -295,6 +292,7 @@ impl Layer for Cache {
             Request::Release(op) => inner.release(cx, op),
             Request::Flush(op) => inner.flush(cx, op),
             Request::FSync(op) => inner.fsync(cx, op),
+            Request::FSyncDir(_) | Request::SyncFs(_) => inner.sync(cx, request),
             Request::Write(op) => inner.write(cx, op),
             Request::SetAttr(op) => inner.setattr(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),
@@ -312,6 +310,9 @@ impl Layer for Cache {
         }
         if opens {
             ops = ops.union(OpSet::of(&[OpCode::Flush, OpCode::Release]));
+        }
+        if self.0.delays {
+            ops = ops.union(OpSet::of(&[OpCode::SyncFs]));
         }
         // What does not exist is answered from here, where it is known how long to believe it.
         let negative_ttl = Ttl::NEVER;

@@ -57,7 +57,7 @@ impl Inner {
             return Answer::Ready(self.opened(op.node, View::Known(names, now)));
         }
         Answer::later(async move {
-            self.know_part(cx, op.node).await;
+            self.know_path(cx, op.node).await;
             let opened = self.open_anew(cx, op.node);
             self.walks_into(cx, op.node, false);
             match opened.await {

@@ -3,12 +3,12 @@
 //!
 //! A write is appended before it is answered, and marked as done when it has been made, before anything that waits for it
 //! goes on. So what a new process finds can be made once more without harm: nothing that came later and overlaps it has been.
-use crate::delayed::{Manner, Piece};
+use crate::delayed::{Job, Manner, Piece};
 use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::survive::{Layout, Queue, Record, Slots};
 use outrigger_core::wire::Wire;
-use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result, SetAttrs};
+use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result};
 use std::sync::Mutex;
 
 const LAYOUT: Layout = Layout::of("cache-log");
@@ -62,25 +62,23 @@ impl Log {
         Ok(Log { writes: Queue::open(area)?, lost })
     }
 
-    /// Appends a write, a setting, or that the file is to be made; `None` when there is no room.
+    /// Appends a change before it is done; `None` when there is no room.
     pub(crate) fn append(&self, node: Node, piece: &Piece) -> Option<Place> {
-        let mut other = Vec::new();
-        piece.set.iter().for_each(|set| set.put(&mut other));
-        piece.makes.iter().for_each(|made| made.put(&mut other));
-        let data = match other.is_empty() {
-            false => &other[..],
-            true => piece.data.first().map_or(&[][..], |bytes| &bytes[..]),
+        let Piece { manner, job, offset, .. } = piece;
+        let mut encoded = Vec::new();
+        let (kind, data) = match job {
+            Job::Write(data) => (0, data.first().map_or(&[][..], |bytes| &bytes[..])),
+            Job::Set(attrs) => {
+                attrs.put(&mut encoded);
+                (SETS, &encoded[..])
+            }
+            Job::Make(name) => {
+                name.put(&mut encoded);
+                (MAKES, &encoded[..])
+            }
         };
-        self.append_bytes(node, piece, data)
-    }
-
-    fn append_bytes(&self, node: Node, piece: &Piece, data: &[u8]) -> Option<Place> {
-        let Piece { manner, offset, .. } = piece;
         let flag = |raised: bool, flag| if raised { flag } else { 0 };
-        let flags = flag(manner.cached, CACHED)
-            | flag(manner.kill_setid, KILL_SETID)
-            | flag(piece.set.is_some(), SETS)
-            | flag(piece.makes.is_some(), MAKES);
+        let flags = kind | flag(manner.cached, CACHED) | flag(manner.kill_setid, KILL_SETID);
         let Manner { handle, pid, cred: Credentials { uid, gid, .. }, .. } = *manner;
         let head = Head { node, handle, flags, uid, gid, pid, offset: *offset, len: data.len() as u64 };
         self.writes.append(&head.encode(), data)
@@ -132,19 +130,19 @@ fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
         kill_setid: flags & KILL_SETID != 0,
     };
     let data: Bytes = words.iter().flat_map(|word| word.to_le_bytes()).take(len as usize).collect();
-    let piece = match flags & (SETS | MAKES) {
-        SETS => Piece::setting(manner, SetAttrs::get(&mut data.clone()).ok()?, Some(place)),
-        MAKES => Piece::making(manner, Wire::get(&mut data.clone()).ok()?, Some(place)),
-        _ => Piece::new(manner, offset, data, Some(place)),
+    let job = match flags & (SETS | MAKES) {
+        SETS => Job::Set(Wire::get(&mut data.clone()).ok()?),
+        MAKES => Job::Make(Wire::get(&mut data.clone()).ok()?),
+        _ => Job::Write(vec![data]),
     };
-    Some((node, piece))
+    Some((node, Piece { logged: vec![place], ..Piece::new(manner, offset, job) }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use outrigger_core::survive::testing::each_death;
-    use outrigger_core::{HeapKeep, SetTime, Time};
+    use outrigger_core::{HeapKeep, SetAttrs, SetTime, Time};
     use std::sync::Arc;
 
     fn manner(handle: u64) -> Manner {
@@ -153,7 +151,7 @@ mod tests {
     }
 
     fn piece(handle: u64, offset: u64, data: &[u8]) -> Piece {
-        Piece::new(manner(handle), offset, Bytes::copy_from_slice(data), None)
+        Piece::new(manner(handle), offset, Job::Write(vec![Bytes::copy_from_slice(data)]))
     }
 
     #[test]
@@ -162,13 +160,14 @@ mod tests {
         let mtime = Some(SetTime::To(Time::new(5, 6)));
         let attrs = SetAttrs { mode: Some(0o640), mtime, ..SetAttrs::default() };
         let log = Log::open(&keep, 1 << 10).expect("room");
-        log.append(Node(1), &Piece::setting(manner(3), attrs.clone(), None)).expect("room");
+        log.append(Node(1), &Piece::new(manner(3), 0, Job::Set(attrs.clone().into()))).expect("room");
         let (node, left) = Log::open(&keep, 1 << 10).expect("room").left().remove(0);
-        assert_eq!((node, left.set.as_deref(), left.len), (Node(1), Some(&attrs), 0));
+        let Job::Set(set) = left.job else { panic!("{left:?}") };
+        assert_eq!((node, *set, left.len), (Node(1), attrs, 0));
     }
 
     fn found(log: &Log) -> Vec<(u64, u64, Vec<u8>)> {
-        log.left().into_iter().map(|(node, left)| (node.0, left.offset, left.data.concat())).collect()
+        log.left().into_iter().map(|(node, left)| (node.0, left.offset, left.rest(0).concat())).collect()
     }
 
     #[test]

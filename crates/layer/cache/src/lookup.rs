@@ -29,11 +29,19 @@ impl Inner {
     }
 
     async fn lookup_below(self: &Arc<Self>, cx: &Cx, op: Lookup) -> Reply {
-        self.know_part(cx, op.dir).await;
+        self.know_path(cx, op.dir).await;
         let asked = self.miss(cx, op.dir);
         let (dir, name) = (op.dir, op.name.clone());
         let mut reply = self.below().service.call(cx, op.into()).await;
-        self.learn_found(dir, &name, &mut reply, asked);
+        match &mut reply {
+            Reply::Entry(entry) => self.learn_entry(&mut lock(&self.table), dir, &name, entry, asked),
+            Reply::Error(error) if error.errno == Errno::ENOENT => {
+                let mut table = lock(&self.table);
+                let until = after(asked.when.now, table.ttls(dir).of_absence());
+                table.learn_name(dir, &name, What::Absent, asked, until);
+            }
+            _ => {}
+        }
         self.settle(cx).await;
         reply
     }
@@ -54,19 +62,6 @@ impl Inner {
             self.fill(cx, dir);
         }
         asked
-    }
-
-    /// Learns from the answer to a lookup, and tells the door for how long to believe it.
-    fn learn_found(&self, dir: Node, name: &Name, reply: &mut Reply, asked: Asked) {
-        let mut table = lock(&self.table);
-        match reply {
-            Reply::Entry(entry) => self.learn_entry(&mut table, dir, name, entry, asked),
-            Reply::Error(error) if error.errno == Errno::ENOENT => {
-                let until = after(asked.when.now, table.ttls(dir).of_absence());
-                table.learn_name(dir, name, What::Absent, asked, until);
-            }
-            _ => {}
-        }
     }
 
     /// Learns where a name leads, from an answer that is handed out.
@@ -124,7 +119,7 @@ impl Inner {
     async fn walk_below(self: &Arc<Self>, cx: &Cx, op: Walk, mut found: Vec<Entry>) -> Reply {
         let mut dir = found.last().map_or(op.dir, |entry| entry.node);
         let names = op.names[found.len()..].to_vec();
-        self.know_part(cx, dir).await;
+        self.know_path(cx, dir).await;
         let asked = self.miss(cx, dir);
         match ask(&*self.below().service, cx, Walk { dir, names: names.clone() }).await {
             Ok(entries) => {
@@ -153,7 +148,7 @@ impl Inner {
     }
 
     pub(crate) async fn getattr_below(self: &Arc<Self>, cx: &Cx, op: GetAttr) -> Reply {
-        self.know_part(cx, op.node).await;
+        self.know_path(cx, op.node).await;
         let node = op.node;
         let mut request = op.into();
         if let Err(error) = self.translate(cx, &mut request).await {

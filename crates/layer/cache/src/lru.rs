@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Values in the order in which they were used last.
+//! Values by key, in the order in which they were used last.
+
+use std::collections::HashMap;
+use std::hash::Hash;
 
 /// No value.
 const NONE: u32 = u32::MAX;
 
-/// Values, each at a place that stays the same while it is there.
-pub(crate) struct Lru<T> {
-    cells: Vec<Cell<T>>,
+/// Values by key.
+pub(crate) struct Lru<K, V> {
+    places: HashMap<K, u32>,
+    cells: Vec<Cell<K, V>>,
     free: Vec<u32>,
     /// The value used last.
     newest: u32,
@@ -14,79 +18,79 @@ pub(crate) struct Lru<T> {
     oldest: u32,
 }
 
-struct Cell<T> {
-    value: Option<T>,
+struct Cell<K, V> {
+    entry: Option<(K, V)>,
     newer: u32,
     older: u32,
 }
 
-impl<T> Default for Lru<T> {
+impl<K, V> Default for Lru<K, V> {
     fn default() -> Self {
-        Lru { cells: Vec::new(), free: Vec::new(), newest: NONE, oldest: NONE }
+        Lru { places: HashMap::new(), cells: Vec::new(), free: Vec::new(), newest: NONE, oldest: NONE }
     }
 }
 
-impl<T> Lru<T> {
+impl<K: Copy + Eq + Hash, V> Lru<K, V> {
     /// How many values there are.
     pub(crate) fn len(&self) -> usize {
-        self.cells.len() - self.free.len()
+        self.places.len()
     }
 
-    /// Adds a value as the one used last; answers its place.
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
-        let cell = Cell { value: Some(value), newer: NONE, older: NONE };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.cells[at as usize] = cell;
-                at
-            }
-            None => {
-                self.cells.push(cell);
-                (self.cells.len() - 1) as u32
-            }
-        };
+    /// Adds a value under a key that has none, as the one used last.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        let cell = Cell { entry: Some((key, value)), newer: NONE, older: NONE };
+        let at = self.free.pop().unwrap_or(self.cells.len() as u32);
+        match self.cells.get_mut(at as usize) {
+            Some(free) => *free = cell,
+            None => self.cells.push(cell),
+        }
+        self.places.insert(key, at);
         self.link(at);
-        at
     }
 
-    /// Takes out the value at `at`.
-    pub(crate) fn remove(&mut self, at: u32) -> Option<T> {
-        let value = self.cells.get_mut(at as usize)?.value.take()?;
+    /// Takes out a value.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let at = self.places.remove(key)?;
+        let (_, value) = self.cells[at as usize].entry.take()?;
         self.unlink(at);
         self.free.push(at);
-        // A tree that was walked once leaves no big table behind.
-        if self.len() == 0 {
+        // A tree that was walked once leaves no big table in memory.
+        if self.places.is_empty() {
             *self = Lru::default();
         }
         Some(value)
     }
 
-    /// The value at `at`.
-    pub(crate) fn get(&self, at: u32) -> Option<&T> {
-        self.cells.get(at as usize)?.value.as_ref()
+    /// A value, which does not count as used.
+    pub(crate) fn peek(&self, key: &K) -> Option<&V> {
+        let &at = self.places.get(key)?;
+        self.cells[at as usize].entry.as_ref().map(|(_, value)| value)
     }
 
-    /// The value at `at`, to be changed.
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
-        self.cells.get_mut(at as usize)?.value.as_mut()
+    /// A value to be changed, which does not count as used.
+    pub(crate) fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
+        let &at = self.places.get(key)?;
+        self.cells[at as usize].entry.as_mut().map(|(_, value)| value)
     }
 
-    /// Makes the value at `at` the one used last.
-    pub(crate) fn touch(&mut self, at: u32) {
-        if self.newest != at && self.get(at).is_some() {
+    /// A value, which becomes the one used last.
+    pub(crate) fn get(&mut self, key: &K) -> Option<&mut V> {
+        let &at = self.places.get(key)?;
+        if self.newest != at {
             self.unlink(at);
             self.link(at);
         }
+        self.cells[at as usize].entry.as_mut().map(|(_, value)| value)
     }
 
-    /// The place of the value unused for longest.
-    pub(crate) fn oldest(&self) -> Option<u32> {
-        (self.oldest != NONE).then_some(self.oldest)
+    /// The key of the value unused for longest.
+    pub(crate) fn oldest(&self) -> Option<K> {
+        Some(self.cells.get(self.oldest as usize)?.entry.as_ref()?.0)
     }
 
-    /// Every value, in no order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.cells.iter_mut().filter_map(|cell| cell.value.as_mut())
+    /// All keys and values, in no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
+        self.cells.iter_mut().filter_map(|cell| cell.entry.as_mut()).map(|(key, value)| (*key, value))
     }
 
     fn link(&mut self, at: u32) {
@@ -120,24 +124,25 @@ mod tests {
     #[test]
     fn the_order_of_use_is_kept() {
         let mut lru = Lru::default();
-        let places: Vec<u32> = (0..5).map(|value| lru.insert(value)).collect();
-        lru.touch(places[0]);
-        lru.touch(places[3]);
-        assert_eq!(lru.remove(places[2]), Some(2));
-        assert_eq!(lru.remove(places[2]), None);
+        (0..5).for_each(|key| lru.insert(key, key * 10));
+        assert_eq!(lru.get(&0), Some(&mut 0));
+        assert_eq!(lru.get(&3), Some(&mut 30));
+        assert_eq!(lru.peek(&1), Some(&10));
+        assert_eq!(lru.remove(&2), Some(20));
+        assert_eq!(lru.remove(&2), None);
         let mut order = Vec::new();
-        while let Some(at) = lru.oldest() {
-            order.extend(lru.remove(at));
+        while let Some(key) = lru.oldest() {
+            order.extend(lru.remove(&key));
         }
-        assert_eq!((order, lru.len()), (vec![1, 4, 0, 3], 0));
+        assert_eq!((order, lru.len()), (vec![10, 40, 0, 30], 0));
     }
 
     #[test]
     fn places_are_used_again() {
         let mut lru = Lru::default();
-        let (_, b) = (lru.insert('a'), lru.insert('b'));
-        lru.remove(b);
-        assert_eq!(lru.insert('c'), b);
-        assert_eq!((lru.get(b), lru.len()), (Some(&'c'), 2));
+        ['a', 'b'].into_iter().for_each(|key| lru.insert(key, key));
+        lru.remove(&'b');
+        lru.insert('c', 'c');
+        assert_eq!((lru.peek(&'c'), lru.len(), lru.cells.len()), (Some(&'c'), 2, 2));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Whoever wants a name for himself alone (`O_EXCL`) waits: that is how clients exclude each other.
 
-use crate::delayed::{Manner, Piece};
+use crate::delayed::{Job, Manner, Piece};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
@@ -80,13 +80,12 @@ impl Inner {
         (name, flags): (Lookup, OpenFlags),
     ) -> Result<Created> {
         let (node, handle) = (created.entry.node, created.opened.handle);
-        let manner =
-            Manner { handle, cred: cx.cred.clone(), pid: cx.origin.pid, cached: false, kill_setid: false };
-        let piece = Piece::making(manner.clone(), name.clone(), None);
+        let manner = Manner::new(cx, handle);
+        let piece = Piece::new(manner.clone(), 0, Job::Make(name.clone().into()));
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();
         let until = self.foretold_until(&mut lock(&self.table), node, &attr);
-        if self.behind.take(piece.weight) && self.note_foretold(node, &file, piece, Some((attr, until))) {
+        if self.behind.take(piece.weight) && self.note(node, &file, piece, Some((attr, until))) {
             self.send_next(node, &file);
             return Ok(created);
         }
@@ -106,9 +105,7 @@ impl Inner {
 
     /// Waits until the file has been made that is to have this name; its attributes.
     pub(crate) async fn outcome(&self, node: Node, manner: &Manner, name: &Lookup) -> Result<Attr> {
-        let mut cx = self.own_cx(manner.cred.clone());
-        cx.origin.pid = manner.pid;
-        let handle = Some(manner.handle);
+        let (cx, handle) = (self.own_cx(&manner.cred, manner.pid), Some(manner.handle));
         match ask(&*self.below().service, &cx, GetAttr { node, handle }).await {
             Ok(attrs) => Ok(attrs.attr),
             Err(error) => Err(not_made(&name.name, error)),
@@ -140,10 +137,9 @@ impl Inner {
     /// Tells the door that a name leads nowhere after all.
     pub(crate) fn tell_unmade(&self, name: &Lookup) {
         let Lookup { dir, name } = name.clone();
-        self.above
-            .get()
-            .iter()
-            .for_each(|above| above.notify(Notice::InvalidateEntry { dir, name: name.clone() }));
+        if let Some(above) = self.above.get() {
+            above.notify(Notice::InvalidateEntry { dir, name });
+        }
     }
 }
 

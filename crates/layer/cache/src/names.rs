@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use outrigger_core::listing::cookie_of;
 use outrigger_core::reply::COOKIE_MAX;
 use outrigger_core::{FileKind, Generation, Name, Node, Time};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 /// A file as a listing tells of it.
@@ -373,18 +373,14 @@ impl Names {
         if order == Order::Listed {
             return rest.filter(is_file).take(count).map(|(_, slot)| slot.file.node).collect();
         }
-        // The first of those behind it, the last of them on top.
-        let mut first: BinaryHeap<(&[u8], Node)> = BinaryHeap::new();
-        for (name, slot) in self.from(0).filter(is_file).filter(|(name, _)| name[..] > last[..]) {
-            if first.len() == count && first.peek().is_none_or(|(most, _)| &name[..] >= *most) {
-                continue;
-            }
-            first.push((name, slot.file.node));
-            if first.len() > count {
-                first.pop();
-            }
+        let behind = self.from(0).filter(is_file).filter(|(name, _)| name[..] > last[..]);
+        let mut files: Vec<(&[u8], Node)> = behind.map(|(name, slot)| (&name[..], slot.file.node)).collect();
+        if files.len() > count {
+            files.select_nth_unstable(count);
+            files.truncate(count);
         }
-        first.into_sorted_vec().into_iter().map(|(_, node)| node).collect()
+        files.sort_unstable();
+        files.into_iter().map(|(_, node)| node).collect()
     }
 
     /// The listing from a position on.

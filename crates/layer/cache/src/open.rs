@@ -14,8 +14,11 @@ use crate::real::Real;
 use crate::record::{SharedNames, lock};
 use outrigger_core::ops::{Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
-use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask};
-use std::collections::HashMap;
+use outrigger_core::survive::{Layout, Slots};
+use outrigger_core::{
+    Cx, Handle, Keep, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask,
+};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -58,30 +61,63 @@ pub(crate) struct OpenFile {
     pub(crate) ahead: Mutex<Ahead>,
     /// Up to where its user was told what went wrong with delayed writes.
     pub(crate) told: Mutex<Told>,
+    /// Where that is noted for another process, if the handle is one of ours.
+    slot: Option<u32>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
     real: Mutex<Option<Handle>>,
     /// Pieces of its content that are on their way by its handle below.
-    flying: AtomicUsize,
+    uses: AtomicUsize,
 }
 
 /// It is in use for a piece that is on its way.
-pub(crate) struct Flying(Arc<OpenFile>);
+pub(crate) struct InUse(Arc<OpenFile>);
 
-impl Drop for Flying {
+impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.flying.fetch_sub(1, Ordering::AcqRel);
+        self.0.uses.fetch_sub(1, Ordering::AcqRel);
         self.0.file.gate.open();
     }
 }
 
-/// A file and a handle of it, and how often it was given out: drivers that need no state give out the same one again.
-type Opens = HashMap<(Node, Handle), (Arc<OpenFile>, u32)>;
+outrigger_core::record! {
+    /// A file that is open by a handle of ours, as another process finds it. It has to be opened below before it loses a name:
+    /// without one it cannot be, when its content is not kept any more.
+    pub(crate) struct KeptFile {
+        pub(crate) node: Node,
+        pub(crate) handle: Handle,
+        /// The handle below and one more; 0 when there is none.
+        pub(crate) below: u64,
+    }
+}
+
+/// Files that are open.
+#[derive(Default)]
+struct Files {
+    /// A file and a handle of it, and how often it was given out: drivers that need no state give out the same one again.
+    open: BTreeMap<(Node, Handle), (Arc<OpenFile>, u32)>,
+    /// How many of the handles are ours.
+    own: usize,
+    /// Those, for another process, if one would go on.
+    kept: Option<Slots<KeptFile>>,
+}
 
 /// Everything that is open.
 pub(crate) struct Handles {
     directories: Mutex<HashMap<(Node, Handle), Arc<OpenDirectory>>>,
-    files: Mutex<Opens>,
+    files: Mutex<Files>,
     next: AtomicU64,
+}
+
+/// The region with files that are open by handles of ours, of which there may be so many; others are opened below at once.
+const REGION: &str = "cache-open";
+const KEPT_MAX: usize = 1 << 15;
+
+/// The files in `keep` that former processes opened by handles of ours.
+///
+/// # Errors
+/// Those of [`Layout::attach`].
+pub(crate) fn kept_files(keep: &dyn Keep) -> Result<Slots<KeptFile>> {
+    Ok(Slots::open(Layout::of(REGION).attach(keep, Slots::<KeptFile>::words(KEPT_MAX))?.area))
 }
 
 /// Whether the number of a handle is one of ours.
@@ -102,19 +138,19 @@ impl OpenFile {
         direct: bool,
     ) -> Self {
         let (ahead, real, told) = (Mutex::default(), Mutex::default(), lock(&file.delayed).told());
-        let (told, flying) = (Mutex::new(told), AtomicUsize::new(0));
-        OpenFile { node, handle, file, flags, direct, ahead, told, real, flying }
+        let (told, uses) = (Mutex::new(told), AtomicUsize::new(0));
+        OpenFile { node, handle, file, flags, direct, ahead, told, slot: None, real, uses }
     }
 
     /// Uses it until what is returned is dropped.
-    pub(crate) fn flies(self: &Arc<Self>) -> Flying {
-        self.flying.fetch_add(1, Ordering::AcqRel);
-        Flying(Arc::clone(self))
+    pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
+        self.uses.fetch_add(1, Ordering::AcqRel);
+        InUse(Arc::clone(self))
     }
 
     /// Waits until nothing is on its way by its handle below.
-    pub(crate) async fn landed(&self) {
-        self.file.gate.wait(|| (self.flying.load(Ordering::Acquire) == 0).then_some(())).await;
+    pub(crate) async fn unused(&self) {
+        self.file.gate.wait(|| (self.uses.load(Ordering::Acquire) == 0).then_some(())).await;
     }
 
     /// Whether it was opened for writing, as far as is known: then writes may be delayed, and errors be told.
@@ -147,9 +183,16 @@ impl OpenFile {
 
 impl Handles {
     /// Nothing is open. The numbers of former processes, which counted from an earlier time of day, do not come again.
-    pub(crate) fn new(wall: Time) -> Self {
+    pub(crate) fn new(wall: Time, kept: Option<Slots<KeptFile>>) -> Self {
         let micros = (wall.secs as u64).wrapping_mul(1_000_000).wrapping_add(u64::from(wall.nanos / 1000));
-        Handles { directories: Mutex::default(), files: Mutex::default(), next: AtomicU64::new(micros) }
+        let files = Mutex::new(Files { kept, ..Files::default() });
+        Handles { directories: Mutex::default(), files, next: AtomicU64::new(micros) }
+    }
+
+    /// Files that former processes opened by handles of ours, each with its slot.
+    pub(crate) fn kept(&self) -> Vec<(u32, KeptFile)> {
+        let files = lock(&self.files);
+        files.kept.iter().flat_map(Slots::iter).map(|(slot, kept)| (slot.index, kept)).collect()
     }
 
     /// A handle that nothing else has, of a directory or a file.
@@ -187,43 +230,81 @@ impl Handles {
         is_own(handle)
     }
 
-    /// Notes that a file was opened, perhaps once more.
-    pub(crate) fn add_file(&self, open: OpenFile) -> Arc<OpenFile> {
+    /// Notes that a file was opened below, perhaps once more.
+    pub(crate) fn add_file(&self, open: OpenFile) {
         let mut files = lock(&self.files);
-        let key = (open.node, open.handle);
-        let (open, count) = files.entry(key).or_insert_with(|| {
+        let (_, count) = files.open.entry((open.node, open.handle)).or_insert_with(|| {
             open.note_writer();
             (Arc::new(open), 0)
         });
         *count += 1;
-        Arc::clone(open)
+    }
+
+    /// Opens a file for reading here alone; `None` when there is no room to note that for another process.
+    pub(crate) fn open_own(&self, node: Node, file: Arc<File>, flags: OpenFlags) -> Option<Handle> {
+        let handle = self.number(false);
+        let mut open = OpenFile::new(node, handle, file, Some(flags), false);
+        let mut files = lock(&self.files);
+        if let Some(kept) = &mut files.kept {
+            open.slot = Some(kept.insert(&KeptFile { node, handle, below: 0 })?.index);
+        }
+        files.own += 1;
+        files.open.insert((node, handle), (Arc::new(open), 1));
+        Some(handle)
     }
 
     /// Notes a file that a former process opened, unless somebody did so a moment ago: however many ask for it first, it was
     /// opened once. Answers it, and whether it was noted now.
     fn adopt(&self, open: OpenFile) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
-        let mut new = false;
-        let (open, _) = files.entry((open.node, open.handle)).or_insert_with(|| {
+        let (mut new, own) = (false, is_own(open.handle));
+        let (open, _) = files.open.entry((open.node, open.handle)).or_insert_with(|| {
             new = true;
             (Arc::new(open), 1)
         });
-        (Arc::clone(open), new)
+        let open = Arc::clone(open);
+        files.own += usize::from(new && own);
+        (open, new)
     }
 
     /// An open file, if this process knows it.
     pub(crate) fn file(&self, node: Node, handle: Handle) -> Option<Arc<OpenFile>> {
-        lock(&self.files).get(&(node, handle)).map(|(open, _)| Arc::clone(open))
+        lock(&self.files).open.get(&(node, handle)).map(|(open, _)| Arc::clone(open))
+    }
+
+    /// Whether any file is open by a handle of ours.
+    pub(crate) fn has_own(&self) -> bool {
+        lock(&self.files).own > 0
+    }
+
+    /// What is open of a file by handles of ours.
+    fn own_of(&self, node: Node) -> Vec<Arc<OpenFile>> {
+        let files = lock(&self.files);
+        let own = files.open.range((node, Handle(OWN))..=(node, Handle(u64::MAX)));
+        own.map(|(_, (open, _))| Arc::clone(open)).collect()
+    }
+
+    /// Notes for another process by which handle a file is open below.
+    fn keep_below(&self, open: &OpenFile, below: Handle) {
+        let files = lock(&self.files);
+        let (node, handle) = (open.node, open.handle);
+        if let (Some(kept), Some(slot)) = (&files.kept, open.slot)
+            && files.open.contains_key(&(node, handle))
+        {
+            kept.update(slot, &KeptFile { node, handle, below: below.0.wrapping_add(1) });
+        }
     }
 
     /// Closes a file; answers what it was, and whether nobody has it open by this handle any more, if this process knows it.
     pub(crate) fn close_file(&self, node: Node, handle: Handle) -> Option<(Arc<OpenFile>, bool)> {
         let mut files = lock(&self.files);
-        let (open, count) = files.get_mut(&(node, handle))?;
+        let (open, count) = files.open.get_mut(&(node, handle))?;
         *count -= 1;
         let (open, count) = (Arc::clone(open), *count);
         if count == 0 {
-            files.remove(&(node, handle));
+            files.open.remove(&(node, handle));
+            files.own -= usize::from(is_own(handle));
+            files.kept.iter_mut().zip(open.slot).for_each(|(kept, slot)| kept.remove(slot));
             lock(&open.file.writers).retain(|&writer| writer != handle);
         }
         Some((open, count == 0))
@@ -265,13 +346,22 @@ impl Inner {
         if let Some(open) = self.handles.file(node, handle) {
             return open;
         }
+        self.adopt(&KeptFile { node, handle, below: 0 }, None)
+    }
+
+    /// Notes a file that a former process opened.
+    pub(crate) fn adopt(
+        &self,
+        &KeptFile { node, handle, below }: &KeptFile,
+        slot: Option<u32>,
+    ) -> Arc<OpenFile> {
         let mut table = lock(&self.table);
         let file = table.file(node, self.now());
         table.pin(node);
         drop(table);
         let flags = is_own(handle).then_some(OpenFlags::empty());
-        let adopted = OpenFile::new(node, handle, file, flags, false);
-        *lock(&adopted.real) = self.unopened.below(handle);
+        let adopted = OpenFile { slot, ..OpenFile::new(node, handle, file, flags, false) };
+        *lock(&adopted.real) = below.checked_sub(1).map(Handle);
         let (open, new) = self.handles.adopt(adopted);
         if !new {
             lock(&self.table).unpin(node);
@@ -322,7 +412,7 @@ impl Inner {
         let op = Open { node: open.node, flags: open.flags.unwrap_or(OpenFlags::empty()) };
         let flags = op.flags;
         // Where the handle is known to the next process, that is to know what it stands for.
-        let is_known = cx.slot != Cx::NO_SLOT && self.unopened.has(open.handle);
+        let is_known = cx.slot != Cx::NO_SLOT && open.slot.is_some();
         let mut own = self.cx(cx);
         own.slot = if is_known { cx.slot } else { own.slot };
         let handle = ask(&*below.service, &own, op).await?.handle;
@@ -333,16 +423,16 @@ impl Inner {
             self.tell(cx, Release { node, handle, flags, owner, flock_release: false }).await;
         }
         if is_known && first == handle {
-            self.unopened.opened(open.handle, first);
+            self.handles.keep_below(open, first);
         }
         Ok(first)
     }
 
     /// Opens below what is open here alone of a file.
     pub(crate) async fn open_below(&self, cx: &Cx, node: Node) {
-        for handle in self.unopened.of(node) {
+        for open in self.handles.own_of(node) {
             // Where it cannot be, neither could it be later; its user is told when it matters.
-            let _ = self.really_open(cx, &self.open_file(node, handle)).await;
+            let _ = self.really_open(cx, &open).await;
         }
     }
 }
@@ -350,16 +440,74 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::HeapKeep;
+
+    const FLAGS: OpenFlags = OpenFlags::empty();
+
+    fn file() -> Arc<File> {
+        Arc::new(File::new(1))
+    }
 
     #[test]
     fn a_file_that_a_former_process_opened_is_closed_once_however_many_asked_for_it_first() {
-        let handles = Handles::new(Time::new(0, 0));
+        let handles = Handles::new(Time::new(0, 0), None);
         let (node, handle) = (Node(7), Handle(3));
-        let open = || OpenFile::new(node, handle, Arc::new(File::new(1)), None, false);
+        let open = || OpenFile::new(node, handle, file(), None, false);
         // Both found that it is not known, and then noted it.
         let (first, second) = (handles.adopt(open()), handles.adopt(open()));
         assert!(first.1 && !second.1 && Arc::ptr_eq(&first.0, &second.0));
         assert!(handles.close_file(node, handle).is_some_and(|(_, last)| last));
         assert!(handles.file(node, handle).is_none());
+    }
+
+    #[test]
+    fn who_takes_over_knows_what_was_open() {
+        let keep = HeapKeep::default();
+        let process = |seconds| {
+            let handles = Handles::new(Time::new(seconds, 0), Some(kept_files(&keep).expect("a region")));
+            for (slot, KeptFile { node, handle, .. }) in handles.kept() {
+                let open = OpenFile::new(node, handle, file(), Some(OpenFlags::empty()), false);
+                assert!(handles.adopt(OpenFile { slot: Some(slot), ..open }).1);
+            }
+            handles
+        };
+        let own = |handles: &Handles, node| -> Vec<Handle> {
+            handles.own_of(Node(node)).iter().map(|open| open.handle).collect()
+        };
+        let below = |handles: &Handles| -> Vec<u64> {
+            handles.kept().into_iter().map(|(_, kept)| kept.below).collect()
+        };
+        let first = process(1);
+        let open = |number: u64| first.open_own(Node(number % 2 + 1), file(), FLAGS).expect("room");
+        let [one, two, three, four] = [1, 2, 3, 4].map(open);
+        first.keep_below(&first.file(Node(2), three).expect("open"), Handle(0));
+        assert!(first.close_file(Node(1), two).is_some_and(|(_, last)| last));
+        assert!(first.close_file(Node(1), Handle(7)).is_none());
+        let next = process(2);
+        assert_eq!(
+            (own(&next, 1), own(&next, 2), below(&next)),
+            (vec![four], vec![one, three], vec![0, 1, 0])
+        );
+        let five = next.open_own(Node(5), file(), FLAGS).expect("room");
+        let closed = next.file(Node(2), three).expect("open");
+        assert!(next.close_file(Node(2), three).is_some());
+        next.keep_below(&closed, Handle(9));
+        let last = process(3);
+        assert_eq!((own(&last, 2), own(&last, 5), below(&last)), (vec![one], vec![five], vec![0, 0, 0]));
+        for (node, handle) in [(1, four), (2, one), (5, five)] {
+            last.close_file(Node(node), handle);
+        }
+        assert!(!last.has_own() && last.kept().is_empty());
+    }
+
+    #[test]
+    fn there_is_an_end_of_what_is_noted_for_another_process() {
+        let handles =
+            Handles::new(Time::new(0, 0), Some(kept_files(&HeapKeep::default()).expect("a region")));
+        let all: Vec<Handle> =
+            (0..KEPT_MAX).map(|_| handles.open_own(Node(2), file(), FLAGS).expect("room")).collect();
+        assert_eq!(handles.open_own(Node(2), file(), FLAGS), None);
+        handles.close_file(Node(2), all[5]);
+        assert!(handles.open_own(Node(2), file(), FLAGS).is_some());
     }
 }

@@ -2,7 +2,7 @@
 //! What the user can choose, for the whole tree and for places in it.
 
 use outrigger_core::option::option;
-use outrigger_core::{Attr, OptionTable, Result, Time, parse_size};
+use outrigger_core::{Attr, OptionTable, Result, Time};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -167,28 +167,21 @@ impl Ttls {
         }
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "never" => Some(Ttls::Never),
-            "always" => Some(Ttls::Always),
-            _ => {
-                let period = seconds(text)?;
-                Some(if period.is_zero() { Ttls::Never } else { Ttls::For(period) })
-            }
+    fn parse(value: &str) -> Result<Self> {
+        match value {
+            "never" => Ok(Ttls::Never),
+            "always" => Ok(Ttls::Always),
+            _ => Ok(match OPTIONS.seconds("cache", value)? {
+                Duration::ZERO => Ttls::Never,
+                period => Ttls::For(period),
+            }),
         }
     }
 }
 
-impl Writes {
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "through" => Some(Writes::Through),
-            "close" => Some(Writes::Close),
-            "behind" => Some(Writes::Behind),
-            _ => None,
-        }
-    }
-}
+/// Words for [`Writes`].
+const WRITES: &[(&str, Writes)] =
+    &[("through", Writes::Through), ("close", Writes::Close), ("behind", Writes::Behind)];
 
 impl Policy {
     fn with(self, different: Different) -> Self {
@@ -235,143 +228,63 @@ impl Options {
         if !Options::knows(key) {
             return Err(OPTIONS.unknown(key));
         }
-        let wrong = || OPTIONS.unfit(key, value);
-        match key.split_once(':').unwrap_or((key, "")) {
-            ("cache", place) => {
-                let ttls = Ttls::parse(value).ok_or_else(wrong)?;
-                self.at(place, |policy| policy.ttls = ttls, |place| place.ttls = Some(ttls))
+        let (key, place) = key.split_once(':').unwrap_or((key, ""));
+        match key {
+            "cache" => self.at(place, Different { ttls: Some(Ttls::parse(value)?), writes: None }),
+            "write" => {
+                self.at(place, Different { ttls: None, writes: Some(OPTIONS.one_of(key, value, WRITES)?) })
             }
-            ("write", place) => {
-                let writes = Writes::parse(value).ok_or_else(wrong)?;
-                self.at(place, |policy| policy.writes = writes, |place| place.writes = Some(writes))
-            }
-            ("cache_entries", "") => self.entries = value.parse().map_err(|_| wrong())?,
-            ("cache_names", "") => self.names = bytes(value).ok_or_else(wrong)?,
-            ("cache_memory", "") => self.memory = bytes(value).ok_or_else(wrong)?,
-            ("disk_cache", "") => self.disk = bytes(value).ok_or_else(wrong)? as u64,
-            ("cache_dir", "") if value.starts_with('/') => self.disk_dir = Some(value.into()),
-            ("write_memory", "") => self.write_memory = bytes(value).ok_or_else(wrong)?,
-            ("ahead", "") => self.ahead = seconds(value).ok_or_else(wrong)?,
-            ("sync_readdir", "") if value.is_empty() => self.ahead = Duration::ZERO,
-            ("no_readahead" | "sync_read", "") if value.is_empty() => {
-                (self.read_ahead, self.files_ahead) = (0, 0)
-            }
-            ("read_ahead", "") => self.read_ahead = bytes(value).ok_or_else(wrong)? as u64,
-            ("files_ahead", "") => self.files_ahead = bytes(value).ok_or_else(wrong)? as u64,
-            _ => return Err(wrong()),
+            "cache_entries" => self.entries = OPTIONS.number(key, value, ..)?,
+            "cache_names" => self.names = OPTIONS.bytes(key, value)?,
+            "cache_memory" => self.memory = OPTIONS.bytes(key, value)?,
+            "disk_cache" => self.disk = OPTIONS.bytes(key, value)?,
+            "cache_dir" if value.starts_with('/') => self.disk_dir = Some(value.into()),
+            "write_memory" => self.write_memory = OPTIONS.bytes(key, value)?,
+            "ahead" => self.ahead = OPTIONS.seconds(key, value)?,
+            "sync_readdir" if value.is_empty() => self.ahead = Duration::ZERO,
+            "no_readahead" | "sync_read" if value.is_empty() => (self.read_ahead, self.files_ahead) = (0, 0),
+            "read_ahead" => self.read_ahead = OPTIONS.bytes(key, value)?,
+            "files_ahead" => self.files_ahead = OPTIONS.bytes(key, value)?,
+            _ => return Err(OPTIONS.unfit(key, value)),
         }
         Ok(())
     }
 
-    fn at(&mut self, place: &str, all: impl FnOnce(&mut Policy), there: impl FnOnce(&mut Different)) {
-        if place.is_empty() {
-            return all(&mut self.policy);
+    fn at(&mut self, place: &str, different: Different) {
+        match place {
+            "" => self.policy = self.policy.with(different),
+            path => self.places.push((path.trim_matches('/').into(), different)),
         }
-        let path = place.trim_matches('/').as_bytes().to_vec();
-        let known = self.places.iter().position(|(known, _)| *known == path);
-        let index = known.unwrap_or_else(|| {
-            self.places.push((path, Different::default()));
-            self.places.len() - 1
-        });
-        there(&mut self.places[index].1);
     }
 }
 
-fn seconds(text: &str) -> Option<Duration> {
-    Duration::try_from_secs_f64(text.parse().ok()?).ok()
-}
-
-fn bytes(text: &str) -> Option<usize> {
-    parse_size(text)?.try_into().ok()
-}
-
-/// A part of the tree in which one policy holds: a number of [`Parts`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part(u16);
-
-impl Part {
-    /// The root.
-    pub(crate) const ROOT: Part = Part(0);
-}
-
-/// The policies of a tree, by what is on the way to their places.
-pub(crate) struct Parts {
-    parts: Vec<PartOfTree>,
-}
-
-struct PartOfTree {
+/// Policies by path.
+pub(crate) struct Policies {
     policy: Policy,
-    /// Names that lead to parts of their own.
-    names: Vec<(Vec<u8>, Part)>,
-    /// What all other names lead to.
-    others: Part,
+    /// What is above comes first, so that what is below inherits from it.
+    places: Vec<(Vec<u8>, Different)>,
 }
 
-impl Parts {
+impl Policies {
     pub(crate) fn new(options: &Options) -> Self {
-        let rest = Part(1);
-        let part = || PartOfTree { policy: options.policy, names: Vec::new(), others: rest };
-        let mut parts = Parts { parts: vec![part(), part()] };
         let mut places = options.places.clone();
-        // What is above comes first, so that what is below inherits from it.
-        places.sort_by_key(|(path, _)| path.split(|&byte| byte == b'/').count());
-        for (path, different) in places {
-            parts.add(&path, different);
-        }
-        parts
+        places.sort_by_key(|(path, _)| path.len());
+        Policies { policy: options.policy, places }
     }
 
-    /// Whether all of the tree has one policy.
-    pub(crate) fn are_one(&self) -> bool {
-        self.parts.len() == 2
+    /// Whether the policy depends on the path.
+    pub(crate) fn differ(&self) -> bool {
+        !self.places.is_empty()
     }
 
-    pub(crate) fn policy(&self, part: Part) -> Policy {
-        self.parts[usize::from(part.0)].policy
-    }
-
-    /// The part that `name` in a directory of `part` belongs to.
-    pub(crate) fn below(&self, part: Part, name: &[u8]) -> Part {
-        let here = &self.parts[usize::from(part.0)];
-        here.names.iter().find(|(known, _)| known == name).map_or(here.others, |(_, part)| *part)
-    }
-
-    /// The part that a path from the root belongs to.
-    pub(crate) fn of_path(&self, path: &[u8]) -> Part {
-        let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
-        names.fold(Part::ROOT, |part, name| self.below(part, name))
-    }
-
-    fn add(&mut self, path: &[u8], different: Different) {
-        let mut at = Part::ROOT;
-        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
-            let here = &self.parts[usize::from(at.0)];
-            at = match here.names.iter().find(|(known, _)| known == name) {
-                Some((_, part)) => *part,
-                None => self.grow(at, name),
-            };
-        }
-        // Everything below that has no place of its own takes part.
-        let policy = self.policy(at).with(different);
-        let below = self.push(policy);
-        self.parts[usize::from(below.0)].others = below;
-        let here = &mut self.parts[usize::from(at.0)];
-        (here.policy, here.others) = (policy, below);
-    }
-
-    /// Makes a part for what `name` in a directory of `at` leads to.
-    fn grow(&mut self, at: Part, name: &[u8]) -> Part {
-        let others = self.parts[usize::from(at.0)].others;
-        let new = self.push(self.policy(others));
-        self.parts[usize::from(new.0)].others = others;
-        self.parts[usize::from(at.0)].names.push((name.to_vec(), new));
-        new
-    }
-
-    fn push(&mut self, policy: Policy) -> Part {
-        let part = Part(self.parts.len() as u16);
-        self.parts.push(PartOfTree { policy, names: Vec::new(), others: part });
-        part
+    /// The policy of a path from the root, which begins with a name; that of the root is empty.
+    pub(crate) fn of(&self, path: &[u8]) -> Policy {
+        let is_below = |place: &[u8]| {
+            let rest = path.strip_prefix(place);
+            rest.is_some_and(|rest| place.is_empty() || rest.is_empty() || rest[0] == b'/')
+        };
+        let places = self.places.iter().filter(|(place, _)| is_below(place));
+        places.fold(self.policy, |policy, (_, different)| policy.with(*different))
     }
 }
 
@@ -408,12 +321,13 @@ mod tests {
             ("cache:c", "0"),
             ("cache:/a", "9"),
         ]);
-        let parts = Parts::new(&options);
+        let policies = Policies::new(&options);
         let seconds = |seconds| Ttls::For(Duration::from_secs(seconds));
         for (path, ttls) in [
             ("/", seconds(5)),
             ("/x/y", seconds(5)),
             ("/x/a/b", seconds(5)),
+            ("/ab", seconds(5)),
             ("/a", seconds(9)),
             ("/a/x", seconds(9)),
             ("/a/b", Ttls::Always),
@@ -421,9 +335,9 @@ mod tests {
             ("/c", Ttls::Never),
             ("/c/a/b", Ttls::Never),
         ] {
-            assert_eq!(parts.policy(parts.of_path(path.as_bytes())).ttls, ttls, "{path}");
+            assert_eq!(policies.of(path[1..].as_bytes()).ttls, ttls, "{path}");
         }
-        assert!(!parts.are_one() && Parts::new(&Options::default()).are_one());
+        assert!(policies.differ() && !Policies::new(&Options::default()).differ());
     }
 
     #[test]
@@ -449,14 +363,14 @@ mod tests {
 
     #[test]
     fn places_differ_in_one_thing_and_inherit_the_other() {
-        let parts =
-            Parts::new(&options(&[("cache", "always"), ("write:/a", "behind"), ("cache:/a/b", "never")]));
+        let policies =
+            Policies::new(&options(&[("cache", "always"), ("write:/a", "behind"), ("cache:/a/b", "never")]));
         for (path, ttls, writes) in [
             ("/", Ttls::Always, Writes::Through),
             ("/a", Ttls::Always, Writes::Behind),
             ("/a/b/c", Ttls::Never, Writes::Behind),
         ] {
-            assert_eq!(parts.policy(parts.of_path(path.as_bytes())), Policy { ttls, writes }, "{path}");
+            assert_eq!(policies.of(path[1..].as_bytes()), Policy { ttls, writes }, "{path}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::lru::Lru;
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 
 /// Names the content of one file as of one time. Content that is no longer fresh gets no requests any more, and goes
 /// with time.
@@ -14,18 +14,11 @@ pub(crate) fn own(bytes: Bytes) -> Bytes {
     if bytes.len() < COPIED { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
-/// A piece of content.
-struct Extent {
-    content: ContentId,
-    offset: u64,
-    bytes: Bytes,
-}
-
 /// All content in memory.
 pub(crate) struct Pool {
-    extents: Lru<Extent>,
-    /// By content, then by offset; those of one content do not overlap.
-    places: HashMap<ContentId, BTreeMap<u64, u32>>,
+    /// By content and offset; those of one content do not overlap.
+    extents: Lru<(ContentId, u64), Bytes>,
+    order: BTreeSet<(ContentId, u64)>,
     bytes: usize,
     bytes_max: usize,
 }
@@ -38,7 +31,7 @@ const COPIED: usize = 64 << 10;
 impl Pool {
     /// No content, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Pool { extents: Lru::default(), places: HashMap::new(), bytes: 0, bytes_max }
+        Pool { extents: Lru::default(), order: BTreeSet::new(), bytes: 0, bytes_max }
     }
 
     /// How many bytes there are.
@@ -52,90 +45,72 @@ impl Pool {
         if bytes.is_empty() || bytes.len() > self.bytes_max {
             return;
         }
-        let bytes = own(bytes);
-        self.add(Extent { content, offset, bytes });
-        while self.bytes > self.bytes_max {
-            let Some(at) = self.extents.oldest() else { break };
-            self.remove(at);
+        self.add((content, offset), own(bytes));
+        while self.bytes > self.bytes_max
+            && let Some(key) = self.extents.oldest()
+        {
+            self.remove(key);
         }
     }
 
     /// The pieces of `start..end` that are there, in order, each with its offset.
     pub(crate) fn get(&mut self, content: ContentId, start: u64, end: u64) -> Vec<(u64, Bytes)> {
-        let mut pieces = Vec::new();
-        let Some(places) = self.places.get(&content) else { return pieces };
-        let first = places.range(..=start).next_back().map_or(start, |(&offset, _)| offset);
-        for (&offset, &at) in places.range(first..end.max(first)) {
-            let Some(extent) = self.extents.get(at) else { continue };
-            let (from, to) = (start.max(offset), end.min(offset + extent.bytes.len() as u64));
-            if from < to {
-                pieces.push((from, extent.bytes.slice((from - offset) as usize..(to - offset) as usize)));
-                self.extents.touch(at);
-            }
+        let found: Vec<(u64, u64)> = self.extents_in(content, start, end).collect();
+        let mut pieces = Vec::with_capacity(found.len());
+        for (offset, stop) in found {
+            let (from, to) = (start.max(offset), end.min(stop));
+            let bytes = self.extents.get(&(content, offset));
+            pieces.extend(
+                bytes.map(|bytes| (from, bytes.slice((from - offset) as usize..(to - offset) as usize))),
+            );
         }
         pieces
     }
 
     /// Whether all of `start..end` is there.
     pub(crate) fn covers(&self, content: ContentId, start: u64, end: u64) -> bool {
-        let Some(places) = self.places.get(&content) else { return start >= end };
-        let first = places.range(..=start).next_back().map_or(start, |(&offset, _)| offset);
-        let mut reached = start;
-        for (&offset, &at) in places.range(first..end.max(first)) {
-            if offset > reached {
-                break;
-            }
-            let len = self.extents.get(at).map_or(0, |extent| extent.bytes.len() as u64);
-            reached = reached.max(offset + len);
-        }
-        reached >= end
+        let mut extents = self.extents_in(content, start, end);
+        let reached = extents.try_fold(start, |reached, (offset, stop)| (offset <= reached).then_some(stop));
+        reached.is_some_and(|reached| reached >= end)
     }
 
     /// Forgets content.
     pub(crate) fn forget(&mut self, content: ContentId) {
-        for at in self.places.remove(&content).into_iter().flatten().map(|(_, at)| at) {
-            if let Some(extent) = self.extents.remove(at) {
-                self.bytes -= extent.bytes.len() + EXTENT_COST;
-            }
-        }
+        self.discard(content, 0, u64::MAX);
     }
 
-    fn add(&mut self, extent: Extent) {
-        let (content, offset) = (extent.content, extent.offset);
-        self.bytes += extent.bytes.len() + EXTENT_COST;
-        let at = self.extents.insert(extent);
-        self.places.entry(content).or_default().insert(offset, at);
+    /// Where extents begin and end of which bytes are in `start..end`, in order.
+    fn extents_in(&self, content: ContentId, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.order.range((content, 0)..=(content, start)).next_back();
+        let first = before.map_or(start, |&(_, offset)| offset);
+        let extents = self.order.range((content, first)..(content, end.max(first)));
+        let ends = extents.map(|key| (key.1, key.1 + self.extents.peek(key).map_or(0, Bytes::len) as u64));
+        ends.filter(move |&(offset, stop)| offset < end && start < stop)
     }
 
-    fn remove(&mut self, at: u32) -> Option<Extent> {
-        let extent = self.extents.remove(at)?;
-        self.bytes -= extent.bytes.len() + EXTENT_COST;
-        if let Some(places) = self.places.get_mut(&extent.content) {
-            places.remove(&extent.offset);
-            if places.is_empty() {
-                self.places.remove(&extent.content);
-            }
-        }
-        Some(extent)
+    fn add(&mut self, key: (ContentId, u64), bytes: Bytes) {
+        self.bytes += bytes.len() + EXTENT_COST;
+        self.extents.insert(key, bytes);
+        self.order.insert(key);
+    }
+
+    fn remove(&mut self, key: (ContentId, u64)) -> Option<Bytes> {
+        let bytes = self.extents.remove(&key)?;
+        self.bytes -= bytes.len() + EXTENT_COST;
+        self.order.remove(&key);
+        Some(bytes)
     }
 
     /// Removes `start..end`; what lies partly in it keeps the rest.
     pub(crate) fn discard(&mut self, content: ContentId, start: u64, end: u64) {
-        let Some(places) = self.places.get(&content) else { return };
-        let first = places.range(..=start).next_back().map_or(start, |(&offset, _)| offset);
-        let touched: Vec<u32> = places.range(first..end.max(first)).map(|(_, &at)| at).collect();
-        for at in touched {
-            let Some(extent) = self.extents.get(at) else { continue };
-            let (offset, stop) = (extent.offset, extent.offset + extent.bytes.len() as u64);
-            if stop <= start || offset >= end {
-                continue;
-            }
-            let Some(Extent { bytes, .. }) = self.remove(at) else { continue };
+        let touched: Vec<(u64, u64)> = self.extents_in(content, start, end).collect();
+        for (offset, stop) in touched {
+            let Some(bytes) = self.remove((content, offset)) else { continue };
             if offset < start {
-                self.add(Extent { content, offset, bytes: bytes.slice(..(start - offset) as usize) });
+                self.add((content, offset), bytes.slice(..(start - offset) as usize));
             }
             if stop > end {
-                self.add(Extent { content, offset: end, bytes: bytes.slice((end - offset) as usize..) });
+                self.add((content, end), bytes.slice((end - offset) as usize..));
             }
         }
     }

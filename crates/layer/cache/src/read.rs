@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading: from what is known, or from below, ahead of the reader.
 
-use crate::file::{Content, Flight};
+use crate::file::{Content, Fetch};
 use crate::inner::Inner;
 use crate::open::OpenFile;
 use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::ops::{GetAttr, Read};
 use outrigger_core::{Answer, Cx, Errno, Error, Payload, Reply, Result, ask};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// Pieces that are read ahead have at least this size, in bytes.
@@ -17,11 +18,22 @@ const TRIES: u32 = 3;
 /// A window is read ahead in about so many pieces.
 const PIECES: u64 = 4;
 
-/// Bytes of a file.
-#[derive(Clone, Copy)]
-struct Range {
-    start: u64,
-    end: u64,
+/// Where bytes come from.
+enum Source {
+    /// They are known, and begin here.
+    Known(u64, Bytes),
+    /// They are on their way.
+    Coming(Arc<Fetch>),
+}
+
+impl Source {
+    /// Which bytes of the file they are.
+    fn extent(&self) -> (u64, u64) {
+        match self {
+            Source::Known(offset, bytes) => (*offset, offset + bytes.len() as u64),
+            Source::Coming(fetch) => (fetch.offset, fetch.end()),
+        }
+    }
 }
 
 impl Inner {
@@ -52,7 +64,7 @@ impl Inner {
         if all < range.end - range.start {
             return None;
         }
-        self.read_ahead(cx, open, &mut content, range, false);
+        self.read_ahead(cx, open, &mut content, &range, false);
         Some(pieces.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
@@ -67,167 +79,119 @@ impl Inner {
         loop {
             self.confirm(cx, open).await?;
             tries -= 1;
-            match self.read_confirmed(cx, open, op).await {
-                Ok(Some((_, true))) if tries > 0 => {}
+            let Some((range, sources)) = self.sources(cx, open, op) else { return Ok(None) };
+            match collect(open, range, sources).await {
+                // It reaches farther by now.
+                Ok((_, true)) if tries > 0 => {}
                 // What was asked ahead met a connection that was lost since; there may be another one.
                 Err(error) if error.errno == Errno::ENOTCONN && tries > 0 => {}
-                read => return Ok(read?.map(|(pieces, _)| pieces)),
+                read => return Ok(Some(read?.0)),
             }
         }
     }
 
-    /// As [`Inner::read_anew`], as far as the file is known to reach, and whether it reaches farther by now.
-    async fn read_confirmed(
+    /// The bytes a read is about, as far as the file is known to reach, and where they come from.
+    fn sources(
         self: &Arc<Self>,
         cx: &Cx,
         open: &Arc<OpenFile>,
         op: &Read,
-    ) -> Result<Option<(Vec<Bytes>, bool)>> {
-        let (range, mut flights) = {
-            let now = self.now();
-            let mut content = lock(&open.file.content);
-            let Some(range) = wanted(&content, op).filter(|_| now < content.until) else { return Ok(None) };
-            let flights =
-                self.launch(cx, open, &mut content, range, u64::from(self.below().abilities.max_io));
-            self.read_ahead(cx, open, &mut content, range, true);
-            (range, flights)
-        };
-        let mut pieces = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            let piece = match self.next_piece(cx, open, &mut flights, Range { start: at, end: range.end }) {
-                Ok(bytes) => bytes,
-                Err(flight) => match open.file.gate.wait(|| flight.result()).await {
-                    Ok(bytes) => part(&flight, &bytes, Range { start: at, end: range.end }),
-                    Err(error) => return Err(error),
-                },
-            };
-            if piece.is_empty() {
-                break;
-            }
-            at += piece.len() as u64;
-            pieces.push(piece);
-        }
-        Ok(Some((pieces, flights.iter().any(|flight| flight.has_more()))))
-    }
-
-    /// What is there at the start of `range`, or what to wait for.
-    fn next_piece(
-        self: &Arc<Self>,
-        cx: &Cx,
-        open: &Arc<OpenFile>,
-        flights: &mut Vec<Arc<Flight>>,
-        range: Range,
-    ) -> Result<Bytes, Arc<Flight>> {
-        if let Some(flight) =
-            flights.iter().find(|flight| flight.offset <= range.start && range.start < flight.end())
-        {
-            return Err(Arc::clone(flight));
-        }
+    ) -> Option<(Range<u64>, Vec<Source>)> {
+        let now = self.now();
         let mut content = lock(&open.file.content);
-        let known = lock(&self.pool).get(content.id, range.start, range.end);
-        if let Some((offset, bytes)) = known.into_iter().next()
-            && offset == range.start
-        {
-            return Ok(bytes);
-        }
-        // It was there when the flights were launched, and was dropped since.
-        let more = self.launch(cx, open, &mut content, range, u64::from(self.below().abilities.max_io));
-        flights.extend(more);
-        drop(content);
-        self.next_piece(cx, open, flights, range)
+        let range = wanted(&content, op).filter(|_| now < content.until)?;
+        let most = u64::from(self.below().abilities.max_io);
+        let sources = self.launch(cx, open, &mut content, range.clone(), most);
+        self.read_ahead(cx, open, &mut content, &range, true);
+        Some((range, sources))
     }
 
     /// Has everything of `range` that is neither known nor on its way read, in requests of at most `piece` bytes; answers
-    /// all that is on its way.
+    /// where all of it comes from, in order.
     fn launch(
         self: &Arc<Self>,
         cx: &Cx,
         open: &Arc<OpenFile>,
         content: &mut Content,
-        range: Range,
+        range: Range<u64>,
         piece: u64,
-    ) -> Vec<Arc<Flight>> {
-        let mut taken: Vec<(u64, u64)> = lock(&self.pool)
-            .get(content.id, range.start, range.end)
-            .into_iter()
-            .map(|(offset, bytes)| (offset, offset + bytes.len() as u64))
-            .collect();
-        let overlaps = |flight: &&Arc<Flight>| {
-            let current = (flight.id, flight.changes) == (content.id, content.changes);
-            current && flight.offset < range.end && range.start < flight.end()
-        };
-        let mut flights: Vec<Arc<Flight>> = content.flights.iter().filter(overlaps).cloned().collect();
-        taken.extend(flights.iter().map(|flight| (flight.offset, flight.end())));
-        taken.push((range.end, range.end));
-        taken.sort_unstable();
-        let mut at = range.start;
-        for (start, end) in taken {
+    ) -> Vec<Source> {
+        let known = lock(&self.pool).get(content.id, range.start, range.end);
+        let coming = content.fetches.iter().filter(|fetch| {
+            content.is_current(fetch) && fetch.offset < range.end && range.start < fetch.end()
+        });
+        let mut sources: Vec<Source> = coming.cloned().map(Source::Coming).collect();
+        sources.extend(known.into_iter().map(|(offset, bytes)| Source::Known(offset, bytes)));
+        sources.sort_by_key(Source::extent);
+        let (mut at, mut missing) = (range.start, Vec::new());
+        for (start, end) in sources.iter().map(Source::extent).chain([(range.end, range.end)]) {
             while at < start {
                 let len = (start - at).min(piece);
-                flights.push(self.take_off(cx, open, content, at, len as u32));
+                missing.push(Source::Coming(self.start_fetch(cx, open, content, at, len as u32)));
                 at += len;
             }
             at = at.max(end);
         }
-        flights
+        sources.extend(missing);
+        sources.sort_by_key(Source::extent);
+        sources
     }
 
     /// Has one piece read.
-    pub(crate) fn take_off(
+    pub(crate) fn start_fetch(
         self: &Arc<Self>,
         cx: &Cx,
         open: &Arc<OpenFile>,
         content: &mut Content,
         offset: u64,
         len: u32,
-    ) -> Arc<Flight> {
+    ) -> Arc<Fetch> {
         let (id, changes) = (content.id, content.changes);
         let last = content.size == Some(offset + u64::from(len));
-        let flight = Arc::new(Flight { id, changes, offset, len, last, landed: Mutex::default() });
-        content.flights.push(Arc::clone(&flight));
-        let (inner, open, own) = (Arc::clone(self), Arc::clone(open), Arc::clone(&flight));
-        let (cx, flying) = (self.cx(cx), open.flies());
+        let fetch = Arc::new(Fetch { id, changes, offset, len, last, outcome: Mutex::default() });
+        content.fetches.push(Arc::clone(&fetch));
+        let (inner, open, own) = (Arc::clone(self), Arc::clone(open), Arc::clone(&fetch));
+        let (cx, in_use) = (self.cx(cx), open.in_use());
         self.runtime.spawn(Box::pin(async move {
             match inner.read_from_disk(&open.file, &own).await {
-                Some(bytes) => inner.end_flight(&open, &own, Ok(bytes)),
+                Some(bytes) => inner.end_fetch(&open, &own, Ok(bytes)),
                 None => {
-                    let read = inner.fly(&cx, &open, &own).await;
-                    inner.land(&open, &own, read);
+                    let read = inner.fetch(&cx, &open, &own).await;
+                    inner.fetched(&open, &own, read);
                     inner.keep_on_disk(&cx, &open).await;
                 }
             }
-            drop(flying);
+            drop(in_use);
         }));
-        flight
+        fetch
     }
 
-    async fn fly(self: &Arc<Self>, cx: &Cx, open: &OpenFile, flight: &Flight) -> Result<Bytes> {
+    async fn fetch(self: &Arc<Self>, cx: &Cx, open: &OpenFile, fetch: &Fetch) -> Result<Bytes> {
         self.written(open.node, &open.file).await;
-        let (node, handle, offset) = (open.node, self.really_open(cx, open).await?, flight.offset);
+        let (node, handle, offset) = (open.node, self.really_open(cx, open).await?, fetch.offset);
         let below = self.below();
-        let len = (flight.len + u32::from(flight.last)).min(below.abilities.max_io);
+        let len = (fetch.len + u32::from(fetch.last)).min(below.abilities.max_io);
         let mut bytes = ask(&*below.service, cx, Read { node, handle, offset, len }).await?.into_bytes()?;
         bytes.truncate(len as usize);
         Ok(bytes)
     }
 
     /// Keeps what came, unless the content was changed meanwhile.
-    fn land(&self, open: &OpenFile, flight: &Arc<Flight>, read: Result<Bytes, Error>) {
+    fn fetched(&self, open: &OpenFile, fetch: &Arc<Fetch>, read: Result<Bytes, Error>) {
         let mut changed = false;
         let mut content = lock(&open.file.content);
         if let Ok(bytes) = &read
-            && (content.id, content.changes) == (flight.id, flight.changes)
+            && content.is_current(fetch)
         {
-            let longer = bytes.len() > flight.len as usize;
-            let bytes = bytes.slice(..bytes.len().min(flight.len as usize));
-            lock(&self.pool).insert(content.id, flight.offset, bytes.clone());
+            let longer = bytes.len() > fetch.len as usize;
+            let bytes = bytes.slice(..bytes.len().min(fetch.len as usize));
+            lock(&self.pool).insert(content.id, fetch.offset, bytes.clone());
             content.any = true;
-            let end = flight.offset + bytes.len() as u64;
+            let end = fetch.offset + bytes.len() as u64;
             if self.disk.is_some() {
-                content.unkept.add(flight.offset, end);
+                content.unkept.add(fetch.offset, end);
             }
-            let shorter = bytes.len() < flight.len as usize && content.size.is_some_and(|size| end < size);
+            let shorter = bytes.len() < fetch.len as usize && content.size.is_some_and(|size| end < size);
             changed = shorter || longer;
             if changed {
                 // By another client.
@@ -238,13 +202,13 @@ impl Inner {
         if changed {
             lock(&self.table).changed_elsewhere(open.node);
         }
-        self.end_flight(open, flight, read);
+        self.end_fetch(open, fetch, read);
     }
 
     /// Tells those who wait for a piece what came of it.
-    fn end_flight(&self, open: &OpenFile, flight: &Arc<Flight>, read: Result<Bytes>) {
-        lock(&open.file.content).flights.retain(|other| !Arc::ptr_eq(other, flight));
-        *lock(&flight.landed) = Some(read);
+    fn end_fetch(&self, open: &OpenFile, fetch: &Arc<Fetch>, read: Result<Bytes>) {
+        lock(&open.file.content).fetches.retain(|other| !Arc::ptr_eq(other, fetch));
+        *lock(&fetch.outcome) = Some(read);
         open.file.gate.open();
     }
 
@@ -254,7 +218,7 @@ impl Inner {
         cx: &Cx,
         open: &Arc<OpenFile>,
         content: &mut Content,
-        range: Range,
+        range: &Range<u64>,
         waited: bool,
     ) {
         let most = if self.below().abilities.parallel.reads > 1 { self.read_ahead } else { 0 };
@@ -266,7 +230,7 @@ impl Inner {
             return;
         }
         let piece = ((end - start) / PIECES).max(PIECE_MIN).min(u64::from(self.below().abilities.max_io));
-        self.launch(cx, open, content, Range { start, end }, piece);
+        self.launch(cx, open, content, start..end, piece);
     }
 
     /// Makes sure that the content is fresh, if it can be.
@@ -308,15 +272,33 @@ impl Inner {
 
 /// The bytes a read is about, as far as the file reaches; `None` when that is not known. A file that is said to be empty may
 /// be one whose content is made when it is read.
-fn wanted(content: &Content, op: &Read) -> Option<Range> {
+fn wanted(content: &Content, op: &Read) -> Option<Range<u64>> {
     let size = content.size.filter(|&size| size > 0)?;
     let start = op.offset.min(size);
-    Some(Range { start, end: start.saturating_add(u64::from(op.len)).min(size) })
+    Some(start..start.saturating_add(u64::from(op.len)).min(size))
 }
 
-/// What a flight brought of `range`.
-fn part(flight: &Flight, bytes: &Bytes, range: Range) -> Bytes {
-    let from = usize::try_from(range.start - flight.offset).unwrap_or(usize::MAX).min(bytes.len());
-    let most = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-    bytes.slice(from..bytes.len().min(from.saturating_add(most)))
+/// The bytes of `range`, as far as they come one behind the other, and whether the file has more than was known.
+async fn collect(open: &OpenFile, range: Range<u64>, sources: Vec<Source>) -> Result<(Vec<Bytes>, bool)> {
+    let (mut at, mut pieces, mut has_more) = (range.start, Vec::new(), false);
+    for source in sources {
+        let (start, _) = source.extent();
+        if start > at {
+            break;
+        }
+        let bytes = match source {
+            Source::Known(_, bytes) => bytes,
+            Source::Coming(fetch) => {
+                let bytes = open.file.gate.wait(|| fetch.result()).await?;
+                has_more |= fetch.has_more();
+                bytes
+            }
+        };
+        let end = range.end.min(start + bytes.len() as u64);
+        if at < end {
+            pieces.push(bytes.slice((at - start) as usize..(end - start) as usize));
+            at = end;
+        }
+    }
+    Ok((pieces, has_more))
 }

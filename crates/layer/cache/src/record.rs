@@ -5,7 +5,6 @@ use crate::file::File;
 use crate::fill::{Fill, is_settled};
 use crate::moment::Moment;
 use crate::names::{Names, Stamp};
-use crate::options::Part;
 use crate::siblings::Siblings;
 use crate::table::When;
 use crate::underway::Asked;
@@ -27,6 +26,7 @@ pub(crate) type Sequence = u64;
 pub(crate) type SharedNames = Arc<Mutex<Names>>;
 
 /// What is known about one file.
+#[derive(Default)]
 pub(crate) struct Record {
     pub(crate) node: Node,
     pub(crate) generation: Option<Generation>,
@@ -50,8 +50,8 @@ pub(crate) struct Record {
     pub(crate) file: Option<Arc<File>>,
     /// The directory in which it was last found.
     pub(crate) dir: Option<Node>,
-    /// Whose policy holds.
-    pub(crate) part: Option<Part>,
+    /// Its path, where the policy depends on that.
+    pub(crate) path: Option<Box<[u8]>>,
     /// It has no name any more: nothing of it is kept when nobody refers to it.
     pub(crate) dying: bool,
     pub(crate) body: Body,
@@ -60,8 +60,10 @@ pub(crate) struct Record {
 }
 
 /// What is known beside the attributes.
+#[derive(Default)]
 pub(crate) enum Body {
     /// Nothing.
+    #[default]
     Nothing,
     /// Of a directory.
     Directory(Box<Directory>),
@@ -83,25 +85,7 @@ pub(crate) struct Directory {
 impl Record {
     /// Nothing but that there is a file; `debt` references to it were handed out beyond those held below.
     pub(crate) fn new(node: Node, debt: u64, changed: Sequence) -> Self {
-        Record {
-            node,
-            generation: None,
-            balance: -(debt as i64),
-            attr: None,
-            attr_until: 0,
-            attr_settled: false,
-            attr_sequence: 0,
-            attr_asked: 0,
-            changed,
-            pending: 0,
-            pins: 0,
-            file: None,
-            dir: None,
-            part: None,
-            dying: false,
-            body: Body::Nothing,
-            weight: 0,
-        }
+        Record { node, balance: -(debt as i64), changed, ..Record::default() }
     }
 
     /// What it takes, in bytes.
@@ -112,7 +96,8 @@ impl Record {
             Body::Link(target) => target.len(),
         };
         let file = if self.file.is_some() { size_of::<File>() } else { 0 };
-        size_of::<Record>() + RECORD_COST + body + file
+        let path = self.path.as_ref().map_or(0, |path| path.len());
+        size_of::<Record>() + RECORD_COST + body + file + path
     }
 
     /// Whether it must not be dropped.

@@ -2,7 +2,7 @@
 //! Delayed permissions and times: of a file that is open for writing, and that belongs to the user as whom files are made
 //! here, so that nobody will refuse it.
 
-use crate::delayed::{Manner, Piece};
+use crate::delayed::{Job, Manner, Piece};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::Moment;
@@ -10,17 +10,13 @@ use crate::options::Writes;
 use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::attr::MODE_PERMISSIONS;
-use outrigger_core::ops::{OpenFlags, SetAttr};
+use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::{Attrs, Ttl};
-use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, Request, SetAttrs, SetTime, Time};
+use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, SetAttrs, SetTime, Time};
 use std::sync::Arc;
 
 /// The bits of a mode of which a tree may keep less than was asked for.
 pub(crate) const DOUBTFUL: u32 = 0o7000;
-
-/// As whom files are made: known from those that were.
-#[derive(Debug, Default)]
-pub(crate) struct Maker(Option<u32>);
 
 impl Inner {
     pub(crate) fn setattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: SetAttr) -> Answer<'a> {
@@ -37,7 +33,7 @@ impl Inner {
             Reply::Created(created) => &created.entry.attr,
             _ => return,
         };
-        lock(&self.maker).0 = Some(attr.uid);
+        *lock(&self.maker) = Some(attr.uid);
     }
 
     /// Notes what is to be set, if that may be done later; answers the attributes the file will have.
@@ -50,11 +46,9 @@ impl Inner {
         if attrs == SetAttrs::default() {
             return Some(attr);
         }
-        let (cred, pid) = (cx.cred.clone(), cx.origin.pid);
-        let manner = Manner { handle, cred, pid, cached: false, kill_setid: false };
         let has_time = attrs.mtime.is_some();
-        let piece = Piece::setting(manner, attrs, None);
-        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece) {
+        let piece = Piece::new(Manner::new(cx, handle), 0, Job::Set(attrs.into()));
+        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece, None) {
             return None;
         }
         let mut content = lock(&file.content);
@@ -75,8 +69,7 @@ impl Inner {
         }
         let attrs = table.attrs(node, now).or_else(|| table.foreseen(node, now))?;
         let file = table.known_file(node)?;
-        let maker = lock(&self.maker).0;
-        let ours = maker == Some(attrs.attr.uid) && attrs.attr.kind() == FileKind::Regular;
+        let ours = *lock(&self.maker) == Some(attrs.attr.uid) && attrs.attr.kind() == FileKind::Regular;
         (ours && attrs.attr.mode & DOUBTFUL == 0).then_some((file, attrs.attr))
     }
 
@@ -108,18 +101,14 @@ impl Inner {
     }
 }
 
-/// Whether a request makes something, or fails.
-pub(crate) fn is_exclusive(request: &Request) -> bool {
-    match request {
-        Request::MkDir(_) | Request::SymLink(_) => true,
-        Request::Create(op) => op.flags.contains(OpenFlags::EXCL),
-        _ => false,
-    }
-}
-
 impl File {
     /// A handle of the tree below by which it is open for writing.
     pub(crate) fn writer(&self) -> Option<Handle> {
         lock(&self.writers).last().copied()
+    }
+
+    /// Whether that is one of these handles.
+    pub(crate) fn is_written_by(&self, handle: Handle) -> bool {
+        lock(&self.writers).contains(&handle)
     }
 }

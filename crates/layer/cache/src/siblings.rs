@@ -4,7 +4,7 @@
 //! Some programs take files as the directory lists them, others by their names. Whichever it was the last times, it is
 //! expected to go on like that.
 
-use crate::file::{Content, Flight};
+use crate::file::{Content, Fetch};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::names::Names;
@@ -86,13 +86,11 @@ fn small(table: &mut Table, node: Node, now: Moment) -> Option<u64> {
 }
 
 /// What brings all of the content, if that is on its way.
-fn whole(content: &Content) -> Option<Arc<Flight>> {
+fn whole(content: &Content) -> Option<Arc<Fetch>> {
     let size = content.size?;
-    let brings_it = |flight: &&Arc<Flight>| {
-        let current = (flight.id, flight.changes) == (content.id, content.changes);
-        current && flight.offset == 0 && flight.end() >= size
-    };
-    content.flights.iter().find(brings_it).cloned()
+    let brings_it =
+        |fetch: &&Arc<Fetch>| content.is_current(fetch) && fetch.offset == 0 && fetch.end() >= size;
+    content.fetches.iter().find(brings_it).cloned()
 }
 
 impl Inner {
@@ -119,7 +117,7 @@ impl Inner {
             table.pin(node);
             let (handle, flags) = (self.handles.number(false), OpenFlags::empty());
             let open = Arc::new(OpenFile::new(node, handle, Arc::clone(&file), Some(flags), false));
-            self.take_off(cx, &open, &mut content, 0, size as u32);
+            self.start_fetch(cx, &open, &mut content, 0, size as u32);
             self.close_later(cx, open);
         }
     }
@@ -130,7 +128,7 @@ impl Inner {
         self.runtime.spawn(Box::pin(async move {
             let (node, handle, owner) = (open.node, open.handle, LockOwner::default());
             let op = Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false };
-            open.landed().await;
+            open.unused().await;
             inner.let_go(&cx, &open, op).await;
         }));
     }
@@ -138,10 +136,10 @@ impl Inner {
     /// Waits for the content of a file if all of it is on its way.
     pub(crate) async fn arrives(&self, node: Node) {
         let Some(file) = lock(&self.table).known_file(node) else { return };
-        let flight = whole(&lock(&file.content));
-        if let Some(flight) = flight {
+        let fetch = whole(&lock(&file.content));
+        if let Some(fetch) = fetch {
             // The next caller gets the error.
-            let _ = file.gate.wait(|| flight.result()).await;
+            let _ = file.gate.wait(|| fetch.result()).await;
         }
     }
 }

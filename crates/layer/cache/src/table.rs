@@ -11,7 +11,7 @@ use crate::file::{File, Verdict};
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
-use crate::options::{Options, Part, Parts, Policy, Ttls};
+use crate::options::{Options, Policies, Policy, Ttls};
 use crate::pool::ContentId;
 use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
 use crate::underway::{Altering, Asked};
@@ -23,8 +23,7 @@ use std::sync::Arc;
 
 /// Everything that is known.
 pub(crate) struct Table {
-    places: HashMap<Node, u32>,
-    records: Lru<Record>,
+    records: Lru<Node, Record>,
     /// References handed out beyond those held below, of nodes without a record.
     debts: HashMap<Node, u64>,
     unneeded: Unneeded,
@@ -46,7 +45,7 @@ pub(crate) struct Table {
     pub(crate) altering: Vec<Altering>,
     /// A file lost a name, and it is not known which: attributes asked for before this change are in doubt.
     pub(crate) in_doubt: Sequence,
-    parts: Parts,
+    policies: Policies,
     entries_max: usize,
     bytes_max: usize,
     bytes: usize,
@@ -75,7 +74,6 @@ const DIRECTORY_PARTS: usize = 4;
 impl Table {
     pub(crate) fn new(options: &Options) -> Self {
         Table {
-            places: HashMap::new(),
             records: Lru::default(),
             debts: HashMap::new(),
             unneeded: Unneeded::default(),
@@ -88,7 +86,7 @@ impl Table {
             last_unknown: 0,
             altering: Vec::new(),
             in_doubt: 0,
-            parts: Parts::new(options),
+            policies: Policies::new(options),
             entries_max: options.entries,
             bytes_max: options.names,
             bytes: 0,
@@ -97,27 +95,18 @@ impl Table {
 
     /// The record of `node`, which is used now.
     pub(crate) fn record(&mut self, node: Node) -> Option<&mut Record> {
-        let &at = self.places.get(&node)?;
-        self.records.touch(at);
-        self.records.get_mut(at)
+        self.records.get(&node)
     }
 
     /// The record of `node`, a new one if there was none.
     pub(crate) fn make(&mut self, node: Node) -> &mut Record {
-        if let Some(&at) = self.places.get(&node) {
-            self.records.touch(at);
-            return self.records.get_mut(at).expect("the places lead to records");
+        if self.records.peek(&node).is_none() {
+            let debt = self.debts.remove(&node).unwrap_or(0);
+            self.unneeded.remove(node);
+            self.records.insert(node, Record::new(node, debt, self.last_unknown));
+            self.weigh(node);
         }
-        let debt = self.debts.remove(&node).unwrap_or(0);
-        self.unneeded.remove(node);
-        let mut record = Record::new(node, debt, self.last_unknown);
-        record.weight = record.measure();
-        let weight = record.weight;
-        let at = self.records.insert(record);
-        self.places.insert(node, at);
-        self.bytes += weight;
-        self.shrink(at);
-        self.records.get_mut(at).expect("the newest record stays")
+        self.records.get(&node).expect("the newest record stays")
     }
 
     /// Learns which file the number of `node` means; nothing is known of one that only had the same number.
@@ -125,7 +114,7 @@ impl Table {
         let record = self.make(node);
         if record.generation.replace(generation).is_some_and(|known| known != generation) {
             (record.attr, record.attr_until, record.body) = (None, 0, Body::Nothing);
-            (record.dir, record.part, record.dying) = (None, None, false);
+            (record.dir, record.path, record.dying) = (None, None, false);
             if let Some(file) = record.file.take() {
                 let content = lock(&file.content).id;
                 self.leftovers.push(content);
@@ -193,10 +182,8 @@ impl Table {
 
     /// The attributes of a file, if they are fresh at `now`.
     pub(crate) fn attrs(&mut self, node: Node, now: Moment) -> Option<Attrs> {
-        let in_doubt = self.in_doubt;
-        let record = self.record(node)?;
-        let attr = record.believed(now, in_doubt)?.clone();
-        Some(Attrs { attr, ttl: ttl(now, record.attr_until) })
+        let (attr, until) = self.believed(node, now)?;
+        Some(Attrs { attr, ttl: ttl(now, until) })
     }
 
     /// The attributes of a file and until when they are fresh, if they are at `now`.
@@ -305,33 +292,36 @@ impl Table {
 
     /// Counts anew what the record of `node` takes.
     fn weigh(&mut self, node: Node) {
-        let Some(&at) = self.places.get(&node) else { return };
-        let Some(record) = self.records.get_mut(at) else { return };
+        let Some(record) = self.records.peek_mut(&node) else { return };
         let weight = record.measure();
         self.bytes = self.bytes - record.weight + weight;
         record.weight = weight;
-        self.shrink(at);
+        self.shrink(node);
     }
 
     /// Drops what was unused for longest until everything fits; spares `kept`.
-    fn shrink(&mut self, kept: u32) {
+    fn shrink(&mut self, kept: Node) {
         let mut patience = self.records.len();
         while (self.records.len() > self.entries_max || self.bytes > self.bytes_max) && patience > 0 {
             patience -= 1;
-            let Some(at) = self.records.oldest() else { return };
-            if at == kept || self.records.get(at).is_some_and(Record::is_needed) {
-                self.records.touch(at);
+            let Some(node) = self.records.oldest() else { return };
+            if node == kept || self.records.peek(&node).is_some_and(Record::is_needed) {
+                self.records.get(&node);
             } else {
-                let returned = self.drop_record(at);
-                self.returns.extend(returned);
+                self.evict(node);
             }
         }
     }
 
+    /// Drops a record, and has references given back.
+    fn evict(&mut self, node: Node) {
+        let returned = self.drop_record(node);
+        self.returns.extend(returned);
+    }
+
     /// Drops a record; answers the references that are to be given back.
-    fn drop_record(&mut self, at: u32) -> Option<(Node, u64)> {
-        let record = self.records.remove(at)?;
-        self.places.remove(&record.node);
+    fn drop_record(&mut self, node: Node) -> Option<(Node, u64)> {
+        let record = self.records.remove(&node)?;
         self.bytes -= record.weight;
         self.last_unknown = self.last_unknown.max(record.changed);
         self.leftovers.extend(record.file.map(|file| lock(&file.content).id));
@@ -359,19 +349,15 @@ impl Table {
         self.unneeded.remove(node);
         // All there are, after a process died that knew how many; those of this layer among them.
         if count == u64::MAX {
+            self.drop_record(node);
             self.debts.remove(&node);
-            if let Some(&at) = self.places.get(&node) {
-                self.drop_record(at);
-                self.debts.remove(&node);
-                self.unneeded.remove(node);
-            }
+            self.unneeded.remove(node);
             return count;
         }
-        if let Some(&at) = self.places.get(&node) {
-            let Some(record) = self.records.get_mut(at) else { return count };
+        if let Some(record) = self.records.peek_mut(&node) {
             record.balance = record.balance.saturating_add_unsigned(count);
             if record.dying && !record.is_needed() {
-                return self.drop_record(at).map_or(0, |(_, count)| count);
+                return self.drop_record(node).map_or(0, |(_, count)| count);
             }
             return 0;
         }
@@ -402,7 +388,7 @@ impl Table {
         self.last += 1;
         self.last_unknown = self.last;
         self.drop_idle();
-        for record in self.records.iter_mut() {
+        for (_, record) in self.records.iter_mut() {
             (record.attr, record.changed) = (None, self.last);
             if let Some(file) = &record.file {
                 lock(&file.delayed).forget_foreseen();
@@ -420,40 +406,50 @@ impl Table {
 
     /// Drops everything that is not in use.
     fn drop_idle(&mut self) {
-        let places: Vec<u32> = self.places.values().copied().collect();
-        for at in places {
-            if self.records.get_mut(at).is_some_and(|record| !record.is_needed()) {
-                let returned = self.drop_record(at);
-                self.returns.extend(returned);
-            }
+        let idle = self.records.iter_mut().filter(|(_, record)| !record.is_needed()).map(|(node, _)| node);
+        for node in idle.collect::<Vec<_>>() {
+            self.evict(node);
         }
     }
 
-    /// The part of the tree `node` belongs to, when it is known.
-    pub(crate) fn part(&mut self, node: Node) -> Option<Part> {
-        if node == Node::ROOT || self.parts.are_one() {
-            return Some(Part::ROOT);
+    /// Whether the policy of `node` depends on its path, which is not known.
+    pub(crate) fn needs_path(&mut self, node: Node) -> bool {
+        self.policies.differ() && self.path(node).is_none()
+    }
+
+    /// The path of `node`, if it is known, where policies depend on it.
+    fn path(&mut self, node: Node) -> Option<&[u8]> {
+        if node == Node::ROOT { Some(b"") } else { self.record(node)?.path.as_deref() }
+    }
+
+    fn path_below(&mut self, dir: Node, name: &Name) -> Option<Box<[u8]>> {
+        if !self.policies.differ() {
+            return None;
         }
-        self.record(node)?.part
+        match self.path(dir)? {
+            b"" => Some(name[..].into()),
+            path => Some([path, name].join(&b'/').into()),
+        }
     }
 
     /// Learns the path of a node.
     pub(crate) fn learn_path(&mut self, node: Node, path: &[u8]) {
-        let part = self.parts.of_path(path);
-        self.make(node).part = Some(part);
+        let names = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+        self.make(node).path = Some(path[names..].into());
+        self.weigh(node);
     }
 
     /// Learns that `node` is where `name` in `dir` leads to.
     pub(crate) fn learn_place(&mut self, node: Node, dir: Node, name: &Name) {
-        let part = self.part(dir).map(|part| self.parts.below(part, name));
+        let path = self.path_below(dir, name);
         let record = self.make(node);
-        (record.dir, record.part) = (Some(dir), part);
+        (record.dir, record.path) = (Some(dir), path);
     }
 
-    /// A directory was moved: what is below it may belong to other parts now.
-    pub(crate) fn forget_parts(&mut self) {
-        if !self.parts.are_one() {
-            self.records.iter_mut().for_each(|record| record.part = None);
+    /// A directory was moved: what is below it may have another path now.
+    pub(crate) fn forget_paths(&mut self) {
+        if self.policies.differ() {
+            self.records.iter_mut().for_each(|(_, record)| record.path = None);
         }
     }
 
@@ -464,14 +460,18 @@ impl Table {
 
     /// How `node` is cached.
     pub(crate) fn policy(&mut self, node: Node) -> Policy {
-        let part = self.part(node).unwrap_or(Part::ROOT);
-        self.parts.policy(part)
+        if !self.policies.differ() {
+            return self.policies.of(b"");
+        }
+        let path = self.path(node).unwrap_or_default().to_vec();
+        self.policies.of(&path)
     }
 
-    /// How what `name` in `dir` leads to is cached, where it is known what part of the tree `dir` belongs to.
+    /// How what `name` in `dir` leads to is cached, where the path of `dir` is known.
     pub(crate) fn policy_below(&mut self, dir: Node, name: &Name) -> Option<Policy> {
-        let part = self.part(dir)?;
-        Some(self.parts.policy(self.parts.below(part, name)))
+        let path = self.path_below(dir, name);
+        let is_known = path.is_some() || !self.policies.differ();
+        is_known.then(|| self.policies.of(&path.unwrap_or_default()))
     }
 
     /// Learns attributes from an answer to a query; answers until when they are fresh, which counts from when the query
@@ -571,12 +571,10 @@ impl Table {
 
     /// It needs it no more.
     pub(crate) fn unpin(&mut self, node: Node) {
-        let Some(&at) = self.places.get(&node) else { return };
-        let Some(record) = self.records.get_mut(at) else { return };
+        let Some(record) = self.records.peek_mut(&node) else { return };
         record.pins = record.pins.saturating_sub(1);
         if record.dying && !record.is_needed() && record.balance > 0 {
-            let returned = self.drop_record(at);
-            self.returns.extend(returned);
+            self.evict(node);
         }
     }
 }

@@ -25,6 +25,7 @@ const NAMES_MAX: usize = 1 << 15;
 const QUEUE_MAX: usize = 20_000;
 
 /// See the [module](self).
+#[derive(Default)]
 pub(crate) struct Walks {
     life: Duration,
     names_max: usize,
@@ -46,18 +47,7 @@ pub(crate) struct Walks {
 
 impl Walks {
     pub(crate) fn new(options: &Options) -> Self {
-        Walks {
-            life: options.ahead,
-            names_max: NAMES_MAX.min(options.entries / 4),
-            read: HashMap::new(),
-            queue: VecDeque::new(),
-            wanted: HashSet::new(),
-            deep: HashSet::new(),
-            running: HashSet::new(),
-            unread: HashMap::new(),
-            names: 0,
-            usual: 0,
-        }
+        Walks { life: options.ahead, names_max: NAMES_MAX.min(options.entries / 4), ..Walks::default() }
     }
 
     /// A program opens `dir`, which is in `parent`; answers whether it begins to walk through that, and whether it walks at all.

@@ -86,6 +86,30 @@ fn behind_a_close_waits_for_nothing_and_fsync_for_all() {
     assert!(truth(&client, node, 1000) == pattern(1000, 1));
 }
 
+/// Commands ask for that, with no file open any more.
+#[test]
+fn synchronising_the_tree_fails_with_the_delayed_write_that_failed() {
+    for options in [CLOSE, BEHIND] {
+        let sim = Sim::new(5);
+        let (client, node, _) = with_file(&sim, 100, options);
+        let sync = || client.ask(SyncFs { node: Node::ROOT }).map_err(|error| error.errno);
+        assert!(client.top.abilities().ops.has(OpCode::SyncFs));
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        client.fail_writes(1);
+        write(&client, node, handle, 0, pattern(1000, 1));
+        let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+        client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+        assert_eq!(sync(), Err(Errno::ENOSPC), "{options:?}");
+        assert_eq!(client.control.lost().len(), 1, "no program knows which file it was");
+        assert_eq!(sync(), Ok(()), "that was reported");
+        client.fail_writes(0);
+        let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+        write(&client, node, handle, 0, pattern(1000, 1));
+        assert_eq!(sync(), Ok(()));
+        assert!(truth(&client, node, 1000) == pattern(1000, 1));
+    }
+}
+
 /// A file can be located while its write-back is stalled.
 #[test]
 fn where_a_file_is_can_be_told_while_it_is_being_written() {

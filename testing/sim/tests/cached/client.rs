@@ -195,11 +195,7 @@ impl Client {
     ) -> Self {
         let mut chosen = Options::default();
         options.iter().for_each(|(key, value)| chosen.set(key, value).expect("a good option"));
-        let cache = match disk {
-            Some(disk) => Cache::with_disk(&chosen, sim.clone(), disk),
-            None => Cache::new(&chosen, sim.clone()),
-        };
-        Client::over(sim, tree, cache)
+        Client::over(sim, tree, Cache::with_disk(&chosen, sim.clone(), disk))
     }
 
     /// One with this cache.

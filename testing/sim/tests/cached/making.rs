@@ -216,3 +216,35 @@ fn a_file_survives_the_process_that_answered_it() {
         assert_eq!(truth(&next, dir, "file"), Ok(if writes { 1000 } else { 0 }));
     });
 }
+
+#[test]
+fn synchronising_a_directory_waits_for_new_files_in_it_and_fails_when_one_could_not_be_made() {
+    let sim = Sim::new(7);
+    let (client, dir) = with_dir(&sim, &shared_tree(&sim), BEHIND);
+    let other = client.mkdir(Node::ROOT, "other");
+    let sync = |node| {
+        let handle = client.ask(OpenDir { node }).expect("open").handle;
+        let synced = client.ask(FSyncDir { node, handle, data_only: false }).map_err(|error| error.errno);
+        client.ask(ReleaseDir { node, handle }).expect("closed");
+        synced
+    };
+    let (node, handle) = create(&client, dir, "made");
+    release(&client, node, handle);
+    client.arrived();
+    assert_eq!(sync(dir), Ok(()));
+    let (node, handle) = create(&client, dir, "made later");
+    client.arrived();
+    assert_eq!(sync(dir), Ok(()));
+    let arrived = client.arrived();
+    let at =
+        |op| arrived.iter().position(|&one| one == op).unwrap_or_else(|| panic!("{op:?} in {arrived:?}"));
+    assert!(at(OpCode::GetAttr) < at(OpCode::FSyncDir), "{arrived:?}");
+    release(&client, node, handle);
+    client.fail(OpCode::Create);
+    let (node, handle) = create(&client, dir, "unmade");
+    release(&client, node, handle);
+    assert_eq!(sync(other), Ok(()));
+    assert_eq!(sync(dir), Err(Errno::EDQUOT));
+    assert_eq!(sync(dir), Ok(()), "that was reported");
+    assert!(client.control.lost().is_empty());
+}

@@ -6,8 +6,8 @@ use crate::content::{pattern, write};
 use outrigger_core::ops::*;
 use outrigger_core::reply::Created;
 use outrigger_core::{
-    Abilities, Answer, Attr, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, Place, Request,
-    Service, SetAttrs, SetTime, Stack, Time,
+    Abilities, Answer, Attr, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, Place,
+    Request, Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
 };
 use outrigger_layer_cache::{Cache, Options};
 use outrigger_sim::{Sim, explore};
@@ -122,6 +122,36 @@ fn a_write_that_follows_changes_the_time_again() {
 
 /// What may be refused is asked before it is answered: another owner, set-id bits, files that are not open or not ours; and
 /// everything, where writes are made before they are answered.
+/// It is set by the handle that writes, which may be about to be closed.
+#[test]
+fn what_is_set_by_a_handle_is_set_before_that_is_closed() {
+    for in_order in [false, true] {
+        explore(0..50, |sim| {
+            let client = Client::new(sim, &tree(sim, in_order), &[("write", "behind")]);
+            let (node, handle) = created(&client, "file");
+            client.wander();
+            client.stall(OpCode::Write, 0);
+            write(&client, node, handle, 0, pattern(100, 1));
+            let (top, owner) = (client.top.clone(), LockOwner(1));
+            sim.spawn(Box::pin(async move {
+                let release = Release { node, handle, flags: FLAGS, owner, flock_release: false };
+                ask(&*top, &Cx::new(2, Credentials::ROOT, "test"), release).await.expect("closed");
+            }));
+            pass_time(sim, Duration::from_secs(1));
+            let before = client.elapsed();
+            assert_eq!(set(&client, node, mode(0o640)).permissions(), 0o640);
+            assert!((client.elapsed() - before).as_millis() < 1, "it is set later");
+            client.go_on();
+            sim.run();
+            let arrived = client.arrived();
+            let at = |op| arrived.iter().position(|&one| one == op);
+            assert!(at(OpCode::SetAttr) < at(OpCode::Release), "{arrived:?}");
+            assert!(at(OpCode::SetAttr).is_some() && client.control.lost().is_empty());
+            assert_eq!(truth(&client, node).permissions(), 0o640);
+        });
+    }
+}
+
 #[test]
 fn what_may_be_refused_is_not_put_off() {
     for (writes, attrs, is_open) in [

@@ -3,7 +3,7 @@
 
 use super::Block;
 use super::block::LEN;
-use crate::file::{Content, File, Flight, Version};
+use crate::file::{Content, Fetch, File, Version};
 use crate::inner::Inner;
 use crate::open::OpenFile;
 use crate::record::lock;
@@ -30,26 +30,25 @@ impl Unkept {
 }
 
 impl Inner {
-    /// What a flight is to bring, if all of it is on disk; what is there beside it is kept in memory as well.
-    pub(crate) async fn read_from_disk(&self, file: &File, flight: &Flight) -> Option<Bytes> {
+    /// What a fetch is to bring, if all of it is on disk; what is there beside it is kept in memory as well.
+    pub(crate) async fn read_from_disk(&self, file: &File, fetch: &Fetch) -> Option<Bytes> {
         let disk = self.disk.as_ref()?;
-        let is_current = |content: &Content| (content.id, content.changes) == (flight.id, flight.changes);
         let version = {
             let content = lock(&file.content);
-            content.lasting().filter(|version| is_current(&content) && flight.end() <= version.size)?
+            content.lasting().filter(|version| content.is_current(fetch) && fetch.end() <= version.size)?
         };
-        let numbers = flight.offset / LEN..flight.end().div_ceil(LEN);
+        let numbers = fetch.offset / LEN..fetch.end().div_ceil(LEN);
         let start = numbers.start * LEN;
         let blocks = numbers.map(|number| block(self, version, number)).collect::<Option<Vec<_>>>()?;
         let bytes = disk.read(blocks).await?;
         let mut content = lock(&file.content);
-        if !is_current(&content) {
+        if !content.is_current(fetch) {
             return None;
         }
         content.any = true;
         lock(&self.pool).insert(content.id, start, bytes.clone());
-        let from = (flight.offset - start) as usize;
-        Some(bytes.slice(from..from + flight.len as usize))
+        let from = (fetch.offset - start) as usize;
+        Some(bytes.slice(from..from + fetch.len as usize))
     }
 
     /// Has what came of a file kept on disk, once the tree below has told the same version again.

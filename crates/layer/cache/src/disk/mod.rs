@@ -8,7 +8,6 @@
 
 mod block;
 mod glue;
-mod place;
 mod store;
 
 pub use block::Block;
@@ -18,11 +17,12 @@ use crate::record::lock;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use outrigger_core::gate::Gate;
-use outrigger_core::{Result, Runtime};
+use outrigger_core::{Errno, Error, Result, Runtime};
+use outrigger_host::PrivateDir;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::Store;
@@ -59,14 +59,9 @@ struct Shared {
     store: Store,
     tree: Arc<str>,
     runtime: Arc<dyn Runtime>,
-    bytes_max: u64,
     queue: Mutex<Queue>,
     /// Opens when nothing waits to be written.
     gate: Gate,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    kept: AtomicU64,
-    dropped: AtomicU64,
 }
 
 /// What waits to be written.
@@ -84,6 +79,8 @@ struct Queue {
     busy: bool,
     /// Nothing is written before then.
     paused: Duration,
+    /// What became of it.
+    usage: DiskUsage,
 }
 
 impl Disk {
@@ -93,22 +90,15 @@ impl Disk {
     /// # Errors
     /// Why there is no such directory, or `EPERM` where others could look into it.
     pub fn open(caches: &Path, tree: &str, bytes_max: u64, runtime: Arc<dyn Runtime>) -> Result<Self> {
-        let store = Store::open(place::content(caches)?, tree, bytes_max).map_err(std::io::Error::from)?;
-        let count = AtomicU64::default;
-        let (hits, misses, kept, dropped) = (count(), count(), count(), count());
-        let (tree, queue, gate) = (Arc::from(tree), Mutex::default(), Gate::default());
-        Ok(Disk(Arc::new(Shared {
-            store,
-            tree,
-            runtime,
-            bytes_max,
-            queue,
-            gate,
-            hits,
-            misses,
-            kept,
-            dropped,
-        })))
+        let dir =
+            PrivateDir::open(caches, &["outrigger", "content"]).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Errno::EPERM.because(error.to_string()),
+                kind => Error::from(io::Error::from(kind)).errno.because(error.to_string()),
+            })?;
+        let store = Store::open(dir.into(), tree, bytes_max).map_err(io::Error::from)?;
+        let queue = Queue { usage: DiskUsage { bytes_max, ..DiskUsage::default() }, ..Queue::default() };
+        let (tree, queue, gate) = (Arc::from(tree), Mutex::new(queue), Gate::default());
+        Ok(Disk(Arc::new(Shared { store, tree, runtime, queue, gate })))
     }
 
     /// At most so much memory is used for what waits to be written, in bytes.
@@ -130,8 +120,8 @@ impl Disk {
             let _ = sender.send(shared.read(&blocks));
         }));
         let found = receiver.await.ok().flatten();
-        let count = if found.is_some() { &self.0.hits } else { &self.0.misses };
-        count.fetch_add(1, Ordering::Relaxed);
+        let usage = &mut lock(&self.0.queue).usage;
+        *if found.is_some() { &mut usage.hits } else { &mut usage.misses } += 1;
         found
     }
 
@@ -140,7 +130,7 @@ impl Disk {
         let weight = weight(&block);
         let mut queue = lock(&self.0.queue);
         if queue.bytes + weight > queue.bytes_max || self.0.runtime.monotonic() < queue.paused {
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            queue.usage.dropped += 1;
             return;
         }
         queue.bytes += weight;
@@ -163,17 +153,8 @@ impl Disk {
 
     /// How much there is, and what became of it.
     pub(crate) fn usage(&self) -> DiskUsage {
-        let told = self.0.store.usage();
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        DiskUsage {
-            bytes: told.bytes,
-            bytes_max: self.0.bytes_max,
-            files: told.files,
-            hits: count(&self.0.hits),
-            misses: count(&self.0.misses),
-            kept: count(&self.0.kept),
-            dropped: count(&self.0.dropped),
-        }
+        let store::Usage { bytes, files } = self.0.store.usage();
+        DiskUsage { bytes, files, ..lock(&self.0.queue).usage }
     }
 
     fn wake(&self, queue: &mut Queue) {
@@ -209,36 +190,31 @@ impl Shared {
     fn write(&self) {
         loop {
             let mut queue = lock(&self.queue);
-            let done = if std::mem::take(&mut queue.clears) {
-                drop(queue);
-                let cleared = self.store.clear();
-                let mut queue = lock(&self.queue);
-                queue.blind = queue.clears || cleared.is_err();
-                cleared
-            } else if let Some((block, content)) = queue.blocks.pop_front() {
-                queue.bytes -= weight(&block);
-                drop(queue);
-                let written = self.store.write(block.name(), &block.encode(&content));
-                let count = if written.is_ok() { &self.kept } else { &self.dropped };
-                count.fetch_add(1, Ordering::Relaxed);
-                written
-            } else {
+            let clears = std::mem::take(&mut queue.clears);
+            let block = if clears { None } else { queue.blocks.pop_front() };
+            if block.is_none() && !clears {
                 queue.busy = false;
                 drop(queue);
                 return self.gate.open();
+            }
+            queue.bytes -= block.as_ref().map_or(0, |(block, _)| weight(block));
+            drop(queue);
+            let done = match &block {
+                Some((block, content)) => self.store.write(block.name(), &block.encode(content)),
+                None => self.store.clear(),
             };
+            let mut queue = lock(&self.queue);
+            match block {
+                Some(_) if done.is_ok() => queue.usage.kept += 1,
+                Some(_) => queue.usage.dropped += 1,
+                None => queue.blind = queue.clears || done.is_err(),
+            }
             if done.is_err() {
-                self.pause();
+                // Something is wrong with the disk: nothing is written for a while.
+                queue.usage.dropped += queue.blocks.len() as u64;
+                queue.blocks.clear();
+                (queue.bytes, queue.paused) = (0, self.runtime.monotonic() + PAUSE);
             }
         }
-    }
-
-    /// Something is wrong with the disk: nothing is written for a while.
-    fn pause(&self) {
-        let mut queue = lock(&self.queue);
-        self.dropped.fetch_add(queue.blocks.len() as u64, Ordering::Relaxed);
-        queue.blocks.clear();
-        queue.bytes = 0;
-        queue.paused = self.runtime.monotonic() + PAUSE;
     }
 }
