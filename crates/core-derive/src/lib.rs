@@ -5,7 +5,8 @@
 //! * [`Wire`](macro@Wire): encode and decode every field in declaration order.
 //!
 //! Both work field by field on structs; `Wire` also works on enums whose variants carry an explicit
-//! `#[wire(N)]` number, so that reordering variants never changes the encoding.
+//! `#[wire(N)]` number, so that reordering variants never changes the encoding. Types marked `#[wire(internal)]` are not for peers of
+//! another release and have no `Layout`.
 #![forbid(unsafe_code)]
 
 use proc_macro2::TokenStream;
@@ -63,7 +64,7 @@ fn traverse(input: &DeriveInput) -> Result<TokenStream> {
 
 fn wire(input: &DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
-    let layout = layout(&input.data)?;
+    let layout = layout(name, input)?;
     let (put, get) = match &input.data {
         Data::Struct(data) => {
             let (pattern, fields) = bindings(&data.fields);
@@ -82,14 +83,24 @@ fn wire(input: &DeriveInput) -> Result<TokenStream> {
             #[allow(unused_variables)]
             fn get(input: &mut ::outrigger_core::wire::Input) -> Result<Self, ::outrigger_core::wire::Malformed> { #get }
         }
-        impl ::outrigger_core::wire::Layout for #name {
-            const LAYOUT: u32 = ::outrigger_core::wire::layout_of(&[#(#layout),*]);
-        }
+        #layout
     })
 }
 
-/// The numbers that describe the encoding: those of the fields, each variant's after its own.
-fn layout(data: &Data) -> Result<Vec<TokenStream>> {
+/// Whether values are exchanged only between processes of one release.
+fn is_internal(input: &DeriveInput) -> bool {
+    let internal = |attribute: &syn::Attribute| {
+        attribute.path().is_ident("wire")
+            && attribute.parse_args::<Ident>().is_ok_and(|ident| ident == "internal")
+    };
+    input.attrs.iter().any(internal)
+}
+
+/// The `Layout`: of the numbers that describe the encoding of the fields, each variant's after its own.
+fn layout(name: &Ident, input: &DeriveInput) -> Result<TokenStream> {
+    if is_internal(input) {
+        return Ok(TokenStream::new());
+    }
     let of = |fields: &Fields| -> Vec<TokenStream> {
         let layout = |field: &syn::Field| {
             let of_type = &field.ty;
@@ -98,7 +109,7 @@ fn layout(data: &Data) -> Result<Vec<TokenStream>> {
         fields.iter().map(layout).collect()
     };
     let mut all = Vec::new();
-    match data {
+    match &input.data {
         Data::Struct(data) => all.extend(of(&data.fields)),
         Data::Enum(data) => {
             for variant in &data.variants {
@@ -109,7 +120,11 @@ fn layout(data: &Data) -> Result<Vec<TokenStream>> {
         }
         Data::Union(_) => {}
     }
-    Ok(all)
+    Ok(quote! {
+        impl ::outrigger_core::wire::Layout for #name {
+            const LAYOUT: u32 = ::outrigger_core::wire::layout_of(&[#(#all),*]);
+        }
+    })
 }
 
 fn wire_enum(name: &Ident, data: &syn::DataEnum) -> Result<(TokenStream, TokenStream)> {
@@ -148,7 +163,8 @@ pub fn derive_traverse(input: proc_macro::TokenStream) -> proc_macro::TokenStrea
     traverse(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Derives `outrigger_core::Wire` and `outrigger_core::wire::Layout`: fields in declaration order, enum variants by their `#[wire(N)]` number.
+/// Derives `outrigger_core::Wire` and `outrigger_core::wire::Layout`: fields in declaration order, enum variants by their `#[wire(N)]` number;
+/// for a type with `#[wire(internal)]` only the former.
 #[proc_macro_derive(Wire, attributes(wire))]
 pub fn derive_wire(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -23,7 +23,7 @@ use crate::error::{Errno, Result};
 use crate::keep::{HeapRegion, Region};
 use crate::name::Name;
 use crate::node::{Generation, Node};
-use crate::wire::Input;
+use crate::wire::{Input, Malformed, Wire};
 use bytes::Bytes;
 use edit::{Edit, Outcome};
 use index::Index;
@@ -54,6 +54,17 @@ struct Inner {
 
 /// A name somewhere: the slot of its directory, and its bytes.
 type Place<'a> = (u32, &'a [u8]);
+
+/// All of the table; what is decoded is in this process's memory, with the same nodes, and those to come will be the same, too.
+impl Wire for NodeTable {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.lock().store.save(out);
+    }
+
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Store::restore(input).and_then(NodeTable::of).map_err(|_| Malformed::new("NodeTable"))
+    }
+}
 
 impl NodeTable {
     /// The table in `region`: a new one where every word is still zero, else what another owner, perhaps killed in the middle of
@@ -88,20 +99,6 @@ impl NodeTable {
     /// `EINVAL` when no node fits.
     pub fn in_memory(bytes: usize) -> Result<Self> {
         NodeTable::of(Store::open(Memory::Private(HeapRegion::new(bytes / 8)))?)
-    }
-
-    /// Appends all of the table, for [`NodeTable::restored`].
-    pub fn save(&self, out: &mut Vec<u8>) {
-        self.lock().store.save(out);
-    }
-
-    /// What [`NodeTable::save`] has written, as a table in this process's memory: with the same nodes, and those to come will
-    /// be the same, too. `bytes` is what the first table was made for.
-    ///
-    /// # Errors
-    /// `EUCLEAN` when that was another size, and when it contradicts itself.
-    pub fn restored(bytes: usize, saved: &mut Input) -> Result<Self> {
-        NodeTable::of(Store::restore(HeapRegion::new(bytes / 8), saved)?)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

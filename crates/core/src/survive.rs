@@ -36,7 +36,7 @@ mod twin;
 
 pub use area::{Area, Part, Row, Stored, Text, Word};
 pub use layout::{Layout, Opened, Reads, is_read_by};
-pub use log::{Log, Room};
+pub use log::{Log, Records, Room, take_record};
 pub use queue::{Queue, Ticket};
 pub use record::{AsWord, Record};
 pub use redo::{Redo, Writes};

@@ -6,6 +6,8 @@
 //! A stream starts with [`Hello`], which carries [`VERSION`]; then come frames: length (`u32`), kind (`u8`),
 //! request id (`u64`), message. `docs/PROTOCOL.md` has the whole description.
 
+mod collections;
+
 use crate::attr::FileKind;
 use crate::cx::{Credentials, Groups};
 use crate::error::{Errno, Error, Result};
@@ -154,9 +156,13 @@ macro_rules! names {
 }
 names!(Name, Target, XattrName);
 
-fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+fn put_len(len: usize, out: &mut Vec<u8>) {
     // Frames are bounded far below 4 GiB, so a longer value can only be refused as a whole frame.
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX).put(out);
+    u32::try_from(len).unwrap_or(u32::MAX).put(out);
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    put_len(bytes.len(), out);
     out.extend_from_slice(bytes);
 }
 
@@ -235,7 +241,7 @@ impl<T: Wire> Wire for Box<T> {
 
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
-        u32::try_from(self.len()).unwrap_or(u32::MAX).put(out);
+        put_len(self.len(), out);
         self.iter().for_each(|item| item.put(out));
     }
     fn get(input: &mut Input) -> Result<Self, Malformed> {
@@ -258,7 +264,7 @@ impl Wire for Credentials {
         self.gid.put(out);
         self.groups.known().is_some().put(out);
         if let Some(groups) = self.groups.known() {
-            u32::try_from(groups.len()).unwrap_or(u32::MAX).put(out);
+            put_len(groups.len(), out);
             groups.iter().for_each(|group| group.put(out));
         }
     }

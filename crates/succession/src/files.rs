@@ -4,8 +4,6 @@
 //! A worker has memory for so many files only. Those that were not used for longest are returned to it, and found again by
 //! path when they are used next, as after a death.
 
-mod saved;
-
 use crate::place::REMOVED;
 use crate::recent::{Recent, Sequence};
 use crate::silly_rename::Nameless;
@@ -14,6 +12,7 @@ use outrigger_core::ops::{OpenFlags, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::rebind::Bindings;
 use outrigger_core::reply::{Entry, Opened};
+use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Effect, Errno, FileKind, Handle, Name, Node, Reply, Request, Result, Wire};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -26,6 +25,8 @@ const IDLE: usize = 64;
 const NOBODY: u64 = 0;
 
 /// See the [module](self).
+#[derive(Wire)]
+#[wire(internal)]
 pub struct Files {
     table: NodeTable,
     known: HashMap<Node, Known>,
@@ -55,6 +56,7 @@ pub struct Files {
 }
 
 #[derive(Debug, Clone, Copy, Wire)]
+#[wire(internal)]
 struct Known {
     /// A worker's number, and which worker's; none's when the node was returned.
     theirs: Node,
@@ -71,6 +73,7 @@ struct Known {
 
 /// An open file, or a directory, which has no flags.
 #[derive(Debug, Clone, Copy, Wire)]
+#[wire(internal)]
 pub struct Open {
     /// What is open.
     pub node: Node,
@@ -112,6 +115,17 @@ impl Files {
             linked: BTreeSet::new(),
             silly_rename: Nameless::default(),
         })
+    }
+
+    /// What another process has saved, for the same worker.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it is something else.
+    pub fn restored(saved: &mut Input) -> Result<Self, Malformed> {
+        let mut files: Files = Wire::get(saved)?;
+        let held = files.known.iter().filter(|(_, known)| known.life == files.life);
+        held.for_each(|(node, known)| files.recent.was_used(*node, known.used));
+        Ok(files)
     }
 
     /// From here on another worker serves, which knows nothing.

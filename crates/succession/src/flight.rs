@@ -40,57 +40,44 @@ impl Ask {
     }
 }
 
+/// A frame that was sent.
+pub(crate) struct Flight {
+    pub(crate) purpose: Purpose,
+    /// The request that it was sent for, if there is one.
+    pub(crate) ask: Option<Ask>,
+}
+
 /// What a frame was sent for.
-pub(crate) enum Flight {
-    Asked(Ask),
-    /// Where a node is that a request needs.
-    Found(Node, Ask),
-    /// To open again what a request needs.
-    Opened(Handle, Ask),
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is the request.
+    Asked,
+    /// Where a node is that the request needs.
+    Found(Node),
+    /// To open again what the request needs.
+    Opened(Handle),
     Checkpoint,
     /// To return references before a checkpoint.
     GivenUp,
 }
 
 impl Flight {
-    pub(crate) fn ask(self) -> Option<Ask> {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
-            Flight::Checkpoint | Flight::GivenUp => None,
-        }
-    }
-
-    pub(crate) fn as_ask(&self) -> Option<&Ask> {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
-            Flight::Checkpoint | Flight::GivenUp => None,
-        }
-    }
-
-    pub(crate) fn ask_mut(&mut self) -> Option<&mut Ask> {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => Some(ask),
-            Flight::Checkpoint | Flight::GivenUp => None,
-        }
+    pub(crate) fn of(purpose: Purpose, ask: Ask) -> Self {
+        Flight { purpose, ask: Some(ask) }
     }
 
     pub(crate) fn is_change(&self) -> bool {
-        match self {
-            Flight::Asked(ask) | Flight::Found(_, ask) | Flight::Opened(_, ask) => {
-                ask.request.class() == Class::Change
-            }
-            Flight::Checkpoint => false,
-            Flight::GivenUp => true,
-        }
+        let changes = |ask: &Ask| ask.request.class() == Class::Change;
+        self.purpose == Purpose::GivenUp || self.ask.as_ref().is_some_and(changes)
     }
 
     /// Whether it takes a name from something, which whoever follows a path meanwhile could miss.
     pub(crate) fn takes_name(&self) -> bool {
-        matches!(self, Flight::Asked(ask) if takes_name(&ask.request))
+        self.purpose == Purpose::Asked && self.ask.as_ref().is_some_and(|ask| takes_name(&ask.request))
     }
 
     pub(crate) fn follows_path(&self) -> bool {
-        matches!(self, Flight::Found(..))
+        matches!(self.purpose, Purpose::Found(_))
     }
 }
 

@@ -5,7 +5,6 @@ use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::rebind::Numbers;
-use outrigger_core::wire::{Input, Malformed};
 use outrigger_core::{Credentials, Errno, Handle, Name, Node, Reply, Request, Wire};
 use std::time::{Duration, Instant};
 
@@ -86,6 +85,16 @@ pub struct Log {
     pub checkpoints: u64,
 }
 
+/// How much there is in a log that counts only.
+#[derive(Wire)]
+#[wire(internal)]
+pub struct Counted {
+    is_empty: bool,
+    changes: usize,
+    bytes: usize,
+    checkpoints: u64,
+}
+
 impl Log {
     /// An empty one, for a worker that is to hold so many files. If it is not kept, changes are only counted.
     pub fn new(files: usize, is_kept: bool) -> Self {
@@ -102,26 +111,16 @@ impl Log {
         }
     }
 
-    /// Appends how much there is, for a log that counts only.
-    pub fn save(&self, out: &mut Vec<u8>) {
-        self.is_empty().put(out);
-        (self.changes as u64).put(out);
-        (self.bytes as u64).put(out);
-        self.checkpoints.put(out);
+    /// How much there is, for [`Log::restored`].
+    pub fn counted(&self) -> Counted {
+        let (changes, bytes) = (self.changes, self.bytes);
+        Counted { is_empty: self.is_empty(), changes, bytes, checkpoints: self.checkpoints }
     }
 
-    /// A log that counts on from what was [saved](Log::save), for a worker that is to hold so many files. It is young again.
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is something else.
-    pub fn restored(files: usize, saved: &mut Input) -> Result<Self, Malformed> {
-        Ok(Log {
-            begun: (!bool::get(saved)?).then(Instant::now),
-            changes: u64::get(saved)? as usize,
-            bytes: u64::get(saved)? as usize,
-            checkpoints: u64::get(saved)?,
-            ..Log::new(files, false)
-        })
+    /// A log that counts on, for a worker that is to hold so many files. It is young again.
+    pub fn restored(files: usize, Counted { is_empty, changes, bytes, checkpoints }: Counted) -> Self {
+        let begun = (!is_empty).then(Instant::now);
+        Log { begun, changes, bytes, checkpoints, ..Log::new(files, false) }
     }
 
     /// Everything logged is in the image, after so many checkpoints.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! In which order nodes were last used, to know which ones the worker need not hold.
 
-use outrigger_core::Node;
+use outrigger_core::wire::{Input, Malformed};
+use outrigger_core::{Node, Wire};
 use std::collections::BTreeMap;
 
 /// A moment, in uses; none has the number 0.
@@ -15,16 +16,6 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// No node, at that moment.
-    pub(crate) fn at(now: Sequence) -> Self {
-        Recent { nodes: BTreeMap::new(), now }
-    }
-
-    /// The moment of the last use of all.
-    pub(crate) fn now(&self) -> Sequence {
-        self.now
-    }
-
     /// `node` was used last at that moment, which is over.
     pub(crate) fn was_used(&mut self, node: Node, used: Sequence) {
         self.nodes.insert(used, node);
@@ -56,6 +47,17 @@ impl Recent {
     /// All of them, those first that were not used for longest.
     pub(crate) fn oldest(&self) -> impl Iterator<Item = Node> + '_ {
         self.nodes.values().copied()
+    }
+}
+
+/// The moment of the last use of all: whoever has noted the others tells them by [`Recent::was_used`].
+impl Wire for Recent {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.now.put(out);
+    }
+
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        Ok(Recent { nodes: BTreeMap::new(), now: Sequence::get(input)? })
     }
 }
 

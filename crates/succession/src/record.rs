@@ -7,7 +7,7 @@
 use crate::control::{Control, RECORD_SIZE};
 use crate::undelivered::Requester;
 use bytes::Bytes;
-use outrigger_core::wire::{Input, Malformed};
+use outrigger_core::wire::Malformed;
 use outrigger_core::{Credentials, Errno, Node, Reply, Request, Result, Wire};
 use std::fs::File;
 use std::io;
@@ -15,8 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What happens to a state.
+#[derive(Wire)]
+#[wire(internal)]
 pub enum Event {
     /// A request has come.
+    #[wire(0)]
     Asked {
         /// By whom.
         requester: Requester,
@@ -26,6 +29,7 @@ pub enum Event {
         request: Request,
     },
     /// The worker's reply to a frame has come.
+    #[wire(1)]
     Replied {
         /// The number of the frame.
         id: u64,
@@ -33,6 +37,7 @@ pub enum Event {
         reply: Reply,
     },
     /// References were returned.
+    #[wire(2)]
     Forgotten {
         /// To this node.
         node: Node,
@@ -40,68 +45,19 @@ pub enum Event {
         count: u64,
     },
     /// It is time for a checkpoint.
+    #[wire(3)]
     Checkpoint,
     /// The worker needs not hold these any more.
+    #[wire(4)]
     Returned {
         /// In the numbers that were told.
         nodes: Vec<Node>,
     },
 }
 
-/// Their numbers.
-const ASKED: u8 = 0;
-const REPLIED: u8 = 1;
-const FORGOTTEN: u8 = 2;
-const CHECKPOINT: u8 = 3;
-const RETURNED: u8 = 4;
-
-fn put_asked(requester: &Requester, cred: &Credentials, request: &Request, out: &mut Vec<u8>) {
-    ASKED.put(out);
-    requester.id.put(out);
-    requester.slot.put(out);
-    cred.put(out);
-    request.put(out);
-}
-
-fn put_replied(id: u64, reply: &Reply, out: &mut Vec<u8>) {
-    REPLIED.put(out);
-    id.put(out);
-    reply.put(out);
-}
-
-impl Wire for Event {
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Event::Asked { requester, cred, request } => put_asked(requester, cred, request, out),
-            Event::Replied { id, reply } => put_replied(*id, reply, out),
-            Event::Forgotten { node, count } => {
-                FORGOTTEN.put(out);
-                node.put(out);
-                count.put(out);
-            }
-            Event::Checkpoint => CHECKPOINT.put(out),
-            Event::Returned { nodes } => {
-                RETURNED.put(out);
-                nodes.put(out);
-            }
-        }
-    }
-
-    fn get(input: &mut Input) -> Result<Self, Malformed> {
-        Ok(match u8::get(input)? {
-            ASKED => Event::Asked {
-                requester: Requester { id: u64::get(input)?, slot: u32::get(input)?, sender: None },
-                cred: Credentials::get(input)?,
-                request: Request::get(input)?,
-            },
-            REPLIED => Event::Replied { id: u64::get(input)?, reply: Reply::get(input)? },
-            FORGOTTEN => Event::Forgotten { node: Node::get(input)?, count: u64::get(input)? },
-            CHECKPOINT => Event::Checkpoint,
-            RETURNED => Event::Returned { nodes: Vec::get(input)? },
-            _ => return Err(Malformed::new("Event")),
-        })
-    }
-}
+/// The numbers of events that are recorded without being made.
+const ASKED: u16 = 0;
+const REPLIED: u16 = 1;
 
 /// An event in the ring: its place in the stream, counted from one; its length; its bytes; and the complement of its place,
 /// which says that all of it is there. What an earlier round has left has other places.
@@ -144,12 +100,20 @@ impl Recorder {
 
     /// The same for a request, which is not copied more than once.
     pub fn asked(&mut self, requester: &Requester, cred: &Credentials, request: &Request) {
-        self.add(|out| put_asked(requester, cred, request, out));
+        self.add(|out| {
+            ASKED.put(out);
+            requester.put(out);
+            cred.put(out);
+            request.put(out);
+        });
     }
 
     /// The same for a reply.
     pub fn replied(&mut self, id: u64, reply: &Reply) {
-        self.add(|out| put_replied(id, reply, out));
+        self.add(|out| {
+            (REPLIED, id).put(out);
+            reply.put(out);
+        });
     }
 
     fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {

@@ -56,7 +56,7 @@ impl Served {
     /// memory file, whose part for it starts there.
     ///
     /// # Errors
-    /// `EPROTO` and `EUCLEAN` when it was not left so.
+    /// `EPROTO` when it was not left so.
     pub fn going_on((file, start): (Arc<File>, u64), left: Bytes) -> Result<Self> {
         let role = Role::Recorded(Recorder::new(file, start)?);
         Ok(Served { state: State::restored(role, left)?, left: Vec::new() })

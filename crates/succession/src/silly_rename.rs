@@ -3,12 +3,12 @@
 //! the server dies.
 
 use crate::place::{FIRST_CHANGE, KEEPS, REMOVED_NAME};
-use outrigger_core::wire::{Input, Malformed};
-use outrigger_core::{Name, Node, Result, Wire};
+use outrigger_core::{Name, Node, Wire};
 use std::collections::HashMap;
 
 /// Which they are, and how many open files each node has.
-#[derive(Default)]
+#[derive(Default, Wire)]
+#[wire(internal)]
 pub(crate) struct Nameless {
     open: HashMap<Node, u64>,
     kept: HashMap<Node, Kept>,
@@ -16,6 +16,7 @@ pub(crate) struct Nameless {
 }
 
 #[derive(Wire)]
+#[wire(internal)]
 struct Kept {
     name: Name,
     /// Whether it may get another one: what was made without a name may, what has lost it may not.
@@ -36,29 +37,6 @@ fn name(text: &str) -> Name {
 }
 
 impl Nameless {
-    /// Appends everything.
-    pub(crate) fn save(&self, out: &mut Vec<u8>) {
-        let open: Vec<(Node, u64)> = self.open.iter().map(|(node, count)| (*node, *count)).collect();
-        open.put(out);
-        (self.kept.len() as u64).put(out);
-        for (node, kept) in &self.kept {
-            node.put(out);
-            kept.put(out);
-        }
-    }
-
-    /// What was [saved](Nameless::save).
-    pub(crate) fn restored(saved: &mut Input) -> Result<Self, Malformed> {
-        let open = Vec::<(Node, u64)>::get(saved)?.into_iter().collect();
-        let mut silly_rename = Nameless { open, ..Nameless::default() };
-        for _ in 0..u64::get(saved)? {
-            let (node, kept) = <(Node, Kept)>::get(saved)?;
-            silly_rename.nodes.insert(kept.name.clone(), node);
-            silly_rename.kept.insert(node, kept);
-        }
-        Ok(silly_rename)
-    }
-
     /// A file is opened.
     pub(crate) fn opened(&mut self, node: Node) {
         *self.open.entry(node).or_default() += 1;

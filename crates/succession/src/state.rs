@@ -10,7 +10,7 @@ mod removal;
 mod saved;
 
 use crate::files::{Files, Returned};
-use crate::flight::{Ask, Flight, takes_name};
+use crate::flight::{Ask, Flight, Purpose, takes_name};
 use crate::log::Log;
 use crate::place::{FIRST_CHANGE, KEEPS};
 use crate::record::{Event, Recorder};
@@ -133,7 +133,7 @@ impl State {
         let Some(ask) = self.expected(ask) else { return };
         if self.failed.is_some() || self.ending {
             let error = self.failed.clone().unwrap_or_else(unmounted);
-            return self.answered.push((ask.requester, Reply::Error(error)));
+            return self.refuse(ask.requester, error);
         }
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.asked(&ask.requester, &ask.cred, &ask.request);
@@ -144,7 +144,7 @@ impl State {
                 self.want_checkpoint(Some((ask.requester, Reply::Done(()))));
             }
             request => match self.refusal(request) {
-                Some(error) => self.answered.push((ask.requester, Reply::Error(error))),
+                Some(error) => self.refuse(ask.requester, error),
                 None => self.queue.push_back(ask),
             },
         }
@@ -243,13 +243,21 @@ impl State {
             return;
         }
         for Returned { theirs, count } in self.files.give_up_removed(self.being_opened().collect()) {
-            self.send(Credentials::ROOT, Forget { node: theirs, count }.into(), Flight::GivenUp);
+            self.send(
+                Credentials::ROOT,
+                Forget { node: theirs, count }.into(),
+                Flight { purpose: Purpose::GivenUp, ask: None },
+            );
         }
         if self.changing > 0 {
             return;
         }
         self.checkpoint.iter_mut().for_each(|checkpoint| checkpoint.asked = true);
-        self.send(Credentials::ROOT, SyncFs { node: Node::ROOT }.into(), Flight::Checkpoint);
+        self.send(
+            Credentials::ROOT,
+            SyncFs { node: Node::ROOT }.into(),
+            Flight { purpose: Purpose::Checkpoint, ask: None },
+        );
     }
 
     /// Takes no more requests. The worker unmounts when it has done the rest.
@@ -275,31 +283,36 @@ impl State {
             return None;
         }
         let mut request = ask.request.clone();
-        match self.missing(&ask, &mut request) {
-            Ok(None) if ask.is_done() => self.answer(ask),
+        let sent = match self.missing(&ask, &mut request) {
+            Ok(None) if ask.is_done() => {
+                self.answer(ask);
+                return None;
+            }
             Ok(None) if takes_name(&request) && (*waits || self.following > 0) => {
                 *waits = true;
                 return Some(ask);
             }
-            Ok(None) => self.send(ask.cred.clone(), request, Flight::Asked(ask)),
+            Ok(None) => Ok((ask.cred.clone(), request, Purpose::Asked)),
             Ok(Some(Missing::Node(_))) if *waits || self.taking > 0 => {
                 *waits = true;
                 return Some(ask);
             }
-            Ok(Some(Missing::Node(node))) => match self.files.path(node) {
-                Ok(names) => {
-                    let walk = Walk { dir: Node::ROOT, names };
-                    self.send(Credentials::ROOT, walk.into(), Flight::Found(node, ask));
-                }
-                Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
-            },
-            Ok(Some(Missing::Handle(handle))) => match reopening(&mut self.files, handle) {
-                Ok(request) => self.send(Credentials::ROOT, request, Flight::Opened(handle, ask)),
-                Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
-            },
-            Err(error) => self.answered.push((ask.requester, Reply::Error(error))),
+            Ok(Some(Missing::Node(node))) => self.files.path(node).map(|names| {
+                (Credentials::ROOT, Walk { dir: Node::ROOT, names }.into(), Purpose::Found(node))
+            }),
+            Ok(Some(Missing::Handle(handle))) => reopening(&mut self.files, handle)
+                .map(|request| (Credentials::ROOT, request, Purpose::Opened(handle))),
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok((cred, request, purpose)) => self.send(cred, request, Flight::of(purpose, ask)),
+            Err(error) => self.refuse(ask.requester, error),
         }
         None
+    }
+
+    fn refuse(&mut self, requester: Requester, error: Error) {
+        self.answered.push((requester, Reply::Error(error)));
     }
 
     /// What the worker has to be asked for before `request`, which gets its numbers, or before the reply can be told.
@@ -312,7 +325,7 @@ impl State {
     }
 
     fn send(&mut self, cred: Credentials, request: Request, flight: Flight) {
-        let id = if let Flight::Asked(ask) = &flight
+        let id = if let Flight { purpose: Purpose::Asked, ask: Some(ask) } = &flight
             && ask.request.class() == Class::Change
         {
             self.next_change += 1;
@@ -379,10 +392,10 @@ impl State {
         self.changing -= usize::from(flight.is_change());
         self.taking -= usize::from(flight.takes_name());
         self.following -= usize::from(flight.follows_path());
-        match flight {
-            Flight::Asked(ask) => self.queue.push_front(Ask { reply: Some((id, reply)), ..ask }),
-            Flight::Found(node, ask) => self.looked(node, ask, &reply),
-            Flight::Opened(handle, ask) => match reply {
+        match (flight.purpose, flight.ask) {
+            (Purpose::Asked, Some(ask)) => self.queue.push_front(Ask { reply: Some((id, reply)), ..ask }),
+            (Purpose::Found(node), Some(ask)) => self.looked(node, ask, &reply),
+            (Purpose::Opened(handle), Some(ask)) => match reply {
                 Reply::Opened(opened) => {
                     let superfluous = self.files.opened_again(handle, opened.handle);
                     superfluous.into_iter().for_each(|handle| self.close(handle));
@@ -390,11 +403,10 @@ impl State {
                 }
                 reply => {
                     let error = reply.error().cloned().unwrap_or(Errno::EIO.into());
-                    self.answered.push((ask.requester, Reply::Error(error)));
+                    self.refuse(ask.requester, error);
                 }
             },
-            Flight::GivenUp => {}
-            Flight::Checkpoint => match reply {
+            (Purpose::Checkpoint, _) => match reply {
                 Reply::Error(error) => {
                     self.log.could_not_clear();
                     self.refused = Some(error.clone());
@@ -402,6 +414,7 @@ impl State {
                 }
                 _ => self.was_checkpoint(self.log.checkpoints + 1),
             },
+            _ => {}
         }
         self.alone &= !self.flying.is_empty();
         self.go_on();
@@ -421,7 +434,7 @@ impl State {
             }
             _ => {
                 let error = reply.error().cloned().unwrap_or(Errno::ESTALE.into());
-                self.answered.push((ask.requester, Reply::Error(error)));
+                self.refuse(ask.requester, error);
             }
         }
     }
@@ -432,7 +445,7 @@ impl State {
             return;
         }
         let mut in_use = HashSet::new();
-        let flying = self.flying.values_mut().filter_map(Flight::ask_mut);
+        let flying = self.flying.values_mut().filter_map(|flight| flight.ask.as_mut());
         for ask in flying.chain(&mut self.queue) {
             in_use.extend(Numbers::of(&mut ask.request).nodes);
             in_use.extend(self.files.victim(&ask.request));
@@ -510,15 +523,12 @@ impl State {
     pub fn was_checkpoint(&mut self, checkpoints: u64) {
         self.log.clear(checkpoints);
         self.refused = None;
-        let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
-        self.answered.extend(told.into_iter().flatten());
+        self.answered.extend(self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.told));
     }
 
     fn no_checkpoint(&mut self, error: &Error) {
-        let told = self.checkpoint.take().map(|checkpoint| checkpoint.told);
-        self.answered.extend(
-            told.into_iter().flatten().map(|(requester, _)| (requester, Reply::Error(error.clone()))),
-        );
+        let told = self.checkpoint.take().into_iter().flat_map(|checkpoint| checkpoint.told);
+        told.for_each(|(requester, _)| self.refuse(requester, error.clone()));
     }
 
     /// The worker has died: what was in flight waits for the next one. `guilty`: by itself.
@@ -534,13 +544,13 @@ impl State {
         // What was done and not told is done again.
         self.queue.iter_mut().for_each(|ask| ask.reply = None);
         let flying = std::mem::take(&mut self.flying);
-        for mut ask in flying.into_values().filter_map(Flight::ask).rev() {
+        for mut ask in flying.into_values().filter_map(|flight| flight.ask).rev() {
             if guilty {
                 ask.suspect.lost(true);
             }
             ask.reply = None;
             match ask.suspect.is_poisonous() {
-                true => self.answered.push((ask.requester, Reply::Error(why.clone()))),
+                true => self.refuse(ask.requester, why.clone()),
                 false => self.queue.push_front(ask),
             }
         }
@@ -551,7 +561,7 @@ impl State {
     pub fn fail(&mut self, why: &Error) {
         self.failed = Some(why.clone());
         let queue = std::mem::take(&mut self.queue);
-        self.answered.extend(queue.into_iter().map(|ask| (ask.requester, Reply::Error(why.clone()))));
+        queue.into_iter().for_each(|ask| self.refuse(ask.requester, why.clone()));
         self.no_checkpoint(why);
     }
 }

@@ -39,6 +39,18 @@ impl Requester {
     }
 }
 
+/// Where the reply is waited for does not matter to another process.
+impl Wire for Requester {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.id, self.slot).put(out);
+    }
+
+    fn get(input: &mut Input) -> Result<Self, Malformed> {
+        let (id, slot) = Wire::get(input)?;
+        Ok(Requester { id, slot, sender: None })
+    }
+}
+
 /// Tells who waits.
 pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
     for (sender, reply) in answers {
@@ -48,7 +60,8 @@ pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
 }
 
 /// The replies.
-#[derive(Default)]
+#[derive(Default, Wire)]
+#[wire(internal)]
 pub struct Undelivered {
     /// Whether there were askers of another process.
     expected: bool,
@@ -67,26 +80,6 @@ impl Undelivered {
             self.replies.remove(&told);
         }
         self.replies.insert(requester.id, reply);
-    }
-
-    /// Appends the replies.
-    pub fn save(&self, out: &mut Vec<u8>) {
-        self.expected.put(out);
-        self.replies.clone().into_iter().collect::<Vec<_>>().put(out);
-        self.slots.clone().into_iter().collect::<Vec<_>>().put(out);
-    }
-
-    /// What was [saved](Undelivered::save).
-    ///
-    /// # Errors
-    /// [`Malformed`] when it is something else.
-    pub fn restored(saved: &mut Input) -> Result<Self, Malformed> {
-        let (expected, replies, slots) = (bool::get(saved)?, Vec::get(saved)?, Vec::get(saved)?);
-        Ok(Undelivered {
-            expected,
-            replies: replies.into_iter().collect(),
-            slots: slots.into_iter().collect(),
-        })
     }
 
     /// From here on askers of another process ask here.

@@ -18,6 +18,8 @@ const RECORD: usize = 4;
 
 /// The most writes of one change: the longest name, and the four records a rename touches.
 const WRITES_MAX: usize = 96;
+/// The most words there can be: names are called by their distance from the end in 32 bits.
+const WORDS_MAX: usize = 1 << 32;
 /// Words of the longest name with its length byte.
 const NAME_WORDS_MAX: usize = 32;
 
@@ -173,12 +175,13 @@ impl Store {
         }
     }
 
-    /// The store that was saved, in `memory` of the same size, which must be all zeroes.
-    pub(super) fn restore(memory: HeapRegion, saved: &mut Input) -> Result<Self> {
+    /// The store that was saved, in memory of this process.
+    pub(super) fn restore(saved: &mut Input) -> Result<Self> {
+        let words = Some(usize::get(saved)?).filter(|&words| words <= WORDS_MAX);
+        let words =
+            words.ok_or_else(|| Errno::EUCLEAN.because("a saved node table of an impossible size"))?;
+        let memory = HeapRegion::new(Layout::words(<Redo>::words(WRITES_MAX) + words));
         let store = Store::open(Memory::Private(memory))?;
-        if u64::get(saved)? != store.all.words() as u64 {
-            return Err(Errno::EUCLEAN.because("a saved node table of another size"));
-        }
         let (records, names) = (store.restore_part(0, saved)?, store.restore_part(store.all.words(), saved)?);
         if (records, names as u64) != (store.end_of_records(), store.head().names().get()) {
             return Err(Errno::EUCLEAN.because("a saved node table that is not whole"));

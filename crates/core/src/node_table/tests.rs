@@ -433,12 +433,13 @@ proptest! {
         let mut seen = vec![Node::ROOT];
         before.into_iter().for_each(|call| do_call(&table, &mut seen, call));
         let mut saved = Vec::new();
-        table.save(&mut saved);
+        table.put(&mut saved);
         for length in (0..saved.len()).step_by(97) {
-            prop_assert!(NodeTable::restored(1 << 17, &mut saved[..length].to_vec().into()).is_err());
+            prop_assert!(<NodeTable as Wire>::get(&mut saved[..length].to_vec().into()).is_err());
         }
-        prop_assert!(NodeTable::restored(1 << 16, &mut saved.clone().into()).is_err(), "another size");
-        let restored = NodeTable::restored(1 << 17, &mut saved.into()).expect("the same");
+        let impossible = [&u64::MAX.to_le_bytes()[..], &saved[8..]].concat();
+        prop_assert!(<NodeTable as Wire>::get(&mut impossible.into()).is_err(), "a size that cannot be");
+        let restored = <NodeTable as Wire>::get(&mut saved.into()).expect("the same");
         let mut seen_too = seen.clone();
         for call in after {
             do_call(&table, &mut seen, call);

@@ -17,7 +17,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("keeper", 5),
     Layout::new("local-files", 3),
     Layout::new("local-held", 3),
-    Layout::new("mem-log", 2),
+    Layout::new("mem-log", 3),
     Layout::new("mount", 1),
     // Of `NodeTable`, whatever the region is called.
     Layout::new("nodes", 2),

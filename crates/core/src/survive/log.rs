@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Groups of words, one after the other, which can be made shorter while groups are added.
 
-use super::area::Area;
+use super::area::{Area, to_bytes, to_words};
 use crate::error::{Errno, Result};
+use crate::wire::Wire;
+use bytes::Bytes;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -204,4 +206,56 @@ impl Log {
         state.base = state.len;
         self.set_due(state);
     }
+}
+
+/// Records one after the other, each its length in bytes and its encoding: a group of a [`Log`].
+#[derive(Debug, Default)]
+pub struct Records {
+    words: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Records {
+    /// One record.
+    pub fn of(record: &impl Wire) -> Self {
+        let mut records = Records::default();
+        records.put(record);
+        records
+    }
+
+    /// Appends a record.
+    pub fn put(&mut self, record: &impl Wire) {
+        self.bytes.clear();
+        record.put(&mut self.bytes);
+        self.words.push(self.bytes.len() as u64);
+        self.words.extend(to_words(&self.bytes));
+    }
+
+    /// Their words.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Removes them.
+    pub fn clear(&mut self) {
+        self.words.clear();
+    }
+}
+
+/// Takes a record of [`Records`] off the front of `words`.
+///
+/// # Errors
+/// `EUCLEAN` when they begin with none.
+pub fn take_record<T: Wire>(words: &mut &[u64]) -> Result<T> {
+    let taken = words.split_first().and_then(|(&len, rest)| {
+        let len = usize::try_from(len).ok()?;
+        let (record, rest) = rest.split_at_checked(len.div_ceil(8))?;
+        let mut bytes = Bytes::from(to_bytes(record.iter().copied(), len));
+        let record = T::get(&mut bytes).ok().filter(|_| bytes.is_empty())?;
+        Some((record, rest))
+    });
+    let (record, rest) =
+        taken.ok_or_else(|| Errno::EUCLEAN.because("a log with a record that makes no sense"))?;
+    *words = rest;
+    Ok(record)
 }

@@ -14,7 +14,7 @@ use crate::inode::{Body, Inode, State};
 use crate::record::Record;
 use crate::table::SHARDS;
 use outrigger_core::Node;
-use outrigger_core::survive::Log;
+use outrigger_core::survive::{Log, Records};
 
 /// How many words one change adds to the shorter log, roughly: many times what it adds to the log.
 const SLICE: usize = 512;
@@ -54,19 +54,15 @@ impl Mem {
     fn compact_some(&self, log: &Log, cursor: &mut Cursor, budget: usize) -> bool {
         if !cursor.running {
             *cursor = Cursor { running: true, ..Cursor::default() };
-            log.begin_copy(|| {
-                let mut words = Vec::new();
-                self.tree_record().put(&mut words);
-                words
-            });
+            log.begin_copy(|| Records::of(&self.tree_record()).words().to_vec());
         }
-        let (mut words, mut done) = (Vec::new(), 0);
+        let (mut records, mut done) = (Records::default(), 0);
         while done < budget {
-            words.clear();
+            records.clear();
             let more = match cursor.names {
-                Some(names) => self.copy_names(log, names, cursor, &mut words),
+                Some(names) => self.copy_names(log, names, cursor, &mut records),
                 None => match cursor.next(self) {
-                    Some(ino) => self.copy_inode(log, ino, cursor, &mut words),
+                    Some(ino) => self.copy_inode(log, ino, cursor, &mut records),
                     None => {
                         log.end_copy();
                         false
@@ -77,7 +73,7 @@ impl Mem {
                 *cursor = Cursor::default();
                 return false;
             }
-            done += words.len();
+            done += records.words().len();
         }
         true
     }
@@ -88,21 +84,21 @@ impl Mem {
     }
 
     /// Copies an inode, of a directory not the names; `false` when there is no shorter log any more.
-    fn copy_inode(&self, log: &Log, ino: u64, cursor: &mut Cursor, words: &mut Vec<u64>) -> bool {
+    fn copy_inode(&self, log: &Log, ino: u64, cursor: &mut Cursor, records: &mut Records) -> bool {
         let Ok(inode) = self.table.get(Node(ino)) else { return true };
         // Exclusively, because readers put their time into the log.
         let state = inode.state.write();
         if state.dead {
             return true;
         }
-        put_inode(&inode, &state, words);
+        put_inode(&inode, &state, records);
         if inode.is_dir() {
             cursor.names = Some((ino, 0));
         }
         let locks = inode.locks.lock();
-        Record::Referenced { ino, yes: inode.is_referenced() }.put(words);
-        locks.records(ino).for_each(|record| record.put(words));
-        log.copy(words)
+        records.put(&Record::Referenced { ino, yes: inode.is_referenced() });
+        locks.records(ino).for_each(|record| records.put(&record));
+        log.copy(records.words())
     }
 
     /// Copies some names of a directory.
@@ -111,17 +107,17 @@ impl Mem {
         log: &Log,
         (dir, last): (u64, u64),
         cursor: &mut Cursor,
-        words: &mut Vec<u64>,
+        records: &mut Records,
     ) -> bool {
         cursor.names = None;
         let Ok(inode) = self.table.get(Node(dir)) else { return true };
         let state = inode.state.write();
         let Body::Dir(names) = &state.body else { return true };
         for (number, name, inode) in names.after(last).take(NAMES_AT_ONCE) {
-            Record::Name { dir, number, ino: inode.ino, name: name.clone() }.put(words);
+            records.put(&Record::Name { dir, number, ino: inode.ino, name: name.clone() });
             cursor.names = Some((dir, number));
         }
-        log.copy(words)
+        log.copy(records.words())
     }
 }
 
@@ -136,22 +132,22 @@ impl Cursor {
 }
 
 /// The records that make an inode anew, without names, references and locks.
-fn put_inode(inode: &Inode, state: &State, words: &mut Vec<u64>) {
+fn put_inode(inode: &Inode, state: &State, records: &mut Records) {
     let ino = inode.ino;
-    Record::Gone(ino).put(words);
-    Record::Inode(inode.facts(state)).put(words);
+    records.put(&Record::Gone(ino));
+    records.put(&Record::Inode(inode.facts(state)));
     for (name, value) in &state.xattrs.0 {
-        Record::Xattr { ino, name: name.clone(), value: value.clone() }.put(words);
+        records.put(&Record::Xattr { ino, name: name.clone(), value: value.clone() });
     }
     match &state.body {
         Body::File(content) => {
             for (page, extent) in content.extents() {
                 let change = Change::Put { page, pages: extent.pages, start: extent.start() };
-                Record::Content { ino, change }.put(words);
+                records.put(&Record::Content { ino, change });
             }
         }
-        Body::Dir(names) => Record::Numbers { dir: ino, last: names.last() }.put(words),
-        Body::Link(target) => Record::Target { ino, target: target.clone() }.put(words),
+        Body::Dir(names) => records.put(&Record::Numbers { dir: ino, last: names.last() }),
+        Body::Link(target) => records.put(&Record::Target { ino, target: target.clone() }),
         Body::Special => {}
     }
 }

@@ -11,7 +11,7 @@
 use crate::space::Space;
 use crate::store::{Pinned, Run, Store};
 use bytes::BytesMut;
-use outrigger_core::{FileSlice, Payload, Result};
+use outrigger_core::{FileSlice, Payload, Result, Wire};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,17 +106,23 @@ impl Extent {
 }
 
 /// A change of a file's content as the log has it. Pages are those of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Wire)]
+#[wire(internal)]
 pub(crate) enum Change {
     /// `pages` pages from `page` on are those of the store from `start` on, or reserved without `start`.
+    #[wire(1)]
     Put { page: u64, pages: u64, start: Option<u64> },
     /// A hole.
+    #[wire(2)]
     Cut(Range<u64>),
     /// Holes in the range became reserved.
+    #[wire(3)]
     Reserve(Range<u64>),
     /// The range was removed, and what follows moved down.
+    #[wire(4)]
     Collapse(Range<u64>),
     /// A hole was made by moving up what follows.
+    #[wire(5)]
     Gap(Range<u64>),
 }
 

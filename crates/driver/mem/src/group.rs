@@ -8,7 +8,7 @@ use crate::Mem;
 use crate::content::{Edit, Extent};
 use crate::inode::{Inode, State};
 use crate::record::{INODE_WORDS, NAME_WORDS, Record};
-use outrigger_core::survive::Room;
+use outrigger_core::survive::{Records, Room};
 use outrigger_core::{Errno, Name, Result};
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Group<'a> {
     mem: &'a Mem,
     /// Words promised by the log; `None` when nothing is logged.
     promised: Option<usize>,
-    words: Vec<u64>,
+    records: Records,
     /// Inodes that no request finds before they are in the log.
     born: Vec<Arc<Inode>>,
     /// Pages to be freed after the commit, when the locks are released: the group is dropped last.
@@ -54,7 +54,7 @@ impl Mem {
     }
 
     fn group(&self, promised: Option<usize>) -> Group<'_> {
-        Group { mem: self, promised, words: Vec::new(), born: Vec::new(), freed: Vec::new() }
+        Group { mem: self, promised, records: Records::default(), born: Vec::new(), freed: Vec::new() }
     }
 
     /// How content is changed.
@@ -67,7 +67,7 @@ impl Group<'_> {
     /// Adds what `record` makes, if there is a log.
     pub fn push(&mut self, record: impl FnOnce() -> Record) {
         if self.promised.is_some() {
-            record().put(&mut self.words);
+            self.records.put(&record());
         }
     }
 
@@ -119,10 +119,10 @@ impl Group<'_> {
         let born = std::mem::take(&mut self.born);
         let insert = || born.into_iter().for_each(|inode| table.insert(inode));
         match &self.mem.log {
-            Some(log) if !self.words.is_empty() => {
-                debug_assert!(self.promised.is_some_and(|words| words >= self.words.len()));
-                log.append(&self.words, insert);
-                self.words.clear();
+            Some(log) if !self.records.words().is_empty() => {
+                debug_assert!(self.promised.is_some_and(|words| words >= self.records.words().len()));
+                log.append(self.records.words(), insert);
+                self.records.clear();
             }
             _ => insert(),
         }

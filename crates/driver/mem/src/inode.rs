@@ -12,7 +12,7 @@ use crate::names::Names;
 use crate::record::{Facts, Record};
 use crate::xattr::Xattrs;
 use outrigger_core::attr::{MODE_PERMISSIONS, without_set_id};
-use outrigger_core::survive::Log;
+use outrigger_core::survive::{Log, Records};
 use outrigger_core::{
     Around, Attr, Before, Cx, Errno, Error, FileKind, Node, Result, SetAttrs, SetTime, Target, Time,
 };
@@ -142,7 +142,7 @@ impl Inode {
     /// An inode of a former process.
     pub fn restored(facts: Facts, referenced: bool, xattrs: Xattrs, body: Body, locks: Locks) -> Self {
         let state = State {
-            mode: facts.mode,
+            mode: facts.mode & MODE_PERMISSIONS,
             uid: facts.uid,
             gid: facts.gid,
             nlink: facts.nlink,
@@ -224,9 +224,7 @@ impl Inode {
 
     fn note_reference(&self, log: Option<&Log>, yes: bool) {
         if let Some(log) = log {
-            let mut words = Vec::with_capacity(3);
-            Record::Referenced { ino: self.ino, yes }.put(&mut words);
-            log.note(&words);
+            log.note(Records::of(&Record::Referenced { ino: self.ino, yes }).words());
         }
     }
 
@@ -239,9 +237,7 @@ impl Inode {
         let nanos = now.secs.saturating_mul(1_000_000_000).saturating_add(now.nanos.into());
         self.read_at.store(nanos, Relaxed);
         if let Some(log) = log {
-            let mut words = Vec::with_capacity(3);
-            Record::Read { ino: self.ino, nanos }.put(&mut words);
-            log.note(&words);
+            log.note(Records::of(&Record::Read { ino: self.ino, nanos }).words());
         }
     }
 

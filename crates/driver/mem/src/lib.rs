@@ -71,7 +71,7 @@ use outrigger_core::{
     Payload, Prompt, Request, Result, Target, Time, XattrName,
 };
 use parking_lot::Mutex;
-use record::Record;
+use record::{GONE_WORDS, Record};
 use space::Space;
 use std::sync::Arc;
 use store::Store;
@@ -197,7 +197,7 @@ impl Mem {
         if inode.is_referenced() {
             return;
         }
-        let mut group = self.change_anyway(2);
+        let mut group = self.change_anyway(GONE_WORDS);
         let mut edit = self.edit();
         let mut state = inode.state.write();
         if state.nlink > 0 || state.dead || inode.is_referenced() {

@@ -118,7 +118,7 @@ impl Mem {
         let words = log.read();
         let mut rest = &words[..];
         while !rest.is_empty() {
-            replay.take(Record::get(&mut rest)?)?;
+            replay.take(Record::take(&mut rest)?)?;
         }
         replay.finish(options, clock, log)
     }

@@ -2,7 +2,7 @@
 //! Files that lose their last name while they are open: see [`silly_rename`](crate::silly_rename).
 
 use super::State;
-use crate::flight::{Ask, Flight};
+use crate::flight::Ask;
 use crate::place::REMOVED;
 use crate::undelivered::Requester;
 use outrigger_core::ops::{OpenFlags, Unlink};
@@ -26,7 +26,7 @@ impl State {
     }
 
     pub(super) fn being_opened(&self) -> impl Iterator<Item = Node> {
-        let flying = self.flying.values().filter_map(Flight::as_ask);
+        let flying = self.flying.values().filter_map(|flight| flight.ask.as_ref());
         flying.chain(&self.queue).filter_map(|ask| opens(&ask.request))
     }
 

@@ -4,7 +4,6 @@
 use super::{Role, State};
 use crate::files::Files;
 use crate::log::Log;
-use crate::undelivered::Undelivered;
 use outrigger_core::wire::Input;
 use outrigger_core::{Result, Wire};
 
@@ -17,11 +16,10 @@ impl State {
             return None;
         }
         let mut saved = Vec::new();
-        self.files.save(&mut saved);
-        self.log.save(&mut saved);
-        self.undelivered.save(&mut saved);
-        self.next_query.put(&mut saved);
-        self.next_change.put(&mut saved);
+        self.files.put(&mut saved);
+        self.log.counted().put(&mut saved);
+        self.undelivered.put(&mut saved);
+        (self.next_query, self.next_change).put(&mut saved);
         self.role = Role::Copied;
         Some(saved)
     }
@@ -29,17 +27,12 @@ impl State {
     /// What another process has left.
     ///
     /// # Errors
-    /// `EPROTO` and `EUCLEAN` when it is something else.
+    /// `EPROTO` when it is something else.
     pub fn restored(role: Role, mut saved: Input) -> Result<Self> {
         let saved = &mut saved;
         let files = Files::restored(saved)?;
-        Ok(State {
-            log: Log::restored(files.most(), saved)?,
-            files,
-            undelivered: Undelivered::restored(saved)?,
-            next_query: u64::get(saved)?,
-            next_change: u64::get(saved)?,
-            ..State::new(role, 0)?
-        })
+        let (log, undelivered) = (Log::restored(files.most(), Wire::get(saved)?), Wire::get(saved)?);
+        let (next_query, next_change) = Wire::get(saved)?;
+        Ok(State { log, files, undelivered, next_query, next_change, ..State::new(role, 0)? })
     }
 }
