@@ -6,31 +6,11 @@ mod program;
 pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
-use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Given, Scheme};
 use outrigger_core::{Error, OptionTable};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
-
-/// Options of sshfs(1) about its cache, which stand for options of the layer `cache`.
-pub const SSHFS: OptionTable = OptionTable {
-    owner: "sftp",
-    options: &[
-        option("dir_cache", "yes|no", "", "sshfs' name of cache=never when no"),
-        option("dcache_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("cache_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("dcache_stat_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("dcache_dir_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("dcache_link_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("cache_stat_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("cache_dir_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("cache_link_timeout", "SECONDS", "", "sshfs' name of cache="),
-        option("dcache_max_size", "N", "", "sshfs' name of cache_entries="),
-        option("cache_max_size", "N", "", "sshfs' name of cache_entries="),
-        option("sshfs_sync", "", "", "sshfs' name of write=through"),
-    ],
-};
 
 /// Every driver.
 pub const DRIVERS: &[DriverInfo] = &[
@@ -39,7 +19,7 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_archive::DRIVER,
     outrigger_driver_mem::DRIVER,
     DriverInfo {
-        options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
+        options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS],
         others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
         ..outrigger_driver_sftp::DRIVER
     },
@@ -216,7 +196,7 @@ mod tests {
     fn example(option: &OptionInfo) -> &'static str {
         let values = [
             ("SECONDS", "5"),
-            ("SECONDS|always|never", "5"),
+            ("SECONDS|always|never|yes|no", "5"),
             ("BYTES", "67108864"),
             ("BYTES|%", "50%"),
             ("N", "3"),

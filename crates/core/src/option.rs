@@ -20,6 +20,11 @@ pub struct OptionInfo {
 }
 
 impl OptionInfo {
+    /// Whether it is called `key`, by its name or by an alias.
+    fn is(&self, key: &str) -> bool {
+        self.name == key || self.aliases.contains(&key)
+    }
+
     /// The same option with other names besides.
     pub const fn also(self, aliases: &'static [&'static str]) -> Self {
         OptionInfo { aliases, ..self }
@@ -63,8 +68,7 @@ impl OptionTable {
 
     /// The name of the option that is called `key`, by that or by an alias.
     pub fn name(&self, key: &str) -> Option<&'static str> {
-        let option = self.options.iter().find(|option| option.name == key || option.aliases.contains(&key));
-        option.map(|option| option.name)
+        self.options.iter().find(|option| option.is(key)).map(|option| option.name)
     }
 
     /// Accepts the keys of the table, so that an option cannot be taken without being described.
@@ -86,7 +90,11 @@ impl OptionTable {
         if self.options.len() <= FEW {
             return Errno::EINVAL.because(format!("{owner} has no option {key}; it has {}", self.known()));
         }
-        let names = self.options.iter().map(|option| option.name).chain(others);
+        let names = self
+            .options
+            .iter()
+            .flat_map(|option| [option.name].into_iter().chain(option.aliases.iter().copied()));
+        let names = names.chain(others);
         let similar = similar(key, names).map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();
         let list = format!("`outrigger drivers {owner}` lists them");
         Errno::EINVAL.because(format!("{owner} has no option {key}{similar}; {list}"))
@@ -100,7 +108,7 @@ impl OptionTable {
 
     /// `EINVAL`: the option `key` cannot have this value; the reason says what it takes.
     pub fn unfit(&self, key: &str, value: &str) -> Error {
-        let takes = match self.options.iter().find(|option| option.name == key) {
+        let takes = match self.options.iter().find(|option| option.is(key)) {
             Some(OptionInfo { value: "", .. }) => ": it takes none".to_owned(),
             Some(option) => format!(": {option} is expected"),
             None => String::new(),
@@ -187,6 +195,10 @@ mod tests {
             assert_eq!(similar(key, names.into_iter()), meant, "{key}");
         }
         const MANY: &[OptionInfo] = &[option("size", "BYTES", "1g", "how large it may become"); FEW + 1];
+        const ALIAS: &[OptionInfo] =
+            &[option("size", "BYTES", "1g", "how large it may become").also(&["room"]); FEW + 1];
+        let many = OptionTable { owner: "tree", options: ALIAS };
+        assert!(many.unknown("rome").reason.is_some_and(|said| said.contains("(did you mean room?)")));
         let many = OptionTable { owner: "tree", options: MANY };
         let said = |key| many.unknown(key).reason.map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(

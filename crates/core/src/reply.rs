@@ -136,6 +136,13 @@ impl Ttl {
     pub const FOREVER: Ttl = Ttl(u32::MAX);
 }
 
+impl From<Duration> for Ttl {
+    /// The longest that there is ([`Ttl::FOREVER`]) for any longer time.
+    fn from(time: Duration) -> Ttl {
+        Ttl(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+    }
+}
+
 impl From<Ttl> for Duration {
     fn from(ttl: Ttl) -> Duration {
         Duration::from_millis(ttl.0.into())

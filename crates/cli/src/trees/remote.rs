@@ -4,11 +4,10 @@
 use super::Trees;
 use super::layers::User;
 use crate::drivers::DriverOptions;
-use crate::drivers::SSHFS;
 use crate::location::Location;
 use crate::status::Failure;
 use outrigger_client::Client;
-use outrigger_core::{Errno, Error, Keep, Runtime};
+use outrigger_core::{Errno, Keep, Runtime};
 use outrigger_driver_sftp::{Options, Sftp};
 use outrigger_layer_cache::{Options as CacheOptions, Policy, Ttls, Writes};
 use std::sync::Arc;
@@ -47,7 +46,7 @@ pub(super) fn cached(
 ) -> Result<Option<CacheOptions>, Failure> {
     let given = options.take(|key| match user {
         User::Command => AHEAD.contains(&key),
-        User::Mount => is_about_the_cache(key),
+        User::Mount => CacheOptions::knows(key),
     });
     if layers.iter().any(|spec| super::layers::name(spec) == "cache") {
         return match given.first() {
@@ -65,10 +64,7 @@ pub(super) fn cached(
     if user == User::Mount {
         cache.policy.writes = Writes::Close;
     }
-    given.apply(|key, value| match as_here(key, value)? {
-        Some((key, value)) => cache.set(key, value),
-        None => Ok(()),
-    })?;
+    given.apply(|key, value| cache.set(key, value))?;
     Ok(Some(cache))
 }
 
@@ -79,37 +75,6 @@ const AHEAD: &[&str] = &["ahead", "sync_readdir", "read_ahead", "files_ahead", "
 fn for_a_command() -> CacheOptions {
     let policy = Policy { ttls: Ttls::For(Duration::from_secs(5)), writes: Writes::Through };
     CacheOptions { policy, memory: 32 << 20, ..CacheOptions::default() }
-}
-
-fn is_about_the_cache(key: &str) -> bool {
-    CacheOptions::knows(key) || SSHFS.has(key)
-}
-
-/// Translates an option of sshfs(1) to ours; `None` when it is our default. Other options are returned unchanged.
-pub(super) fn as_here<'a>(key: &'a str, value: &'a str) -> Result<Option<(&'a str, &'a str)>, Error> {
-    Ok(match (key, value) {
-        ("sshfs_sync", "") => Some(("write", "through")),
-        ("dir_cache" | "cache", "no") => Some(("cache", "never")),
-        ("dir_cache" | "cache", "yes") => None,
-        ("dir_cache", _) => return Err(unfit(key, value, "yes or no")),
-        ("sshfs_sync", _) => return Err(unfit(key, value, "no value")),
-        _ if is_timeout(key) && value.parse::<u32>().is_ok() => Some(("cache", value)),
-        _ if is_timeout(key) => return Err(unfit(key, value, "a number of seconds")),
-        ("dcache_max_size" | "cache_max_size", _) if value.parse::<usize>().is_ok() => {
-            Some(("cache_entries", value))
-        }
-        ("dcache_max_size" | "cache_max_size", _) => return Err(unfit(key, value, "a number of files")),
-        _ => Some((key, value)),
-    })
-}
-
-/// Whether the key is one of sshfs(1)'s TTLs for names, attributes and links, which are one TTL here.
-fn is_timeout(key: &str) -> bool {
-    key.ends_with("_timeout") && SSHFS.has(key)
-}
-
-fn unfit(key: &str, value: &str, needed: &str) -> Error {
-    Errno::EINVAL.because(format!("{key}={value}: {needed} is needed"))
 }
 
 /// All of a host.
@@ -162,7 +127,7 @@ fn settings(trees: &Trees, port: Option<u16>, options: &DriverOptions) -> Result
         (sftp.timeout, sftp.connect_timeout) = (timeout, timeout);
     }
     options.apply(|key, value| {
-        sftp.set(key, value).map_err(|error| match is_about_the_cache(key) {
+        sftp.set(key, value).map_err(|error| match CacheOptions::knows(key) {
             true => {
                 Errno::EINVAL.because(format!("option {key} concerns mounts only, which cache for longer"))
             }
@@ -213,12 +178,13 @@ mod tests {
                 (Ttls::For(Duration::from_secs(7)), usual.1, usual.2),
             ),
             ("dcache_timeout=0", (Ttls::Never, usual.1, usual.2)),
+            ("dcache_timeout=5,dir_cache=yes", (Ttls::For(Duration::from_secs(5)), usual.1, usual.2)),
             ("dcache_max_size=7,cache=always", (Ttls::Always, usual.1, 7)),
         ] {
             let Ok(Some(cache)) = cache(given, &["readonly"]) else { panic!("{given}") };
             assert_eq!((cache.policy.ttls, cache.policy.writes, cache.entries), expected, "{given}");
         }
-        for given in ["dir_cache=maybe", "sshfs_sync=no", "dcache_timeout=never", "dcache_max_size=x"] {
+        for given in ["dir_cache=maybe", "sshfs_sync=no", "dcache_timeout=soon", "dcache_max_size=x"] {
             assert!(cache(given, &[]).is_err(), "{given}");
         }
     }

@@ -4,7 +4,7 @@
 use crate::{Options, files};
 use outrigger_core::option::option;
 use outrigger_core::registry::DriverInfo;
-use outrigger_core::{OptionTable, Result, parse_size};
+use outrigger_core::{OptionTable, Result};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -45,22 +45,20 @@ impl Options {
     /// `EINVAL` for an option that does not exist or a value it cannot have; the reason names both.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         OPTIONS.check(key)?;
-        let wrong = || OPTIONS.unfit(key, value);
-        let amount = || parse_size(value).ok_or_else(wrong);
         match key {
             "partial" if value.is_empty() => self.partial = true,
             "nocache" if value.is_empty() => self.cache = None,
             "cache_size" => {
-                let max_bytes = amount()?;
+                let max_bytes = OPTIONS.bytes(key, value)?;
                 self.cache.iter_mut().for_each(|c| c.max_bytes = max_bytes);
             }
-            "max_entries" => self.limits.entries = amount()?.try_into().map_err(|_| wrong())?,
-            "max_names" => self.limits.name_bytes = amount()?,
-            "max_ratio" => self.limits.ratio = amount()?,
-            "max_index_ratio" => self.limits.index_ratio = amount()?,
-            "decoder_memory" => self.limits.decoder_memory = amount()?,
-            "block_cache" => self.limits.block_cache = amount()?.try_into().map_err(|_| wrong())?,
-            _ => return Err(wrong()),
+            "max_entries" => self.limits.entries = OPTIONS.bytes(key, value)?,
+            "max_names" => self.limits.name_bytes = OPTIONS.bytes(key, value)?,
+            "max_ratio" => self.limits.ratio = OPTIONS.bytes(key, value)?,
+            "max_index_ratio" => self.limits.index_ratio = OPTIONS.bytes(key, value)?,
+            "decoder_memory" => self.limits.decoder_memory = OPTIONS.bytes(key, value)?,
+            "block_cache" => self.limits.block_cache = OPTIONS.bytes(key, value)?,
+            _ => return Err(OPTIONS.unfit(key, value)),
         }
         Ok(())
     }

@@ -120,21 +120,12 @@ impl Options {
             "io" if ["buffered", "direct", "mmap", "uring"].contains(&value) => {
                 self.io = Some(value.to_owned())
             }
-            "io" => {
-                return Err(Errno::EINVAL.because(format!(
-                    "option io cannot be \"{value}\": there are buffered, direct, mmap and uring"
-                )));
-            }
             "backing" if value == "allow" => self.backing = true,
-            "backing" => {
-                return Err(
-                    Errno::EINVAL.because(format!("option backing cannot be \"{value}\": there is allow"))
-                );
-            }
+            "io" | "backing" => return Err(OPTIONS.unfit(key, value)),
             "erase" => self.erase = Some(erased(value)?),
-            "offset" => self.offset = Some(parse_size(value).ok_or_else(|| wrong_offset(value))?),
-            "partition" => self.partition = Some(numbered(value)?),
-            "patience" => self.patience = Some(seconds(value)?),
+            "offset" => self.offset = Some(OPTIONS.bytes(key, value)?),
+            "partition" => self.partition = Some(OPTIONS.number(key, value, 1..)?),
+            "patience" => self.patience = Some(OPTIONS.time_limit(key, value)?),
             "device" | "journal_path" | "logdev" | "rtdev" if !value.is_empty() => {
                 self.devices.push((key.to_owned(), value.into()))
             }
@@ -185,30 +176,11 @@ fn refused(value: &str) -> Error {
     Errno::EINVAL.because(format!("option memory cannot be \"{value}\": a size of at least 24M"))
 }
 
-fn wrong_offset(value: &str) -> Error {
-    Errno::EINVAL.because(format!("option offset cannot be \"{value}\": a number of bytes"))
-}
-
-/// A number of seconds, and at least one.
-fn seconds(text: &str) -> Result<Duration> {
-    let seconds = text.parse().ok().filter(|&seconds| seconds > 0);
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        Errno::EINVAL.because(format!("option patience cannot be \"{text}\": a number of seconds"))
-    })
-}
-
 /// A size of flash memory that is erased together.
 fn erased(text: &str) -> Result<u32> {
     let fits = |bytes: &u64| bytes.is_power_of_two() && (4 << 10..=64 << 20).contains(bytes);
     parse_size(text).filter(fits).map(|bytes| bytes as u32).ok_or_else(|| {
         Errno::EINVAL.because(format!("option erase cannot be \"{text}\": a power of two from 4K to 64M"))
-    })
-}
-
-/// The number of a partition.
-fn numbered(text: &str) -> Result<u32> {
-    text.parse().ok().filter(|&number| number > 0).ok_or_else(|| {
-        Errno::EINVAL.because(format!("option partition cannot be \"{text}\": a number, from 1 on"))
     })
 }
 

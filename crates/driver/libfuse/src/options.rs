@@ -89,20 +89,16 @@ impl Options {
     /// `EINVAL` for an unknown option or an unfit value, with the sentence for the user.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
         OPTIONS.check(key)?;
-        let unfit = || OPTIONS.unfit(key, value);
-        let seconds = || {
-            let seconds: f64 = value.parse().map_err(|_| unfit())?;
-            Duration::try_from_secs_f64(seconds).map_err(|_| unfit())
-        };
-        let unless_zero = |duration: Duration| (duration > Duration::ZERO).then_some(duration);
+        let seconds = || OPTIONS.seconds(key, value);
+        let unless_zero = |duration: Duration| (!duration.is_zero()).then_some(duration);
         match key {
             "timeout" => self.timeout = unless_zero(seconds()?),
             "restart-on-hang" => self.restart_on_hang = unless_zero(seconds()?),
-            "start-timeout" => self.start_timeout = unless_zero(seconds()?).ok_or_else(unfit)?,
+            "start-timeout" => self.start_timeout = OPTIONS.time_limit(key, value)?,
             "retry" => self.retry = seconds()?,
-            "kept-writes" => self.kept_writes = value.parse().map_err(|_| unfit())?,
+            "kept-writes" => self.kept_writes = OPTIONS.bytes(key, value)?,
             "unsafe-cache" if value.is_empty() => self.unsafe_cache = true,
-            _ => return Err(unfit()),
+            _ => return Err(OPTIONS.unfit(key, value)),
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 use outrigger_core::option::option;
 use outrigger_core::registry::DriverInfo;
 use outrigger_core::reply::Ttl;
-use outrigger_core::{Errno, OptionTable, Result};
+use outrigger_core::{OptionTable, Result};
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.
 pub const DRIVER: DriverInfo = DriverInfo {
@@ -89,40 +89,22 @@ impl LocalOptions {
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         OPTIONS.check(key)?;
         match key {
-            "cache" => self.cache = seconds(value)?,
-            "passthrough" => self.passthrough = switch(key, value)?,
-            "xattr" => self.xattr = switch(key, value)?,
-            "xdev" => self.xdev = switch(key, value)?,
-            "handles" => self.handles = switch(key, value)?,
-            "descriptors" => {
-                let bad = |_| Errno::EINVAL.because(format!("descriptors={value}: a number is needed"));
-                self.descriptors = value.parse().map_err(bad)?;
-            }
+            "cache" => self.cache = OPTIONS.seconds(key, value)?.into(),
+            "passthrough" => self.passthrough = OPTIONS.switch(key, value)?,
+            "xattr" => self.xattr = OPTIONS.switch(key, value)?,
+            "xdev" => self.xdev = OPTIONS.switch(key, value)?,
+            "handles" => self.handles = OPTIONS.switch(key, value)?,
+            "descriptors" => self.descriptors = OPTIONS.number(key, value, ..)?,
             _ => return Err(OPTIONS.unknown(key)),
         }
         Ok(())
     }
 }
 
-fn switch(key: &str, value: &str) -> Result<bool> {
-    match value {
-        "on" | "" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(Errno::EINVAL.because(format!("{key}={value}: on or off is needed"))),
-    }
-}
-
-fn seconds(value: &str) -> Result<Ttl> {
-    match value.parse::<f64>() {
-        // The conversion saturates, so that a huge number means "for ever".
-        Ok(seconds) if seconds >= 0.0 => Ok(Ttl((seconds * 1000.0) as u32)),
-        _ => Err(Errno::EINVAL.because(format!("cache={value}: a number of seconds is needed"))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::Errno;
 
     #[test]
     fn options_are_parsed_or_refused_with_a_reason() {

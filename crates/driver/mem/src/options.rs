@@ -112,8 +112,8 @@ impl Options {
                 let mode = u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o7777);
                 self.mode = mode.ok_or_else(wrong)?;
             }
-            "uid" => self.uid = value.parse().map_err(|_| wrong())?,
-            "gid" => self.gid = value.parse().map_err(|_| wrong())?,
+            "uid" => self.uid = OPTIONS.number(key, value, ..)?,
+            "gid" => self.gid = OPTIONS.number(key, value, ..)?,
             _ => return Err(OPTIONS.unknown(key)),
         }
         Ok(())

@@ -52,8 +52,8 @@ impl Options {
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         OPTIONS.check(key)?;
         // Offsets in files are signed (off_t).
-        let size = parse_size(value).filter(|&size| size <= i64::MAX as u64);
-        self.size = size.ok_or_else(|| OPTIONS.unfit(key, value))?;
+        let size: i64 = OPTIONS.bytes(key, value)?;
+        self.size = size.unsigned_abs();
         Ok(())
     }
 }

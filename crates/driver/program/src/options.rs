@@ -54,10 +54,7 @@ impl Options {
             self.passed.push((key.to_owned(), value.to_owned()));
             return Ok(());
         }
-        let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        self.timeout = seconds.filter(|timeout| !timeout.is_zero()).ok_or_else(|| {
-            Errno::EINVAL.because(format!("{key}={value}: a number of seconds above 0 is needed"))
-        })?;
+        self.timeout = OPTIONS.time_limit(key, value)?;
         Ok(())
     }
 }

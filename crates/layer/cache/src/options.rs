@@ -81,16 +81,30 @@ const LEAST_PARTS: u32 = 5;
 /// How long a negative entry is fresh, as a part of the longest.
 const ABSENCE_PARTS: u32 = 20;
 
+/// The names of sshfs(1) for its TTLs of names, attributes and links, which are one here.
+const SSHFS_TTLS: &[&str] = &[
+    "dir_cache",
+    "dcache_timeout",
+    "cache_timeout",
+    "dcache_stat_timeout",
+    "dcache_dir_timeout",
+    "dcache_link_timeout",
+    "cache_stat_timeout",
+    "cache_dir_timeout",
+    "cache_link_timeout",
+];
+
 /// What [`Options::set`] takes; `cache` and `write` also for one place and all below it, as `cache:/PATH=` and `write:/PATH=`.
 pub const OPTIONS: OptionTable = OptionTable {
     owner: "cache",
     options: &[
         option(
             "cache",
-            "SECONDS|always|never",
+            "SECONDS|always|never|yes|no",
             "20",
             "cache lifetime: a tenth of the time since the last change, at most this; cache:/PATH= for a part of the tree",
-        ),
+        )
+        .also(SSHFS_TTLS),
         option(
             "write",
             "through|close|behind",
@@ -98,7 +112,9 @@ pub const OPTIONS: OptionTable = OptionTable {
             "through: write-through; close: written before close(2) returns; behind: write-back; write:/PATH= for a part of the tree",
         ),
         option("cache_memory", "BYTES", "128m", "the most memory for content"),
-        option("cache_entries", "N", "200000", "the most files and names that are remembered"),
+        option("cache_entries", "N", "200000", "the most files and names that are remembered")
+            .also(&["dcache_max_size", "cache_max_size"]),
+        option("sshfs_sync", "", "", "the same as write=through"),
         option("cache_names", "BYTES", "64m", "the most memory for files and names"),
         option("disk_cache", "BYTES", "0", "the most content kept on disk; mounts of hosts only"),
         option("cache_dir", "DIR", "~/.cache", "the directory below which content is kept on disk"),
@@ -169,7 +185,7 @@ impl Ttls {
 
     fn parse(value: &str) -> Result<Self> {
         match value {
-            "never" => Ok(Ttls::Never),
+            "never" | "no" => Ok(Ttls::Never),
             "always" => Ok(Ttls::Always),
             _ => Ok(match OPTIONS.seconds("cache", value)? {
                 Duration::ZERO => Ttls::Never,
@@ -229,7 +245,9 @@ impl Options {
             return Err(OPTIONS.unknown(key));
         }
         let (key, place) = key.split_once(':').unwrap_or((key, ""));
-        match key {
+        match OPTIONS.name(key).unwrap_or(key) {
+            // How long is another option of sshfs(1).
+            "cache" if value == "yes" => {}
             "cache" => self.at(place, Different { ttls: Some(Ttls::parse(value)?), writes: None }),
             "write" => {
                 self.at(place, Different { ttls: None, writes: Some(OPTIONS.one_of(key, value, WRITES)?) })
@@ -241,6 +259,7 @@ impl Options {
             "cache_dir" if value.starts_with('/') => self.disk_dir = Some(value.into()),
             "write_memory" => self.write_memory = OPTIONS.bytes(key, value)?,
             "ahead" => self.ahead = OPTIONS.seconds(key, value)?,
+            "sshfs_sync" if value.is_empty() => self.policy.writes = Writes::Through,
             "sync_readdir" if value.is_empty() => self.ahead = Duration::ZERO,
             "no_readahead" | "sync_read" if value.is_empty() => (self.read_ahead, self.files_ahead) = (0, 0),
             "read_ahead" => self.read_ahead = OPTIONS.bytes(key, value)?,
