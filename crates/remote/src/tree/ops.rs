@@ -276,10 +276,8 @@ impl<S: FileServer> Driver for FileTree<S> {
     }
 
     async fn statfs(&self, _: &Cx, _: StatFs) -> Result<FsStat> {
-        // Nothing is known: 0 would mean that there is no room, and df(1) shows this as "-". With blocks of one byte, programs
-        // that multiply get the same.
-        let [blocks, bfree, bavail, files, ffree] = [u64::MAX; 5];
-        Ok(FsStat { blocks, bfree, bavail, files, ffree, namelen: 255, bsize: 4096, frsize: 1 })
+        // Of the space nothing is known.
+        Ok(FsStat { namelen: 255, bsize: 4096, frsize: 4096, ..FsStat::default() })
     }
 
     async fn locate(&self, _: &Cx, op: Locate) -> Result<Target> {
