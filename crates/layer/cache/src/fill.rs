@@ -68,7 +68,7 @@ pub(crate) fn is_settled(attr: &Attr, now: Time) -> bool {
 }
 
 /// An entry that says no more than that there is such a name.
-pub(crate) fn untold(file: &File) -> Entry {
+pub(crate) fn name_only(file: &File) -> Entry {
     let mode = file.kind.map_or(0, |kind| kind.bits());
     Entry {
         node: Node::default(),
@@ -81,7 +81,7 @@ pub(crate) fn untold(file: &File) -> Entry {
 
 impl Inner {
     /// The listing of `dir` that is being received, or a new one on behalf of `cx` where that is too old, or was begun
-    /// before a change of ours: what it told of the time before would not be used.
+    /// before a change of ours: what it says of the time before would not be used.
     pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
         let when = self.when();
         let mut table = lock(&self.table);
@@ -98,7 +98,7 @@ impl Inner {
         let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, after(when.now, period), self.placing());
-        names.absence_holds(after(when.now, ttls.of_absence()));
+        names.set_negative_until(after(when.now, ttls.negative()));
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,
@@ -114,7 +114,7 @@ impl Inner {
         self.runtime.spawn(Box::pin(async move {
             let stage = inner.receive(&cx, dir, &own).await.unwrap_or_else(Stage::Failed);
             inner.finish(dir, &own, stage);
-            inner.was_listed(&cx, dir, &own);
+            inner.listing_ended(&cx, dir, &own);
             inner.settle(&cx).await;
         }));
         fill
@@ -149,12 +149,12 @@ impl Inner {
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
             let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();
-            let large = self.take_in(dir, fill, piece.entries, complete);
+            let large = self.add_piece(dir, fill, piece.entries, complete);
             self.settle(cx).await;
             if complete {
                 return Ok(Stage::Done);
             }
-            if self.gives_up(dir, fill) {
+            if self.is_too_long(dir, fill) {
                 return Err(Errno::E2BIG.because("a longer listing than is received ahead"));
             }
             if large {
@@ -181,14 +181,14 @@ impl Inner {
         let entries = plain.entries.into_iter().map(|dirent| {
             let (node, generation) = (Node::default(), Generation::default());
             let file = File { node, generation, ino: dirent.ino, kind: dirent.kind };
-            DirentPlus { cookie: dirent.cookie, name: dirent.name, entry: untold(&file) }
+            DirentPlus { cookie: dirent.cookie, name: dirent.name, entry: name_only(&file) }
         });
         Ok(DirentsPlus { entries: entries.collect(), eof: plain.eof })
     }
 
     /// Remembers a piece, after which the listing may be complete; answers whether the directory has become too large to be
-    /// remembered. Who reads the last name is told that it is the last one.
-    fn take_in(&self, dir: Node, fill: &Fill, entries: Vec<DirentPlus>, complete: bool) -> bool {
+    /// remembered. The reader of the last name sees that it is the last one.
+    fn add_piece(&self, dir: Node, fill: &Fill, entries: Vec<DirentPlus>, complete: bool) -> bool {
         let mut table = lock(&self.table);
         let follows = table.follows(dir, &fill.names);
         for DirentPlus { cookie, name, mut entry } in entries {
@@ -221,7 +221,7 @@ impl Inner {
 
     /// Whether a listing is too long to be received before a program wants it. Who opens the directory from now on begins
     /// another one.
-    fn gives_up(&self, dir: Node, fill: &Fill) -> bool {
+    fn is_too_long(&self, dir: Node, fill: &Fill) -> bool {
         let mut table = lock(&self.table);
         // Under the lock, or a program could begin to wait for it at this moment.
         let too_long = !fill.wanted.load(Ordering::Relaxed) && lock(&fill.names).len() > UNREAD_MAX;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories.
 
-use crate::fill::{Fill, Stage, untold};
+use crate::fill::{Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 /// What a piece of a listing counts for each entry beside its name, in bytes (see [`ReadDir`] and [`ReadDirPlus`]).
 const PLAIN: usize = 24;
 const PLUS: usize = 152;
-/// How long attributes that came with a listing may be told with it although they must not be used, in milliseconds.
+/// How long attributes that came with a listing may be listed with it although they must not be used, in milliseconds.
 const FRESH: Moment = 60_000;
 
 /// Which piece of which listing is asked for.
@@ -72,7 +72,7 @@ impl Inner {
         Reply::Opened(Opened { handle, ..Opened::default() })
     }
 
-    /// Names from which a whole listing can be told; with `plus`, only while the attributes that came with them are
+    /// Names from which a whole listing can be answered; with `plus`, only while the attributes that came with them are
     /// fresh as well.
     fn listable(&self, table: &mut Table, dir: Node, now: Moment, plus: bool) -> Option<SharedNames> {
         let shared = table.names_of(dir)?;
@@ -253,17 +253,17 @@ fn collect(
         used += each + name.len();
         first || used <= wanted.size as usize
     };
-    // What came with this very listing is told with it, even if it must be asked again for anything else.
+    // What came with this very listing is listed with it, even if it must be asked again for anything else.
     let as_of = since.max(now.saturating_sub(FRESH)).saturating_sub(1);
     let (mut plain, mut plus) = (Dirents::default(), DirentsPlus::default());
     while let Some((name, slot)) = rest.next_if(|(name, _)| fits(name)) {
         let (file, cookie, name) = (slot.file, slot.cookie, name.clone());
         if wanted.plus {
-            let told = match follows && !names.is_in_doubt(&name) {
+            let entry = match follows && !names.is_in_doubt(&name) {
                 true => table.hand_out(file.node, file.generation, as_of, (now, until)),
                 false => None,
             };
-            plus.entries.push(DirentPlus { cookie, name, entry: told.unwrap_or_else(|| untold(&file)) });
+            plus.entries.push(DirentPlus { cookie, name, entry: entry.unwrap_or_else(|| name_only(&file)) });
         } else {
             plain.entries.push(Dirent { ino: file.ino, cookie, kind: file.kind, name });
         }
