@@ -10,6 +10,7 @@ use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Inner {
     /// Opens a file. One of which all content is known and fresh is not opened below before that becomes necessary.
@@ -122,7 +123,11 @@ impl Inner {
         match open.real() {
             Some(real) => {
                 op.handle = real;
-                self.end_of_file(cx, op).await
+                let reply = self.end_of_file(cx, op).await;
+                if let (Reply::Error(error), true) = (&reply, open.flushed_early.load(Ordering::Relaxed)) {
+                    self.writeback.lose(open.node, None, error);
+                }
+                reply
             }
             None => {
                 self.settle(cx).await;

@@ -61,6 +61,8 @@ pub(crate) struct OpenFile {
     pub(crate) ahead: Mutex<Readahead>,
     /// Up to where its user has the errors of delayed writes.
     pub(crate) errors_seen: Mutex<ErrorsSeen>,
+    /// The tree below was asked to flush it before all was written: closing it there is the first to fail.
+    pub(crate) flushed_early: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
     slot: Option<u32>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
@@ -139,7 +141,20 @@ impl OpenFile {
     ) -> Self {
         let (ahead, real) = (Mutex::default(), Mutex::default());
         let (errors_seen, uses) = (Mutex::new(lock(&file.delayed).errors_seen()), AtomicUsize::new(0));
-        OpenFile { node, handle, file, flags, direct, ahead, errors_seen, slot: None, real, uses }
+        let flushed_early = AtomicBool::new(false);
+        OpenFile {
+            node,
+            handle,
+            file,
+            flags,
+            direct,
+            ahead,
+            errors_seen,
+            flushed_early,
+            slot: None,
+            real,
+            uses,
+        }
     }
 
     /// Uses it until what is returned is dropped.

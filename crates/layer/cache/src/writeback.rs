@@ -103,7 +103,8 @@ impl Writeback {
         lock(&self.lost).values().cloned().collect()
     }
 
-    fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
+    /// A write to a file failed after it was answered, or what makes it last.
+    pub(crate) fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
@@ -515,6 +516,7 @@ impl Inner {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
             } else if lock(&open.file.delayed).expedite().is_some() {
+                open.flushed_early.store(true, Ordering::Relaxed);
                 self.send_next(op.node, &open.file);
             }
             let reply = self.flush_below(cx, op).await;
