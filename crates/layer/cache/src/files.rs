@@ -125,7 +125,14 @@ impl Inner {
                 op.handle = real;
                 let reply = self.end_of_file(cx, op).await;
                 if let (Reply::Error(error), true) = (&reply, open.flushed_early.load(Ordering::Relaxed)) {
-                    self.writeback.lose(open.node, None, error);
+                    let mut table = lock(&self.table);
+                    let is_unlinked = table.record(open.node).is_some_and(|record| record.dying);
+                    table.changed_elsewhere(open.node);
+                    table.replace_content(open.node);
+                    drop(table);
+                    if !is_unlinked {
+                        self.writeback.lose(open.node, None, error);
+                    }
                 }
                 reply
             }

@@ -4,14 +4,15 @@
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
-use crate::real::Real;
 use crate::record::{SharedNames, lock, stamp};
 use crate::underway::Asked;
 use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
-use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
+use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Time, ask};
+use outrigger_core::{
+    Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Runtime, Service, Time, ask,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,6 +36,26 @@ pub(crate) struct Fill {
     pub(crate) gate: Gate,
 }
 
+/// A directory that is open below; dropping it closes it there.
+pub(crate) struct DirBelow {
+    pub(crate) handle: Handle,
+    /// When it was opened: what is listed by it may have been asked for then.
+    pub(crate) asked: Option<Asked>,
+    end: Option<Closing>,
+}
+
+type Closing = (Arc<dyn Service>, Arc<dyn Runtime>, Cx, ReleaseDir);
+
+impl Drop for DirBelow {
+    fn drop(&mut self) {
+        if let Some((service, runtime, cx, release)) = self.end.take() {
+            runtime.spawn(Box::pin(async move {
+                service.call(&cx, release.into()).await;
+            }));
+        }
+    }
+}
+
 /// How far it has come.
 #[derive(Clone)]
 pub(crate) enum Stage {
@@ -47,7 +68,7 @@ pub(crate) enum Stage {
     /// No more come.
     Failed(Error),
     /// There are so many that they are passed on instead of kept; from this handle.
-    Large(Arc<Real>),
+    Large(Arc<DirBelow>),
 }
 
 impl Fill {
@@ -98,7 +119,7 @@ impl Inner {
         let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, after(when.now, period), self.placing());
-        names.set_negative_until(after(when.now, ttls.negative()));
+        names.negative_until = after(when.now, ttls.negative());
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,
@@ -130,14 +151,14 @@ impl Inner {
     }
 
     /// Opens a directory below.
-    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Real> {
-        let below = self.below();
-        if !below.abilities.ops.has(OpCode::OpenDir) {
-            return Ok(Real::nothing(Handle(0)));
+    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<DirBelow> {
+        if !self.has(OpCode::OpenDir) {
+            return Ok(DirBelow { handle: Handle(0), asked: None, end: None });
         }
-        let asked = self.asked();
-        let opened = ask(&*below.service, cx, OpenDir { node }).await?;
-        Ok(Real::directory(self, cx, node, (opened.handle, asked)))
+        let (asked, service) = (Some(self.asked()), Arc::clone(&self.below().service));
+        let handle = ask(&*service, cx, OpenDir { node }).await?.handle;
+        let (runtime, release) = (Arc::clone(&self.runtime), ReleaseDir { node, handle });
+        Ok(DirBelow { handle, asked, end: Some((service, runtime, self.cx(cx), release)) })
     }
 
     async fn receive(&self, cx: &Cx, dir: Node, fill: &Fill) -> Result<Stage> {
@@ -145,7 +166,7 @@ impl Inner {
         fill.reach(Stage::Receiving);
         let (mut cookie, mut circle) = (0, Circle::default());
         loop {
-            let piece = self.piece(cx, dir, real.handle(), cookie).await?;
+            let piece = self.piece(cx, dir, real.handle, cookie).await?;
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
             let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();

@@ -75,7 +75,6 @@ mod predicted;
 mod prune;
 mod read;
 mod readahead;
-mod real;
 mod record;
 mod set;
 mod siblings;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories.
 
-use crate::fill::{Fill, Stage, name_only};
+use crate::fill::{DirBelow, Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
-use crate::real::Real;
 use crate::record::{SharedNames, lock};
 use crate::table::Table;
 use crate::underway::Asked;
@@ -41,7 +40,7 @@ enum Served {
     /// What is known is too old.
     Old,
     /// The tree below has to be asked, with this handle if there is one already.
-    Below(Option<Arc<Real>>),
+    Below(Option<Arc<DirBelow>>),
 }
 
 impl Inner {
@@ -77,7 +76,7 @@ impl Inner {
     fn listable(&self, table: &mut Table, dir: Node, now: Moment, plus: bool) -> Option<SharedNames> {
         let shared = table.names_of(dir)?;
         let names = lock(&shared);
-        if !names.is_listable(now) || (plus && names.attrs_until() <= now) {
+        if !names.is_listable(now) || (plus && names.attrs_until <= now) {
             return None;
         }
         drop(names);
@@ -159,8 +158,8 @@ impl Inner {
                     };
                     let Ok(real) = real else { return real.map(|_| ()).into() };
                     *lock(&open.view) = View::Direct(Arc::clone(&real));
-                    let wanted = Wanted { handle: real.handle(), ..wanted };
-                    return self.list_below(cx, wanted, real.asked()).await;
+                    let wanted = Wanted { handle: real.handle, ..wanted };
+                    return self.list_below(cx, wanted, real.asked).await;
                 }
             }
             served = self.serve(&open, wanted);
@@ -194,7 +193,7 @@ impl Inner {
         let mut table = lock(&self.table);
         let mut view = lock(&open.view);
         let stale = match &*view {
-            View::Known(names, _) => wanted.plus && wanted.cookie == 0 && lock(names).attrs_until() <= now,
+            View::Known(names, _) => wanted.plus && wanted.cookie == 0 && lock(names).attrs_until <= now,
             _ => false,
         };
         if wanted.anew || stale {
@@ -245,7 +244,7 @@ fn collect(
     let follows = table.follows(wanted.node, names);
     let mut names = lock(names);
     names.put_in_order();
-    let (complete, until, extent) = (names.is_complete(), names.until(), names.extent());
+    let (complete, until, extent) = (names.is_complete(), names.until, names.extent());
     let mut rest = names.from(names.position(wanted.cookie)?).peekable();
     let (each, mut used) = (if wanted.plus { PLUS } else { PLAIN }, 0);
     let mut fits = |name: &Name| {

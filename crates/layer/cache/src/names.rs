@@ -88,11 +88,11 @@ pub(crate) struct Names {
     /// Names about which more is known than the listing tells.
     overrides: HashMap<Bytes, (What, Moment)>,
     /// How long the listing is fresh.
-    until: Moment,
+    pub(crate) until: Moment,
     /// How long the absence of names that are not listed is fresh.
-    negative_until: Moment,
+    pub(crate) negative_until: Moment,
     /// How long the attributes are fresh that came with it.
-    attrs_until: Moment,
+    pub(crate) attrs_until: Moment,
     stamp: Option<Stamp>,
     /// Whether each cookie is larger than those before it.
     ascending: bool,
@@ -215,16 +215,6 @@ impl Names {
         self.stage == Stage::All
     }
 
-    /// How long the listing is fresh.
-    pub(crate) fn until(&self) -> Moment {
-        self.until
-    }
-
-    /// How long all attributes are fresh that came with it.
-    pub(crate) fn attrs_until(&self) -> Moment {
-        self.attrs_until
-    }
-
     /// Attributes that came with it are fresh until then.
     pub(crate) fn attrs_hold(&mut self, until: Moment) {
         self.attrs_until = self.attrs_until.min(until);
@@ -240,11 +230,6 @@ impl Names {
         (self.until, self.stamp) = (0, None);
         self.text -= self.overrides.keys().map(Bytes::len).sum::<usize>();
         self.overrides.clear();
-    }
-
-    /// The absence of names that are not listed is fresh until then.
-    pub(crate) fn set_negative_until(&mut self, until: Moment) {
-        self.negative_until = until;
     }
 
     /// The directory now has this stamp: if the listing was made under it, that is fresh until then, and the absence of other

@@ -6,11 +6,10 @@
 
 use crate::delayed::ErrorsSeen;
 use crate::file::File;
-use crate::fill::Fill;
+use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::readahead::Readahead;
-use crate::real::Real;
 use crate::record::{SharedNames, lock};
 use outrigger_core::ops::{Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
@@ -34,7 +33,7 @@ pub(crate) struct OpenDirectory {
     /// Whether it was read from its start.
     pub(crate) read: AtomicBool,
     /// Open below, for the few requests that need that.
-    real: Mutex<Option<Arc<Real>>>,
+    real: Mutex<Option<Arc<DirBelow>>>,
 }
 
 /// What the listing of an open directory is read from.
@@ -46,7 +45,7 @@ pub(crate) enum View {
     /// A listing that is being received.
     Arriving(Arc<Fill>),
     /// The tree below.
-    Direct(Arc<Real>),
+    Direct(Arc<DirBelow>),
 }
 
 /// An open file.
@@ -400,7 +399,7 @@ impl Inner {
             let known = nodes.iter().copied().find(|&node| self.handles.file(node, handle).is_some());
             let Some(node) = known.or(nodes.first().copied()) else { continue };
             let real = match self.handles.directory(node, handle) {
-                Some(open) => self.really_open_directory(cx, &open).await?.handle(),
+                Some(open) => self.really_open_directory(cx, &open).await?.handle,
                 None => self.really_open(cx, &self.open_file(node, handle)).await?,
             };
             request.traverse(&mut Replace(handle, real));
@@ -409,7 +408,7 @@ impl Inner {
     }
 
     /// Opens a directory below that was not opened yet.
-    async fn really_open_directory(&self, cx: &Cx, open: &OpenDirectory) -> Result<Arc<Real>> {
+    async fn really_open_directory(&self, cx: &Cx, open: &OpenDirectory) -> Result<Arc<DirBelow>> {
         if let Some(real) = &*lock(&open.real) {
             return Ok(Arc::clone(real));
         }

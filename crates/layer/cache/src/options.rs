@@ -335,7 +335,7 @@ mod tests {
             ("/c", Ttls::Never),
             ("/c/a/b", Ttls::Never),
         ] {
-            assert_eq!(policies.of(path[1..].as_bytes()).ttls, ttls, "{path}");
+            assert_eq!(policies.of(&path.as_bytes()[1..]).ttls, ttls, "{path}");
         }
         assert!(policies.differ() && !Policies::new(&Options::default()).differ());
     }
@@ -370,7 +370,7 @@ mod tests {
             ("/a", Ttls::Always, Writes::Behind),
             ("/a/b/c", Ttls::Never, Writes::Behind),
         ] {
-            assert_eq!(policies.of(path[1..].as_bytes()), Policy { ttls, writes }, "{path}");
+            assert_eq!(policies.of(&path.as_bytes()[1..]), Policy { ttls, writes }, "{path}");
         }
     }
 }

@@ -243,22 +243,13 @@ impl Inner {
                 self.0.file.gate.open();
             }
         }
-        enum Turn {
-            Fresh,
-            Ask,
-        }
-        let turn = || {
+        let is_fresh = || {
             let mut content = lock(&open.file.content);
-            match (self.now() < content.until, content.asking) {
-                (true, _) => Some(Turn::Fresh),
-                (false, true) => None,
-                (false, false) => {
-                    content.asking = true;
-                    Some(Turn::Ask)
-                }
-            }
+            let fresh = self.now() < content.until;
+            // One asks; the others wait for what comes of it.
+            (fresh || !std::mem::replace(&mut content.asking, true)).then_some(fresh)
         };
-        if let Turn::Fresh = open.file.gate.wait(turn).await {
+        if open.file.gate.wait(is_fresh).await {
             return Ok(());
         }
         let _asking = Asking(open);
