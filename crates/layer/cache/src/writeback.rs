@@ -103,6 +103,11 @@ impl Writeback {
         lock(&self.lost).values().cloned().collect()
     }
 
+    /// Why a write to a file failed, as far as that was not reported.
+    fn error_of(&self, node: Node) -> Option<Error> {
+        lock(&self.lost).get(&node).map(|lost| lost.error.clone())
+    }
+
     /// A write to a file failed after it was answered, or what makes it last.
     pub(crate) fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
@@ -474,29 +479,36 @@ impl Inner {
     /// Waits for the writes that must be made before a request.
     ///
     /// # Errors
-    /// Of a file that is to be renamed: what went wrong with them, if that was not reported. It might replace one that is well.
+    /// Of a file that is to get another name: what went wrong with them, if that was not reported. It might replace one that is
+    /// well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
-        let renamed = match &*request {
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            _ => None,
-        };
+        let named = self.gets_a_name(request);
         for file in self.created_first(request) {
             file.gate.wait(|| (!lock(&file.delayed).is_being_created()).then_some(())).await;
         }
         for (node, file) in self.written_first(request) {
             self.written(node, &file).await;
         }
-        if let Request::Rename(op) = request {
-            let node = renamed.or_else(|| self.leads_to(op.dir, &op.name));
-            let file = node.and_then(|node| lock(&self.table).known_file(node));
-            if let (Some(node), Some(error)) =
-                (node, file.and_then(|file| lock(&file.delayed).take_unreported()))
-            {
-                self.writeback.reported(node);
-                return Err(error);
-            }
+        let lost = named.or_else(|| self.gets_a_name(request)).and_then(|node| self.take_loss(node));
+        lost.map_or(Ok(()), Err)
+    }
+
+    /// The file to which a request gives another name, as far as that is known.
+    fn gets_a_name(&self, request: &Request) -> Option<Node> {
+        match request {
+            Request::Rename(op) => self.leads_to(op.dir, &op.name),
+            Request::Link(op) => Some(op.node),
+            _ => None,
         }
-        Ok(())
+    }
+
+    /// Why a write to a file failed, if that was not reported; it is now.
+    fn take_loss(&self, node: Node) -> Option<Error> {
+        let file = lock(&self.table).known_file(node);
+        let error = file.and_then(|file| lock(&file.delayed).take_unreported());
+        let error = error.or_else(|| self.writeback.error_of(node))?;
+        self.writeback.reported(node);
+        Some(error)
     }
 
     /// The file under a name, as far as that is known.

@@ -127,6 +127,25 @@ fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
     assert_eq!(lost, [node]);
     let synced = client.ask(SyncFs { node: Node::ROOT }).map_err(|error| error.errno);
     assert_eq!(synced, Err(Errno::ENOSPC));
+    let (to_dir, to_name, flags) = (Node::ROOT, name("other"), RenameFlags::empty());
+    let renamed = client.ask(Rename { dir: Node::ROOT, name: name("file"), to_dir, to_name, flags });
+    assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
+    assert!(client.control.lost().is_empty());
+}
+
+#[test]
+fn a_file_of_which_a_write_failed_gets_no_other_name_by_a_link() {
+    let sim = Sim::new(8);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.fail_writes(1);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+    let link =
+        || client.ask(Link { node, dir: Node::ROOT, name: name("other") }).map_err(|error| error.errno);
+    assert_eq!(link().map(drop), Err(Errno::ENOSPC));
+    assert_eq!(link().map(drop), Ok(()), "that was reported");
 }
 
 /// A file can be located while its write-back is stalled.
