@@ -43,7 +43,6 @@ pub const GROUPS: &[Group] = &[
             "crates/guard/src/",
             "crates/layer/cache/src/log.rs",
             "crates/layer/cache/src/record.rs",
-            "crates/layer/cache/src/unopened.rs",
             "crates/layer/journal/src/",
             "crates/remote/src/login_notes.rs",
             "crates/succession/src/",

@@ -156,20 +156,20 @@ impl Underway<'_> {
             Knowledge::Nothing => {}
             Knowledge::Attributes => self.learn_attributes(table, ended, reply),
             Knowledge::Appears((dir, name), existed) => {
-                table.forget_attr(*dir);
+                table.invalidate_attr(*dir);
                 // It has a link more, also where the reply crossed another change of the file and is not used.
-                existed.iter().for_each(|&node| table.forget_attr(node));
+                existed.iter().for_each(|&node| table.invalidate_attr(node));
                 match reply {
                     Reply::Entry(entry) => self.appears(table, ended, (*dir, name), entry),
                     Reply::Created(created) if created.opened.how.contains(OpenHow::PENDING_CREATE) => {
-                        self.is_foretold(table, ended, (*dir, name), &mut created.entry);
+                        self.learn_pending(table, ended, (*dir, name), &mut created.entry);
                     }
                     Reply::Created(created) => self.appears(table, ended, (*dir, name), &mut created.entry),
                     _ => self.doubt(table, Doubt::All),
                 }
             }
             Knowledge::Disappears((dir, name), is_dir, prior) => {
-                table.forget_attr(*dir);
+                table.invalidate_attr(*dir);
                 self.learn_name(table, *dir, name, What::Absent);
                 // If there was a negative entry for it, that was wrong.
                 let to = if prior.to == What::Absent { What::Unknown } else { prior.to };
@@ -185,7 +185,7 @@ impl Underway<'_> {
             return;
         }
         for Subject { node, names } in &self.subjects {
-            table.forget_attr(*node);
+            table.invalidate_attr(*node);
             if let [name] = &names[..] {
                 self.learn_name(table, *node, name, What::Unknown);
             }
@@ -206,7 +206,7 @@ impl Underway<'_> {
 
     fn learn_attributes(&self, table: &mut Table, ended: &Ended, reply: &mut Reply) {
         for Subject { node, names } in &self.subjects {
-            table.forget_attr(*node);
+            table.invalidate_attr(*node);
             // What becomes of names is not known of this change.
             names.iter().for_each(|name| self.learn_name(table, *node, name, What::Unknown));
         }
@@ -228,7 +228,7 @@ impl Underway<'_> {
     fn learn_name(&self, table: &mut Table, dir: Node, name: &Name, what: What) {
         let now = self.inner.now();
         let ttls = table.ttls(dir);
-        let until = after(now, if what == What::Absent { ttls.of_absence() } else { ttls.least() });
+        let until = after(now, if what == What::Absent { ttls.negative() } else { ttls.least() });
         table.change_names(dir, |names| names.learn(name, what, (now, until)));
     }
 
@@ -244,19 +244,19 @@ impl Underway<'_> {
     }
 
     /// A file appears that is being made, and whose attributes are predicted.
-    fn is_foretold(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
+    fn learn_pending(&self, table: &mut Table, ended: &Ended, (dir, name): (Node, &Name), entry: &mut Entry) {
         let asked = ended.asked(entry.node);
         table.identify(entry.node, entry.generation);
         table.learn_place(entry.node, dir, name);
-        table.learn_foretold(entry.node, &entry.attr, asked);
+        table.learn_predicted(entry.node, &entry.attr, asked);
         entry.attr_ttl = Ttl::NEVER;
-        let until = self.inner.foretold_until(table, entry.node, &entry.attr);
+        let until = self.inner.predicted_until(table, entry.node, &entry.attr);
         self.has_name(table, (dir, name), entry, until);
     }
 
     /// A name leads to the file of an entry, which is fresh until then.
     fn has_name(&self, table: &mut Table, (dir, name): (Node, &Name), entry: &mut Entry, until: Moment) {
-        table.has_a_name(entry.node);
+        table.linked(entry.node);
         let Entry { node, generation, attr, .. } = &*entry;
         let file = File { node: *node, generation: *generation, ino: attr.ino, kind: Some(attr.kind()) };
         let now = self.inner.now();
@@ -274,11 +274,11 @@ impl Underway<'_> {
     ) {
         let [(dir, name), (to_dir, to_name)] = places;
         for node in from.nodes().chain(over.nodes()) {
-            table.forget_attr(node);
+            table.invalidate_attr(node);
             table.touch_content(node);
         }
-        table.forget_attr(*dir);
-        table.forget_attr(*to_dir);
+        table.invalidate_attr(*dir);
+        table.invalidate_attr(*to_dir);
         table.forget_paths();
         if flags.contains(RenameFlags::EXCHANGE) {
             self.learn_name(table, *dir, name, over.to);
@@ -329,14 +329,14 @@ impl Inner {
         if let Err(error) = self.translate(cx, &mut request).await {
             return Reply::Error(error);
         }
-        self.open_what_loses_a_name(cx, &request).await;
+        self.open_what_is_unlinked(cx, &request).await;
         let subjects = subjects(&mut request);
         let makes = |effect| matches!(effect, Effect::Adds { file: Added::New { exclusive: true, .. }, .. });
         let exclusive = request.effects().into_iter().any(makes);
         let mut underway = self.set_out(&request, subjects);
         let mut reply = self.below().service.call(cx, request).await;
         if exclusive {
-            self.learn_maker(&reply);
+            self.learn_creator(&reply);
         }
         underway.end(&mut reply);
         drop(underway);
@@ -345,7 +345,7 @@ impl Inner {
     }
 
     /// Opens below, before a change takes a name from a file, what is open here alone.
-    async fn open_what_loses_a_name(&self, cx: &Cx, request: &Request) {
+    async fn open_what_is_unlinked(&self, cx: &Cx, request: &Request) {
         let Some((dir, name)) = request.effects().into_iter().find_map(Effect::lost_name) else { return };
         if !self.handles.has_own() {
             return;
@@ -379,7 +379,7 @@ impl Inner {
         nodes.retain(|&node| node != Node::default());
         nodes.sort_unstable();
         nodes.dedup();
-        nodes.iter().for_each(|&node| table.forget_foreseen(node));
+        nodes.iter().for_each(|&node| table.forget_predicted(node));
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
         let contents = self.change_contents(request);
@@ -387,7 +387,7 @@ impl Inner {
     }
 }
 
-/// Nothing that an entry tells is to be believed.
+/// Nothing in an entry may be cached.
 fn must_be_asked(entry: &mut Entry) {
     (entry.entry_ttl, entry.attr_ttl) = (Ttl::NEVER, Ttl::NEVER);
 }
@@ -395,9 +395,9 @@ fn must_be_asked(entry: &mut Entry) {
 /// A name no longer leads to what it led to.
 fn lost(table: &mut Table, prior: PriorLookup, is_dir: bool) {
     match (prior.to, prior.perhaps) {
-        (What::File(file), _) => table.lost_a_name(file.node, is_dir),
-        (What::Unknown, What::File(file)) => table.somebody_lost_a_name(Some(file.node)),
-        (What::Unknown, _) => table.somebody_lost_a_name(None),
+        (What::File(file), _) => table.unlinked(file.node, is_dir),
+        (What::Unknown, What::File(file)) => table.unlinked_some(Some(file.node)),
+        (What::Unknown, _) => table.unlinked_some(None),
         (What::Absent, _) => {}
     }
 }

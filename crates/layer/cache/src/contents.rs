@@ -20,7 +20,7 @@ enum Does {
     /// Its names or attributes change.
     Touches,
     /// Nothing; but what others did before becomes visible.
-    Meets,
+    Locks,
 }
 
 /// What a change does to content, and which.
@@ -42,7 +42,7 @@ impl Inner {
                 Does::Replaces => content.changes += 1,
                 Does::Stamps => content.has_our_time(),
                 Does::Touches => content.is_touched(),
-                Does::Meets => {}
+                Does::Locks => {}
             }
             changed.changes = content.changes;
         }
@@ -64,7 +64,7 @@ impl Inner {
                 Effect::Attributes { node, .. }
                 | Effect::SetsXattr { node, .. }
                 | Effect::RemovesXattr { node, .. } => Some((node, Does::Touches)),
-                Effect::Locks { node, takes: true } => Some((node, Does::Meets)),
+                Effect::Locks { node, takes: true } => Some((node, Does::Locks)),
                 _ => None,
             })
         };
@@ -100,8 +100,8 @@ impl Inner {
                 self.overlay(&mut lock(&file.content), offset, written, changes);
             }
             (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
-            (Does::Meets, Reply::Done(())) => self.meet_others(node),
-            (Does::Stamps | Does::Touches | Does::Meets, _) => {}
+            (Does::Locks, Reply::Done(())) => self.lock_taken(node),
+            (Does::Stamps | Does::Touches | Does::Locks, _) => {}
         }
     }
 
@@ -120,7 +120,7 @@ impl Inner {
     }
 
     /// A lock was taken: what others did while they had it must be seen.
-    fn meet_others(&self, node: Node) {
+    fn lock_taken(&self, node: Node) {
         lock(&self.table).changed_elsewhere(node);
     }
 }

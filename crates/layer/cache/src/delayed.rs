@@ -50,7 +50,7 @@ pub(crate) enum Job {
     /// Permissions and times are to be set.
     Set(Box<SetAttrs>),
     /// The file itself is to be made, under this name.
-    Make(Box<Lookup>),
+    Create(Box<Lookup>),
 }
 
 /// One change that was answered.
@@ -116,7 +116,7 @@ impl Piece {
     /// Whether `next` has to wait for it, where order is kept by the tree below or not.
     fn is_in_the_way(&self, next: &Piece, in_order: bool) -> bool {
         match (&self.job, &next.job) {
-            (Job::Make(_), _) => true,
+            (Job::Create(_), _) => true,
             (Job::Write(_), Job::Write(_)) => self.offset < next.end() && next.offset < self.end(),
             _ => !in_order,
         }
@@ -139,29 +139,29 @@ pub(crate) struct Delayed {
     under_way: Vec<Sent>,
     last: Number,
     /// Up to this one nothing waits for more to follow.
-    hurried: Number,
+    expedited: Number,
     /// What those do to attributes that came since there were none, or since the attributes before were known.
     predicted: PredictedAttrs,
     /// The last change that one of them was.
     pub(crate) changed: Sequence,
     /// The last change when there came to be none.
     done: Sequence,
-    trouble: Trouble,
+    failures: Failures,
 }
 
-/// What went wrong, to be told to everybody who has the file open, once each; or else to who opens it next.
+/// What went wrong: reported once for each open file, or else to the next one (as `errseq_t` in Linux).
 #[derive(Debug, Default)]
-struct Trouble {
+struct Failures {
     count: u64,
     last: Option<Error>,
-    told: bool,
+    reported: bool,
 }
 
-/// Up to which failure the user of an open file was told.
+/// Up to which failure the user of an open file has the errors.
 #[derive(Debug)]
-pub(crate) struct Told {
-    by_sync: u64,
-    by_close: u64,
+pub(crate) struct ErrorsSeen {
+    synced: u64,
+    closed: u64,
 }
 
 impl Delayed {
@@ -182,7 +182,7 @@ impl Delayed {
         match &piece.job {
             Job::Write(_) => self.predicted.written(piece.len, piece.end(), came),
             Job::Set(attrs) => self.predicted.set(attrs),
-            Job::Make(_) => {}
+            Job::Create(_) => {}
         }
         let piece = match self.waiting.back_mut() {
             Some((_, back)) => match back.join(piece, most) {
@@ -199,7 +199,7 @@ impl Delayed {
     /// to follow while any is under way, up to `most` bytes.
     pub(crate) fn next(&mut self, most: u64, in_order: bool) -> Option<(Number, Arc<Piece>)> {
         let (number, front) = self.waiting.front()?;
-        let waits = self.waiting.len() == 1 && front.len < most && *number > self.hurried;
+        let waits = self.waiting.len() == 1 && front.len < most && *number > self.expedited;
         if self.under_way.len() >= UNDER_WAY
             || (waits && !self.under_way.is_empty())
             || self.under_way.iter().any(|sent| sent.piece.is_in_the_way(front, in_order))
@@ -223,7 +223,7 @@ impl Delayed {
     }
 
     /// One has been made, or has failed, when `last` was the last change.
-    pub(crate) fn landed(&mut self, number: Number, failed: Option<Error>, last: Sequence) {
+    pub(crate) fn ended(&mut self, number: Number, failed: Option<Error>, last: Sequence) {
         self.under_way.retain(|sent| sent.number != number);
         if let Some(error) = failed {
             self.failed(error);
@@ -236,29 +236,33 @@ impl Delayed {
 
     /// One has failed, here or in a former process.
     pub(crate) fn failed(&mut self, error: Error) {
-        self.trouble.count += 1;
-        (self.trouble.last, self.trouble.told) = (Some(error), false);
+        self.failures.count += 1;
+        (self.failures.last, self.failures.reported) = (Some(error), false);
     }
 
-    /// Somebody waits for all that came so far; answers the number of the last one, if any has not been made.
-    pub(crate) fn hurry(&mut self) -> Option<Number> {
-        self.hurried = self.last;
+    /// All that came so far are to be done soon; returns the number of the last one, if any has not been done.
+    pub(crate) fn expedite(&mut self) -> Option<Number> {
+        self.expedited = self.last;
         (!self.is_empty()).then_some(self.last)
     }
 
-    /// Somebody waits for all up to `number`.
-    pub(crate) fn hurry_to(&mut self, number: Number) {
-        self.hurried = self.hurried.max(number);
+    /// All up to `number` are to be done soon.
+    pub(crate) fn expedite_to(&mut self, number: Number) {
+        self.expedited = self.expedited.max(number);
     }
 
     /// Whether the file is still to be made.
-    pub(crate) fn is_being_made(&self) -> bool {
+    pub(crate) fn is_being_created(&self) -> bool {
         let sent = self.under_way.iter().map(|sent| &*sent.piece);
-        self.waiting.iter().map(|(_, piece)| piece).chain(sent).any(|piece| matches!(piece.job, Job::Make(_)))
+        self.waiting
+            .iter()
+            .map(|(_, piece)| piece)
+            .chain(sent)
+            .any(|piece| matches!(piece.job, Job::Create(_)))
     }
 
     /// It was made, and has attributes that would be fresh until then: better ones than were predicted.
-    pub(crate) fn was_made(&mut self, attr: &Attr, until: Moment) {
+    pub(crate) fn was_created(&mut self, attr: &Attr, until: Moment) {
         self.predicted.know_base(attr, until);
     }
 
@@ -287,49 +291,49 @@ impl Delayed {
     }
 
     /// The attributes the file will have, if that is known at `now`.
-    pub(crate) fn foreseen(&self, now: Moment) -> Option<Attr> {
+    pub(crate) fn predicted(&self, now: Moment) -> Option<Attr> {
         self.predicted.attr(now)
     }
 
     /// What attributes it will have can be asked for, or is not what was cached.
-    pub(crate) fn forget_foreseen(&mut self) {
+    pub(crate) fn forget_predicted(&mut self) {
         self.predicted.forget_base();
     }
 
-    /// What somebody who opens the file now has been told of.
-    pub(crate) fn told(&self) -> Told {
-        let count = self.trouble.count - u64::from(self.trouble.last.is_some() && !self.trouble.told);
-        Told { by_sync: count, by_close: count }
+    /// What was reported before the file is opened now.
+    pub(crate) fn errors_seen(&self) -> ErrorsSeen {
+        let count = self.failures.count - u64::from(self.failures.last.is_some() && !self.failures.reported);
+        ErrorsSeen { synced: count, closed: count }
     }
 
-    /// What went wrong since the user of an open file was told last by fsync(2), which does so now.
-    pub(crate) fn tell(&mut self, told: &mut Told) -> Option<Error> {
-        if std::mem::replace(&mut told.by_sync, self.trouble.count) == self.trouble.count {
+    /// What went wrong since the last fsync(2) of an open file, which reports it now.
+    pub(crate) fn fsync_error(&mut self, seen: &mut ErrorsSeen) -> Option<Error> {
+        if std::mem::replace(&mut seen.synced, self.failures.count) == self.failures.count {
             return None;
         }
-        self.trouble.told = true;
-        self.trouble.last.clone()
+        self.failures.reported = true;
+        self.failures.last.clone()
     }
 
     /// The same, as close(2) of one of its descriptors says it. That may be a copy in a process that was just started (fork(2)
     /// and a descriptor closed by execve(2)), which asks for no answer: fsync(2) of another one says it again.
-    pub(crate) fn show(&self, told: &mut Told) -> Option<Error> {
-        if told.by_sync == self.trouble.count {
+    pub(crate) fn close_error(&self, seen: &mut ErrorsSeen) -> Option<Error> {
+        if seen.synced == self.failures.count {
             return None;
         }
-        told.by_close = self.trouble.count;
-        self.trouble.last.clone()
+        seen.closed = self.failures.count;
+        self.failures.last.clone()
     }
 
-    /// The last descriptor has been closed; answers whether it was that which told the user.
-    pub(crate) fn released(&mut self, told: &mut Told) -> bool {
-        told.by_close == self.trouble.count && self.tell(told).is_some()
+    /// The last descriptor has been closed; returns whether that reported the error.
+    pub(crate) fn last_close(&mut self, seen: &mut ErrorsSeen) -> bool {
+        seen.closed == self.failures.count && self.fsync_error(seen).is_some()
     }
 
-    /// What went wrong and was not reported.
-    pub(crate) fn untold(&mut self) -> Option<Error> {
-        let mut told = self.told();
-        self.tell(&mut told)
+    /// What went wrong and was not reported; it is now.
+    pub(crate) fn take_unreported(&mut self) -> Option<Error> {
+        let mut seen = self.errors_seen();
+        self.fsync_error(&mut seen)
     }
 }
 
@@ -367,11 +371,11 @@ mod tests {
             add(&mut delayed, at * 10, 10);
         }
         assert_eq!(sent(&mut delayed), [(10, 100)], "as large as may be; the rest waits");
-        delayed.landed(1, None, 1);
+        delayed.ended(1, None, 1);
         assert_eq!(sent(&mut delayed), []);
-        delayed.landed(2, None, 2);
+        delayed.ended(2, None, 2);
         assert_eq!(sent(&mut delayed), [(110, 20)]);
-        delayed.landed(3, None, 3);
+        delayed.ended(3, None, 3);
         assert!(delayed.is_empty());
         assert_eq!(delayed.next(MOST, false).map(|_| ()), None);
     }
@@ -383,13 +387,13 @@ mod tests {
         sent(&mut delayed);
         add(&mut delayed, 50, 10);
         assert_eq!(sent(&mut delayed), []);
-        let number = delayed.hurry().expect("some wait");
+        let number = delayed.expedite().expect("some wait");
         assert_eq!(sent(&mut delayed), [(50, 10)]);
         assert!(!delayed.made(number));
         add(&mut delayed, 90, 10);
-        delayed.landed(2, None, 1);
+        delayed.ended(2, None, 1);
         assert!(!delayed.made(number));
-        delayed.landed(1, None, 1);
+        delayed.ended(1, None, 1);
         assert!(delayed.made(number) && !delayed.is_empty());
     }
 
@@ -399,11 +403,11 @@ mod tests {
         for (offset, len) in [(0, 60), (200, 60), (30, 60), (400, 60)] {
             add(&mut delayed, offset, len);
         }
-        delayed.hurry();
+        delayed.expedite();
         assert_eq!(sent(&mut delayed), [(0, 60), (200, 60)]);
-        delayed.landed(2, None, 1);
+        delayed.ended(2, None, 1);
         assert_eq!(sent(&mut delayed), []);
-        delayed.landed(1, None, 1);
+        delayed.ended(1, None, 1);
         assert_eq!(sent(&mut delayed), [(30, 60), (400, 60)]);
     }
 
@@ -412,26 +416,33 @@ mod tests {
         let mut delayed = Delayed::default();
         add(&mut delayed, 0, 10);
         delayed.add(3, written(2, 10, 10), Time::new(9, 0), MOST);
-        delayed.hurry();
+        delayed.expedite();
         assert_eq!(sent(&mut delayed), [(0, 10), (10, 10)]);
     }
 
     #[test]
     fn a_failure_is_told_to_each_once_and_kept_for_who_comes_later() {
         let mut delayed = Delayed::default();
-        let (mut one, mut two) = (delayed.told(), delayed.told());
+        let (mut one, mut two) = (delayed.errors_seen(), delayed.errors_seen());
         add(&mut delayed, 0, 10);
         sent(&mut delayed);
-        delayed.landed(1, Some(Errno::ENOSPC.into()), 1);
-        let mut later = delayed.told();
-        for told in [&mut one, &mut two, &mut later] {
-            assert!(!delayed.released(told), "nobody was told");
-            assert_eq!(delayed.show(told).map(|error| error.errno), Some(Errno::ENOSPC), "a copy is closed");
-            assert_eq!(delayed.tell(told).map(|error| error.errno), Some(Errno::ENOSPC));
-            assert!(delayed.tell(told).is_none() && delayed.show(told).is_none());
+        delayed.ended(1, Some(Errno::ENOSPC.into()), 1);
+        let mut later = delayed.errors_seen();
+        for seen in [&mut one, &mut two, &mut later] {
+            assert!(!delayed.last_close(seen), "nobody was told");
+            assert_eq!(
+                delayed.close_error(seen).map(|error| error.errno),
+                Some(Errno::ENOSPC),
+                "a copy is closed"
+            );
+            assert_eq!(delayed.fsync_error(seen).map(|error| error.errno), Some(Errno::ENOSPC));
+            assert!(delayed.fsync_error(seen).is_none() && delayed.close_error(seen).is_none());
         }
-        let mut last = delayed.told();
-        assert!(delayed.tell(&mut last).is_none() && delayed.untold().is_none(), "everybody knows");
+        let mut last = delayed.errors_seen();
+        assert!(
+            delayed.fsync_error(&mut last).is_none() && delayed.take_unreported().is_none(),
+            "everybody knows"
+        );
     }
 
     #[test]
@@ -446,7 +457,7 @@ mod tests {
         add(&mut delayed, 10, 10);
         sent(&mut delayed);
         assert_eq!((size(&delayed, 5, 0), size(&delayed, 50, 0)), (20, 50));
-        delayed.landed(1, None, 7);
+        delayed.ended(1, None, 7);
         assert_eq!((size(&delayed, 5, 6), size(&delayed, 5, 7)), (20, 5));
     }
 

@@ -2,7 +2,7 @@
 //! The content of one file: which version of it is in memory, how long that is fresh, and what is on its way.
 
 use crate::delayed::Delayed;
-use crate::disk::Unkept;
+use crate::disk::Unsaved;
 use crate::moment::Moment;
 use crate::pool::ContentId;
 use crate::record::lock;
@@ -58,10 +58,10 @@ pub(crate) struct Content {
     pub(crate) kernel: Option<ContentId>,
     /// Pieces that are on their way.
     pub(crate) fetches: Vec<Arc<Fetch>>,
-    /// Somebody asks whether it is still right.
+    /// A task revalidates it.
     pub(crate) asking: bool,
     /// What has come and is to be kept on disk.
-    pub(crate) unkept: Unkept,
+    pub(crate) unsaved: Unsaved,
 }
 
 /// A piece of content on its way.
@@ -120,7 +120,7 @@ impl Content {
             _ if !holds => true,
             Some(known) if self.touched => Version { ctime: version.ctime, ..known } == version,
             Some(known) => known == version,
-            // Ours, or too young to be told from another: fresh as long as it was, if nothing speaks against it.
+            // Ours, or too young to differ from another: fresh as long as it was, if nothing speaks against it.
             None => now < self.until && self.size.is_none_or(|size| size == attr.size),
         };
         if holds && same && self.version.is_none() {
@@ -142,7 +142,7 @@ impl Content {
     pub(crate) fn replace(&mut self, id: ContentId) {
         (self.id, self.any) = (id, false);
         self.changes += 1;
-        self.unkept.blocks.clear();
+        self.unsaved.blocks.clear();
     }
 
     /// Which version it is, if no other content looks like that: it may be kept for other times.

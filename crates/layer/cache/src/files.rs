@@ -10,6 +10,7 @@ use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
 use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Inner {
     /// Opens a file. One of which all content is known and fresh is not opened below before that becomes necessary.
@@ -23,7 +24,7 @@ impl Inner {
         Answer::later(async move {
             self.know_path(cx, op.node).await;
             if only_reads(op.flags) {
-                self.arrives(op.node).await;
+                self.wait_for_content(op.node).await;
                 if let Some(opened) = self.open_known(&op) {
                     return Reply::Opened(opened);
                 }
@@ -67,7 +68,7 @@ impl Inner {
             return None;
         }
         let handle = self.handles.open_own(op.node, Arc::clone(&file), op.flags)?;
-        let how = keeps(&mut content, true);
+        let how = keep_cache(&mut content, true);
         table.pin(op.node);
         Some(Opened { handle, how, backing: Backing::NONE })
     }
@@ -84,14 +85,14 @@ impl Inner {
         table.pin(node);
         drop(table);
         if flags.writes() && writes != Writes::Through {
-            // Whoever closes it waits for what was written, and is told what went wrong.
+            // close(2) waits for what was written, and returns its errors.
             opened.how -= OpenHow::NO_FLUSH;
         }
         // What is read and written past this layer would not be seen.
         opened.backing = Backing::NONE;
         let mut content = lock(&file.content);
-        let believed = !direct && now < content.until;
-        opened.how = (opened.how - OpenHow::KEEP_CACHE) | keeps(&mut content, believed);
+        let fresh = !direct && now < content.until;
+        opened.how = (opened.how - OpenHow::KEEP_CACHE) | keep_cache(&mut content, fresh);
         drop(content);
         self.handles.add_file(OpenFile::new(node, opened.handle, file, Some(flags), direct));
     }
@@ -108,21 +109,32 @@ impl Inner {
                 open.unused().await;
                 // What was set by it since.
                 self.written(open.node, &open.file).await;
-                if lock(&open.file.delayed).released(&mut lock(&open.told)) {
-                    self.behind.told(open.node);
+                if lock(&open.file.delayed).last_close(&mut lock(&open.errors_seen)) {
+                    self.writeback.reported(open.node);
                 }
             }
-            self.let_go(cx, &open, op).await
+            self.release_below(cx, &open, op).await
         })
     }
 
     /// Closes what is open below, if anything is.
-    pub(crate) async fn let_go(self: &Arc<Self>, cx: &Cx, open: &OpenFile, mut op: Release) -> Reply {
+    pub(crate) async fn release_below(self: &Arc<Self>, cx: &Cx, open: &OpenFile, mut op: Release) -> Reply {
         lock(&self.table).unpin(op.node);
         match open.real() {
             Some(real) => {
                 op.handle = real;
-                self.end_of_file(cx, op).await
+                let reply = self.end_of_file(cx, op).await;
+                if let (Reply::Error(error), true) = (&reply, open.flushed_early.load(Ordering::Relaxed)) {
+                    let mut table = lock(&self.table);
+                    let is_unlinked = table.record(open.node).is_some_and(|record| record.dying);
+                    table.changed_elsewhere(open.node);
+                    table.replace_content(open.node);
+                    drop(table);
+                    if !is_unlinked {
+                        self.writeback.lose(open.node, None, error);
+                    }
+                }
+                reply
             }
             None => {
                 self.settle(cx).await;
@@ -158,9 +170,9 @@ fn only_reads(flags: OpenFlags) -> bool {
     !flags.writes() && !flags.intersects(OpenFlags::TRUNC | OpenFlags::DIRECT)
 }
 
-/// Whether pages that the kernel has of the file are of the content that is `believed` now; from now on they are.
-fn keeps(content: &mut Content, believed: bool) -> OpenHow {
+/// Whether pages that the kernel has of the file are of the content, which is fresh or not; from now on they are.
+fn keep_cache(content: &mut Content, fresh: bool) -> OpenHow {
     let same = content.kernel == Some(content.id);
     content.kernel = Some(content.id);
-    if believed && same { OpenHow::KEEP_CACHE } else { OpenHow::empty() }
+    if fresh && same { OpenHow::KEEP_CACHE } else { OpenHow::empty() }
 }

@@ -4,14 +4,15 @@
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
-use crate::real::Real;
 use crate::record::{SharedNames, lock, stamp};
 use crate::underway::Asked;
 use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
-use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus};
+use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Time, ask};
+use outrigger_core::{
+    Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Runtime, Service, Time, ask,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -35,6 +36,26 @@ pub(crate) struct Fill {
     pub(crate) gate: Gate,
 }
 
+/// A directory that is open below; dropping it closes it there.
+pub(crate) struct DirBelow {
+    pub(crate) handle: Handle,
+    /// When it was opened: what is listed by it may have been asked for then.
+    pub(crate) asked: Option<Asked>,
+    end: Option<Closing>,
+}
+
+type Closing = (Arc<dyn Service>, Arc<dyn Runtime>, Cx, ReleaseDir);
+
+impl Drop for DirBelow {
+    fn drop(&mut self) {
+        if let Some((service, runtime, cx, release)) = self.end.take() {
+            runtime.spawn(Box::pin(async move {
+                service.call(&cx, release.into()).await;
+            }));
+        }
+    }
+}
+
 /// How far it has come.
 #[derive(Clone)]
 pub(crate) enum Stage {
@@ -47,7 +68,7 @@ pub(crate) enum Stage {
     /// No more come.
     Failed(Error),
     /// There are so many that they are passed on instead of kept; from this handle.
-    Large(Arc<Real>),
+    Large(Arc<DirBelow>),
 }
 
 impl Fill {
@@ -68,7 +89,7 @@ pub(crate) fn is_settled(attr: &Attr, now: Time) -> bool {
 }
 
 /// An entry that says no more than that there is such a name.
-pub(crate) fn untold(file: &File) -> Entry {
+pub(crate) fn name_only(file: &File) -> Entry {
     let mode = file.kind.map_or(0, |kind| kind.bits());
     Entry {
         node: Node::default(),
@@ -81,7 +102,7 @@ pub(crate) fn untold(file: &File) -> Entry {
 
 impl Inner {
     /// The listing of `dir` that is being received, or a new one on behalf of `cx` where that is too old, or was begun
-    /// before a change of ours: what it told of the time before would not be used.
+    /// before a change of ours: what it says of the time before would not be used.
     pub(crate) fn fill(self: &Arc<Self>, cx: &Cx, dir: Node) -> Arc<Fill> {
         let when = self.when();
         let mut table = lock(&self.table);
@@ -98,7 +119,7 @@ impl Inner {
         let period = attr.as_ref().map_or(ttls.least(), |attr| ttls.period(attr, when.wall));
         let stamp = attr.filter(|attr| is_settled(attr, when.wall)).map(|attr| stamp(&attr));
         let mut names = Names::filling(stamp, after(when.now, period), self.placing());
-        names.absence_holds(after(when.now, ttls.of_absence()));
+        names.negative_until = after(when.now, ttls.negative());
         let fill = Arc::new(Fill {
             names: Arc::new(Mutex::new(names)),
             asked,
@@ -114,7 +135,7 @@ impl Inner {
         self.runtime.spawn(Box::pin(async move {
             let stage = inner.receive(&cx, dir, &own).await.unwrap_or_else(Stage::Failed);
             inner.finish(dir, &own, stage);
-            inner.was_listed(&cx, dir, &own);
+            inner.listing_ended(&cx, dir, &own);
             inner.settle(&cx).await;
         }));
         fill
@@ -130,14 +151,14 @@ impl Inner {
     }
 
     /// Opens a directory below.
-    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<Real> {
-        let below = self.below();
-        if !below.abilities.ops.has(OpCode::OpenDir) {
-            return Ok(Real::nothing(Handle(0)));
+    pub(crate) async fn open_dir(&self, cx: &Cx, node: Node) -> Result<DirBelow> {
+        if !self.has(OpCode::OpenDir) {
+            return Ok(DirBelow { handle: Handle(0), asked: None, end: None });
         }
-        let asked = self.asked();
-        let opened = ask(&*below.service, cx, OpenDir { node }).await?;
-        Ok(Real::directory(self, cx, node, (opened.handle, asked)))
+        let (asked, service) = (Some(self.asked()), Arc::clone(&self.below().service));
+        let handle = ask(&*service, cx, OpenDir { node }).await?.handle;
+        let (runtime, release) = (Arc::clone(&self.runtime), ReleaseDir { node, handle });
+        Ok(DirBelow { handle, asked, end: Some((service, runtime, self.cx(cx), release)) })
     }
 
     async fn receive(&self, cx: &Cx, dir: Node, fill: &Fill) -> Result<Stage> {
@@ -145,16 +166,16 @@ impl Inner {
         fill.reach(Stage::Receiving);
         let (mut cookie, mut circle) = (0, Circle::default());
         loop {
-            let piece = self.piece(cx, dir, real.handle(), cookie).await?;
+            let piece = self.piece(cx, dir, real.handle, cookie).await?;
             let (eof, last) = (piece.eof, piece.entries.last().map(|entry| entry.cookie));
             let closes = piece.entries.iter().any(|entry| circle.closes(entry.cookie));
             let complete = eof || last.is_none();
-            let large = self.take_in(dir, fill, piece.entries, complete);
+            let large = self.add_piece(dir, fill, piece.entries, complete);
             self.settle(cx).await;
             if complete {
                 return Ok(Stage::Done);
             }
-            if self.gives_up(dir, fill) {
+            if self.is_too_long(dir, fill) {
                 return Err(Errno::E2BIG.because("a longer listing than is received ahead"));
             }
             if large {
@@ -181,14 +202,14 @@ impl Inner {
         let entries = plain.entries.into_iter().map(|dirent| {
             let (node, generation) = (Node::default(), Generation::default());
             let file = File { node, generation, ino: dirent.ino, kind: dirent.kind };
-            DirentPlus { cookie: dirent.cookie, name: dirent.name, entry: untold(&file) }
+            DirentPlus { cookie: dirent.cookie, name: dirent.name, entry: name_only(&file) }
         });
         Ok(DirentsPlus { entries: entries.collect(), eof: plain.eof })
     }
 
     /// Remembers a piece, after which the listing may be complete; answers whether the directory has become too large to be
-    /// remembered. Who reads the last name is told that it is the last one.
-    fn take_in(&self, dir: Node, fill: &Fill, entries: Vec<DirentPlus>, complete: bool) -> bool {
+    /// remembered. The reader of the last name sees that it is the last one.
+    fn add_piece(&self, dir: Node, fill: &Fill, entries: Vec<DirentPlus>, complete: bool) -> bool {
         let mut table = lock(&self.table);
         let follows = table.follows(dir, &fill.names);
         for DirentPlus { cookie, name, mut entry } in entries {
@@ -221,7 +242,7 @@ impl Inner {
 
     /// Whether a listing is too long to be received before a program wants it. Who opens the directory from now on begins
     /// another one.
-    fn gives_up(&self, dir: Node, fill: &Fill) -> bool {
+    fn is_too_long(&self, dir: Node, fill: &Fill) -> bool {
         let mut table = lock(&self.table);
         // Under the lock, or a program could begin to wait for it at this moment.
         let too_long = !fill.wanted.load(Ordering::Relaxed) && lock(&fill.names).len() > UNREAD_MAX;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all parts of the layer share.
 
-use crate::behind::Behind;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::moment::{self, Moment};
@@ -11,7 +10,8 @@ use crate::pool::Pool;
 use crate::record::lock;
 use crate::table::{Table, When};
 use crate::underway::Asked;
-use crate::walks::Walks;
+use crate::walk_ahead::Walks;
+use crate::writeback::Writeback;
 use outrigger_core::ops::{Forget, Locate};
 use outrigger_core::survive::Slots;
 use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
@@ -35,9 +35,9 @@ pub(crate) struct Inner {
     /// Content on disk, where that is wanted.
     pub(crate) disk: Option<Disk>,
     /// Writes that were answered and have not been made yet.
-    pub(crate) behind: Behind,
+    pub(crate) writeback: Writeback,
     /// The user as whom files are made, known from those that were.
-    pub(crate) maker: Mutex<Option<u32>>,
+    pub(crate) creator: Mutex<Option<u32>>,
     /// Writes are delayed somewhere in the tree.
     pub(crate) delays: bool,
     /// Another process goes on when this one dies.
@@ -75,10 +75,10 @@ impl Inner {
             handles: Handles::new(runtime.wall(), kept),
             pool: Mutex::new(Pool::new(options.memory - queue)),
             disk,
-            maker: Mutex::default(),
+            creator: Mutex::default(),
             delays: options.delays(),
             has_successor,
-            behind: Behind::new(options.write_memory, log),
+            writeback: Writeback::new(options.write_memory, log),
             walks: Mutex::new(Walks::new(options)),
             read_ahead: options.read_ahead.min(options.memory as u64 / 4),
             files_ahead: options.files_ahead.min(options.memory as u64 / 4),
@@ -147,7 +147,7 @@ impl Inner {
 
     /// Does what is left to do about changes to what is known: gives back references, forgets content, tells doors.
     pub(crate) async fn settle(&self, cx: &Cx) {
-        let (returns, leftovers, notices) = lock(&self.table).take_dues();
+        let (returns, leftovers, notices) = lock(&self.table).take_outstanding();
         if !leftovers.is_empty() {
             let mut pool = lock(&self.pool);
             leftovers.into_iter().for_each(|content| pool.forget(content));

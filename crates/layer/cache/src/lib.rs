@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layer `cache`: believes answers for a while, so that a tree that is far away is asked once.
+//! The layer `cache`: keeps answers for a TTL, so that a tree that is far away is asked once.
 //!
 //! It is made for drivers whose tree others change too, at the other end of a slow line. It knows no protocol: what it does is
 //! the same for all of them.
@@ -20,12 +20,12 @@
 //!
 //! # How long
 //! [`Ttls`] says. With `cache=SECONDS`, a tenth of the time since a file or directory was changed, between a fifth of
-//! SECONDS and SECONDS; that is also the longest time for which a change by another client is not seen. Doors are told how
-//! much of it is left, so that what they believe ends at the same moment. A directory that has the same times of change as
+//! SECONDS and SECONDS; that is also the longest time for which a change by another client is not seen. Doors get what
+//! is left of it as their TTL, so that their caches expire at the same moment. A directory that has the same times of change as
 //! when it was listed is not listed anew.
 //!
 //! What is known is corrected at once by a change that passes through, to exactly what it changes; by a notice from below;
-//! and all of it is dropped when told so ([`Control::flush`]).
+//! and all of it is dropped by [`Control::flush`].
 //!
 //! # Memory
 //! Files and names, and content, are bounded by [`Options`]; those unused for longest go first. A door may refer to many more
@@ -35,25 +35,24 @@
 //! # Writes
 //! With `write=close` or `write=behind` a write is answered at once and made in the background: several side by side, small
 //! ones that follow each other as one, those that overlap in their order. What depends on a write waits for it, and an error is
-//! told to everybody who has the file open for writing, by every close(2) up to the next fsync(2).
+//! returned to all who have the file open for writing, by every close(2) up to the next fsync(2).
 //!
 //! The same goes for permissions and times of a file that is open for writing and belongs to the user as whom files are made
-//! here: nobody will refuse to set them. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps
+//! here: that will not be refused. Its attributes are predicted meanwhile, and until it is closed. Where the tree below keeps
 //! the order of what is asked by one handle ([`Abilities::in_order`]), what is set sets out right behind what was written.
 //!
-//! With `write=behind` new files are made behind as well, where a name is known to lead nowhere, and the tree below predicts what
+//! With `write=behind` new files are created asynchronously as well, where a negative entry is cached, and the tree below predicts what
 //! a new file will be like ([`Abilities::async_create`]); see `make`.
 //!
 //! # What it cannot do
-//! * It believes that what one user is told holds for all: the door checks permissions, or the tree below has one user.
+//! * All users share the cache: the door checks permissions, or the tree below has one user.
 //! * The time of the last access lags behind when reading changes it.
 //! * A tree whose clock is more than five seconds behind that of this machine may be changed by others, and look the same.
-//! * What is not written yet is lost with the process, unless that has a [`Keep`]; what was lost can be asked for only while it lives ([`Control::lost`]).
+//! * What is not written yet is lost with the process, unless that has a [`Keep`]; losses are listed only while it lives ([`Control::lost`]).
 //! * It takes handles whose 16 highest bits are all set for its own.
 #![forbid(unsafe_code)]
 
-mod ahead;
-mod behind;
+mod async_create;
 mod change;
 mod contents;
 mod delayed;
@@ -66,7 +65,6 @@ mod list;
 mod log;
 mod lookup;
 mod lru;
-mod make;
 mod moment;
 mod names;
 mod notices;
@@ -74,19 +72,20 @@ mod open;
 mod options;
 mod pool;
 mod predicted;
+mod prune;
 mod read;
-mod real;
+mod readahead;
 mod record;
 mod set;
 mod siblings;
 mod table;
 mod underway;
-mod unneeded;
-mod walks;
+mod walk_ahead;
+mod writeback;
 
-pub use behind::Lost;
 pub use disk::{Block, Disk, DiskUsage};
 pub use options::{Different, OPTIONS, Options, Policy, Ttls, Writes};
+pub use writeback::Lost;
 
 use inner::Inner;
 use log::Log;
@@ -129,8 +128,7 @@ pub struct Cache(Arc<Inner>);
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
-/// A moment among the writes that were answered: whoever asks whether those before it have been made is not kept waiting by
-/// those after it.
+/// A moment among the writes that were answered: waiting for those before it does not wait for those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
@@ -203,7 +201,7 @@ impl Cache {
 }
 
 impl Control {
-    /// Believes nothing of what is remembered any more, and tells the door.
+    /// Drops all that is cached, here and in the door.
     pub fn flush(&self) {
         lock(&self.0.table).clear();
         self.0.disk.iter().for_each(Disk::clear);
@@ -214,7 +212,7 @@ impl Control {
 
     /// The writes that were answered so far.
     pub fn mark(&self) -> Mark {
-        Mark(self.0.behind.last())
+        Mark(self.0.writeback.last())
     }
 
     /// Waits until all writes have been made that were answered so far, or have failed.
@@ -241,18 +239,18 @@ impl Control {
 
     /// Of how many files writes up to `mark` have not been made yet, and how many bytes these are.
     pub fn unwritten(&self, mark: Mark) -> (usize, u64) {
-        self.0.behind.left(mark.0)
+        self.0.writeback.left(mark.0)
     }
 
-    /// The files of which writes failed that had been answered, and why, as far as no program was told.
+    /// The files of which writes failed that had been answered, and why, as far as no program got the error.
     pub fn lost(&self) -> Vec<Lost> {
-        self.0.behind.lost()
+        self.0.writeback.lost()
     }
 
     /// How much is remembered.
     pub fn usage(&self) -> Usage {
         let (files, bytes) = lock(&self.0.table).size();
-        let (content, behind) = (lock(&self.0.pool).size(), self.0.behind.bytes());
+        let (content, behind) = (lock(&self.0.pool).size(), self.0.writeback.bytes());
         Usage { files, bytes, content, behind, disk: self.0.disk.as_ref().map(Disk::usage) }
     }
 
@@ -314,13 +312,13 @@ impl Layer for Cache {
         if self.0.delays {
             ops = ops.union(OpSet::of(&[OpCode::SyncFs]));
         }
-        // What does not exist is answered from here, where it is known how long to believe it.
+        // Negative entries are cached here, where their TTL is known.
         let negative_ttl = Ttl::NEVER;
         Abilities { ops, stateless_dirs: !lists, stateless_files: !opens, negative_ttl, ..below }
     }
 
     fn notify(&self, above: Arc<dyn Notify>) -> Arc<dyn Notify> {
-        // Attached once; whoever would come second gets nothing from here.
+        // Attached once; a second one gets nothing from here.
         let _ = self.0.above.set(Arc::clone(&above));
         Arc::new(NoticeForwarder { inner: Arc::clone(&self.0), above })
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories.
 
-use crate::fill::{Fill, Stage, untold};
+use crate::fill::{DirBelow, Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
-use crate::real::Real;
 use crate::record::{SharedNames, lock};
 use crate::table::Table;
 use crate::underway::Asked;
@@ -18,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// What a piece of a listing counts for each entry beside its name, in bytes (see [`ReadDir`] and [`ReadDirPlus`]).
 const PLAIN: usize = 24;
 const PLUS: usize = 152;
-/// How long attributes that came with a listing may be told with it although they must not be used, in milliseconds.
+/// How long attributes that came with a listing may be listed with it although they must not be used, in milliseconds.
 const FRESH: Moment = 60_000;
 
 /// Which piece of which listing is asked for.
@@ -41,7 +40,7 @@ enum Served {
     /// What is known is too old.
     Old,
     /// The tree below has to be asked, with this handle if there is one already.
-    Below(Option<Arc<Real>>),
+    Below(Option<Arc<DirBelow>>),
 }
 
 impl Inner {
@@ -72,12 +71,12 @@ impl Inner {
         Reply::Opened(Opened { handle, ..Opened::default() })
     }
 
-    /// Names from which a whole listing can be told; with `plus`, only while the attributes that came with them are
+    /// Names from which a whole listing can be answered; with `plus`, only while the attributes that came with them are
     /// fresh as well.
     fn listable(&self, table: &mut Table, dir: Node, now: Moment, plus: bool) -> Option<SharedNames> {
         let shared = table.names_of(dir)?;
         let names = lock(&shared);
-        if !names.is_listable(now) || (plus && names.attrs_until() <= now) {
+        if !names.is_listable(now) || (plus && names.attrs_until <= now) {
             return None;
         }
         drop(names);
@@ -159,8 +158,8 @@ impl Inner {
                     };
                     let Ok(real) = real else { return real.map(|_| ()).into() };
                     *lock(&open.view) = View::Direct(Arc::clone(&real));
-                    let wanted = Wanted { handle: real.handle(), ..wanted };
-                    return self.list_below(cx, wanted, real.asked()).await;
+                    let wanted = Wanted { handle: real.handle, ..wanted };
+                    return self.list_below(cx, wanted, real.asked).await;
                 }
             }
             served = self.serve(&open, wanted);
@@ -194,7 +193,7 @@ impl Inner {
         let mut table = lock(&self.table);
         let mut view = lock(&open.view);
         let stale = match &*view {
-            View::Known(names, _) => wanted.plus && wanted.cookie == 0 && lock(names).attrs_until() <= now,
+            View::Known(names, _) => wanted.plus && wanted.cookie == 0 && lock(names).attrs_until <= now,
             _ => false,
         };
         if wanted.anew || stale {
@@ -245,7 +244,7 @@ fn collect(
     let follows = table.follows(wanted.node, names);
     let mut names = lock(names);
     names.put_in_order();
-    let (complete, until, extent) = (names.is_complete(), names.until(), names.extent());
+    let (complete, until, extent) = (names.is_complete(), names.until, names.extent());
     let mut rest = names.from(names.position(wanted.cookie)?).peekable();
     let (each, mut used) = (if wanted.plus { PLUS } else { PLAIN }, 0);
     let mut fits = |name: &Name| {
@@ -253,17 +252,17 @@ fn collect(
         used += each + name.len();
         first || used <= wanted.size as usize
     };
-    // What came with this very listing is told with it, even if it must be asked again for anything else.
+    // What came with this very listing is listed with it, even if it must be asked again for anything else.
     let as_of = since.max(now.saturating_sub(FRESH)).saturating_sub(1);
     let (mut plain, mut plus) = (Dirents::default(), DirentsPlus::default());
     while let Some((name, slot)) = rest.next_if(|(name, _)| fits(name)) {
         let (file, cookie, name) = (slot.file, slot.cookie, name.clone());
         if wanted.plus {
-            let told = match follows && !names.is_in_doubt(&name) {
+            let entry = match follows && !names.is_in_doubt(&name) {
                 true => table.hand_out(file.node, file.generation, as_of, (now, until)),
                 false => None,
             };
-            plus.entries.push(DirentPlus { cookie, name, entry: told.unwrap_or_else(|| untold(&file)) });
+            plus.entries.push(DirentPlus { cookie, name, entry: entry.unwrap_or_else(|| name_only(&file)) });
         } else {
             plain.entries.push(Dirent { ino: file.ino, cookie, kind: file.kind, name });
         }

@@ -18,7 +18,7 @@ const KILL_SETID: u64 = 2;
 /// The bytes are attributes to be set.
 const SETS: u64 = 4;
 /// The file is to be made; the bytes are the number of its directory and its name.
-const MAKES: u64 = 8;
+const CREATES: u64 = 8;
 
 /// Where a record is.
 pub(crate) type Place = outrigger_core::survive::Ticket;
@@ -72,9 +72,9 @@ impl Log {
                 attrs.put(&mut encoded);
                 (SETS, &encoded[..])
             }
-            Job::Make(name) => {
+            Job::Create(name) => {
                 name.put(&mut encoded);
-                (MAKES, &encoded[..])
+                (CREATES, &encoded[..])
             }
         };
         let flag = |raised: bool, flag| if raised { flag } else { 0 };
@@ -106,7 +106,7 @@ impl Log {
     }
 
     /// It was reported.
-    pub(crate) fn told(&self, node: Node) {
+    pub(crate) fn reported(&self, node: Node) {
         let mut lost = lock(&self.lost);
         let known = lost.iter().find(|(_, lost)| lost.node == node).map(|(slot, _)| slot.index);
         known.into_iter().for_each(|index| lost.remove(index));
@@ -130,9 +130,9 @@ fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
         kill_setid: flags & KILL_SETID != 0,
     };
     let data: Bytes = words.iter().flat_map(|word| word.to_le_bytes()).take(len as usize).collect();
-    let job = match flags & (SETS | MAKES) {
+    let job = match flags & (SETS | CREATES) {
         SETS => Job::Set(Wire::get(&mut data.clone()).ok()?),
-        MAKES => Job::Make(Wire::get(&mut data.clone()).ok()?),
+        CREATES => Job::Create(Wire::get(&mut data.clone()).ok()?),
         _ => Job::Write(vec![data]),
     };
     Some((node, Piece { logged: vec![place], ..Piece::new(manner, offset, job) }))
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(found(&next), [(1, 10, b"one".to_vec()), (2, 20, b"exactly8".to_vec())]);
         assert!(next.left()[0].1.manner == manner(3));
         assert_eq!(next.lost(), [(Node(5), Errno::ENOSPC)]);
-        next.told(Node(5));
+        next.reported(Node(5));
         next.done(one);
         let last = Log::open(&keep, 1 << 10).expect("room");
         assert_eq!((found(&last).len(), last.lost()), (1, Vec::new()));

@@ -37,7 +37,7 @@ impl Inner {
             Reply::Entry(entry) => self.learn_entry(&mut lock(&self.table), dir, &name, entry, asked),
             Reply::Error(error) if error.errno == Errno::ENOENT => {
                 let mut table = lock(&self.table);
-                let until = after(asked.when.now, table.ttls(dir).of_absence());
+                let until = after(asked.when.now, table.ttls(dir).negative());
                 table.learn_name(dir, &name, What::Absent, asked, until);
             }
             _ => {}
@@ -51,7 +51,7 @@ impl Inner {
         let when = self.when();
         let mut table = lock(&self.table);
         let (asked, now) = (table.asked(when), when.now);
-        let believes = !table.ttls(dir).of_absence().is_zero();
+        let believes = !table.ttls(dir).negative().is_zero();
         let directory = table.directory(dir);
         let (misses, last) = directory.misses;
         let misses = if now.saturating_sub(last) < SOON { misses + 1 } else { 1 };
@@ -139,7 +139,7 @@ impl Inner {
 
     pub(crate) fn getattr<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: GetAttr) -> Answer<'a> {
         let (now, mut table) = (self.now(), lock(&self.table));
-        let known = table.attrs(op.node, now).or_else(|| table.foreseen(op.node, now));
+        let known = table.attrs(op.node, now).or_else(|| table.predicted(op.node, now));
         drop(table);
         match known {
             Some(attrs) => Answer::Ready(Reply::Attrs(attrs)),

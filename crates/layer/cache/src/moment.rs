@@ -18,7 +18,7 @@ pub(crate) fn after(now: Moment, period: Duration) -> Moment {
     now.saturating_add(u64::try_from(period.as_millis()).unwrap_or(Moment::MAX))
 }
 
-/// How long it is from `now` to `until`, as a door is told.
+/// How long it is from `now` to `until`, as the TTL of a door.
 pub(crate) fn ttl(now: Moment, until: Moment) -> Ttl {
     if until == Moment::MAX {
         return Ttl::FOREVER;

@@ -86,26 +86,26 @@ pub(crate) struct Names {
     index: HashTable<u32>,
     hasher: RandomState,
     /// Names about which more is known than the listing tells.
-    odd: HashMap<Bytes, (What, Moment)>,
+    overrides: HashMap<Bytes, (What, Moment)>,
     /// How long the listing is fresh.
-    until: Moment,
+    pub(crate) until: Moment,
     /// How long the absence of names that are not listed is fresh.
-    absent_until: Moment,
+    pub(crate) negative_until: Moment,
     /// How long the attributes are fresh that came with it.
-    attrs_until: Moment,
+    pub(crate) attrs_until: Moment,
     stamp: Option<Stamp>,
     /// Whether each cookie is larger than those before it.
     ascending: bool,
     /// Whether the slots are exactly what a listing shows.
     listable: bool,
     /// Slots whose name was removed.
-    gone: usize,
+    removed: usize,
     /// Bytes of all names.
     text: usize,
 }
 
 /// Removed names that are kept at least, to spare the work of leaving them out.
-const GONE_KEPT: usize = 64;
+const REMOVED_KEPT: usize = 64;
 /// What a name costs beside its slot and its bytes.
 const NAME_COST: usize = 56;
 
@@ -117,14 +117,14 @@ impl Default for Names {
             slots: Vec::new(),
             index: HashTable::new(),
             hasher: RandomState::new(),
-            odd: HashMap::new(),
+            overrides: HashMap::new(),
             until: 0,
-            absent_until: Moment::MAX,
+            negative_until: Moment::MAX,
             attrs_until: Moment::MAX,
             stamp: None,
             ascending: true,
             listable: true,
-            gone: 0,
+            removed: 0,
             text: 0,
         }
     }
@@ -148,36 +148,38 @@ impl Names {
 
     /// Memory in bytes.
     pub(crate) fn weight(&self) -> usize {
-        self.slots.len() * (size_of::<Slot>() + NAME_COST) + self.odd.len() * (64 + NAME_COST) + self.text
+        self.slots.len() * (size_of::<Slot>() + NAME_COST)
+            + self.overrides.len() * (64 + NAME_COST)
+            + self.text
     }
 
     /// How many names are listed.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() - self.gone
+        self.slots.len() - self.removed
     }
 
     /// What is known about a name at `now`, and how long that is fresh.
     pub(crate) fn find(&self, name: &[u8], now: Moment) -> (What, Moment) {
-        match self.odd.get(name) {
+        match self.overrides.get(name) {
             Some(&(what, until)) if now < until => return (what, until),
             // The listing does not tell of it.
             Some(_) => return (What::Unknown, 0),
             None => {}
         }
-        if !self.is_believed(now) {
+        if !self.is_fresh(now) {
             return (What::Unknown, 0);
         }
         match self.slot_of(name).map(|at| &self.slots[at as usize]) {
             Some(slot) if slot.file.node == Node::default() => (What::Unknown, 0),
             Some(slot) => (What::File(slot.file), self.until),
-            None if now < self.absent_until => (What::Absent, self.until.min(self.absent_until)),
+            None if now < self.negative_until => (What::Absent, self.until.min(self.negative_until)),
             None => (What::Unknown, 0),
         }
     }
 
     /// What a name led to when that was last known.
     pub(crate) fn last_known(&self, name: &[u8]) -> What {
-        if let Some(&(what, _)) = self.odd.get(name) {
+        if let Some(&(what, _)) = self.overrides.get(name) {
             return what;
         }
         match self.slot_of(name).map(|at| &self.slots[at as usize]) {
@@ -188,39 +190,29 @@ impl Names {
     }
 
     /// Whether all names are known and fresh at `now`.
-    pub(crate) fn is_believed(&self, now: Moment) -> bool {
+    pub(crate) fn is_fresh(&self, now: Moment) -> bool {
         self.stage == Stage::All && now < self.until
     }
 
     /// Whether a listing can be answered from here at `now`.
     pub(crate) fn is_listable(&self, now: Moment) -> bool {
-        self.listable && self.is_believed(now)
+        self.listable && self.is_fresh(now)
     }
 
-    /// Whether the listing, which is being received, will tell what there is at `now`: whoever opens the directory now
-    /// need not ask for another.
+    /// Whether the listing, which is being received, will be fresh for who opens the directory
+    /// at `now`.
     pub(crate) fn will_tell(&self, now: Moment) -> bool {
         self.listable && self.stage == Stage::Filling && now < self.until
     }
 
     /// Whether something happened to a name and it is not known what.
     pub(crate) fn is_in_doubt(&self, name: &[u8]) -> bool {
-        matches!(self.odd.get(name), Some((What::Unknown, _)))
+        matches!(self.overrides.get(name), Some((What::Unknown, _)))
     }
 
     /// Whether the listing has been received.
     pub(crate) fn is_complete(&self) -> bool {
         self.stage == Stage::All
-    }
-
-    /// How long the listing is fresh.
-    pub(crate) fn until(&self) -> Moment {
-        self.until
-    }
-
-    /// How long all attributes are fresh that came with it.
-    pub(crate) fn attrs_until(&self) -> Moment {
-        self.attrs_until
     }
 
     /// Attributes that came with it are fresh until then.
@@ -233,31 +225,26 @@ impl Names {
         self.slots.len()
     }
 
-    /// No longer believes the listing.
-    pub(crate) fn distrust(&mut self) {
+    /// The listing is no longer fresh.
+    pub(crate) fn invalidate(&mut self) {
         (self.until, self.stamp) = (0, None);
-        self.text -= self.odd.keys().map(Bytes::len).sum::<usize>();
-        self.odd.clear();
+        self.text -= self.overrides.keys().map(Bytes::len).sum::<usize>();
+        self.overrides.clear();
     }
 
-    /// There are no names but those that are listed until then, as far as is known.
-    pub(crate) fn absence_holds(&mut self, until: Moment) {
-        self.absent_until = until;
-    }
-
-    /// The directory now has this stamp: believes the listing until then if that is the stamp it was made under, and until
-    /// `absent` that there are no other names.
+    /// The directory now has this stamp: if the listing was made under it, that is fresh until then, and the absence of other
+    /// names until `absent`.
     pub(crate) fn confirm(&mut self, stamp: Stamp, (until, absent): (Moment, Moment)) {
         if self.stage != Stage::All {
             return;
         }
         match self.stamp {
             Some(known) if known == stamp => {
-                (self.until, self.absent_until) = (self.until.max(until), self.absent_until.max(absent));
+                (self.until, self.negative_until) = (self.until.max(until), self.negative_until.max(absent));
             }
             // Our own changes left no stamp; it ends when it would have ended.
             None => {}
-            Some(_) => self.distrust(),
+            Some(_) => self.invalidate(),
         }
     }
 
@@ -268,39 +255,39 @@ impl Names {
 
     /// Learns at `now` what a name leads to, and until when that is fresh.
     pub(crate) fn learn(&mut self, name: &Name, what: What, (now, until): (Moment, Moment)) {
-        let listed = self.is_believed(now);
+        let listed = self.is_fresh(now);
         if !listed && self.stage == Stage::All {
             // The listing was fresh once, and must not be again because the directory still has its stamp.
             self.restamp();
         }
         match what {
             What::File(file) if listed => self.learn_file(name, file, until),
-            What::File(_) => self.put_odd(name, what, until),
+            What::File(_) => self.put_override(name, what, until),
             What::Absent => {
                 self.drop_slot(name);
-                match listed && until <= self.absent_until {
-                    true => self.drop_odd(name),
-                    false => self.put_odd(name, What::Absent, until),
+                match listed && until <= self.negative_until {
+                    true => self.drop_override(name),
+                    false => self.put_override(name, What::Absent, until),
                 }
             }
-            What::Unknown if self.stage == Stage::Some => self.drop_odd(name),
+            What::Unknown if self.stage == Stage::Some => self.drop_override(name),
             What::Unknown => {
                 self.listable = false;
-                self.put_odd(name, What::Unknown, Moment::MAX);
+                self.put_override(name, What::Unknown, Moment::MAX);
             }
         }
     }
 
     fn learn_file(&mut self, name: &Name, file: File, until: Moment) {
         if let Some(at) = self.slot_of(name) {
-            self.drop_odd(name);
+            self.drop_override(name);
             self.slots[at as usize].file = file;
         } else if let Some(cookie) = self.new_cookie(name) {
-            self.drop_odd(name);
+            self.drop_override(name);
             self.add(Slot { name: Some(own(name)), cookie, file });
         } else {
             self.listable = false;
-            self.put_odd(name, What::File(file), until);
+            self.put_override(name, What::File(file), until);
         }
     }
 
@@ -317,7 +304,7 @@ impl Names {
     /// Puts names that came later where they belong, before the listing is read.
     pub(crate) fn put_in_order(&mut self) {
         if self.placing == Placing::ByName && !self.ascending {
-            self.leave_out_gone();
+            self.compact();
         }
     }
 
@@ -325,8 +312,8 @@ impl Names {
     /// it is known better.
     pub(crate) fn receive(&mut self, mut slot: Slot) -> bool {
         let Some(name) = &slot.name else { return false };
-        let told = slot.file.node;
-        match self.odd.get(&name[..]) {
+        let listed = slot.file.node;
+        match self.overrides.get(&name[..]) {
             Some((What::Absent, _)) => return false,
             Some((What::File(file), _)) => slot.file = *file,
             _ => {}
@@ -335,7 +322,7 @@ impl Names {
         if self.slot_of(name).is_some() {
             return false;
         }
-        let leads_there = slot.file.node == told;
+        let leads_there = slot.file.node == listed;
         self.add(Slot { name: Some(own(name)), ..slot });
         leads_there
     }
@@ -343,12 +330,12 @@ impl Names {
     /// The listing has been received.
     pub(crate) fn finish(&mut self) {
         self.stage = Stage::All;
-        for (name, (what, until)) in std::mem::take(&mut self.odd) {
+        for (name, (what, until)) in std::mem::take(&mut self.overrides) {
             self.text -= name.len();
             let Ok(name) = Name::new(name) else { continue };
             match what {
                 What::File(file) => self.learn_file(&name, file, until),
-                What::Unknown => self.put_odd(&name, what, until),
+                What::Unknown => self.put_override(&name, what, until),
                 What::Absent => {}
             }
         }
@@ -398,14 +385,14 @@ impl Names {
         self.index.find(self.hash(name), is_it).copied()
     }
 
-    fn put_odd(&mut self, name: &Name, what: What, until: Moment) {
-        if self.odd.insert(Bytes::copy_from_slice(name), (what, until)).is_none() {
+    fn put_override(&mut self, name: &Name, what: What, until: Moment) {
+        if self.overrides.insert(Bytes::copy_from_slice(name), (what, until)).is_none() {
             self.text += name.len();
         }
     }
 
-    fn drop_odd(&mut self, name: &Name) {
-        if self.odd.remove(&name[..]).is_some() {
+    fn drop_override(&mut self, name: &Name) {
+        if self.overrides.remove(&name[..]).is_some() {
             self.text -= name.len();
         }
     }
@@ -429,22 +416,22 @@ impl Names {
         let (at, _) = found.remove();
         self.slots[at as usize].name = None;
         self.text -= name.len();
-        self.gone += 1;
-        if self.gone > GONE_KEPT && self.gone * 2 > self.slots.len() {
-            self.leave_out_gone();
+        self.removed += 1;
+        if self.removed > REMOVED_KEPT && self.removed * 2 > self.slots.len() {
+            self.compact();
         }
     }
 
     /// Positions are found again without the removed names only where cookies ascend; else the listing has to be fetched
     /// anew one day, so that it does not grow for ever. What is still being received is left alone.
-    fn leave_out_gone(&mut self) {
+    fn compact(&mut self) {
         if self.stage == Stage::Filling {
             return;
         }
         if !self.ascending && self.placing != Placing::ByName {
-            return self.distrust();
+            return self.invalidate();
         }
-        (self.gone, self.ascending) = (0, true);
+        (self.removed, self.ascending) = (0, true);
         self.index.clear();
         let mut slots = std::mem::take(&mut self.slots);
         slots.retain(|slot| slot.name.is_some());

@@ -28,7 +28,7 @@ impl Inner {
         match notice {
             Notice::InvalidateNode { node, offset, .. } => {
                 table.changed_elsewhere(*node);
-                table.distrust_names(*node);
+                table.invalidate_names(*node);
                 if *offset >= 0 {
                     table.replace_content(*node);
                 }

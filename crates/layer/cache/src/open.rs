@@ -4,13 +4,12 @@
 //! Handles of its own are recognised by their number, so that the process that takes over after this one knows what to do
 //! about them: open the directory, or the file for reading, when it becomes necessary.
 
-use crate::ahead::Ahead;
-use crate::delayed::Told;
+use crate::delayed::ErrorsSeen;
 use crate::file::File;
-use crate::fill::Fill;
+use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
-use crate::real::Real;
+use crate::readahead::Readahead;
 use crate::record::{SharedNames, lock};
 use outrigger_core::ops::{Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
@@ -34,7 +33,7 @@ pub(crate) struct OpenDirectory {
     /// Whether it was read from its start.
     pub(crate) read: AtomicBool,
     /// Open below, for the few requests that need that.
-    real: Mutex<Option<Arc<Real>>>,
+    real: Mutex<Option<Arc<DirBelow>>>,
 }
 
 /// What the listing of an open directory is read from.
@@ -46,7 +45,7 @@ pub(crate) enum View {
     /// A listing that is being received.
     Arriving(Arc<Fill>),
     /// The tree below.
-    Direct(Arc<Real>),
+    Direct(Arc<DirBelow>),
 }
 
 /// An open file.
@@ -58,9 +57,11 @@ pub(crate) struct OpenFile {
     pub(crate) flags: Option<OpenFlags>,
     /// Its content is not kept: a pipe, a device, or whatever its user wants to read past all caches.
     pub(crate) direct: bool,
-    pub(crate) ahead: Mutex<Ahead>,
-    /// Up to where its user was told what went wrong with delayed writes.
-    pub(crate) told: Mutex<Told>,
+    pub(crate) ahead: Mutex<Readahead>,
+    /// Up to where its user has the errors of delayed writes.
+    pub(crate) errors_seen: Mutex<ErrorsSeen>,
+    /// The tree below was asked to flush it before all was written: closing it there is the first to fail.
+    pub(crate) flushed_early: AtomicBool,
     /// Where that is noted for another process, if the handle is one of ours.
     slot: Option<u32>,
     /// The handle below, where the handle is one of ours and the file had to be opened.
@@ -137,9 +138,22 @@ impl OpenFile {
         flags: Option<OpenFlags>,
         direct: bool,
     ) -> Self {
-        let (ahead, real, told) = (Mutex::default(), Mutex::default(), lock(&file.delayed).told());
-        let (told, uses) = (Mutex::new(told), AtomicUsize::new(0));
-        OpenFile { node, handle, file, flags, direct, ahead, told, slot: None, real, uses }
+        let (ahead, real) = (Mutex::default(), Mutex::default());
+        let (errors_seen, uses) = (Mutex::new(lock(&file.delayed).errors_seen()), AtomicUsize::new(0));
+        let flushed_early = AtomicBool::new(false);
+        OpenFile {
+            node,
+            handle,
+            file,
+            flags,
+            direct,
+            ahead,
+            errors_seen,
+            flushed_early,
+            slot: None,
+            real,
+            uses,
+        }
     }
 
     /// Uses it until what is returned is dropped.
@@ -153,7 +167,7 @@ impl OpenFile {
         self.file.gate.wait(|| (self.uses.load(Ordering::Acquire) == 0).then_some(())).await;
     }
 
-    /// Whether it was opened for writing, as far as is known: then writes may be delayed, and errors be told.
+    /// Whether it was opened for writing, as far as is known: then writes may be delayed, and errors reported.
     pub(crate) fn delays(&self) -> bool {
         self.flags.is_none_or(OpenFlags::writes)
     }
@@ -253,8 +267,8 @@ impl Handles {
         Some(handle)
     }
 
-    /// Notes a file that a former process opened, unless somebody did so a moment ago: however many ask for it first, it was
-    /// opened once. Answers it, and whether it was noted now.
+    /// Notes a file that a former process opened, unless that was done a moment ago: however many requests mention it first, it
+    /// was opened once. Answers it, and whether it was noted now.
     fn adopt(&self, open: OpenFile) -> (Arc<OpenFile>, bool) {
         let mut files = lock(&self.files);
         let (mut new, own) = (false, is_own(open.handle));
@@ -295,7 +309,7 @@ impl Handles {
         }
     }
 
-    /// Closes a file; answers what it was, and whether nobody has it open by this handle any more, if this process knows it.
+    /// Closes a file; answers what it was, and whether that was the last use of this handle, if this process knows it.
     pub(crate) fn close_file(&self, node: Node, handle: Handle) -> Option<(Arc<OpenFile>, bool)> {
         let mut files = lock(&self.files);
         let (open, count) = files.open.get_mut(&(node, handle))?;
@@ -385,7 +399,7 @@ impl Inner {
             let known = nodes.iter().copied().find(|&node| self.handles.file(node, handle).is_some());
             let Some(node) = known.or(nodes.first().copied()) else { continue };
             let real = match self.handles.directory(node, handle) {
-                Some(open) => self.really_open_directory(cx, &open).await?.handle(),
+                Some(open) => self.really_open_directory(cx, &open).await?.handle,
                 None => self.really_open(cx, &self.open_file(node, handle)).await?,
             };
             request.traverse(&mut Replace(handle, real));
@@ -394,7 +408,7 @@ impl Inner {
     }
 
     /// Opens a directory below that was not opened yet.
-    async fn really_open_directory(&self, cx: &Cx, open: &OpenDirectory) -> Result<Arc<Real>> {
+    async fn really_open_directory(&self, cx: &Cx, open: &OpenDirectory) -> Result<Arc<DirBelow>> {
         if let Some(real) = &*lock(&open.real) {
             return Ok(Arc::clone(real));
         }
@@ -418,7 +432,7 @@ impl Inner {
         let handle = ask(&*below.service, &own, op).await?.handle;
         let first = *lock(&open.real).get_or_insert(handle);
         if first != handle && self.has(OpCode::Release) {
-            // Somebody else came first.
+            // Another request came first.
             let (node, owner) = (open.node, LockOwner::default());
             self.tell(cx, Release { node, handle, flags, owner, flock_release: false }).await;
         }
@@ -431,7 +445,7 @@ impl Inner {
     /// Opens below what is open here alone of a file.
     pub(crate) async fn open_below(&self, cx: &Cx, node: Node) {
         for open in self.handles.own_of(node) {
-            // Where it cannot be, neither could it be later; its user is told when it matters.
+            // Where it cannot be, neither could it be later; its user gets the error when it matters.
             let _ = self.really_open(cx, &open).await;
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub enum Ttls {
     /// Asked again every time.
     Never,
-    /// Until this client changes something, somebody says that something changed, or the cache is flushed.
+    /// Until this client changes something, a notice says that something changed, or the cache is flushed.
     Always,
     /// A tenth of the age of what they tell about, at most this long and at least a fifth of it: what was not changed for
     /// long is rarely changed soon (Cate, *Alex*, 1992).
@@ -79,7 +79,7 @@ const AGE_PARTS: u32 = 10;
 /// The shortest time something is fresh, as a part of the longest.
 const LEAST_PARTS: u32 = 5;
 /// How long a negative entry is fresh, as a part of the longest.
-const ABSENCE_PARTS: u32 = 20;
+const NEGATIVE_PARTS: u32 = 20;
 
 /// The names of sshfs(1) for its TTLs of names, attributes and links, which are one here.
 const SSHFS_TTLS: &[&str] = &[
@@ -166,8 +166,8 @@ impl Ttls {
     }
 
     /// How long a negative entry is fresh: shorter than anything else, for programs wait for files to appear.
-    pub(crate) fn of_absence(self) -> Duration {
-        self.part(ABSENCE_PARTS)
+    pub(crate) fn negative(self) -> Duration {
+        self.part(NEGATIVE_PARTS)
     }
 
     /// The shortest time something is fresh that exists.
@@ -354,7 +354,7 @@ mod tests {
             ("/c", Ttls::Never),
             ("/c/a/b", Ttls::Never),
         ] {
-            assert_eq!(policies.of(path[1..].as_bytes()).ttls, ttls, "{path}");
+            assert_eq!(policies.of(&path.as_bytes()[1..]).ttls, ttls, "{path}");
         }
         assert!(policies.differ() && !Policies::new(&Options::default()).differ());
     }
@@ -389,7 +389,7 @@ mod tests {
             ("/a", Ttls::Always, Writes::Behind),
             ("/a/b/c", Ttls::Never, Writes::Behind),
         ] {
-            assert_eq!(policies.of(path[1..].as_bytes()), Policy { ttls, writes }, "{path}");
+            assert_eq!(policies.of(&path.as_bytes()[1..]), Policy { ttls, writes }, "{path}");
         }
     }
 }

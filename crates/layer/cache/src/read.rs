@@ -158,7 +158,7 @@ impl Inner {
                 None => {
                     let read = inner.fetch(&cx, &open, &own).await;
                     inner.fetched(&open, &own, read);
-                    inner.keep_on_disk(&cx, &open).await;
+                    inner.save_to_disk(&cx, &open).await;
                 }
             }
             drop(in_use);
@@ -189,7 +189,7 @@ impl Inner {
             content.any = true;
             let end = fetch.offset + bytes.len() as u64;
             if self.disk.is_some() {
-                content.unkept.add(fetch.offset, end);
+                content.unsaved.add(fetch.offset, end);
             }
             let shorter = bytes.len() < fetch.len as usize && content.size.is_some_and(|size| end < size);
             changed = shorter || longer;
@@ -235,7 +235,7 @@ impl Inner {
 
     /// Makes sure that the content is fresh, if it can be.
     async fn confirm(self: &Arc<Self>, cx: &Cx, open: &OpenFile) -> Result<()> {
-        /// Says that nobody asks any more, however the asking ended.
+        /// Ends the revalidation, however it went.
         struct Asking<'a>(&'a OpenFile);
         impl Drop for Asking<'_> {
             fn drop(&mut self) {
@@ -243,22 +243,13 @@ impl Inner {
                 self.0.file.gate.open();
             }
         }
-        enum Turn {
-            Believed,
-            Ask,
-        }
-        let turn = || {
+        let is_fresh = || {
             let mut content = lock(&open.file.content);
-            match (self.now() < content.until, content.asking) {
-                (true, _) => Some(Turn::Believed),
-                (false, true) => None,
-                (false, false) => {
-                    content.asking = true;
-                    Some(Turn::Ask)
-                }
-            }
+            let fresh = self.now() < content.until;
+            // One asks; the others wait for what comes of it.
+            (fresh || !std::mem::replace(&mut content.asking, true)).then_some(fresh)
         };
-        if let Turn::Believed = open.file.gate.wait(turn).await {
+        if open.file.gate.wait(is_fresh).await {
             return Ok(());
         }
         let _asking = Asking(open);

@@ -52,7 +52,7 @@ pub(crate) struct Record {
     pub(crate) dir: Option<Node>,
     /// Its path, where the policy depends on that.
     pub(crate) path: Option<Box<[u8]>>,
-    /// It has no name any more: nothing of it is kept when nobody refers to it.
+    /// It has no name any more: nothing of it is kept when no reference is left.
     pub(crate) dying: bool,
     pub(crate) body: Body,
     /// Memory in bytes.
@@ -125,7 +125,7 @@ impl Record {
     }
 
     /// The attributes, if they are fresh at `now`; those asked for before the change `in_doubt` are not.
-    pub(crate) fn believed(&self, now: Moment, in_doubt: Sequence) -> Option<&Attr> {
+    pub(crate) fn fresh_attr(&self, now: Moment, in_doubt: Sequence) -> Option<&Attr> {
         let holds = now < self.attr_until && self.pending == 0 && self.attr_sequence >= in_doubt;
         self.attr.as_ref().filter(|_| holds)
     }

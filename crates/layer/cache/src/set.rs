@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Delayed permissions and times: of a file that is open for writing, and that belongs to the user as whom files are made
-//! here, so that nobody will refuse it.
+//! here, so that it will not be refused.
 
 use crate::delayed::{Job, Manner, Piece};
 use crate::file::File;
@@ -27,13 +27,13 @@ impl Inner {
     }
 
     /// Learns from the reply to a request that fails where there is something already as whom files are made.
-    pub(crate) fn learn_maker(&self, made: &Reply) {
+    pub(crate) fn learn_creator(&self, made: &Reply) {
         let attr = match made {
             Reply::Entry(entry) => &entry.attr,
             Reply::Created(created) => &created.entry.attr,
             _ => return,
         };
-        *lock(&self.maker) = Some(attr.uid);
+        *lock(&self.creator) = Some(attr.uid);
     }
 
     /// Notes what is to be set, if that may be done later; answers the attributes the file will have.
@@ -48,7 +48,7 @@ impl Inner {
         }
         let has_time = attrs.mtime.is_some();
         let piece = Piece::new(Manner::new(cx, handle), 0, Job::Set(attrs.into()));
-        if !self.behind.take(piece.weight) || !self.note(op.node, &file, piece, None) {
+        if !self.writeback.take(piece.weight) || !self.note(op.node, &file, piece, None) {
             return None;
         }
         let mut content = lock(&file.content);
@@ -58,8 +58,8 @@ impl Inner {
         }
         drop(content);
         self.send_next(op.node, &file);
-        let foreseen = lock(&file.delayed).foreseen(now);
-        foreseen.or(Some(attr))
+        let predicted = lock(&file.delayed).predicted(now);
+        predicted.or(Some(attr))
     }
 
     /// A file whose attributes are known, and may be set without being refused.
@@ -67,9 +67,9 @@ impl Inner {
         if table.policy(node).writes == Writes::Through {
             return None;
         }
-        let attrs = table.attrs(node, now).or_else(|| table.foreseen(node, now))?;
+        let attrs = table.attrs(node, now).or_else(|| table.predicted(node, now))?;
         let file = table.known_file(node)?;
-        let ours = *lock(&self.maker) == Some(attrs.attr.uid) && attrs.attr.kind() == FileKind::Regular;
+        let ours = *lock(&self.creator) == Some(attrs.attr.uid) && attrs.attr.kind() == FileKind::Regular;
         (ours && attrs.attr.mode & DOUBTFUL == 0).then_some((file, attrs.attr))
     }
 

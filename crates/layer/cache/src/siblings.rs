@@ -129,12 +129,12 @@ impl Inner {
             let (node, handle, owner) = (open.node, open.handle, LockOwner::default());
             let op = Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false };
             open.unused().await;
-            inner.let_go(&cx, &open, op).await;
+            inner.release_below(&cx, &open, op).await;
         }));
     }
 
     /// Waits for the content of a file if all of it is on its way.
-    pub(crate) async fn arrives(&self, node: Node) {
+    pub(crate) async fn wait_for_content(&self, node: Node) {
         let Some(file) = lock(&self.table).known_file(node) else { return };
         let fetch = whole(&lock(&file.content));
         if let Some(fetch) = fetch {

@@ -13,9 +13,9 @@ use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
 use crate::options::{Options, Policies, Policy, Ttls};
 use crate::pool::ContentId;
+use crate::prune::PruneList;
 use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
 use crate::underway::{Altering, Asked};
-use crate::unneeded::Unneeded;
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub(crate) struct Table {
     records: Lru<Node, Record>,
     /// References handed out beyond those held below, of nodes without a record.
     debts: HashMap<Node, u64>,
-    unneeded: Unneeded,
+    unneeded: PruneList,
     /// References to give back below.
     returns: Vec<(Node, u64)>,
     /// What doors have to learn.
@@ -76,7 +76,7 @@ impl Table {
         Table {
             records: Lru::default(),
             debts: HashMap::new(),
-            unneeded: Unneeded::default(),
+            unneeded: PruneList::default(),
             returns: Vec::new(),
             notices: Vec::new(),
             leftovers: Vec::new(),
@@ -157,7 +157,7 @@ impl Table {
         }
     }
 
-    /// The entry of a file whose attributes were fresh as of some moment, with a reference; as told at `now` of a name
+    /// The entry of a file whose attributes were fresh as of some moment, with a reference; as answered at `now` of a name
     /// that is fresh `until` then.
     pub(crate) fn hand_out(
         &mut self,
@@ -171,9 +171,9 @@ impl Table {
         if record.generation != Some(generation) {
             return None;
         }
-        let (attr, attr_until) = match record.believed(as_of, in_doubt) {
+        let (attr, attr_until) = match record.fresh_attr(as_of, in_doubt) {
             Some(attr) => (attr.clone(), record.attr_until),
-            None => (self.foreseen(node, as_of)?.attr, 0),
+            None => (self.predicted(node, as_of)?.attr, 0),
         };
         self.record(node)?.balance -= 1;
         let (entry_ttl, attr_ttl) = (ttl(now, until), ttl(now, attr_until));
@@ -182,21 +182,21 @@ impl Table {
 
     /// The attributes of a file, if they are fresh at `now`.
     pub(crate) fn attrs(&mut self, node: Node, now: Moment) -> Option<Attrs> {
-        let (attr, until) = self.believed(node, now)?;
+        let (attr, until) = self.fresh_attr(node, now)?;
         Some(Attrs { attr, ttl: ttl(now, until) })
     }
 
     /// The attributes of a file and until when they are fresh, if they are at `now`.
-    pub(crate) fn believed(&mut self, node: Node, now: Moment) -> Option<(Attr, Moment)> {
+    pub(crate) fn fresh_attr(&mut self, node: Node, now: Moment) -> Option<(Attr, Moment)> {
         let in_doubt = self.in_doubt;
         let record = self.record(node)?;
-        record.believed(now, in_doubt).map(|attr| (attr.clone(), record.attr_until))
+        record.fresh_attr(now, in_doubt).map(|attr| (attr.clone(), record.attr_until))
     }
 
     /// The attributes that a file will have when the changes have been made that were answered, if that is known at `now`.
-    pub(crate) fn foreseen(&mut self, node: Node, now: Moment) -> Option<Attrs> {
+    pub(crate) fn predicted(&mut self, node: Node, now: Moment) -> Option<Attrs> {
         let file = self.known_file(node)?;
-        let attr = lock(&file.delayed).foreseen(now)?;
+        let attr = lock(&file.delayed).predicted(now)?;
         let record = self.record(node).filter(|record| record.pending == 0)?;
         (!record.dying).then_some(Attrs { attr, ttl: Ttl::NEVER })
     }
@@ -236,8 +236,8 @@ impl Table {
         self.weigh(dir);
     }
 
-    /// Learns from an answer to a query what a name leads to, which is fresh `until` then; answers until when it is
-    /// believed indeed.
+    /// Learns from an answer to a query what a name leads to, which is fresh `until` then; returns until when it
+    /// is fresh indeed.
     pub(crate) fn learn_name(
         &mut self,
         dir: Node,
@@ -377,12 +377,12 @@ impl Table {
     }
 
     /// What is to be done without the lock: references to give back below, content to forget, notices for doors.
-    pub(crate) fn take_dues(&mut self) -> (Vec<(Node, u64)>, Vec<ContentId>, Vec<Notice>) {
+    pub(crate) fn take_outstanding(&mut self) -> (Vec<(Node, u64)>, Vec<ContentId>, Vec<Notice>) {
         let Table { returns, leftovers, notices, .. } = self;
         (std::mem::take(returns), std::mem::take(leftovers), std::mem::take(notices))
     }
 
-    /// Believes nothing any more, and drops everything that is not in use.
+    /// Nothing is fresh any more; drops everything that is not in use.
     pub(crate) fn clear(&mut self) {
         // What was asked before is not used either.
         self.last += 1;
@@ -391,7 +391,7 @@ impl Table {
         for (_, record) in self.records.iter_mut() {
             (record.attr, record.changed) = (None, self.last);
             if let Some(file) = &record.file {
-                lock(&file.delayed).forget_foreseen();
+                lock(&file.delayed).forget_predicted();
                 let mut content = lock(&file.content);
                 self.leftovers.push(content.id);
                 self.last_content += 1;
@@ -478,7 +478,7 @@ impl Table {
     /// set out. Delayed writes count as made.
     pub(crate) fn learn_attr(&mut self, node: Node, attr: &mut Attr, asked: Asked) -> Moment {
         if let Some(file) = self.known_file(node) {
-            // Nobody believes for longer than now what is made up.
+            // A prediction is not fresh for longer than now.
             if lock(&file.delayed).correct(attr, asked.sequence) {
                 return asked.when.now;
             }
@@ -499,7 +499,7 @@ impl Table {
             *attr = newer.clone();
             return record.attr_until;
         }
-        record.learn_attr(attr, asked, (until, after(now, ttls.of_absence())));
+        record.learn_attr(attr, asked, (until, after(now, ttls.negative())));
         let settled = record.attr_settled;
         if let Some(file) = record.file.clone() {
             self.learn_content(node, &file, attr, settled, (now, until));
@@ -543,7 +543,7 @@ impl Table {
         let in_doubt = self.in_doubt;
         let record = self.make(node);
         record.file = Some(Arc::clone(&file));
-        if let Some(attr) = record.believed(now, in_doubt) {
+        if let Some(attr) = record.fresh_attr(now, in_doubt) {
             lock(&file.content).learn(attr, record.attr_settled, (now, record.attr_until));
         }
         self.weigh(node);

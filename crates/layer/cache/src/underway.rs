@@ -2,8 +2,8 @@
 //! Changes of ours that are under way, and what answers are worth that come while there are any.
 //!
 //! A query that was on its way while a change happened may tell of the time before. So every change has a number, a query
-//! carries the number of the last change when it set out ([`Asked`]), and what it tells of a file that changed since is not
-//! believed. The same holds for what the reply to a change tells. Of two changes to one name that were under way at once it
+//! carries the number of the last change when it set out ([`Asked`]), and what it says of a file that changed since is not
+//! cached. The same holds for what the reply to a change says. Of two changes to one name that were under way at once it
 //! is not known which came last: then nothing is cached about that name.
 
 use crate::record::{Body, Record, Sequence, lock};
@@ -111,7 +111,7 @@ impl Table {
         last
     }
 
-    /// Somebody else changed `node`.
+    /// `node` was changed by others.
     pub(crate) fn changed_elsewhere(&mut self, node: Node) {
         self.last += 1;
         let last = self.last;
@@ -119,7 +119,7 @@ impl Table {
             Some(record) => {
                 (record.attr_until, record.changed) = (0, last);
                 if let Some(file) = &record.file {
-                    lock(&file.delayed).forget_foreseen();
+                    lock(&file.delayed).forget_predicted();
                     lock(&file.content).until = 0;
                 }
             }
@@ -128,15 +128,15 @@ impl Table {
     }
 
     /// Anything may have happened to the names in `dir`.
-    pub(crate) fn distrust_names(&mut self, dir: Node) {
+    pub(crate) fn invalidate_names(&mut self, dir: Node) {
         if let Some(Record { body: Body::Directory(directory), .. }) = self.record(dir) {
             directory.fill = None;
-            lock(&directory.names).distrust();
+            lock(&directory.names).invalidate();
         }
     }
 
     /// The attributes of `node` are not what they were.
-    pub(crate) fn forget_attr(&mut self, node: Node) {
+    pub(crate) fn invalidate_attr(&mut self, node: Node) {
         let Some(record) = self.record(node) else { return };
         record.attr_until = 0;
         if let Body::Directory(directory) = &record.body {
@@ -148,7 +148,7 @@ impl Table {
     }
 
     /// A name of `node` was removed by us.
-    pub(crate) fn lost_a_name(&mut self, node: Node, is_dir: bool) {
+    pub(crate) fn unlinked(&mut self, node: Node, is_dir: bool) {
         self.touch_content(node);
         let Some(record) = self.record(node) else { return };
         record.attr_until = 0;
@@ -167,16 +167,16 @@ impl Table {
     }
 
     /// A name was removed by us, and it is not known of which file; `perhaps` of this one.
-    pub(crate) fn somebody_lost_a_name(&mut self, perhaps: Option<Node>) {
+    pub(crate) fn unlinked_some(&mut self, perhaps: Option<Node>) {
         self.in_doubt = self.last;
         if let Some(node) = perhaps {
             // If it was another, nothing is lost but what is known.
-            self.lost_a_name(node, true);
+            self.unlinked(node, true);
         }
     }
 
     /// `node` was given a name by us.
-    pub(crate) fn has_a_name(&mut self, node: Node) {
+    pub(crate) fn linked(&mut self, node: Node) {
         if let Some(record) = self.record(node) {
             record.dying = false;
         }
@@ -202,9 +202,9 @@ impl Table {
     }
 
     /// The attributes of a file are not what was cached, or can be asked for.
-    pub(crate) fn forget_foreseen(&mut self, node: Node) {
+    pub(crate) fn forget_predicted(&mut self, node: Node) {
         if let Some(file) = self.known_file(node) {
-            lock(&file.delayed).forget_foreseen();
+            lock(&file.delayed).forget_predicted();
         }
     }
 }

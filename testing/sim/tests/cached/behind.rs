@@ -110,6 +110,44 @@ fn synchronising_the_tree_fails_with_the_delayed_write_that_failed() {
     }
 }
 
+/// A server of whole files gets the content when the file is closed there, which is after the program has closed it.
+#[test]
+fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
+    let sim = Sim::new(6);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    flush(&client, node, handle).expect("that waits for nothing");
+    client.go_on();
+    client.fail(OpCode::Release);
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect_err("not stored");
+    let lost: Vec<Node> = client.control.lost().iter().map(|lost| lost.node).collect();
+    assert_eq!(lost, [node]);
+    let synced = client.ask(SyncFs { node: Node::ROOT }).map_err(|error| error.errno);
+    assert_eq!(synced, Err(Errno::ENOSPC));
+    let (to_dir, to_name, flags) = (Node::ROOT, name("other"), RenameFlags::empty());
+    let renamed = client.ask(Rename { dir: Node::ROOT, name: name("file"), to_dir, to_name, flags });
+    assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
+    assert!(client.control.lost().is_empty());
+}
+
+#[test]
+fn a_file_of_which_a_write_failed_gets_no_other_name_by_a_link() {
+    let sim = Sim::new(8);
+    let (client, node, _) = with_file(&sim, 100, BEHIND);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.fail_writes(1);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+    let link =
+        || client.ask(Link { node, dir: Node::ROOT, name: name("other") }).map_err(|error| error.errno);
+    assert_eq!(link().map(drop), Err(Errno::ENOSPC));
+    assert_eq!(link().map(drop), Ok(()), "that was reported");
+}
+
 /// A file can be located while its write-back is stalled.
 #[test]
 fn where_a_file_is_can_be_told_while_it_is_being_written() {

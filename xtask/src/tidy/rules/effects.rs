@@ -22,12 +22,11 @@ const SCOPE: &[&str] = &[
 
 /// Files that name operations, and what for.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("crates/layer/cache/src/behind.rs", "decides what delayed writes come first"),
+    ("crates/layer/cache/src/writeback.rs", "decides what delayed writes come first"),
     ("crates/layer/cache/src/contents.rs", "takes the bytes of a write, the times of a setattr"),
     ("crates/layer/cache/src/lib.rs", "has a method for each operation it answers by itself"),
-    ("crates/layer/cache/src/make.rs", "decides what delayed creation comes first"),
+    ("crates/layer/cache/src/async_create.rs", "decides what delayed creation comes first"),
     ("crates/layer/cache/src/open.rs", "opens what was opened here alone"),
-    ("crates/layer/cache/src/set.rs", "delays changes of attributes"),
     ("crates/layer/fault/src/direct.rs", "cuts what a read answers"),
     ("crates/layer/fault/src/lib.rs", "knows what a sync makes stable"),
     ("crates/layer/journal/src/names.rs", "remembers what the answer to a lookup tells"),

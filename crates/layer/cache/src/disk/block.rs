@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A block of content as a file holds it.
 //!
-//! Magic, a CRC-32 of all that follows, what it is a block of, the bytes. Whoever reads it knows what it has to be a block of,
+//! Magic, a CRC-32 of all that follows, what it is a block of, the bytes. The reader knows what it has to be a block of,
 //! so nothing in it is trusted that would have to be interpreted.
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ const SEAL: usize = 12;
 /// Which bytes of which version of which file a block holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// What tells the tree from all others.
+    /// What identifies the tree.
     pub tree: Arc<str>,
     /// The file's inode number.
     pub ino: u64,

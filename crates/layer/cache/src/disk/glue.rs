@@ -15,14 +15,14 @@ use std::sync::Arc;
 
 /// What has come of a file and is to be kept on disk.
 #[derive(Default)]
-pub(crate) struct Unkept {
+pub(crate) struct Unsaved {
     /// Numbers of blocks of which something has come.
     pub(crate) blocks: BTreeSet<u64>,
-    /// Somebody sees to it.
-    seen_to: bool,
+    /// A task writes them to disk.
+    busy: bool,
 }
 
-impl Unkept {
+impl Unsaved {
     /// These bytes have come.
     pub(crate) fn add(&mut self, start: u64, end: u64) {
         self.blocks.extend(start / LEN..end.div_ceil(LEN));
@@ -51,18 +51,18 @@ impl Inner {
         Some(bytes.slice(from..from + fetch.len as usize))
     }
 
-    /// Has what came of a file kept on disk, once the tree below has told the same version again.
-    pub(crate) async fn keep_on_disk(self: &Arc<Self>, cx: &Cx, open: &OpenFile) {
+    /// Has what came of a file kept on disk, once the tree below has confirmed its version.
+    pub(crate) async fn save_to_disk(self: &Arc<Self>, cx: &Cx, open: &OpenFile) {
         let (Some(disk), content) = (&self.disk, &open.file.content) else { return };
         let take = |content: &mut Content| {
-            let blocks = std::mem::take(&mut content.unkept.blocks);
+            let blocks = std::mem::take(&mut content.unsaved.blocks);
             let version = content.lasting().filter(|_| !blocks.is_empty());
-            content.unkept.seen_to = version.is_some();
+            content.unsaved.busy = version.is_some();
             version.map(|version| (blocks, version, content.id, content.changes))
         };
         let mut taken = {
             let mut content = lock(content);
-            if content.unkept.seen_to {
+            if content.unsaved.busy {
                 return;
             }
             take(&mut content)

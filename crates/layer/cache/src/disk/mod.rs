@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Content on disk, for the next process that is asked for it.
 //!
-//! A block is kept when the tree below, asked after the block had come, has told the same version of the file as before: so
+//! A block is kept when the tree below, asked after the block had come, has the same version of the file as before: so
 //! what is on disk under a version is of that version, also where the file was exchanged in between and exchanged back. What
-//! is kept is written by a job of its own that nobody waits for; while too much waits to be written, no more is kept. A block
+//! is kept is written by a job of its own, for which no request waits; while too much waits to be written, no more is kept. A block
 //! is used again for a file of the same version only.
 
 mod block;
@@ -11,7 +11,7 @@ mod glue;
 mod store;
 
 pub use block::Block;
-pub(crate) use glue::Unkept;
+pub(crate) use glue::Unsaved;
 
 use crate::record::lock;
 use bytes::{Bytes, BytesMut};
@@ -74,8 +74,8 @@ struct Queue {
     /// Everything that was written before is to be removed first.
     clears: bool,
     /// Nothing is read: what is to be removed may still be there.
-    blind: bool,
-    /// Somebody writes.
+    reads_off: bool,
+    /// A job writes.
     busy: bool,
     /// Nothing is written before then.
     paused: Duration,
@@ -84,7 +84,7 @@ struct Queue {
 }
 
 impl Disk {
-    /// Content of the tree that is told from all others as `tree`, in a directory below `caches` (`$XDG_CACHE_HOME`) with
+    /// Content of the tree that `tree` identifies, in a directory below `caches` (`$XDG_CACHE_HOME`) with
     /// that of all others, which takes at most `bytes_max`; reading and writing happen on `runtime`.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl Disk {
         lock(&self.0.queue).bytes_max = bytes_max;
     }
 
-    /// What tells the tree from all others.
+    /// What identifies the tree.
     pub(crate) fn tree(&self) -> Arc<str> {
         Arc::clone(&self.0.tree)
     }
@@ -116,7 +116,7 @@ impl Disk {
         let shared = Arc::clone(&self.0);
         let (sender, receiver) = oneshot::channel();
         self.0.runtime.spawn_blocking(Box::new(move || {
-            // Who asked may have gone.
+            // The caller may have gone.
             let _ = sender.send(shared.read(&blocks));
         }));
         let found = receiver.await.ok().flatten();
@@ -142,7 +142,7 @@ impl Disk {
     pub(crate) fn clear(&self) {
         let mut queue = lock(&self.0.queue);
         queue.blocks.clear();
-        (queue.bytes, queue.clears, queue.blind) = (0, true, true);
+        (queue.bytes, queue.clears, queue.reads_off) = (0, true, true);
         self.wake(&mut queue);
     }
 
@@ -174,7 +174,7 @@ impl Shared {
     fn read(&self, blocks: &[Block]) -> Option<Bytes> {
         let mut all = BytesMut::new();
         for block in blocks {
-            if lock(&self.queue).blind {
+            if lock(&self.queue).reads_off {
                 return None;
             }
             let content = block.decode(self.store.read(block.name(), block.file_max())?)?;
@@ -207,7 +207,7 @@ impl Shared {
             match block {
                 Some(_) if done.is_ok() => queue.usage.kept += 1,
                 Some(_) => queue.usage.dropped += 1,
-                None => queue.blind = queue.clears || done.is_err(),
+                None => queue.reads_off = queue.clears || done.is_err(),
             }
             if done.is_err() {
                 // Something is wrong with the disk: nothing is written for a while.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Blocks as files of one directory: `TREE/NAME`, both numbers; bounded for all processes that use it together.
 //!
-//! The file `usage` holds how much there is, and is locked by whoever adds or removes. Room is noted before it is used, so that
-//! a process that dies leaves too much noted and never too little; whoever finds no room left counts what there really is. A
-//! block is written under the name `new` and then renamed. Nothing is written through to the disk: whoever reads a block finds
+//! The file `usage` holds how much there is, and is locked to add or remove. Room is noted before it is used, so that
+//! a process that dies leaves too much noted and never too little; a process that finds no room left counts what there really is. A
+//! block is written under the name `new` and then renamed. Nothing is written through to the disk: the reader of a block finds
 //! out whether all of it is there.
 
 use outrigger_core::hash::fnv1a;
@@ -142,7 +142,7 @@ impl Store {
             })?;
         }
         let written = ledger.write(usage.plus(cost)).and_then(|()| match self.put(name, content) {
-            // Somebody has removed the directory.
+            // The directory was removed.
             Err(Errno::NOENT) => {
                 *self.own.lock().unwrap_or_else(PoisonError::into_inner) =
                     Arc::new(own_dir(&self.root, &hex(self.tree))?);

@@ -74,7 +74,7 @@ fn a_listing_tells_what_is_not_there_and_follows_changes() {
     assert!(names.is_listable(0));
     names.learn(&name("a"), What::Unknown, (0, 0));
     assert_eq!(names.find(b"a", 0).0, What::Unknown);
-    assert!(!names.is_listable(0) && names.is_believed(0));
+    assert!(!names.is_listable(0) && names.is_fresh(0));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_listing_that_grew_old_and_was_contradicted_does_not_come_back() {
         let mut names = listed([1, 2, 3]);
         names.learn(&name("b"), what, (150, 160));
         names.confirm((Time::new(1, 0), Time::new(1, 0)), (300, 300));
-        assert!(!names.is_believed(200), "{what:?}");
+        assert!(!names.is_fresh(200), "{what:?}");
     }
 }
 
@@ -129,16 +129,13 @@ fn a_listing_holds_while_the_directory_has_its_stamp() {
     let stamp = |secs| (Time::new(secs, 0), Time::new(secs, 0));
     let mut names = listed([1, 2, 3]);
     names.confirm(stamp(1), (200, 200));
-    assert!(names.is_believed(199));
+    assert!(names.is_fresh(199));
     names.restamp();
     names.confirm(stamp(2), (300, 300));
-    assert!(
-        names.is_believed(199) && !names.is_believed(200),
-        "a change of ours neither ends nor extends it"
-    );
+    assert!(names.is_fresh(199) && !names.is_fresh(200), "a change of ours neither ends nor extends it");
     let mut names = listed([1, 2, 3]);
     names.confirm(stamp(2), (200, 200));
-    assert!(!names.is_believed(0));
+    assert!(!names.is_fresh(0));
 }
 
 #[test]

@@ -12,13 +12,13 @@ const MAX: usize = 1 << 16;
 
 /// Such nodes.
 #[derive(Default)]
-pub(crate) struct Unneeded {
+pub(crate) struct PruneList {
     nodes: HashSet<Node>,
     /// How many of them the door kept when it was last asked.
     kept: usize,
 }
 
-impl Unneeded {
+impl PruneList {
     /// There is one more; gives those that the door is to be asked for now.
     pub(crate) fn add(&mut self, node: Node) -> Option<Vec<Node>> {
         self.nodes.insert(node);
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_door_is_asked_again_for_what_it_kept_and_for_little_at_a_time() {
-        let mut unneeded = Unneeded::default();
+        let mut unneeded = PruneList::default();
         let mut asked = Vec::new();
         for number in 0..20 * MORE as u64 {
             let Some(nodes) = unneeded.add(Node(number)) else { continue };
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_door_that_keeps_everything_costs_little() {
-        let mut unneeded = Unneeded::default();
+        let mut unneeded = PruneList::default();
         let nodes = 40 * MAX;
         let asked: usize =
             (0..nodes as u64).filter_map(|node| unneeded.add(Node(node))).map(|nodes| nodes.len()).sum();

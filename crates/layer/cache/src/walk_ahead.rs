@@ -173,7 +173,7 @@ impl Inner {
     }
 
     /// A listing was received, or failed.
-    pub(crate) fn was_listed(self: &Arc<Self>, cx: &Cx, dir: Node, fill: &Fill) {
+    pub(crate) fn listing_ended(self: &Arc<Self>, cx: &Cx, dir: Node, fill: &Fill) {
         let now = self.now();
         let mut table = lock(&self.table);
         let mut walks = lock(&self.walks);

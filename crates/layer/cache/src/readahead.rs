@@ -10,7 +10,7 @@ const FIRST: u64 = 128 << 10;
 ///
 /// The window doubles whenever the reader had to wait, so it ends up as large as the line is long.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Readahead {
     /// Where the next read is expected.
     next: u64,
     /// Up to where was read.
@@ -19,12 +19,12 @@ pub(crate) struct Ahead {
     window: u64,
 }
 
-impl Ahead {
+impl Readahead {
     /// The reader reads `offset..end`, and had to wait for it or not; answers the range to be asked for now, for a window of
     /// at most `most` bytes.
     pub(crate) fn advance(&mut self, offset: u64, end: u64, waited: bool, most: u64) -> Option<(u64, u64)> {
         if offset.abs_diff(self.next) > NEAR {
-            *self = Ahead { next: end, end, window: 0 };
+            *self = Readahead { next: end, end, window: 0 };
             return None;
         }
         self.next = self.next.max(end);
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn the_window_grows_while_the_reader_waits() {
-        let (mut ahead, mut reached, mut largest) = (Ahead::default(), 0, 0);
+        let (mut ahead, mut reached, mut largest) = (Readahead::default(), 0, 0);
         for read in 0..400_u64 {
             let (start, end) = (read << 17, (read + 1) << 17);
             if let Some((from, to)) = ahead.advance(start, end, read < 100, MOST) {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_need_not_wait_gets_no_larger_window() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         for read in 0..100_u64 {
             ahead.advance(read << 12, (read + 1) << 12, false, MOST);
         }
@@ -76,12 +76,12 @@ mod tests {
 
     #[test]
     fn jumping_about_reads_nothing_ahead_until_it_goes_on_in_order() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         for at in [9, 3, 7, 100, 1] {
             assert_eq!(ahead.advance(at << 24, (at << 24) + 4096, true, MOST), None);
         }
         assert!(ahead.advance((1 << 24) + 4096, (1 << 24) + 8192, true, MOST).is_some());
-        let mut shuffled = Ahead::default();
+        let mut shuffled = Readahead::default();
         for read in [1_u64, 0, 3, 2, 5, 4] {
             shuffled.advance(read << 17, (read + 1) << 17, true, MOST);
         }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_can_be_switched_off() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         for read in 0..10_u64 {
             assert_eq!(ahead.advance(read << 17, (read + 1) << 17, true, 0), None);
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Async create: where it is known that there is no such name, and the tree below can predict what a new file will be
-//! like, its user need not wait until it has been made. What is done to the file waits instead, and so does what changes names
+//! like, the caller need not wait until it has been created. What is done to the file waits instead, and so does what changes names
 //! in a way that depends on it.
 //!
-//! Whoever wants a name for himself alone (`O_EXCL`) waits: that is how clients exclude each other.
+//! `O_EXCL` waits: that is how clients exclude each other.
 
 use crate::delayed::{Job, Manner, Piece};
 use crate::file::File;
@@ -21,18 +21,18 @@ use outrigger_core::{Answer, Attr, Cx, Error, LockOwner, Name, Node, Notice, Rep
 use std::sync::Arc;
 
 /// So many files are being made at most: servers have bounds for what is open at once.
-const MAKING_MAX: usize = 128;
+const CREATING_MAX: usize = 128;
 
 impl Inner {
     pub(crate) fn create<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut op: Create) -> Answer<'a> {
         let (flags, name) = (op.flags, Lookup { dir: op.dir, name: op.name.clone() });
-        op.flags.set(OpenFlags::ASYNC_CREATE, self.may_make_behind(&op));
+        op.flags.set(OpenFlags::ASYNC_CREATE, self.may_create_async(&op));
         Answer::later(async move {
             let mut reply = self.make_change(cx, op.into()).await;
-            let behind = is_behind(&mut reply);
+            let behind = is_pending(&mut reply);
             match self.created(reply, flags) {
                 Reply::Created(created) if behind => {
-                    self.make_behind(cx, created, (name, flags)).await.into()
+                    self.create_async(cx, created, (name, flags)).await.into()
                 }
                 reply => reply,
             }
@@ -51,14 +51,14 @@ impl Inner {
         reply
     }
 
-    /// Whether a file may be made after its user was told that it was.
-    fn may_make_behind(&self, op: &Create) -> bool {
+    /// Whether a file may be created after the reply.
+    fn may_create_async(&self, op: &Create) -> bool {
         let waits = OpenFlags::EXCL | OpenFlags::APPEND | OpenFlags::DSYNC | OpenFlags::DIRECT;
         if !op.flags.writes()
             || op.flags.intersects(waits)
             || op.mode & DOUBTFUL != 0
             || !self.below().abilities.async_create
-            || self.behind.making() >= MAKING_MAX
+            || self.writeback.creating() >= CREATING_MAX
         {
             return false;
         }
@@ -73,7 +73,7 @@ impl Inner {
     }
 
     /// Has a file made whose attributes were predicted. Where that cannot be noted, this waits until it has been.
-    async fn make_behind(
+    async fn create_async(
         self: &Arc<Self>,
         cx: &Cx,
         mut created: Created,
@@ -81,11 +81,11 @@ impl Inner {
     ) -> Result<Created> {
         let (node, handle) = (created.entry.node, created.opened.handle);
         let manner = Manner::new(cx, handle);
-        let piece = Piece::new(manner.clone(), 0, Job::Make(name.clone().into()));
+        let piece = Piece::new(manner.clone(), 0, Job::Create(name.clone().into()));
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();
-        let until = self.foretold_until(&mut lock(&self.table), node, &attr);
-        if self.behind.take(piece.weight) && self.note(node, &file, piece, Some((attr, until))) {
+        let until = self.predicted_until(&mut lock(&self.table), node, &attr);
+        if self.writeback.take(piece.weight) && self.note(node, &file, piece, Some((attr, until))) {
             self.send_next(node, &file);
             return Ok(created);
         }
@@ -95,7 +95,7 @@ impl Inner {
                 Ok(created)
             }
             Err(error) => {
-                unmade(&mut lock(&self.table), node, &name);
+                not_created(&mut lock(&self.table), node, &name);
                 let owner = LockOwner::default();
                 self.close(cx, Release { node, handle, flags, owner, flock_release: false }).await;
                 Err(error)
@@ -108,34 +108,34 @@ impl Inner {
         let (cx, handle) = (self.own_cx(&manner.cred, manner.pid), Some(manner.handle));
         match ask(&*self.below().service, &cx, GetAttr { node, handle }).await {
             Ok(attrs) => Ok(attrs.attr),
-            Err(error) => Err(not_made(&name.name, error)),
+            Err(error) => Err(creation_error(&name.name, error)),
         }
     }
 
     /// Until when attributes are fresh that were predicted now.
-    pub(crate) fn foretold_until(&self, table: &mut Table, node: Node, attr: &Attr) -> Moment {
+    pub(crate) fn predicted_until(&self, table: &mut Table, node: Node, attr: &Attr) -> Moment {
         let period = table.ttls(node).period(attr, self.runtime.wall());
         after(self.now(), period)
     }
 
     /// The files that must have been made before a request.
-    pub(crate) fn made_first(&self, request: &Request) -> Vec<Arc<File>> {
-        if self.behind.making() == 0 {
+    pub(crate) fn created_first(&self, request: &Request) -> Vec<Arc<File>> {
+        if self.writeback.creating() == 0 {
             return Vec::new();
         }
         let one = match request {
             Request::Open(op) => Some(op.node),
             Request::Unlink(op) => self.leads_to(op.dir, &op.name),
             Request::Rename(_) | Request::RmDir(_) => {
-                return self.behind.files().into_iter().map(|(_, file)| file).collect();
+                return self.writeback.files().into_iter().map(|(_, file)| file).collect();
             }
             _ => None,
         };
-        one.and_then(|node| self.behind.file(node)).into_iter().collect()
+        one.and_then(|node| self.writeback.file(node)).into_iter().collect()
     }
 
-    /// Tells the door that a name leads nowhere after all.
-    pub(crate) fn tell_unmade(&self, name: &Lookup) {
+    /// Notifies the door that a name leads nowhere after all.
+    pub(crate) fn notify_not_created(&self, name: &Lookup) {
         let Lookup { dir, name } = name.clone();
         if let Some(above) = self.above.get() {
             above.notify(Notice::InvalidateEntry { dir, name });
@@ -144,14 +144,14 @@ impl Inner {
 }
 
 impl Table {
-    /// Learns attributes that are predicted: nobody believes them, but it is known what kind of file it is.
-    pub(crate) fn learn_foretold(&mut self, node: Node, attr: &Attr, asked: Asked) {
+    /// Learns attributes that are predicted: they are not fresh, but the kind of file is known.
+    pub(crate) fn learn_predicted(&mut self, node: Node, attr: &Attr, asked: Asked) {
         self.make(node).learn_attr(attr, asked, (asked.when.now, asked.when.now));
     }
 }
 
-/// Whether a file that is told to be there is being made; nobody else is told.
-fn is_behind(reply: &mut Reply) -> bool {
+/// Whether a creation is pending, of which the reply above says nothing.
+fn is_pending(reply: &mut Reply) -> bool {
     let Reply::Created(created) = reply else { return false };
     let behind = created.opened.how.contains(OpenHow::PENDING_CREATE);
     created.opened.how -= OpenHow::PENDING_CREATE;
@@ -159,18 +159,18 @@ fn is_behind(reply: &mut Reply) -> bool {
 }
 
 /// Why a file could not be made, for people who cannot be shown where it is.
-fn not_made(name: &Name, Error { errno, reason }: Error) -> Error {
+fn creation_error(name: &Name, Error { errno, reason }: Error) -> Error {
     let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
     errno.because(format!("'{}' could not be made{why}", name.escape_ascii()))
 }
 
 /// A file could not be made: its name leads elsewhere, or nowhere.
-pub(crate) fn unmade(table: &mut Table, node: Node, name: &Lookup) {
+pub(crate) fn not_created(table: &mut Table, node: Node, name: &Lookup) {
     let Lookup { dir, name } = name;
     table.changed_elsewhere(*dir);
     let known = table.names_of(*dir).map(|names| lock(&names).last_known(name).node());
     if known == Some(Some(node)) {
         table.change_names(*dir, |names| names.learn(name, What::Unknown, (0, 0)));
-        table.lost_a_name(node, false);
+        table.unlinked(node, false);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Write-back: writes are answered at once and made in the background, and whatever must come after them waits for them.
 
+use crate::async_create::not_created;
 use crate::delayed::{Job, Manner, Number, Piece};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::log::Log;
-use crate::make::unmade;
 use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
@@ -27,7 +27,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Of so many files it is noted that writes failed and nobody was told.
+/// Of so many files it is noted that writes failed without a report to a program.
 const LOST: usize = 1000;
 
 /// A file of which something was lost.
@@ -43,10 +43,10 @@ pub struct Lost {
 
 /// All writes that were answered and have not been made yet.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct Writeback {
     /// Files with such writes.
     files: Mutex<HashMap<Node, Arc<File>>>,
-    /// Files of which such writes failed and nobody was told.
+    /// Files of which such writes failed without a report to a program.
     lost: Mutex<HashMap<Node, Lost>>,
     /// Why the first of them failed since the tree was synchronised.
     unsynced: Mutex<Option<Error>>,
@@ -59,16 +59,16 @@ pub(crate) struct Behind {
     /// Whether what is there was taken over.
     taken_over: AtomicBool,
     /// How many files are being made.
-    making: AtomicUsize,
+    creating: AtomicUsize,
     /// Opens when there is more room, and when a file has no such writes any more.
     pub(crate) gate: Gate,
 }
 
-impl Behind {
+impl Writeback {
     /// No writes but those in the log, and never more than so many bytes.
     pub(crate) fn new(bytes_max: usize, log: Option<Log>) -> Self {
         let taken_over = AtomicBool::new(log.is_none());
-        Behind { bytes_max, log, taken_over, ..Behind::default() }
+        Writeback { bytes_max, log, taken_over, ..Writeback::default() }
     }
 
     /// Memory they take, in bytes.
@@ -103,7 +103,13 @@ impl Behind {
         lock(&self.lost).values().cloned().collect()
     }
 
-    fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
+    /// Why a write to a file failed, as far as that was not reported.
+    fn error_of(&self, node: Node) -> Option<Error> {
+        lock(&self.lost).get(&node).map(|lost| lost.error.clone())
+    }
+
+    /// A write to a file failed after it was answered, or what makes it last.
+    pub(crate) fn lose(&self, node: Node, unmade: Option<&Lookup>, error: &Error) {
         if let Some(log) = &self.log {
             log.lose(node, error.errno);
         }
@@ -115,10 +121,10 @@ impl Behind {
         }
     }
 
-    /// Somebody was told that writes to a file failed.
-    pub(crate) fn told(&self, node: Node) {
+    /// A program got the error of the writes to a file.
+    pub(crate) fn reported(&self, node: Node) {
         if let Some(log) = &self.log {
-            log.told(node);
+            log.reported(node);
         }
         lock(&self.lost).remove(&node);
     }
@@ -128,13 +134,13 @@ impl Behind {
         let Some(dir) = dir else { return lock(&self.unsynced).take() };
         let is_in_it = |lost: &Lost| lost.unmade.as_ref().is_some_and(|name| name.dir == dir);
         let lost = self.lost().into_iter().find(is_in_it)?;
-        self.told(lost.node);
+        self.reported(lost.node);
         Some(lost.error)
     }
 
     /// How many files are being made.
-    pub(crate) fn making(&self) -> usize {
-        self.making.load(Ordering::Acquire)
+    pub(crate) fn creating(&self) -> usize {
+        self.creating.load(Ordering::Acquire)
     }
 
     /// Takes room for a write, if there is any; one of any size has it when it is the only one.
@@ -166,7 +172,7 @@ struct UnderWay {
     file: Arc<File>,
     number: Number,
     piece: Arc<Piece>,
-    /// The attributes the file has then, if that was told.
+    /// The attributes the file has then, if the reply has them.
     outcome: Result<Option<Attr>>,
 }
 
@@ -175,12 +181,12 @@ impl UnderWay {
         self.outcome = outcome;
     }
 
-    /// Makes it; answers the attributes the file has then, if that is told.
+    /// Makes it; returns the attributes the file has then, if the reply has them.
     async fn make(&self) -> Result<Option<Attr>> {
         let UnderWay { inner, node, file, number, piece, .. } = self;
         let manner = &piece.manner;
         let set = match &piece.job {
-            Job::Make(name) => return inner.outcome(*node, manner, name).await.map(Some),
+            Job::Create(name) => return inner.outcome(*node, manner, name).await.map(Some),
             Job::Write(_) => return self.until_begun(inner.write_out(*node, piece)).await.map(|()| None),
             Job::Set(set) => set,
         };
@@ -207,22 +213,22 @@ impl UnderWay {
         .await
     }
 
-    /// The name of the file, if that itself was being made.
-    fn makes(&self) -> Option<&Lookup> {
-        if let Job::Make(name) = &self.piece.job { Some(name) } else { None }
+    /// The name of the file, if this creates it.
+    fn creates(&self) -> Option<&Lookup> {
+        if let Job::Create(name) = &self.piece.job { Some(name) } else { None }
     }
 
-    /// If the file itself was being made: it was, and how it looks is known; or the name leads nowhere.
-    fn ends_making(&self, table: &mut Table) {
-        let Some(name) = self.makes() else { return };
-        self.inner.behind.making.fetch_sub(1, Ordering::AcqRel);
+    /// Of a creation: the file exists and its attributes are known, or the name leads nowhere.
+    fn creation_ended(&self, table: &mut Table) {
+        let Some(name) = self.creates() else { return };
+        self.inner.writeback.creating.fetch_sub(1, Ordering::AcqRel);
         match &self.outcome {
             Ok(Some(attr)) => {
-                let until = self.inner.foretold_until(table, self.node, attr);
-                lock(&self.file.delayed).was_made(attr, until);
+                let until = self.inner.predicted_until(table, self.node, attr);
+                lock(&self.file.delayed).was_created(attr, until);
             }
             Ok(None) => {}
-            Err(_) => unmade(table, self.node, name),
+            Err(_) => not_created(table, self.node, name),
         }
     }
 }
@@ -235,35 +241,35 @@ impl Drop for UnderWay {
         let before = table.last_change_of(self.node);
         let last = table.was_written(self.node);
         if let Some(error) = &failed {
-            inner.behind.lose(self.node, self.makes(), error);
+            inner.writeback.lose(self.node, self.creates(), error);
             // A write that was taken for done is not there.
             table.replace_content(self.node);
         }
-        if let Some(log) = &inner.behind.log {
+        if let Some(log) = &inner.writeback.log {
             self.piece.logged.iter().for_each(|&place| log.done(place));
         }
-        self.ends_making(&mut table);
-        let mut files = lock(&inner.behind.files);
+        self.creation_ended(&mut table);
+        let mut files = lock(&inner.writeback.files);
         let mut delayed = lock(&self.file.delayed);
         let alone = delayed.changed == before;
         delayed.changed = last;
-        let unmade = self.makes().filter(|_| failed.is_some());
-        delayed.landed(self.number, failed, last);
+        let unmade = self.creates().filter(|_| failed.is_some());
+        delayed.ended(self.number, failed, last);
         let all = delayed.is_empty();
         if all {
             files.remove(&self.node);
             if self.file.writer().is_none() {
-                delayed.forget_foreseen();
+                delayed.forget_predicted();
             }
         }
         drop((delayed, files));
-        // The attributes that were told with the last one, if nothing else happened to the file meanwhile.
+        // The attributes in the last reply, if nothing else happened to the file meanwhile.
         if let (Ok(Some(attr)), true) = (&self.outcome, alone && all) {
             table.learn_attr(self.node, &mut attr.clone(), Asked { sequence: last, when: inner.when() });
         }
         drop(table);
-        unmade.into_iter().for_each(|name| inner.tell_unmade(name));
-        inner.behind.give_back(self.piece.weight);
+        unmade.into_iter().for_each(|name| inner.notify_not_created(name));
+        inner.writeback.give_back(self.piece.weight);
         inner.send_next(self.node, &self.file);
         self.file.gate.open();
     }
@@ -273,14 +279,14 @@ impl Inner {
     pub(crate) fn write<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Write) -> Answer<'a> {
         let Some((open, data)) = self.may_delay(&op) else { return self.change(cx, op.into()) };
         let weight = Piece::weight_of(data.len());
-        if self.behind.take(weight) {
+        if self.writeback.take(weight) {
             return match self.delay(cx, &op, &open, data) {
                 Some(reply) => Answer::Ready(reply),
                 None => self.change(cx, op.into()),
             };
         }
         Answer::later(async move {
-            self.behind.gate.wait(|| self.behind.take(weight).then_some(())).await;
+            self.writeback.gate.wait(|| self.writeback.take(weight).then_some(())).await;
             match self.delay(cx, &op, &open, data) {
                 Some(reply) => reply,
                 None => self.change(cx, op.into()).await,
@@ -335,21 +341,21 @@ impl Inner {
     ) -> bool {
         let now = self.now();
         let mut table = lock(&self.table);
-        let base = predicted.or_else(|| table.believed(node, now));
-        let mut files = lock(&self.behind.files);
+        let base = predicted.or_else(|| table.fresh_attr(node, now));
+        let mut files = lock(&self.writeback.files);
         let is_open = !matches!(piece.job, Job::Set(_)) || file.is_written_by(piece.manner.handle);
         // In the order of their numbers, which is that of what overlaps.
-        let logged = self.behind.log.as_ref().filter(|_| is_open).map(|log| log.append(node, &piece));
+        let logged = self.writeback.log.as_ref().filter(|_| is_open).map(|log| log.append(node, &piece));
         if !is_open || logged == Some(None) {
             drop((files, table));
-            self.behind.give_back(piece.weight);
+            self.writeback.give_back(piece.weight);
             return false;
         }
         piece.logged.extend(logged.flatten());
         files.entry(node).or_insert_with(|| Arc::clone(file));
         lock(&file.delayed).begin(now, base);
         let (offset, data) = (piece.offset, piece.rest(0).into_iter().next());
-        // Before anybody can read it: whoever finds it missing among what is known waits for it.
+        // Before it can be read: a reader that does not find it in the pool waits for it.
         self.add(file, piece);
         lock(&file.delayed).changed = table.was_written(node);
         if let Some(data) = data {
@@ -364,32 +370,32 @@ impl Inner {
     /// Puts what is to be made of a file, which is noted as one with such writes, in line.
     fn add(&self, file: &File, piece: Piece) {
         let most = u64::from(self.below().abilities.max_io);
-        let number = self.behind.last.fetch_add(1, Ordering::AcqRel) + 1;
-        self.behind.making.fetch_add(usize::from(matches!(piece.job, Job::Make(_))), Ordering::AcqRel);
+        let number = self.writeback.last.fetch_add(1, Ordering::AcqRel) + 1;
+        self.writeback.creating.fetch_add(usize::from(matches!(piece.job, Job::Create(_))), Ordering::AcqRel);
         lock(&file.delayed).add(number, piece, self.runtime.coarse_wall(), most);
     }
 
     /// Goes on with the writes that a former process answered, once.
     pub(crate) fn take_over(self: &Arc<Self>) {
-        if self.behind.taken_over.load(Ordering::Relaxed)
-            || self.behind.taken_over.swap(true, Ordering::AcqRel)
+        if self.writeback.taken_over.load(Ordering::Relaxed)
+            || self.writeback.taken_over.swap(true, Ordering::AcqRel)
         {
             return;
         }
-        let Some(log) = &self.behind.log else { return };
+        let Some(log) = &self.writeback.log else { return };
         for (node, errno) in log.lost() {
             let file = lock(&self.table).file(node, self.now());
             lock(&file.delayed).failed(errno.into());
-            self.behind.lose(node, None, &errno.into());
+            self.writeback.lose(node, None, &errno.into());
         }
         for (node, piece) in log.left() {
             let open = self.open_file(node, piece.manner.handle);
-            let mut files = lock(&self.behind.files);
+            let mut files = lock(&self.writeback.files);
             files.entry(node).or_insert_with(|| Arc::clone(&open.file));
-            *lock(&self.behind.bytes) += piece.weight;
+            *lock(&self.writeback.bytes) += piece.weight;
             self.add(&open.file, piece);
         }
-        for (node, file) in self.behind.files() {
+        for (node, file) in self.writeback.files() {
             lock(&self.table).was_written(node);
             self.send_next(node, &file);
         }
@@ -431,16 +437,16 @@ impl Inner {
 
     /// Waits until all writes to a file have been made that were answered so far.
     pub(crate) async fn written(self: &Arc<Self>, node: Node, file: &Arc<File>) {
-        let Some(number) = lock(&file.delayed).hurry() else { return };
+        let Some(number) = lock(&file.delayed).expedite() else { return };
         self.send_next(node, file);
         file.gate.wait(|| lock(&file.delayed).made(number).then_some(())).await;
     }
 
     /// Waits until all writes up to `number` have been made, whatever is written meanwhile.
     pub(crate) async fn written_to(self: &Arc<Self>, number: Number) {
-        let files = self.behind.files();
+        let files = self.writeback.files();
         for (node, file) in &files {
-            lock(&file.delayed).hurry_to(number);
+            lock(&file.delayed).expedite_to(number);
             self.send_next(*node, file);
         }
         for (_, file) in files {
@@ -450,7 +456,7 @@ impl Inner {
 
     /// The files of a request with writes that must be made before it.
     pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
-        if self.behind.bytes() == 0 {
+        if self.writeback.bytes() == 0 {
             return Vec::new();
         }
         let named = match request {
@@ -467,33 +473,42 @@ impl Inner {
         };
         let subjects = subjects(request).into_iter().map(|subject| subject.node);
         let nodes = subjects.chain(named);
-        nodes.filter_map(|node| Some((node, self.behind.file(node)?))).collect()
+        nodes.filter_map(|node| Some((node, self.writeback.file(node)?))).collect()
     }
 
     /// Waits for the writes that must be made before a request.
     ///
     /// # Errors
-    /// Of a file that is to be renamed: what went wrong with them, if that was not reported. It might replace one that is well.
+    /// Of a file that is to get another name: what went wrong with them, if that was not reported. It might replace one that is
+    /// well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
-        let renamed = match &*request {
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            _ => None,
-        };
-        for file in self.made_first(request) {
-            file.gate.wait(|| (!lock(&file.delayed).is_being_made()).then_some(())).await;
+        let named = self.gets_a_name(request);
+        for file in self.created_first(request) {
+            file.gate.wait(|| (!lock(&file.delayed).is_being_created()).then_some(())).await;
         }
         for (node, file) in self.written_first(request) {
             self.written(node, &file).await;
         }
-        if let Request::Rename(op) = request {
-            let node = renamed.or_else(|| self.leads_to(op.dir, &op.name));
-            let file = node.and_then(|node| lock(&self.table).known_file(node));
-            if let (Some(node), Some(error)) = (node, file.and_then(|file| lock(&file.delayed).untold())) {
-                self.behind.told(node);
-                return Err(error);
-            }
+        let lost = named.or_else(|| self.gets_a_name(request)).and_then(|node| self.take_loss(node));
+        lost.map_or(Ok(()), Err)
+    }
+
+    /// The file to which a request gives another name, as far as that is known.
+    fn gets_a_name(&self, request: &Request) -> Option<Node> {
+        match request {
+            Request::Rename(op) => self.leads_to(op.dir, &op.name),
+            Request::Link(op) => Some(op.node),
+            _ => None,
         }
-        Ok(())
+    }
+
+    /// Why a write to a file failed, if that was not reported; it is now.
+    fn take_loss(&self, node: Node) -> Option<Error> {
+        let file = lock(&self.table).known_file(node);
+        let error = file.and_then(|file| lock(&file.delayed).take_unreported());
+        let error = error.or_else(|| self.writeback.error_of(node))?;
+        self.writeback.reported(node);
+        Some(error)
     }
 
     /// The file under a name, as far as that is known.
@@ -511,13 +526,14 @@ impl Inner {
         Answer::later(async move {
             if lock(&self.table).policy(op.node).writes == Writes::Close {
                 self.written(op.node, &open.file).await;
-                lock(&open.file.delayed).forget_foreseen();
-            } else if lock(&open.file.delayed).hurry().is_some() {
+                lock(&open.file.delayed).forget_predicted();
+            } else if lock(&open.file.delayed).expedite().is_some() {
+                open.flushed_early.store(true, Ordering::Relaxed);
                 self.send_next(op.node, &open.file);
             }
             let reply = self.flush_below(cx, op).await;
-            let trouble = lock(&open.file.delayed).show(&mut lock(&open.told));
-            trouble.map_or(reply, Reply::Error)
+            let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
+            error.map_or(reply, Reply::Error)
         })
     }
 
@@ -528,9 +544,9 @@ impl Inner {
         Answer::later(async move {
             self.written(op.node, &open.file).await;
             let reply = self.pass(cx, op.into()).await;
-            let trouble = lock(&open.file.delayed).tell(&mut lock(&open.told));
-            let Some(error) = trouble else { return reply };
-            self.behind.told(open.node);
+            let error = lock(&open.file.delayed).fsync_error(&mut lock(&open.errors_seen));
+            let Some(error) = error else { return reply };
+            self.writeback.reported(open.node);
             Reply::Error(error)
         })
     }
@@ -540,9 +556,11 @@ impl Inner {
     pub(crate) fn sync<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let dir = if let Request::FSyncDir(op) = &request { Some(op.node) } else { None };
         Answer::later(async move {
-            for (node, file) in self.behind.files() {
+            for (node, file) in self.writeback.files() {
                 match dir {
-                    Some(_) => file.gate.wait(|| (!lock(&file.delayed).is_being_made()).then_some(())).await,
+                    Some(_) => {
+                        file.gate.wait(|| (!lock(&file.delayed).is_being_created()).then_some(())).await
+                    }
                     None => self.written(node, &file).await,
                 }
             }
@@ -550,13 +568,13 @@ impl Inner {
                 true => self.pass(cx, request).await,
                 false => Reply::Done(()),
             };
-            self.behind.unsynced(dir).map_or(reply, Reply::Error)
+            self.writeback.unsynced(dir).map_or(reply, Reply::Error)
         })
     }
 
     /// Closes a file, after what was written through it has been.
     pub(crate) fn release<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Release) -> Answer<'a> {
-        let Some(file) = self.behind.file(op.node) else { return self.close(cx, op) };
+        let Some(file) = self.writeback.file(op.node) else { return self.close(cx, op) };
         Answer::later(async move {
             self.written(op.node, &file).await;
             self.close(cx, op).await
