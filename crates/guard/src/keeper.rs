@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process that watches over the workers of one mount.
+//! The process that supervises the workers of one mount.
 //!
 //! It has one thread and waits for one thing: a signal or a tick of its timer. It opens, locks and allocates nothing
 //! while programs are served, so there is little in it that could fail.
@@ -12,6 +12,7 @@ use crate::watch::Watch;
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{Errno, Result};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
+use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -48,14 +49,14 @@ const NO_REQUEST: u64 = u64::MAX - 2;
 /// How long a worker may take to record how it crashed.
 const CRASHING: Duration = Duration::from_secs(2);
 
-/// Watches over a mount: runs `worker` in a process of its own, and again each time it dies while programs are served.
+/// Supervises a mount: runs `worker` in a process of its own, and again each time it dies while programs are served.
 /// Returns in the keeper, with the status to exit with, when the mount has ended; `worker` never returns into it.
 ///
 /// The process must have one thread.
 ///
 /// # Errors
 /// When no worker can be made at all.
-pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Result<i32> {
+pub fn supervise(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Result<i32> {
     let state = match inherited()? {
         Some(state) => state,
         None => State::create()?,
@@ -370,7 +371,7 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
     unblock_signals();
     let seat = Seat::new(state, directory.to_owned());
     if seat.predecessors() > 0 {
-        if let Err(error) = seat.sweep() {
+        if let Err(error) = seat.close_unheld() {
             warn(format_args!("outrigger: descriptors of the process before: {error}"));
             return 1;
         }
@@ -441,8 +442,8 @@ fn clone_sharing_descriptors() -> Result<libc::pid_t> {
     }
     let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
     // SAFETY: like fork(2): with a stack of 0 the child goes on here with a copy of our memory. The process has one
-    // thread, as was just seen, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `sweep` says
-    // who closes what.
+    // thread, as was just seen, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `Seat::close_unheld`
+    // says who closes what.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
     match pid {
         -1 => Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN))
@@ -517,25 +518,23 @@ fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
 }
 
 pub(crate) fn name_process(name: &std::ffi::CStr) {
-    // SAFETY: the name is NUL-terminated.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // Names are for people only.
+    let _ = rustix::thread::set_name(name);
 }
 
-fn now(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn now(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// Nanoseconds since the epoch, as coarse as the times of inodes.
 pub(crate) fn wall() -> u64 {
-    now(libc::CLOCK_REALTIME_COARSE)
+    now(ClockId::RealtimeCoarse)
 }
 
 /// Nanoseconds on a clock that all processes share.
 pub(crate) fn monotonic() -> u64 {
-    now(libc::CLOCK_MONOTONIC)
+    now(ClockId::Monotonic)
 }
 
 /// A line on standard error; when that cannot be written there is nowhere left to say so.
