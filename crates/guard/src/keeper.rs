@@ -6,19 +6,21 @@
 
 use crate::exec::{become_keeper, inherited};
 use crate::manager::Manager;
+use crate::region::Mapping;
 use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED};
-use crate::watch::Watch;
 use outrigger_core::supervise::{Policy, Supervisor};
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Result, Time};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
+use outrigger_layer_journal::{REGION, Watch};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -156,7 +158,7 @@ impl Keeper {
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
         self.state.words().started().set(self.state.words().started().get() + 1);
         self.look();
-        self.answered = self.watch.as_ref().map_or(0, Watch::answered);
+        self.answered = self.watch.as_ref().map_or(0, |watch| watch.counts().answered);
         match clone_sharing_descriptors()? {
             0 => std::process::exit(begin(self.settings, self.state.clone(), &self.directory, worker)),
             pid => {
@@ -196,10 +198,15 @@ impl Keeper {
         }
     }
 
-    /// Finds the journal, which the first worker makes.
+    /// Finds the journal, which the first worker makes. Reading it allocates nothing.
     fn look(&mut self) {
-        if self.watch.is_none() {
-            self.watch = Watch::open(&self.state);
+        if self.watch.is_none()
+            && let Some((number, _)) = self.state.region(REGION)
+        {
+            // SAFETY: regions stay open under their number.
+            let region = Mapping::of(unsafe { BorrowedFd::borrow_raw(number) });
+            // A worker that died may have only begun to make it.
+            self.watch = region.and_then(|region| Watch::open(Arc::new(region))).ok();
         }
     }
 
@@ -237,8 +244,10 @@ impl Keeper {
             return Some(NO_REQUEST);
         }
         self.look();
-        let oldest = self.watch.as_ref().and_then(Watch::oldest).filter(|(_, age)| *age > limit);
-        oldest.map(|(id, _)| id)
+        let now = wall();
+        let now = Time::new((now / 1_000_000_000).cast_signed(), (now % 1_000_000_000) as u32);
+        let oldest = self.watch.as_ref()?.oldest(now).filter(|request| request.age > limit);
+        oldest.map(|request| request.id)
     }
 
     /// Releases the parent process, and the terminal.
@@ -318,7 +327,7 @@ impl Keeper {
         state.words().hung().set(self.hung);
         state.words().died_at().set(wall());
         state.words().died_monotonic().set(monotonic());
-        let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
+        let progress = self.watch.as_ref().is_some_and(|watch| watch.counts().answered != self.answered);
         self.again(progress)
     }
 

@@ -33,7 +33,6 @@ pub mod proxy;
 mod region;
 mod seat;
 mod state;
-mod watch;
 
 pub use crash::Crash;
 pub use exec::takes_over;
