@@ -86,14 +86,14 @@ pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
     })
 }
 
-/// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did.
+/// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did. Without a
+/// keeper there is none: nobody asks again.
 ///
 /// # Errors
 /// When the journal cannot be had.
-pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
-    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Option<Journal>, Failure> {
     if !seat.is_guarded() {
-        return Journal::of_handles(seat, clock).map_err(failed);
+        return Ok(None);
     }
     seat.watch_requests(outrigger_layer_journal::current);
     began(seat);
@@ -109,7 +109,8 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
         };
         let _ = thread::Builder::new().name("reports".into()).spawn(report);
     }
-    Journal::attach(seat, clock, culprit).map_err(failed)
+    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+    Journal::attach(seat, clock, culprit).map(Some).map_err(failed)
 }
 
 /// Reports requests that are refused because workers die of them, as they come, until the mount ends.
