@@ -5,9 +5,9 @@ use crate::control::{GuardStatus, ProgramStatus, ReplacementStatus};
 use crate::notes::{self, Notes};
 use crate::status::Failure;
 use outrigger_core::Clock;
-use outrigger_driver_kernel::Opened;
+use outrigger_core::supervise::History;
 use outrigger_driver_libfuse::{Death, History as Programs, LibFuse, Report};
-use outrigger_guard::{Crash, History, Seat};
+use outrigger_guard::{Crash, Seat};
 use outrigger_host::{PrivateDir, users_state};
 use outrigger_layer_journal::{Journal, Poisoned};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, statat, unlinkat};
@@ -25,42 +25,25 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The most functions a report names.
 const FRAMES_MAX: usize = 64;
 
-/// The history of the processes that served a disk image; `None` when the mount ends with its process.
-pub fn image_status(image: &Opened) -> Option<GuardStatus> {
-    let history = image.history()?;
-    let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.healed_after);
-    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
-    Some(GuardStatus {
-        keeper: Some(std::process::id()),
-        proxy: None,
-        incarnations: history.workers,
-        deaths: history.deaths,
-        last_death_age_seconds: history.last.as_ref().map(|death| age(death.at)),
-        last_death: history.last.map(|death| death.reason),
-        recovery_ms_p50,
-        recovery_ms_p99,
-        recovery_ms_max,
-    })
-}
-
-/// The history of the workers of a mount.
-pub fn seat_status(history: History) -> GuardStatus {
+/// What became of the processes that served a mount, with the one that watches and the one between them and the kernel.
+pub fn guard_status(history: History, keeper: Option<u32>, proxy: Option<u32>) -> GuardStatus {
     let [recovery_ms_p50, recovery_ms_p99, recovery_ms_max] = percentiles(history.recovery_times);
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     GuardStatus {
-        keeper: history.keeper,
-        proxy: history.proxy,
-        incarnations: history.incarnations,
+        keeper,
+        proxy,
+        incarnations: history.started,
         deaths: history.deaths,
-        last_death_age_seconds: history
-            .last_death
-            .as_ref()
-            .map(|death| since_epoch.saturating_sub(death.at).as_secs_f64()),
+        last_death_age_seconds: history.last_death.as_ref().map(|death| age(death.at)),
         last_death: history.last_death.map(|death| death.reason),
         recovery_ms_p50,
         recovery_ms_p99,
         recovery_ms_max,
     }
+}
+
+/// How long ago that was, in seconds.
+fn age(at: SystemTime) -> f64 {
+    at.elapsed().unwrap_or_default().as_secs_f64()
 }
 
 /// Whether the old program serves again.
@@ -74,7 +57,6 @@ pub fn goes_on(program: &LibFuse) -> String {
 
 /// The history of the FUSE programs of a mount.
 pub fn program_status(history: Programs) -> ProgramStatus {
-    let age = |at: SystemTime| at.elapsed().unwrap_or_default().as_secs_f64();
     ProgramStatus {
         command: history.command,
         incarnation: history.incarnation,
@@ -104,14 +86,14 @@ pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
     })
 }
 
-/// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did.
+/// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did. Without a
+/// keeper there is none: nobody asks again.
 ///
 /// # Errors
 /// When the journal cannot be had.
-pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Journal, Failure> {
-    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<Option<Journal>, Failure> {
     if !seat.is_guarded() {
-        return Journal::of_handles(seat, clock).map_err(failed);
+        return Ok(None);
     }
     seat.watch_requests(outrigger_layer_journal::current);
     began(seat);
@@ -127,7 +109,8 @@ pub fn journal(seat: &Seat, clock: Arc<dyn Clock>, mountpoint: &Path) -> Result<
         };
         let _ = thread::Builder::new().name("reports".into()).spawn(report);
     }
-    Journal::attach(seat, clock, culprit).map_err(failed)
+    let failed = |error| Failure::serious(format!("the journal of the mount cannot be had: {error}"));
+    Journal::attach(seat, clock, culprit).map(Some).map_err(failed)
 }
 
 /// Reports requests that are refused because workers die of them, as they come, until the mount ends.
@@ -175,7 +158,7 @@ fn list(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
 }
 
 fn ending(death: &Death) -> String {
-    let ago = death.at.elapsed().unwrap_or_default().as_secs_f64();
+    let ago = age(death.at);
     let Death { incarnation, reason, .. } = death;
     match (death.served, death.end) {
         (true, Some(end)) => format!("number {incarnation}, {ago:.3} s ago: it {end} ({reason})"),

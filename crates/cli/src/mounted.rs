@@ -131,7 +131,7 @@ pub fn serve(context: &Context, job: Job, ready: fn() -> io::Result<()>) -> Resu
     options.fsname.get_or_insert_with(|| shown(&source));
     let (trace, control) = Trace::new(context.trees.runtime.clone());
     let journal = match &seat {
-        Some(seat) => Some(guarded::journal(seat, context.trees.runtime.clone(), &mountpoint)?),
+        Some(seat) => guarded::journal(seat, context.trees.runtime.clone(), &mountpoint)?,
         None => None,
     };
     let deadline = options.timeout.map(|limit| Deadline::new(limit, context.trees.runtime.clone()));

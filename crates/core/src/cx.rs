@@ -32,6 +32,8 @@ pub struct Cx {
     pub more_to_follow: bool,
     /// Whether no program waits for the answer yet: what others wait for may go first.
     pub ahead: bool,
+    /// Whether the bytes of a write go to the end of the file, whatever its offset (`O_APPEND`), as the door knows of the open file.
+    pub appends: bool,
     /// Where the driver is to put attributes around the change; `None` where the caller has no use for them.
     pub wcc: Option<Arc<Wcc>>,
 }
@@ -117,6 +119,7 @@ impl Cx {
             cancel: Cancel::default(),
             more_to_follow: false,
             ahead: false,
+            appends: false,
             wcc: None,
         }
     }

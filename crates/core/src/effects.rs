@@ -142,8 +142,6 @@ pub enum Effect<'a> {
     Ends {
         /// The handle.
         handle: Handle,
-        /// Whether it is a directory's.
-        directory: bool,
     },
     /// Each node of the reply counts one reference, to be returned by [`Forget`](crate::ops::Forget).
     References,
@@ -392,11 +390,7 @@ pub(crate) mod words {
     }
 
     pub(crate) fn ends(handle: &Handle) -> Option<Effect<'static>> {
-        Some(Effect::Ends { handle: *handle, directory: false })
-    }
-
-    pub(crate) fn ends_directory(handle: &Handle) -> Option<Effect<'static>> {
-        Some(Effect::Ends { handle: *handle, directory: true })
+        Some(Effect::Ends { handle: *handle })
     }
 
     pub(crate) fn references() -> Option<Effect<'static>> {

@@ -569,7 +569,7 @@ operations! {
         node: Node,
         /// The handle that ends.
         handle: Handle,
-    } -> Done [ends_directory(handle)];
+    } -> Done [ends(handle)];
 
     /// Puts the names in a directory on stable storage.
     28 Query FSyncDir fsyncdir {

@@ -12,7 +12,7 @@
 //! * **Poison.** A request at work at three deaths is what kills, and is refused. After two it is asked alone, which spares
 //!   those beside it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A request at work at so many deaths is refused.
 const POISON: u32 = 3;
@@ -60,6 +60,53 @@ impl Suspect {
     /// Whether it is to be refused.
     pub const fn is_poisonous(self) -> bool {
         self.strikes >= POISON || self.losses >= LOST
+    }
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Death {
+    /// When that was noticed.
+    pub at: SystemTime,
+    /// In words.
+    pub reason: String,
+}
+
+/// What became of the servers of a tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// How many were started.
+    pub started: u64,
+    /// How many have died.
+    pub deaths: u64,
+    /// How the last of them did.
+    pub last_death: Option<Death>,
+    /// How long it took from a death to serving again, oldest first; of the latest ones.
+    pub recovery_times: Vec<Duration>,
+}
+
+/// So many recoveries are remembered.
+const RECOVERIES: usize = 1000;
+
+impl History {
+    /// A server has died, and the next one serves after so long.
+    pub fn recovered(&mut self, death: Death, after: Duration) {
+        self.started += 1;
+        self.deaths += 1;
+        if self.recovery_times.len() >= RECOVERIES {
+            self.recovery_times.remove(0);
+        }
+        self.recovery_times.push(after);
+        self.last_death = Some(death);
+    }
+
+    /// Adds what became of the servers of another part of the tree.
+    pub fn add(&mut self, other: History) {
+        self.started += other.started;
+        self.deaths += other.deaths;
+        self.last_death =
+            self.last_death.take().into_iter().chain(other.last_death).max_by_key(|death| death.at);
+        self.recovery_times.extend(other.recovery_times);
     }
 }
 

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The process that watches over the workers of one mount.
+//! The process that supervises the workers of one mount.
 //!
 //! It has one thread and waits for one thing: a signal or a tick of its timer. It opens, locks and allocates nothing
 //! while programs are served, so there is little in it that could fail.
 
 use crate::exec::{become_keeper, inherited};
 use crate::manager::Manager;
+use crate::region::Mapping;
 use crate::seat::Seat;
 use crate::state::{Phase, State, UNGUARDED};
-use crate::watch::Watch;
 use outrigger_core::supervise::{Policy, Supervisor};
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Result, Time};
 use outrigger_host::{close_inherited, named_descriptors, seal_descriptors};
+use outrigger_layer_journal::{REGION, Watch};
+use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -48,14 +51,14 @@ const NO_REQUEST: u64 = u64::MAX - 2;
 /// How long a worker may take to record how it crashed.
 const CRASHING: Duration = Duration::from_secs(2);
 
-/// Watches over a mount: runs `worker` in a process of its own, and again each time it dies while programs are served.
+/// Supervises a mount: runs `worker` in a process of its own, and again each time it dies while programs are served.
 /// Returns in the keeper, with the status to exit with, when the mount has ended; `worker` never returns into it.
 ///
 /// The process must have one thread.
 ///
 /// # Errors
 /// When no worker can be made at all.
-pub fn watch_over(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Result<i32> {
+pub fn supervise(settings: Settings, worker: &mut dyn FnMut(Seat) -> i32) -> Result<i32> {
     let state = match inherited()? {
         Some(state) => state,
         None => State::create()?,
@@ -155,7 +158,7 @@ impl Keeper {
     fn start(&mut self, worker: &mut dyn FnMut(Seat) -> i32) -> Result<()> {
         self.state.words().started().set(self.state.words().started().get() + 1);
         self.look();
-        self.answered = self.watch.as_ref().map_or(0, Watch::answered);
+        self.answered = self.watch.as_ref().map_or(0, |watch| watch.counts().answered);
         match clone_sharing_descriptors()? {
             0 => std::process::exit(begin(self.settings, self.state.clone(), &self.directory, worker)),
             pid => {
@@ -195,10 +198,15 @@ impl Keeper {
         }
     }
 
-    /// Finds the journal, which the first worker makes.
+    /// Finds the journal, which the first worker makes. Reading it allocates nothing.
     fn look(&mut self) {
-        if self.watch.is_none() {
-            self.watch = Watch::open(&self.state);
+        if self.watch.is_none()
+            && let Some((number, _)) = self.state.region(REGION)
+        {
+            // SAFETY: regions stay open under their number.
+            let region = Mapping::of(unsafe { BorrowedFd::borrow_raw(number) });
+            // A worker that died may have only begun to make it.
+            self.watch = region.and_then(|region| Watch::open(Arc::new(region))).ok();
         }
     }
 
@@ -236,8 +244,10 @@ impl Keeper {
             return Some(NO_REQUEST);
         }
         self.look();
-        let oldest = self.watch.as_ref().and_then(Watch::oldest).filter(|(_, age)| *age > limit);
-        oldest.map(|(id, _)| id)
+        let now = wall();
+        let now = Time::new((now / 1_000_000_000).cast_signed(), (now % 1_000_000_000) as u32);
+        let oldest = self.watch.as_ref()?.oldest(now).filter(|request| request.age > limit);
+        oldest.map(|request| request.id)
     }
 
     /// Releases the parent process, and the terminal.
@@ -317,7 +327,7 @@ impl Keeper {
         state.words().hung().set(self.hung);
         state.words().died_at().set(wall());
         state.words().died_monotonic().set(monotonic());
-        let progress = self.watch.as_ref().is_some_and(|watch| watch.answered() != self.answered);
+        let progress = self.watch.as_ref().is_some_and(|watch| watch.counts().answered != self.answered);
         self.again(progress)
     }
 
@@ -370,7 +380,7 @@ fn begin(settings: Settings, state: State, directory: &Path, worker: &mut dyn Fn
     unblock_signals();
     let seat = Seat::new(state, directory.to_owned());
     if seat.predecessors() > 0 {
-        if let Err(error) = seat.sweep() {
+        if let Err(error) = seat.close_unheld() {
             warn(format_args!("outrigger: descriptors of the process before: {error}"));
             return 1;
         }
@@ -441,8 +451,8 @@ fn clone_sharing_descriptors() -> Result<libc::pid_t> {
     }
     let flags = (libc::CLONE_FILES | libc::SIGCHLD) as libc::c_ulong;
     // SAFETY: like fork(2): with a stack of 0 the child goes on here with a copy of our memory. The process has one
-    // thread, as was just seen, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `sweep` says
-    // who closes what.
+    // thread, as was just seen, so no lock is held by a thread the child does not have. Descriptors are shared on purpose; `Seat::close_unheld`
+    // says who closes what.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
     match pid {
         -1 => Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EAGAIN))
@@ -517,25 +527,23 @@ fn on_signal(signal: i32, handler: extern "C" fn(libc::c_int)) {
 }
 
 pub(crate) fn name_process(name: &std::ffi::CStr) {
-    // SAFETY: the name is NUL-terminated.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    // Names are for people only.
+    let _ = rustix::thread::set_name(name);
 }
 
-fn now(clock: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
+fn now(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// Nanoseconds since the epoch, as coarse as the times of inodes.
 pub(crate) fn wall() -> u64 {
-    now(libc::CLOCK_REALTIME_COARSE)
+    now(ClockId::RealtimeCoarse)
 }
 
 /// Nanoseconds on a clock that all processes share.
 pub(crate) fn monotonic() -> u64 {
-    now(libc::CLOCK_MONOTONIC)
+    now(ClockId::Monotonic)
 }
 
 /// A line on standard error; when that cannot be written there is nowhere left to say so.

@@ -3,7 +3,7 @@
 //!
 //! # Who is who
 //!
-//! * The **keeper** ([`watch_over`]) is the process a mount was started as. It holds everything and touches nothing.
+//! * The **keeper** ([`supervise`]) is the process a mount was started as. It holds everything and touches nothing.
 //! * A **worker** is a child of it and serves. It has a [`Seat`]: the [`Keep`](outrigger_core::Keep) for its regions and
 //!   descriptors, what it inherits, and what it tells the keeper.
 //!
@@ -33,10 +33,9 @@ pub mod proxy;
 mod region;
 mod seat;
 mod state;
-mod watch;
 
 pub use crash::Crash;
 pub use exec::takes_over;
-pub use keeper::{READY, Settings, watch_over};
+pub use keeper::{READY, Settings, supervise};
 pub use region::SharedRegion;
-pub use seat::{Death, History, Inherited, Seat};
+pub use seat::{Inherited, Seat};

@@ -12,19 +12,17 @@
 //! the mount, or when neither keeper nor worker is left.
 
 use outrigger_core::Errno;
-use outrigger_host::Confined;
+use outrigger_host::{Confined, receive_with, send_with};
 use outrigger_proto_fuse::{InHeader, Opcode, OutHeader, UNIQUE_RESEND};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno as Failure;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recv, recvmsg, sendmsg, shutdown,
-    socketpair, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair,
+    sockopt,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -75,11 +73,7 @@ pub(crate) fn start() -> io::Result<(OwnedFd, u32)> {
 /// When there is no proxy any more.
 pub(crate) fn connect(control: BorrowedFd<'_>, device: BorrowedFd<'_>, init: &[u8]) -> io::Result<OwnedFd> {
     let (ours, theirs) = pair()?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let both = [theirs.as_fd(), device];
-    ancillary.push(SendAncillaryMessage::ScmRights(&both));
-    sendmsg(control, &[IoSlice::new(init)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    send_with(control, init, &[theirs.as_fd(), device])?;
     Ok(ours)
 }
 
@@ -149,22 +143,11 @@ fn live_on_our_own() {
 /// Waits for a message on the control socket: what is said, and two descriptors. Nothing when there will be none.
 fn receive(control: &OwnedFd) -> io::Result<Option<(Message, OwnedFd, OwnedFd)>> {
     let mut said = [0; 4096];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::io::retry_on_intr(|| {
-        recvmsg(control, &mut [IoSliceMut::new(&mut said)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let mut descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let mut descriptors = descriptors.next().into_iter().flatten();
-    match (descriptors.next(), descriptors.next()) {
-        (Some(one), Some(other)) => Ok(Some((said[..received.bytes].into(), one, other))),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+    let (length, descriptors) = receive_with(control, &mut said, RecvFlags::empty())?;
+    match <[OwnedFd; 2]>::try_from(descriptors) {
+        _ if length == 0 => Ok(None),
+        Ok([one, other]) => Ok(Some((said[..length].into(), one, other))),
+        Err(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 

@@ -6,15 +6,16 @@ use crate::keeper::{self, monotonic};
 use crate::proxy;
 use crate::region::SharedRegion;
 use crate::state::{Phase, RECOVERIES, State, UNGUARDED};
+use outrigger_core::supervise::{Death, History};
 use outrigger_core::survive::Reads;
 use outrigger_core::{Errno, Error, Keep, Region, Result};
-use std::fs;
+use outrigger_host::close_all_but;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// How long the keeper may take to end a worker for another program.
 const KEEPER_DEADLINE: Duration = Duration::from_secs(5);
@@ -41,34 +42,6 @@ pub struct Inherited {
     pub negotiated: Vec<u8>,
     /// Whether it is a connection to a proxy: see [`Seat::interpose`].
     pub proxied: bool,
-}
-
-/// What happened to the workers of a mount so far.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct History {
-    /// The process that watches; `None` when it has died.
-    pub keeper: Option<u32>,
-    /// The process between the kernel and the workers, if there is one.
-    pub proxy: Option<u32>,
-    /// Workers started.
-    pub incarnations: u64,
-    /// Workers that died.
-    pub deaths: u64,
-    /// How the last one died.
-    pub last_death: Option<Death>,
-    /// How many times a worker took over.
-    pub recoveries: u64,
-    /// How long the latest took, from the death to serving again, oldest first.
-    pub recovery_times: Vec<Duration>,
-}
-
-/// How a worker died.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Death {
-    /// In words.
-    pub reason: String,
-    /// Since the epoch.
-    pub at: Duration,
 }
 
 impl Seat {
@@ -220,28 +193,29 @@ impl Seat {
 
     /// What happened to the workers so far; `None` in a process that never had a keeper.
     pub fn history(&self) -> Option<History> {
-        let state = &self.state;
-        if state.words().keeper().get() == 0 {
+        let words = self.state.words();
+        if words.keeper().get() == 0 {
             return None;
         }
-        let deaths = state.words().deaths().get();
-        let recoveries = state.words().recovered().get();
-        let kept = recoveries.min(RECOVERIES as u64);
-        let ring = |index: u64| state.words().recovery_times().at(index as usize % RECOVERIES).get();
-        Some(History {
-            keeper: self.is_guarded().then(|| state.words().keeper().get() as u32),
-            proxy: Some(state.words().proxy_process().get() as u32).filter(|&process| process != 0),
-            incarnations: state.words().started().get(),
-            deaths,
-            last_death: (deaths > 0).then(|| Death {
-                reason: keeper::describe(state),
-                at: Duration::from_nanos(state.words().died_at().get()),
-            }),
-            recoveries,
-            recovery_times: (recoveries - kept..recoveries)
-                .map(|index| Duration::from_nanos(ring(index)))
-                .collect(),
-        })
+        let (deaths, recovered) = (words.deaths().get(), words.recovered().get());
+        let kept = recovered.saturating_sub(RECOVERIES as u64)..recovered;
+        let last_death = (deaths > 0).then(|| Death {
+            at: UNIX_EPOCH + Duration::from_nanos(words.died_at().get()),
+            reason: keeper::describe(&self.state),
+        });
+        let time = |index: u64| words.recovery_times().at(index as usize % RECOVERIES).get();
+        let recovery_times = kept.map(|index| Duration::from_nanos(time(index))).collect();
+        Some(History { started: words.started().get(), deaths, last_death, recovery_times })
+    }
+
+    /// The process that watches; `None` when it has died, or never was.
+    pub fn keeper(&self) -> Option<u32> {
+        self.is_guarded().then(|| self.state.words().keeper().get() as u32)
+    }
+
+    /// The process between the kernel and the workers, if there is one.
+    pub fn proxy(&self) -> Option<u32> {
+        Some(self.state.words().proxy_process().get() as u32).filter(|&process| process != 0)
     }
 
     /// The request in which the worker before this one hung.
@@ -255,19 +229,9 @@ impl Seat {
     }
 
     /// Closes every descriptor that former workers left and that is not held. Called before anything else is opened.
-    pub(crate) fn sweep(&self) -> Result<()> {
-        let failed = |error: std::io::Error| Error::from(error);
-        let mut left: Vec<RawFd> = Vec::new();
-        for entry in fs::read_dir("/proc/self/fd").map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            left.extend(name.to_str().and_then(|name| name.parse::<RawFd>().ok()));
-        }
-        for number in left.into_iter().filter(|&number| number > 2 && !self.state.is_held(number)) {
-            // SAFETY: nothing in this process was opened before, so whatever has this number belongs to a worker that
-            // is dead. The directory listing itself is closed already: closing its number again fails harmlessly.
-            unsafe { libc::close(number) };
-        }
-        Ok(())
+    pub(crate) fn close_unheld(&self) -> Result<()> {
+        // SAFETY: nothing in this process was opened before, so whatever else is open belongs to a worker that is dead.
+        Ok(unsafe { close_all_but(|number| self.state.is_held(number)) }?)
     }
 }
 

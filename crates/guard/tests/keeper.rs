@@ -5,7 +5,7 @@
 //! pass the signal on, and compares what the keeper had allocated before with what it has allocated after.
 
 use outrigger_core::Region;
-use outrigger_guard::{Seat, Settings, SharedRegion, watch_over};
+use outrigger_guard::{Seat, Settings, SharedRegion, supervise};
 use outrigger_layer_journal::Journal;
 use outrigger_runtime::Threads;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -57,7 +57,7 @@ fn main() {
     // SAFETY: this process has one thread.
     unsafe { std::env::set_var("NOTIFY_SOCKET", format!("@{name}")) };
     let settings = Settings { restart_on_hang: Some(Duration::from_secs(3600)), ..Settings::default() };
-    let status = watch_over(settings, &mut |seat| worker(&seat, &manager, region.word(0)));
+    let status = supervise(settings, &mut |seat| worker(&seat, &manager, region.word(0)));
     assert_eq!(status.expect("a worker"), 0, "the worker has said why");
     println!("test the_keeper_allocates_nothing_while_programs_are_served ... ok");
 }
@@ -75,7 +75,7 @@ fn worker(seat: &Seat, manager: &UnixDatagram, allocations: &AtomicU64) -> i32 {
     seat.mounted(File::open("/dev/null").expect("a descriptor").into(), b"negotiated").expect("noted");
     let mut text = [0; 4096];
     while manager.recv(&mut text).map(|length| !text[..length].starts_with(b"READY=1")).expect("a message") {}
-    let keeper = seat.history().and_then(|history| history.keeper).expect("a keeper");
+    let keeper = seat.keeper().expect("a keeper");
     // Once around: whatever is looked for the first time is found.
     wake(keeper, &hangup);
     let before = allocations.load(Relaxed);

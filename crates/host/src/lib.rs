@@ -4,11 +4,16 @@
 //! * [`Confined`] starts processes: none gets a descriptor or a variable that was meant for us.
 //! * [`users_caches`] and [`users_state`] are the directories of this user's programs.
 //! * [`PrivateDir`] keeps files where other users can neither put nor exchange any.
+//! * [`send_with`] and [`receive_with`] pass descriptors on.
 
 mod private;
+mod rights;
 mod start;
 mod users;
 
 pub use private::{PrivateDir, own_dir};
-pub use start::{Confined, allow_descriptors, close_inherited, named_descriptors, seal_descriptors};
+pub use rights::{receive_with, send_with};
+pub use start::{
+    Confined, allow_descriptors, close_all_but, close_inherited, named_descriptors, seal_descriptors,
+};
 pub use users::{users_caches, users_state};

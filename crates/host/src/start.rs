@@ -121,17 +121,28 @@ pub fn named_descriptors<I: IntoIterator<Item = OsString>>(arguments: I) -> Vec<
 /// # Safety
 /// Nothing in this process owns or borrows a descriptor without `FD_CLOEXEC` that is not in `keep`, as at the start of a program.
 pub unsafe fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
+    // SAFETY: asks for flags, which changes nothing.
+    let is_ours = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } != 0;
+    // SAFETY: what has no flags is nobody's, as the caller says.
+    unsafe { close_all_but(|number| keep.contains(&number) || is_ours(number)) }
+}
+
+/// Closes every descriptor but the standard streams and those to be kept.
+///
+/// # Errors
+/// When `/proc/self/fd` cannot be read.
+///
+/// # Safety
+/// Nothing in this process owns or borrows another one.
+pub unsafe fn close_all_but(keep: impl Fn(RawFd) -> bool) -> io::Result<()> {
     let mut open = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()));
     }
-    for number in open.into_iter().filter(|number| *number >= FIRST as RawFd && !keep.contains(number)) {
-        // SAFETY: asks for flags, which changes nothing; a descriptor without them has no owner, as the caller says.
-        unsafe {
-            if libc::fcntl(number, libc::F_GETFD) == 0 {
-                libc::close(number);
-            }
-        }
+    for number in open.into_iter().filter(|number| *number >= FIRST as RawFd && !keep(*number)) {
+        // SAFETY: it has no other owner, as the caller says. The directory listing itself is closed already: closing its number again
+        // fails harmlessly.
+        unsafe { libc::close(number) };
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ pub struct Files {
     /// What has or had several names, by inode number.
     linked: BTreeSet<(u64, Node)>,
     /// What is open, and what keeps a name therefore that it has lost.
-    silly_rename: Nameless,
+    pub(crate) silly_rename: Nameless,
 }
 
 #[derive(Debug, Clone, Copy, Wire)]
@@ -177,31 +177,6 @@ impl Files {
         };
         let mut effects = request.effects().into_iter();
         effects.any(|effect| effect.lost_name().is_some() && loses(effect)).then_some(node)
-    }
-
-    /// Whether a file is open.
-    pub fn is_in_use(&self, node: Node) -> bool {
-        self.silly_rename.is_open(node)
-    }
-
-    /// A file keeps a name that nobody is shown, and may get another one or not.
-    pub fn keep(&mut self, node: Node, name: Name, may_be_linked: bool) {
-        self.silly_rename.keep(node, name, may_be_linked);
-    }
-
-    /// Whether a file may get a name, unless it has one that programs are shown.
-    pub fn may_be_linked(&self, node: Node) -> bool {
-        self.silly_rename.may_be_linked(node)
-    }
-
-    /// The name that a file has kept, if it is not open any more and nobody was asked to remove it.
-    pub fn superfluous(&self, node: Node) -> Option<Name> {
-        self.silly_rename.superfluous(node)
-    }
-
-    /// Somebody was asked to remove the name that a file has kept.
-    pub fn goes(&mut self, node: Node) {
-        self.silly_rename.goes(node);
     }
 
     /// What may be a file that a reply tells of under a number which is new: one with several names that is not held.

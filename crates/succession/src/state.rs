@@ -189,7 +189,7 @@ impl State {
             recorder.note(&Event::Forgotten { node, count });
         }
         let returned = self.files.forget(node, count);
-        returned.into_iter().for_each(|returned| self.give_back(returned));
+        self.give_back(returned);
     }
 
     /// Sends what waits and may be sent.
@@ -350,12 +350,21 @@ impl State {
     }
 
     /// Returns references to the worker.
-    pub fn give_back(&mut self, Returned { theirs, count }: Returned) {
-        self.tell(Forget { node: theirs, count });
+    pub fn give_back(&mut self, returned: impl IntoIterator<Item = Returned>) {
+        for Returned { theirs, count } in returned {
+            self.tell(Forget { node: theirs, count });
+        }
     }
 
-    /// Returns an open file to the worker.
-    pub fn close(&mut self, handle: Handle) {
+    /// The worker has found a node again, under `theirs`, with so many references: what is too much is returned.
+    pub fn found_again(&mut self, node: Node, theirs: Node, references: u64) {
+        let returned = self.files.found_again(node, theirs, references);
+        self.give_back(returned);
+    }
+
+    /// The worker has opened a file again: a handle that is not needed is returned.
+    pub fn opened_again(&mut self, handle: Handle, theirs: Handle) {
+        let Some(handle) = self.files.opened_again(handle, theirs) else { return };
         let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
         self.tell(Release { node, handle, flags, owner, flock_release: false });
     }
@@ -397,8 +406,7 @@ impl State {
             (Purpose::Found(node), Some(ask)) => self.looked(node, ask, &reply),
             (Purpose::Opened(handle), Some(ask)) => match reply {
                 Reply::Opened(opened) => {
-                    let superfluous = self.files.opened_again(handle, opened.handle);
-                    superfluous.into_iter().for_each(|handle| self.close(handle));
+                    self.opened_again(handle, opened.handle);
                     self.queue.push_front(ask);
                 }
                 reply => {
@@ -456,17 +464,14 @@ impl State {
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.note(&Event::Returned { nodes });
         }
-        returned.into_iter().for_each(|returned| self.give_back(returned));
+        self.give_back(returned);
     }
 
     /// Of the way to a node the end is needed.
     fn found(&mut self, node: Node, entries: &Entries) {
         let Some((last, above)) = entries.split_last() else { return };
-        for entry in above {
-            self.give_back(Returned { theirs: entry.node, count: 1 });
-        }
-        let superfluous = self.files.found_again(node, last.node, 1);
-        superfluous.into_iter().for_each(|returned| self.give_back(returned));
+        self.give_back(above.iter().map(|entry| Returned { theirs: entry.node, count: 1 }));
+        self.found_again(node, last.node, 1);
     }
 
     /// Gives a reply, which is logged first if anything was changed.

@@ -2,8 +2,12 @@
 //! The kernel, the keeper, and one process at a time.
 
 use crate::mortal::{Death, Mortal};
-use outrigger_core::{Clock, Credentials, Cx, HeapKeep, Reply, Request, Service, Stack, Wait};
+use outrigger_core::ops::OpenFlags;
+use outrigger_core::{
+    Clock, Credentials, Cx, Effect, Handle, HeapKeep, Reply, Request, Service, Stack, Wait,
+};
 use outrigger_layer_journal::Journal;
+use std::collections::HashSet;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,6 +25,8 @@ pub struct World {
     process: Option<Process>,
     requests: u64,
     deaths: u64,
+    /// Open files that append: the kernel says so with each write.
+    appending: HashSet<Handle>,
 }
 
 struct Process {
@@ -40,7 +46,15 @@ impl Wake for Unpark {
 impl World {
     /// A mount of the tree of `driver`, whose files `clock` stamps.
     pub fn new(driver: Arc<dyn Service>, clock: Arc<dyn Clock>) -> Self {
-        World { driver, clock, keep: HeapKeep::default(), process: None, requests: 0, deaths: 0 }
+        World {
+            driver,
+            clock,
+            keep: HeapKeep::default(),
+            process: None,
+            requests: 0,
+            deaths: 0,
+            appending: HashSet::new(),
+        }
     }
 
     /// The driver, to look at its tree without layers.
@@ -60,11 +74,35 @@ impl World {
     /// When the journal cannot be taken over.
     pub fn ask(&mut self, request: impl Into<Request>, deaths: &[Death]) -> Reply {
         let request = request.into();
+        let reply = self.ask_until_answered(&request, deaths);
+        self.follow(&request, &reply);
+        reply
+    }
+
+    /// Follows which open files append.
+    fn follow(&mut self, request: &Request, reply: &Reply) {
+        let opened = match reply {
+            Reply::Opened(opened) => opened.handle,
+            Reply::Created(created) => created.opened.handle,
+            _ => return,
+        };
+        for effect in request.effects() {
+            if let Effect::Opens { flags: Some(flags), .. } = effect {
+                match flags.contains(OpenFlags::APPEND) {
+                    true => self.appending.insert(opened),
+                    false => self.appending.remove(&opened),
+                };
+            }
+        }
+    }
+
+    fn ask_until_answered(&mut self, request: &Request, deaths: &[Death]) -> Reply {
+        let appends = matches!(request, Request::Write(op) if self.appending.contains(&op.handle));
         self.requests += 1;
         let mut slot = self.requests as u32 % SLOTS;
         for death in deaths.iter().copied().map(Some).chain([None]) {
             let process = self.process.take().unwrap_or_else(|| self.start());
-            let cx = Cx { slot, ..Cx::new(self.requests, Credentials::ROOT, "test") };
+            let cx = Cx { slot, appends, ..Cx::new(self.requests, Credentials::ROOT, "test") };
             process.mortal.plan(death);
             let reply = process.until_dead(process.top.call(&cx, request.clone()).into_future());
             process.mortal.plan(None);

@@ -7,7 +7,7 @@ use crate::run::Run;
 use crate::status::{Failure, Status};
 use crate::trees;
 use clap::Args;
-use outrigger_guard::{READY, Seat, Settings, takes_over, watch_over};
+use outrigger_guard::{READY, Seat, Settings, supervise, takes_over};
 use outrigger_host::{Confined, allow_descriptors, named_descriptors};
 use rustix::io::Errno;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -68,7 +68,7 @@ impl Mount {
         }
         let asks = trees::asks(&self.wanted.source) && io::stderr().is_terminal();
         let settings = Settings { background, restart_on_hang: self.wanted.restart_on_hang, asks };
-        let status = watch_over(settings, &mut |seat| {
+        let status = supervise(settings, &mut |seat| {
             let job = Job::new(context, &self.wanted, Some(Arc::new(seat)));
             if let Err(failure) = job.and_then(|job| mounted::serve(context, job, || Ok(()))) {
                 context.complain(failure.status, &failure);

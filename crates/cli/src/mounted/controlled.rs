@@ -3,7 +3,8 @@
 
 use super::Mounted;
 use crate::control::{
-    self, Answer, Controlled, ErrorStatus, MountStatus, OperationStatus, RequestStatus, Unwritten,
+    self, Answer, Controlled, ErrorStatus, GuardStatus, MountStatus, OperationStatus, RequestStatus,
+    Unwritten,
 };
 use crate::guarded;
 use crate::trees;
@@ -39,6 +40,15 @@ impl Mounted {
                 .ok()
                 .map(|comm| comm.trim().to_owned()),
         }
+    }
+
+    fn guard(&self) -> Option<GuardStatus> {
+        let (history, keeper, proxy) = match &self.seat {
+            Some(seat) => (seat.history()?, seat.keeper(), seat.proxy()),
+            // The process of the mount itself watches over the kernel code of an image.
+            None => (self.tree.image.as_ref()?.history()?, Some(std::process::id()), None),
+        };
+        Some(guarded::guard_status(history, keeper, proxy))
     }
 
     /// Relative paths among the options of another program begin where this one was started.
@@ -92,10 +102,7 @@ impl Controlled for Mounted {
                 reason: failure.error.reason.as_deref().map(str::to_owned),
                 age_seconds: SystemTime::now().duration_since(failure.at).unwrap_or_default().as_secs_f64(),
             }),
-            guard: match &self.seat {
-                Some(seat) => seat.history().map(guarded::seat_status),
-                None => self.tree.image.as_ref().and_then(guarded::image_status),
-            },
+            guard: self.guard(),
             disk_cache: self.tree.caches.iter().find_map(|cache| cache.usage().disk),
             program: self.tree.program.as_ref().map(|program| guarded::program_status(program.history())),
             report: guarded::latest_report(&self.mountpoint, self.seat.as_deref(), self.runtime.monotonic())
@@ -129,8 +136,7 @@ impl Controlled for Mounted {
         self.can_start_where_it_began(seat)?;
         trees::is_unchanged(&**seat).map_err(|failure| failure.to_string())?;
         let Some(session) = self.session.here().filter(|_| !seat.is_guarded()) else { return Ok(()) };
-        let proxied = seat.history().is_some_and(|history| history.proxy.is_some());
-        if !proxied && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {
+        if seat.proxy().is_none() && !session.status().negotiated.is_some_and(|agreed| agreed.sends_again()) {
             return Err("it has no keeper, which this kernel (before Linux 6.9) makes necessary".to_owned());
         }
         session.pause(PAUSE_DEADLINE).map_err(|left| {

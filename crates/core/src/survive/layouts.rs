@@ -13,7 +13,7 @@ pub(super) const ALL: &[Layout] = &[
     Layout::new("fault-generations", 2),
     Layout::new("fuse-backings", 3),
     // The hundreds are those of the layout, the rest is the version of the encoding of replies.
-    Layout::new("journal", 300 + wire::VERSION as u32),
+    Layout::new("journal", 400 + wire::VERSION as u32),
     Layout::new("keeper", 5),
     Layout::new("local-files", 3),
     Layout::new("local-held", 3),

@@ -26,7 +26,7 @@ pub(crate) fn ask(
     let query = (request.class() == Class::Query).then(|| Asked::of(&request));
     let deadline = shared.options.timeout.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
     // A slot is shared only while a parked answer holds it, which gives it back by value.
-    Arc::get_mut(&mut slot)?.begin(header, deadline);
+    Arc::get_mut(&mut slot)?.begin(header, deadline, matches!(shape, Some(Shape::Write(true))));
     let asked = catch_unwind(AssertUnwindSafe(|| ready_at_once(shared.service.call(&slot.cx, request))));
     // SAFETY: a future in the answer borrows from `*shared.service` and from `*slot`. It goes nowhere but into
     // `Parked` below, which holds both Arcs, so both stay where they are, and which drops the future before them.

@@ -4,16 +4,11 @@ use crate::device::Device;
 use crate::mountinfo::{MountEntry, Mountpoint, absolute, inspect};
 use crate::options::Options;
 use crate::utab;
-use outrigger_host::Confined;
-use rustix::io::Errno;
+use outrigger_host::{Confined, receive_with};
 use rustix::mount::MountFlags;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
-    socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use std::ffi::CString;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -273,24 +268,8 @@ pub(crate) fn helper(keep: &[RawFd]) -> Command {
 
 /// Receives one descriptor, sent along with one byte.
 fn receive_fd(socket: &OwnedFd) -> io::Result<OwnedFd> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    loop {
-        let mut parts = [IoSliceMut::new(&mut byte)];
-        match recvmsg(socket, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-            Ok(_) => break,
-        }
-    }
-    ancillary
-        .drain()
-        .find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        })
-        .ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let (_, mut descriptors) = receive_with(socket, &mut [0], RecvFlags::empty())?;
+    descriptors.pop().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 #[cfg(test)]

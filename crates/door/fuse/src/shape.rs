@@ -114,7 +114,8 @@ shapes! {
     Create TmpFile: |writable in bool, created, body| body.created(&created?, writable);
     // At most so many bytes of content.
     Read: |room in u32, data, body| body.data(data?, room);
-    Write: |() in (), count, body| body.count32(count?.0);
+    // Whether it goes to the end of the file.
+    Write: |_appends in bool, count, body| body.count32(count?.0);
     // Whether the count has 64 bits.
     CopyRange: |wide in bool, count, body| match (wide, count?.0) {
         (true, bytes_copied) => body.put(&fuse::CopyFileRangeOut { bytes_copied }.encode()),

@@ -77,12 +77,12 @@ impl About {
 
 impl Slot {
     /// Fills the slot with a request.
-    pub(crate) fn begin(&mut self, header: &InHeader, deadline: Option<Duration>) {
+    pub(crate) fn begin(&mut self, header: &InHeader, deadline: Option<Duration>, appends: bool) {
         let request = header.request_id();
         self.cx.id = request;
         self.cx.cred = Credentials::new(header.uid, header.gid);
         self.cx.origin.pid = header.pid;
-        self.cx.deadline = deadline;
+        (self.cx.deadline, self.cx.appends) = (deadline, appends);
         let mut about = lock(&self.live.about);
         // Ours and the one in `about`: a third belongs to somebody who still works on an earlier request.
         if self.cx.cancel.is_raised() || self.cx.cancel.holders() > 2 {

@@ -279,7 +279,7 @@ fn write(node: Node, args: &fuse::WriteIn, data: Bytes) -> Step {
         cached: flags.contains(WriteFlags::CACHE),
         kill_setid: flags.contains(WriteFlags::KILL_SUIDGID),
     };
-    ask(write, ())
+    ask(write, OpenFlags::from_bits_retain(args.flags).contains(OpenFlags::APPEND))
 }
 
 fn release(node: Node, args: &fuse::ReleaseIn) -> Step {

@@ -78,7 +78,6 @@ mod partitions;
 mod worker;
 
 pub use detect::{FsType, TYPES, detect};
-pub use guarded::{Death, History};
 pub use image::{is_disk, is_image};
 pub use inspect::{Inspection, Piece, inspect};
 pub use options::{DRIVER, OPTIONS, Options};
@@ -94,6 +93,7 @@ use futures_channel::oneshot::Receiver;
 use guarded::{Asked, Guarded};
 use image::{Image, Part};
 use outrigger_core::reply::Ttl;
+use outrigger_core::supervise::History;
 use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, OpCode, OpSet, Reply, Request,
     Result, Service,

@@ -5,11 +5,12 @@
 //! lower bits; place 0 is the directory above them, which never changes.
 
 use crate::image::{Image, Part};
-use crate::{FsType, History, Kernel, NOT_SERVED, Options};
+use crate::{FsType, Kernel, NOT_SERVED, Options};
 use futures_channel::oneshot;
 use outrigger_core::attr::{Attr, Time};
 use outrigger_core::ops::{GetAttr, Parent, ReadDir, ReadDirPlus, SyncFs, Walk};
 use outrigger_core::reply::{Attrs, Dirent, DirentPlus, Dirents, DirentsPlus, Entry, FsStat, Opened, Ttl};
+use outrigger_core::supervise::History;
 use outrigger_core::{
     Abilities, Answer, Class, Cx, DriverClass, Errno, FileKind, Generation, Handle, Name, Node, Notify,
     OpSet, Reply, Request, Result, Service, Traverse, Visit, ask,
@@ -74,7 +75,7 @@ impl Partitions {
     pub(crate) fn history(&self) -> Option<History> {
         let histories = self.mounted().filter_map(|(place, kernel)| {
             let mut history = kernel.history()?;
-            if let Some(death) = &mut history.last {
+            if let Some(death) = &mut history.last_death {
                 death.reason = about(&place.partition, &death.reason);
             }
             Some(history)

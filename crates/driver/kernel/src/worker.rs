@@ -7,10 +7,8 @@ use crate::{FsType, Options};
 use outrigger_core::{Errno, Error, Result};
 use outrigger_host::Confined;
 use rustix::fs::MemfdFlags;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
@@ -157,12 +155,7 @@ fn further(Other { option, disk }: &Other) -> String {
 /// # Errors
 /// When the other side has gone.
 pub(crate) fn send_with(mut socket: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = vec![MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(files).size()];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !files.is_empty() {
-        control.push(SendAncillaryMessage::ScmRights(files));
-    }
-    let sent = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    let sent = outrigger_host::send_with(socket, bytes, files)?;
     socket.write_all(&bytes[sent..])
 }
 

@@ -70,7 +70,7 @@ fn survives(name: &str, every: u64) {
     Tree::new(&Direct::new(mortal.clone())).make();
     Tree::new(&Direct::new(mortal)).must_be_there();
     let history = kernel.history().expect("a guarded image");
-    println!("{name}: {} deaths, felt for {:?}", history.deaths, history.healed_after.iter().max());
+    println!("{name}: {} deaths, felt for {:?}", history.deaths, history.recovery_times.iter().max());
     assert!(history.deaths > 0);
     kernel.unmount().expect("it unmounts");
     image.must_be_clean();

@@ -6,10 +6,12 @@
 //! without work. There are 2^51 numbers: 70 years of writing a page each microsecond.
 
 use crate::content::PAGE;
-use outrigger_core::{Errno, Error, ReadAt, Result};
+use outrigger_core::{Errno, ReadAt, Result};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
-use rustix::io::{pread, pwrite};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -19,16 +21,12 @@ pub(crate) const PAGES_MAX: u64 = i64::MAX as u64 / PAGE;
 /// The memory file.
 pub(crate) struct Store {
     /// Made when it is first needed, unless it was there before the tree.
-    file: OnceLock<OwnedFd>,
+    file: OnceLock<File>,
     /// The first page never given out.
     next: AtomicU64,
     /// Whether pages are emptied when they are freed: not before the tree is complete, and not when it ends, because
     /// somebody may take it over.
     empties: AtomicBool,
-}
-
-fn failed(errno: rustix::io::Errno) -> Error {
-    Errno(errno.raw_os_error()).into()
 }
 
 impl Store {
@@ -40,8 +38,11 @@ impl Store {
 
     /// The memory file `file`, in which nothing is emptied until [`Store::begin`].
     pub fn kept(file: OwnedFd) -> Arc<Self> {
-        let store =
-            Store { file: OnceLock::from(file), next: AtomicU64::new(0), empties: AtomicBool::new(false) };
+        let store = Store {
+            file: OnceLock::from(File::from(file)),
+            next: AtomicU64::new(0),
+            empties: AtomicBool::new(false),
+        };
         Arc::new(store)
     }
 
@@ -51,12 +52,12 @@ impl Store {
             .map_err(|errno| Errno(errno.raw_os_error()).because(format!("memfd_create: {errno}")))
     }
 
-    fn file(&self) -> Result<BorrowedFd<'_>> {
+    fn file(&self) -> Result<&File> {
         if let Some(file) = self.file.get() {
-            return Ok(file.as_fd());
+            return Ok(file);
         }
-        let made = Store::create()?;
-        Ok(self.file.get_or_init(|| made).as_fd())
+        let made = Store::create()?.into();
+        Ok(self.file.get_or_init(|| made))
     }
 
     /// The first page never given out.
@@ -83,19 +84,8 @@ impl Store {
     }
 
     /// Writes all of `data` at byte `at`.
-    pub fn write(&self, mut at: u64, mut data: &[u8]) -> Result<()> {
-        let file = self.file()?;
-        while !data.is_empty() {
-            match pwrite(file, data, at) {
-                Ok(count) => {
-                    at += count as u64;
-                    data = &data[count..];
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
-        Ok(())
+    pub fn write(&self, at: u64, data: &[u8]) -> Result<()> {
+        Ok(self.file()?.write_all_at(data, at)?)
     }
 
     /// Reads the bytes at `at` into `out`, which is zeroes: so is what the file does not have.
@@ -107,11 +97,11 @@ impl Store {
     fn read_some(&self, at: u64, out: &mut [u8]) -> Result<usize> {
         let (file, mut done) = (self.file()?, 0);
         while done < out.len() {
-            match pread(file, &mut out[done..], at + done as u64) {
+            match file.read_at(&mut out[done..], at + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(done)
@@ -189,6 +179,6 @@ impl ReadAt for Pinned {
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.store.file().ok()
+        self.store.file().ok().map(AsFd::as_fd)
     }
 }

@@ -71,8 +71,8 @@ pub(crate) struct Traces<'a> {
     pub(crate) recent: &'a Recent,
     /// The time of the intent.
     pub(crate) now: i64,
-    /// Whether each write with this handle goes to the end of its file.
-    pub(crate) appends: &'a dyn Fn(Handle) -> bool,
+    /// Whether the bytes of the write go to the end of its file.
+    pub(crate) appends: bool,
 }
 
 /// Whether it has to be known what there was before.
@@ -89,7 +89,7 @@ pub(crate) fn is_needed(request: &Request, traces: &Traces) -> bool {
             !born || recent.is_hot(name_in(dir, name), *now)
         }
         Some(Effect::Removes { dir, .. }) => !born || recent.is_hot(directory(dir), *now),
-        Some(Effect::Appends { handle, .. }) => appends(handle),
+        Some(Effect::Appends { .. }) => *appends,
         Some(effect) => leaves_traces(effect),
         None => false,
     }

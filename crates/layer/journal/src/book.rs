@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The region: counters, handles that append, one entry a slot, and what former processes left unsettled.
+//! The region: counters, one entry a slot, and what former processes left unsettled.
 
 use crate::Counts;
-use crate::appenders::Appender;
 use crate::entry::{Entry, Slot, State, Words};
-use outrigger_core::survive::{Area, Layout, Opened, Slots, Stored};
+use outrigger_core::survive::{Area, Layout, Opened, Stored};
 use outrigger_core::{Keep, OpCode, Region, Result};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::AcqRel;
@@ -16,8 +15,6 @@ pub const REGION: &str = "journal";
 pub const SLOTS: usize = 8192;
 /// How many entries of former processes are kept: as many as one process can leave.
 pub(crate) const CARRIED: usize = SLOTS;
-/// How many handles that append have a place.
-const APPENDERS: usize = 1024;
 
 const LAYOUT: Layout = Layout::of(REGION);
 
@@ -38,8 +35,6 @@ outrigger_core::fields! {
         unjournalled: u64,
         /// Processes that took over.
         takeovers: u64,
-        /// Not 0 when more handles appended than have a place.
-        overflown: u64,
     }
 }
 
@@ -51,7 +46,6 @@ type Ring = [Words<'static>; CARRIED];
 #[derive(Clone)]
 pub(crate) struct Parts {
     counters: Area,
-    appenders: Area,
     slots: Area,
     ring: Area,
 }
@@ -60,7 +54,6 @@ impl Parts {
     fn of(Opened { mut area, .. }: Opened) -> Result<Self> {
         Ok(Parts {
             counters: area.take_for::<Counters<'_>>()?,
-            appenders: area.take(Slots::<Appender>::words(APPENDERS))?,
             slots: area.take_for::<Entries>()?,
             ring: area.take_for::<Ring>()?,
         })
@@ -78,11 +71,6 @@ impl Parts {
     #[inline]
     pub(crate) fn counters(&self) -> Counters<'_> {
         self.counters.view::<Counters<'_>>()
-    }
-
-    /// Handles that append, and what counts that they were too many.
-    pub(crate) fn appenders(&self) -> (Slots<Appender>, Area) {
-        (Slots::open(self.appenders.clone()), self.counters.clone())
     }
 
     #[inline]
@@ -139,7 +127,7 @@ impl Book {
     /// # Errors
     /// Those of [`Layout::attach`].
     pub(crate) fn attach(keep: &dyn Keep, culprit: Option<u64>) -> Result<Self> {
-        let words = Counters::WORDS + Slots::<Appender>::words(APPENDERS) + Entries::WORDS + Ring::WORDS;
+        let words = Counters::WORDS + Entries::WORDS + Ring::WORDS;
         let opened = LAYOUT.attach(keep, words)?;
         let is_new = opened.is_new;
         let mut book = Book { parts: Parts::of(opened)?, carried: Mutex::default(), newest: 0 };

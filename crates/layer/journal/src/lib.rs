@@ -12,7 +12,7 @@
 //!
 //! # Rules for the door
 //! Ids are unique as long as the region lives. A slot ([`Cx::slot`]) gets another request only when the reply to the one
-//! before was delivered, so that the entry may be overwritten. Requests in slots from [`SLOTS`] on are passed on without an
+//! before was delivered, so that the entry may be overwritten. Of a write through a file that appends it says so ([`Cx::appends`]). Requests in slots from [`SLOTS`] on are passed on without an
 //! entry and counted: a request refused would be worse than one that is only almost always safe.
 //!
 //! # What an entry has to know
@@ -46,7 +46,6 @@
 //!   when the driver works on threads of its own, only when processes die one after the other without answering anything.
 #![forbid(unsafe_code)]
 
-mod appenders;
 mod before;
 mod book;
 mod current;
@@ -60,17 +59,15 @@ pub use book::{REGION, SLOTS};
 pub use current::current;
 pub use watch::{Counts, InFlight, Watch};
 
-use appenders::Appenders;
 use before::{Before, Traces};
 use book::Book;
 use entry::{Entry, Intent, Slot, State, nanos};
 use names::{Changing, Names};
-use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::Created;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{
-    Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Handle, Keep, Layer, OpCode, Place,
-    Reply, Request, Result, Service,
+    Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Keep, Layer, OpCode, Place, Reply,
+    Request, Result, Service,
 };
 use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,11 +96,8 @@ pub struct Poisoned {
 }
 
 struct Inner {
-    /// Requests are recorded, for another process may be asked them again.
-    records: bool,
     book: Book,
     clock: Arc<dyn Clock>,
-    appenders: Appenders,
     recent: Recent,
     names: Names,
     /// Whether the tree is stamped by the clock of this host.
@@ -122,23 +116,8 @@ impl Journal {
     /// # Errors
     /// `EUCLEAN` when the region holds something else, `EPROTO` when it is of another version; those of [`Keep::region`].
     pub fn attach(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>) -> Result<Self> {
-        Self::open(keep, clock, culprit, true)
-    }
-
-    /// A journal for a process without a keeper: it records no requests, only which handles append. A process that takes over later
-    /// ([`Journal::attach`]) needs that.
-    ///
-    /// # Errors
-    /// As [`Journal::attach`].
-    pub fn of_handles(keep: &dyn Keep, clock: Arc<dyn Clock>) -> Result<Self> {
-        Self::open(keep, clock, None, false)
-    }
-
-    fn open(keep: &dyn Keep, clock: Arc<dyn Clock>, culprit: Option<u64>, records: bool) -> Result<Self> {
         let book = Book::attach(keep, culprit)?;
         let inner = Inner {
-            records,
-            appenders: Appenders::attach(book.parts()),
             recent: Recent::new(nanos(clock.coarse_wall())),
             names: Names::new(),
             near: AtomicBool::new(false),
@@ -177,9 +156,6 @@ impl Layer for Journal {
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         let inner = &*self.0;
-        if !inner.records {
-            return inner.follow_handles(next, cx, request);
-        }
         let Some(words) = inner.book.slot(cx.slot) else {
             return inner.without_entry(next, cx, request);
         };
@@ -212,39 +188,9 @@ struct Note {
     changes: Keys,
     names: Changing,
     before: Before,
-    appends: bool,
-    ends: Option<Handle>,
-}
-
-/// Whether the handle that a request opens appends, and which one it ends.
-fn handles(request: &Request) -> (bool, Option<Handle>) {
-    let (mut appends, mut ends) = (false, None);
-    for effect in request.effects() {
-        match effect {
-            Effect::Opens { flags: Some(flags), .. } => appends = flags.contains(OpenFlags::APPEND),
-            Effect::Ends { handle, directory: false } => ends = Some(handle),
-            _ => {}
-        }
-    }
-    (appends, ends)
 }
 
 impl Inner {
-    /// Notes which handles append, and nothing else.
-    fn follow_handles<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        let concerns =
-            |effect| matches!(effect, Effect::Opens { .. } | Effect::Ends { directory: false, .. });
-        if !request.effects().into_iter().any(concerns) {
-            return next.call(cx, request);
-        }
-        let (appends, ends) = handles(&request);
-        next.call(cx, request).map(move |reply| {
-            redo::handle_of(&reply).into_iter().for_each(|handle| self.appenders.opened(handle, appends));
-            ends.into_iter().for_each(|handle| self.appenders.released(handle));
-            reply
-        })
-    }
-
     /// A request in a slot without an entry: what it changes is forgotten, and nothing is learnt.
     fn without_entry<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         self.book.parts().counters().unjournalled().increase(1);
@@ -275,8 +221,7 @@ impl Inner {
 
     /// To be noted of a change before it is asked below.
     fn note(&self, request: &Request, before: Before) -> Note {
-        let (appends, ends) = handles(request);
-        Note { changes: recent::keys(request), names: self.names.changing(request), before, appends, ends }
+        Note { changes: recent::keys(request), names: self.names.changing(request), before }
     }
 
     #[inline]
@@ -313,9 +258,8 @@ impl Inner {
         slot: Slot<'a>,
         now: i64,
     ) -> Answer<'a> {
-        let appends = |handle| self.appenders.has(handle);
         let born = self.near.load(Ordering::Relaxed) && self.births.load(Ordering::Relaxed);
-        let traces = Traces { born, recent: &self.recent, now, appends: &appends };
+        let traces = Traces { born, recent: &self.recent, now, appends: cx.appends };
         let before = match before::is_needed(&request, &traces) {
             false => Some(Before::Unknown),
             true => self.names.before(&request, now),
@@ -351,9 +295,6 @@ impl Inner {
 
     /// Notes the reply to a change, and gives it back to be answered.
     fn record(&self, slot: Slot, note: &Note, reply: Reply) -> Reply {
-        if let Some(handle) = redo::handle_of(&reply) {
-            self.appenders.opened(handle, note.appends);
-        }
         if note.changes[0].is_some() {
             let now = nanos(self.clock.coarse_wall());
             self.recent.mark(&note.changes, now);
@@ -366,9 +307,6 @@ impl Inner {
         }
         slot.reply(&reply);
         slot.count();
-        if let Some(handle) = note.ends {
-            self.appenders.released(handle);
-        }
         reply
     }
 

@@ -231,12 +231,3 @@ fn with_handle(reply: Reply, opened: Opened) -> Reply {
         _ => Reply::Opened(opened),
     }
 }
-
-/// The handle that a reply gives out.
-pub(crate) fn handle_of(reply: &Reply) -> Option<Handle> {
-    match reply {
-        Reply::Opened(opened) => Some(opened.handle),
-        Reply::Created(created) => Some(created.opened.handle),
-        _ => None,
-    }
-}

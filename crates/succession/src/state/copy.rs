@@ -42,7 +42,7 @@ impl State {
             }
             Event::Returned { nodes } => {
                 let returned = self.files.give_back(&nodes);
-                returned.into_iter().for_each(|returned| self.give_back(returned));
+                self.give_back(returned);
             }
         }
         // That is done where the event comes from.

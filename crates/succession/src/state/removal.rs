@@ -12,11 +12,11 @@ impl State {
     /// Whether a file that loses a name by the change, or is made without one, is to keep a name that nobody is shown; or has
     /// kept one, and is to get no other. See [`KEEPS`](crate::place::KEEPS).
     pub(super) fn keeps_name(&self, request: &Request) -> bool {
-        let is_used = |node| self.files.is_in_use(node) || self.is_being_opened(node);
+        let is_used = |node| self.files.silly_rename.is_open(node) || self.is_being_opened(node);
         self.is_guarded()
             && match request {
                 Request::TmpFile(_) => true,
-                Request::Link(op) => !self.files.may_be_linked(op.node),
+                Request::Link(op) => !self.files.silly_rename.may_be_linked(op.node),
                 request => self.files.loses_name(request).is_some_and(is_used),
             }
     }
@@ -47,7 +47,7 @@ impl State {
             _ => loses_name.map(|node| (node, false)),
         };
         if let Some((node, may_be_linked)) = kept {
-            self.files.keep(node, name, may_be_linked);
+            self.files.silly_rename.keep(node, name, may_be_linked);
             self.let_go(node);
         }
     }
@@ -61,10 +61,10 @@ impl State {
     /// Has the name removed that a file has kept, if it is not open. Nobody waits for that, but it is a change as others are:
     /// repeated after a death.
     pub(super) fn let_go(&mut self, node: Node) {
-        if let Some(name) = self.files.superfluous(node)
+        if let Some(name) = self.files.silly_rename.superfluous(node)
             && !self.is_being_opened(node)
         {
-            self.files.goes(node);
+            self.files.silly_rename.goes(node);
             let request = Unlink { dir: REMOVED, name }.into();
             self.queue.push_back(Ask::new(Credentials::ROOT, request, Requester::nobody()));
         }

@@ -17,7 +17,7 @@ use crate::connection::{Input, PATIENCE, greeted};
 use crate::worker::{CONTROL, Log as Messages, Worker};
 use following::Following;
 use futures_channel::oneshot::{self, Receiver};
-use outrigger_core::supervise::{Policy, Supervisor};
+use outrigger_core::supervise::{Death, History, Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
 use outrigger_succession::control::Control;
@@ -38,40 +38,6 @@ const POLICY: Policy = Policy { at_once: 4, attempts: 5, hold: Duration::ZERO, s
 
 /// Starts a worker with this file for its messages.
 pub(crate) type Start = Box<dyn Fn(Messages) -> Result<(Worker, UnixStream)> + Send + Sync>;
-
-/// A death of a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Death {
-    /// When it was noticed.
-    pub at: SystemTime,
-    /// How it ended, with its last words.
-    pub reason: String,
-    /// From then until requests were answered again.
-    pub healed_after: Duration,
-}
-
-/// What became of the workers of a mount.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
-    /// How many have served.
-    pub workers: u64,
-    /// How many have died.
-    pub deaths: u64,
-    /// The last of them.
-    pub last: Option<Death>,
-    /// How long the last ones were felt, of each file system oldest first and at most 1000.
-    pub healed_after: Vec<Duration>,
-}
-
-impl History {
-    /// Adds what became of the workers of another file system of the same mount.
-    pub(crate) fn add(&mut self, other: History) {
-        self.workers += other.workers;
-        self.deaths += other.deaths;
-        self.last = self.last.take().into_iter().chain(other.last).max_by_key(|death| death.at);
-        self.healed_after.extend(other.healed_after);
-    }
-}
 
 /// See the [module](self).
 pub(crate) struct Guarded {
@@ -146,7 +112,7 @@ impl Guarded {
             writing: Mutex::new(Arc::clone(&socket)),
             left: Condvar::new(),
             worker: Mutex::new(worker),
-            history: Mutex::new(History { workers: 1, ..History::default() }),
+            history: Mutex::new(History { started: 1, ..History::default() }),
             control,
             messages,
             start: Mutex::new(Some(start)),
@@ -347,19 +313,9 @@ impl Shared {
                     return;
                 }
             }
-            self.note(Death { at: SystemTime::now(), reason: why, healed_after: began.elapsed() });
+            let death = Death { at: SystemTime::now(), reason: why };
+            locked(&self.history).recovered(death, began.elapsed());
         }
-    }
-
-    fn note(&self, death: Death) {
-        let mut history = locked(&self.history);
-        history.workers += 1;
-        history.deaths += 1;
-        if history.healed_after.len() >= 1000 {
-            history.healed_after.remove(0);
-        }
-        history.healed_after.push(death.healed_after);
-        history.last = Some(death);
     }
 
     /// Starts a worker that knows what the one before had replied.
@@ -408,9 +364,7 @@ impl Shared {
             outcome?;
             *locked(&self.worker) = Arc::clone(&life.worker);
             state.serves = true;
-            let superfluous = replay.finish(&mut state.files);
-            superfluous.nodes.into_iter().for_each(|returned| state.give_back(returned));
-            superfluous.handles.into_iter().for_each(|handle| state.close(handle));
+            replay.finish(state);
             state.go_on();
             Ok::<(), Fault>(())
         })?;

@@ -6,8 +6,9 @@ use outrigger_core::ops::{OpenFlags, Walk};
 use outrigger_core::rebind::{Bindings, bind, reopen};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Credentials, Errno, Error, Handle, Name, Node, Reply, Request, Result, Wire};
+use outrigger_succession::State;
 use outrigger_succession::control::Control;
-use outrigger_succession::files::{Files, Returned};
+use outrigger_succession::files::Returned;
 use outrigger_succession::log::{Entry, Told, printable};
 use outrigger_succession::place::{FIRST_CHANGE, REMOVED, REMOVED_NAME};
 use std::collections::HashMap;
@@ -52,12 +53,6 @@ pub(super) struct Replay<'a> {
     /// How many references the worker has counted.
     references: HashMap<Node, u64>,
     handles: HashMap<Handle, Handle>,
-}
-
-/// What is to be returned to the worker.
-pub(super) struct Superfluous {
-    pub(super) nodes: Vec<Returned>,
-    pub(super) handles: Vec<Handle>,
 }
 
 impl<'a> Replay<'a> {
@@ -167,21 +162,16 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Tells `files` what the worker knows now.
-    pub(super) fn finish(self, files: &mut Files) -> Superfluous {
-        let mut superfluous = Superfluous { nodes: Vec::new(), handles: Vec::new() };
+    /// Tells the state what the worker knows now.
+    pub(super) fn finish(self, state: &mut State) {
         let mut references = self.references;
         for (node, theirs) in self.nodes.into_iter().filter(|(node, _)| *node != Node::ROOT) {
-            if files.is_known(node) {
-                let count = references.remove(&theirs).unwrap_or(0);
-                superfluous.nodes.extend(files.found_again(node, theirs, count));
+            if state.files.is_known(node) {
+                state.found_again(node, theirs, references.remove(&theirs).unwrap_or(0));
             }
         }
-        superfluous.nodes.extend(references.into_iter().map(|(theirs, count)| Returned { theirs, count }));
-        for (handle, theirs) in self.handles {
-            superfluous.handles.extend(files.opened_again(handle, theirs));
-        }
-        superfluous
+        state.give_back(references.into_iter().map(|(theirs, count)| Returned { theirs, count }));
+        self.handles.into_iter().for_each(|(handle, theirs)| state.opened_again(handle, theirs));
     }
 }
 

@@ -4,16 +4,15 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use outrigger_host::{Confined, named_descriptors};
+use outrigger_host::{Confined, named_descriptors, receive_with};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::net::RecvFlags;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -242,16 +241,8 @@ impl Job {
 fn watch(pid: Pid, control: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd, Listener)> {
     let init = pidfd_open(pid, PidfdFlags::empty())?;
     let copy = init.try_clone()?;
-    let (mut space, mut byte) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [0]);
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut buffer = [io::IoSliceMut::new(&mut byte)];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    rustix::net::recvmsg(control, &mut buffer, &mut ancillary, flags)?;
-    let descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let listener = descriptors.flatten().next().ok_or(io::ErrorKind::InvalidData)?;
+    let (_, mut descriptors) = receive_with(control, &mut [0], RecvFlags::DONTWAIT)?;
+    let listener = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
     Ok((init, copy, Listener::new(listener)))
 }
 
