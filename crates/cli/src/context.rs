@@ -9,6 +9,7 @@ use crate::tree_options::TreeOptions;
 use crate::trees::Trees;
 use outrigger_client::{Client, Follow, Inode};
 use outrigger_core::{Cancel, Name, Result};
+use outrigger_host::take_umask;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -103,11 +104,6 @@ impl Place {
     pub fn display(&self) -> impl fmt::Display + '_ {
         self.shown.display()
     }
-}
-
-/// Reads the umask, and sets it to 0: requests carry the final mode of what they create.
-fn take_umask() -> u32 {
-    rustix::process::umask(rustix::fs::Mode::empty()).bits()
 }
 
 /// A host path from the root on; `..` and symbolic links in it are left to the walk.

@@ -18,26 +18,19 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_kernel::DRIVER,
     outrigger_driver_archive::DRIVER,
     outrigger_driver_mem::DRIVER,
-    DriverInfo {
-        options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS],
-        others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
-        ..outrigger_driver_sftp::DRIVER
-    },
-    DriverInfo {
-        options: &[
-            &outrigger_driver_ftp::SHARED,
-            &outrigger_driver_ftp::OPTIONS,
-            &outrigger_layer_cache::OPTIONS,
-        ],
-        others: "no others; those of the cache concern mounts only",
-        ..outrigger_driver_ftp::DRIVER
-    },
+    outrigger_driver_sftp::DRIVER,
+    outrigger_driver_ftp::DRIVER,
     outrigger_driver_libfuse::DRIVER,
     outrigger_driver_program::DRIVER,
     outrigger_driver_null::DRIVER,
     #[cfg(test)]
     crate::outside::DRIVER,
 ];
+
+/// The tables of options that trees of the driver take: its own, and those of the cache that stands above it.
+pub fn tables(driver: &DriverInfo) -> impl Iterator<Item = &'static OptionTable> + use<> {
+    driver.options.iter().copied().chain(driver.cached.then_some(&outrigger_layer_cache::OPTIONS))
+}
 
 /// The scheme of this name, if a driver has it.
 pub fn scheme(name: &str) -> Option<&'static Scheme> {
@@ -101,7 +94,7 @@ impl DriverOptions {
     /// Whether an option can only be meant for the tree of another driver than `own`, which may take what it does not describe.
     /// Trees in memory have no part in a command with several.
     fn is_elsewhere(&self, own: &DriverInfo, key: &str) -> bool {
-        let of = |driver: &DriverInfo| driver.options.iter().any(|table| table.has(key));
+        let of = |driver: &DriverInfo| tables(driver).any(|table| table.has(key));
         let is_in_memory = |driver: &DriverInfo| {
             driver.files.is_none() && driver.schemes.iter().any(|scheme| !scheme.authority)
         };

@@ -18,6 +18,7 @@
 //! Each `::` opens the file before it as a tree. The longest beginning that exists is the file of this machine; where none
 //! does, the first `::` ends it, and `::::` stands for a literal `::`.
 
+mod host;
 mod spelling;
 mod url;
 
@@ -25,6 +26,7 @@ pub use url::without_password;
 
 use crate::drivers::declared;
 use crate::status::Failure;
+use host::{after_sftp, check_authority, is_host};
 pub use spelling::Spelling;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -157,6 +159,11 @@ impl Location {
                 "cannot open '{text}': '{host}' is a file here, and '{host}::{path}' is a place in it; a host of this name is \
                  sftp://{host}/"
             )));
+        }
+        if let Some(rest) =
+            after_sftp(text.as_bytes()).filter(|_| matches!(location.base, Base::Remote { .. }))
+        {
+            check_authority(rest)?;
         }
         location.expanded()
     }
@@ -353,20 +360,6 @@ fn unescaped(part: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether ssh could know a host of this name: letters, digits, `.`, `-` and `_`, or an address in brackets; with a user in
-/// front. Anything else before a colon is part of a file name.
-fn is_host(text: &str) -> bool {
-    let (user, host) = text.rsplit_once('@').map_or((None, text), |(user, host)| (Some(user), host));
-    let word = |text: &str, more: &[u8]| {
-        text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
-    };
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let address =
-        address.map(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b":.%-_".contains(&byte)));
-    user.is_none_or(|user| word(user, b"._-+@\\")) && address.unwrap_or_else(|| word(host, b".-_"))
-}
-
 impl Base {
     /// Whether a program that the user named serves the tree.
     fn is_of_program(&self) -> bool {
@@ -423,8 +416,11 @@ impl Base {
         let slash = rest[end_of_address(rest)..].iter().position(|&byte| byte == b'/');
         let (host, path) = rest.split_at(slash.map_or(rest.len(), |slash| end_of_address(rest) + slash));
         let (host, path) = (String::from_utf8_lossy(&decoded(host)).into_owned(), decoded(path));
-        let (host, port) = match host.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host.to_owned(), port.parse().ok()),
+        let place = host.rfind('@').map_or(0, |at| at + 1);
+        let (host, port) = match host[place..].rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => {
+                (format!("{}{name}", &host[..place]), port.parse().ok())
+            }
             _ => (host, None),
         };
         let path = path.strip_prefix(b"/~/").map_or_else(|| path.clone(), <[u8]>::to_vec);
@@ -469,6 +465,7 @@ mod tests {
             ("SFTP://u@h:22/p%20q", remote("u@h", Some(22), b"/p q")),
             ("sftp://h", remote("h", None, b"")),
             ("sftp://h/~/x", remote("h", None, b"x")),
+            ("sftp://u:22@h/x", remote("u:22@h", None, b"/x")),
             ("sftp://u@[fe80::1%25eth0]:2022/p", remote("u@fe80::1%eth0", Some(2022), b"/p")),
             ("[::1]:/p", remote("::1", None, b"/p")),
             ("u@[::1]:", remote("u@::1", None, b"")),

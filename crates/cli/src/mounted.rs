@@ -36,6 +36,7 @@ use std::time::Duration;
 mod controlled;
 mod wanted;
 
+use wanted::with_similar_option;
 pub use wanted::{Chosen, Guarding, OPTIONS, Wanted};
 
 /// How long the kernel may take to answer the first message.
@@ -87,7 +88,8 @@ impl Job {
             None => free_place(&mount.mountpoint)?,
         };
         let keep = seat.clone().map(|seat| seat as Arc<dyn Keep>);
-        let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref())?;
+        let tree = trees::mountable(&context.trees, &mount.source, &others, keep.as_ref());
+        let tree = tree.map_err(|failure| with_similar_option(failure, &others))?;
         // What the permission bits allow to others only the server knows; with other users about, they are all there is.
         options.default_permissions &= !tree.one_user || options.allow_other || wants_checks(mount);
         options.timeout = options.timeout.or(context.options().timeout.filter(|timeout| !timeout.is_zero()));

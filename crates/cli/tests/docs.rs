@@ -38,7 +38,7 @@ fn options_that_are_said_to_be_missing_are() {
     let mut missing = 0;
     for command in ["ls", "stat", "find", "du", "df", "diff", "cp", "mv", "rm", "mkdir", "ln", "chown"] {
         let page = fs::read_to_string(place.at("man").join(format!("outrigger-{command}.1"))).unwrap();
-        for option in bold_words_below(&page, ".SH NOT AS GNU HAS IT") {
+        for option in bold_words_below(&page, ".SH DIFFERENCES FROM GNU") {
             let words: &[&str] = match (command, &*option) {
                 ("find", _) => &[command, "a", &option, "a"],
                 ("chown", _) => &[command, &option, "0", "a"],

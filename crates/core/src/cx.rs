@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The caller, the deadline and the cancel token: the context that travels beside each request.
 
-use crate::error::{Errno, Result};
 use crate::wcc::Wcc;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -155,17 +154,12 @@ impl Cancel {
         Raised(self)
     }
 
-    /// The outcome of `work`, or `EINTR` when stopping is asked for before that; `work` is dropped then.
-    ///
-    /// # Errors
-    /// Those of `work`, and `EINTR`.
-    pub async fn stops<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+    /// The outcome of `work`; `None` when stopping is asked for before that.
+    pub async fn unless_raised<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut raised) = (pin!(work), pin!(self.raised()));
         poll_fn(|context| match work.as_mut().poll(context) {
-            Poll::Pending if raised.as_mut().poll(context).is_ready() => {
-                Poll::Ready(Err(Errno::EINTR.into()))
-            }
-            polled => polled,
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => raised.as_mut().poll(context).map(|()| None),
         })
         .await
     }
@@ -230,9 +224,8 @@ mod tests {
             token.raise();
             assert!(wait.as_mut().poll(&mut context).is_ready());
         }
-        let mut stopped = pin!(copy.stops(pending::<Result<()>>()));
-        assert_eq!(stopped.as_mut().poll(&mut context), Poll::Ready(Err(Errno::EINTR.into())));
-        assert_eq!(pin!(copy.stops(ready(Ok(7)))).poll(&mut context), Poll::Ready(Ok(7)), "it is done");
+        assert_eq!(pin!(copy.unless_raised(pending::<()>())).poll(&mut context), Poll::Ready(None));
+        assert_eq!(pin!(copy.unless_raised(ready(7))).poll(&mut context), Poll::Ready(Some(7)), "it is done");
         token.renew();
         assert!(!token.is_raised() && copy.is_raised(), "a shared token is replaced, not cleared");
     }

@@ -10,7 +10,7 @@ use crate::cx::Cancel;
 use crate::error::{Errno, Error};
 use crate::keep::Keep;
 use crate::layer::Layer;
-use crate::option::{OptionInfo, OptionTable};
+use crate::option::OptionTable;
 use crate::runtime::Runtime;
 use crate::service::Service;
 use std::any::Any;
@@ -29,10 +29,12 @@ pub struct DriverInfo {
     pub location: &'static str,
     /// Whether trees can be changed.
     pub writable: bool,
-    /// Its options, as `-o` and `--opt` take them: tables of its own and of what stands above it anyway.
+    /// Its options, as `-o` and `--opt` take them.
     pub options: &'static [&'static OptionTable],
     /// What else it takes, in words; empty when there is nothing else.
     pub others: &'static str,
+    /// Whether a cache stands above each of its trees, since they are at another host: it is given the options of that too.
+    pub cached: bool,
     /// The schemes whose trees it opens by itself, as `mem:` and `ftp://HOST/PATH`.
     pub schemes: &'static [Scheme],
     /// The files whose content is a tree of this driver.
@@ -48,6 +50,7 @@ impl DriverInfo {
         writable: false,
         options: &[],
         others: "",
+        cached: false,
         schemes: &[],
         files: None,
     };
@@ -95,13 +98,6 @@ pub trait Given {
     /// # Errors
     /// What `set` says about one that nothing else takes.
     fn apply(&self, set: &mut dyn FnMut(&str, &str) -> Result<(), Error>) -> Result<(), Error>;
-}
-
-impl DriverInfo {
-    /// Every option of it.
-    pub fn each_option(&self) -> impl Iterator<Item = &'static OptionInfo> {
-        self.options.iter().flat_map(|table| table.options)
-    }
 }
 
 /// A layer as users name it: `--layer NAME[=ARGUMENT]`.
@@ -202,7 +198,8 @@ impl<'a> Site<'a> {
         let cancel = self.cancel.cloned().unwrap_or_default();
         self.runtime.spawn(Box::pin(async move {
             // The thread waits until this end is dropped.
-            let _ = sender.send(cancel.stops(opening).await);
+            let opened = cancel.unless_raised(opening).await;
+            let _ = sender.send(opened.unwrap_or_else(|| Err(Errno::EINTR.into())));
         }));
         receiver.recv().unwrap_or_else(|_| Err(Errno::EIO.because("the program is ending")))
     }

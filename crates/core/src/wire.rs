@@ -44,7 +44,7 @@ impl Malformed {
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed {}", self.0)
+        write!(f, "a message with a malformed {}", self.0)
     }
 }
 

@@ -59,7 +59,9 @@ pub(crate) fn become_keeper(state: &State, program: &Path, directory: &Path) -> 
     }
     // A signal that comes now is for the new program, which waits for it.
     let former = block_signals();
+    outrigger_host::give_umask_back();
     let error = execute(program, std::env::args_os(), state.fd());
+    outrigger_host::take_umask();
     restore_signals(&former);
     for number in state.held() {
         stays_open(number, false);

@@ -14,6 +14,7 @@ mod users;
 pub use private::{PrivateDir, own_dir};
 pub use rights::{receive_with, send_with};
 pub use start::{
-    Confined, allow_descriptors, close_all_but, close_inherited, named_descriptors, seal_descriptors,
+    Confined, allow_descriptors, close_all_but, close_inherited, give_umask_back, named_descriptors,
+    seal_descriptors, take_umask,
 };
 pub use users::{users_caches, users_state};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Descriptors and environment of the processes that are started.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
@@ -45,6 +46,23 @@ pub fn allow_descriptors() {
     }
 }
 
+/// The umask before [`take_umask`].
+static INHERITED_UMASK: OnceLock<Mode> = OnceLock::new();
+
+/// Reads the umask, and sets it to 0: requests carry the final mode of what they create. Processes that [`Confined`] starts get the
+/// umask from before.
+pub fn take_umask() -> u32 {
+    let before = umask(Mode::empty());
+    INHERITED_UMASK.get_or_init(|| before).bits()
+}
+
+/// Sets the umask from before [`take_umask`], for the program that this process becomes.
+pub fn give_umask_back() {
+    if let Some(before) = INHERITED_UMASK.get() {
+        umask(*before);
+    }
+}
+
 /// Starting a process with what it is meant to have.
 pub trait Confined {
     /// The process gets standard input, output and error and, under the same numbers, those of the descriptors in `keep` that are
@@ -75,6 +93,7 @@ fn pass_only(keep: &[RawFd]) -> io::Result<()> {
         // It was this before, and what is open may be above it.
         let _ = setrlimit(Resource::Nofile, *limit);
     }
+    give_umask_back();
     seal_descriptors();
     for &number in keep {
         // SAFETY: takes no pointers; a number that is not open is an error without effect.
@@ -178,6 +197,11 @@ mod tests {
         assert!(confined.contains("PATH="), "the rest of the environment stays: {confined}");
         let kept_alone = seen(|command| command.keeps_only(&[]));
         assert!(kept_alone.starts_with("0 1 2\n") && kept_alone.contains("NOTIFY_SOCKET"), "{kept_alone}");
+        let before = take_umask();
+        assert_eq!(take_umask(), before, "the first one is remembered");
+        let said = Command::new("sh").args(["-c", "umask"]).confined(&[]).output().unwrap().stdout;
+        assert_eq!(u32::from_str_radix(String::from_utf8(said).unwrap().trim(), 8), Ok(before));
+        umask(Mode::from_bits_truncate(before));
     }
 
     #[test]

@@ -71,6 +71,9 @@ impl Login {
             return Ok(Login { user, password });
         }
         let entry = match &options.netrc {
+            Some(path) if !path.exists() && options.netrc != FileOptions::default().netrc => {
+                return Err(Errno::ENOENT.because(format!("netrc={}: no such file", path.display())));
+            }
             Some(path) => find_in_netrc(path, host, user.as_deref())?,
             None => None,
         };

@@ -88,6 +88,7 @@ mod tests {
     use super::*;
     use outrigger_core::HeapKeep;
     use outrigger_core::survive::testing::each_death;
+    use std::sync::Arc;
 
     #[test]
     fn a_kill_while_it_is_noted_leaves_all_of_it_or_nothing() {

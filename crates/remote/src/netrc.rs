@@ -3,10 +3,11 @@
 
 use crate::login::Secret;
 use outrigger_core::{Errno, Result};
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The longest file that is read, in bytes.
@@ -94,13 +95,18 @@ pub fn find_in_netrc(path: &Path, host: &str, user: Option<&str>) -> Result<Opti
 /// `EACCES` when others can read the file, as ftp(1) has it, or it cannot be read; `EFBIG` for one longer than 1 MiB.
 pub fn private_text(path: &Path) -> Result<Option<String>> {
     let shown = path.display();
-    let file = match File::open(path) {
+    // Opening a pipe would wait for another process.
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Errno::EACCES.because(format!("{shown}: {error}"))),
     };
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&meta.uid()) {
+    if !meta.is_file() {
+        return Err(Errno::EINVAL.because(format!("{shown} is not a regular file")));
+    }
+    if meta.mode() & 0o077 != 0 || ![0, geteuid().as_raw()].contains(&meta.uid()) {
         let why = format!("{shown} may be read by others, and has passwords: chmod 600 {shown}");
         return Err(Errno::EACCES.because(why));
     }

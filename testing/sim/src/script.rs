@@ -3,10 +3,7 @@
 
 use crate::Sim;
 use outrigger_core::{Abilities, Answer, Clock, Cx, Errno, Notify, OpSet, Reply, Request, Runtime, Service};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 /// What a scripted driver does about one request.
@@ -83,15 +80,7 @@ impl Scripted {
 
     /// Waits for `pause`; `false` when the request was cancelled before.
     async fn wait_heeding(&self, cx: &Cx, pause: Duration) -> bool {
-        let mut done = pin!(self.wait(pause));
-        let mut raised = pin!(cx.cancel.raised());
-        poll_fn(|context| {
-            if done.as_mut().poll(context).is_ready() {
-                return Poll::Ready(true);
-            }
-            raised.as_mut().poll(context).map(|()| false)
-        })
-        .await
+        cx.cancel.unless_raised(self.wait(pause)).await.is_some()
     }
 }
 

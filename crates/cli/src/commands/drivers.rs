@@ -2,7 +2,7 @@
 //! `outrigger drivers`: which kinds of trees and layers there are, with all their options.
 
 use crate::context::Context;
-use crate::drivers::DRIVERS;
+use crate::drivers::{DRIVERS, tables};
 use crate::messages::output_failed;
 use crate::run::Run;
 use crate::status::Failure;
@@ -72,16 +72,17 @@ struct ShownOption {
 }
 
 fn shown_driver(driver: &DriverInfo) -> Shown {
-    let &DriverInfo { name, opens, location, writable, options, others, .. } = driver;
-    Shown::Driver { name, opens, location, writable, options: shown_options(options), others }
+    let &DriverInfo { name, opens, location, writable, others, .. } = driver;
+    let options = shown_options(tables(driver));
+    Shown::Driver { name, opens, location, writable, options, others }
 }
 
 fn shown_layer(layer: &LayerInfo) -> Shown {
     let &LayerInfo { name, argument, does, options, .. } = layer;
-    Shown::Layer { name, argument, does, options: shown_options(options) }
+    Shown::Layer { name, argument, does, options: shown_options(options.iter().copied()) }
 }
 
-fn shown_options(tables: &[&'static OptionTable]) -> Vec<ShownOption> {
+fn shown_options(tables: impl Iterator<Item = &'static OptionTable>) -> Vec<ShownOption> {
     let shown = |&OptionInfo { name, value, default, help, aliases }| ShownOption {
         name,
         value,
@@ -89,7 +90,7 @@ fn shown_options(tables: &[&'static OptionTable]) -> Vec<ShownOption> {
         help,
         aliases,
     };
-    tables.iter().flat_map(|table| table.options).map(shown).collect()
+    tables.flat_map(|table| table.options).map(shown).collect()
 }
 
 fn to_json(shown: &Shown) -> Result<String, Failure> {
@@ -97,17 +98,22 @@ fn to_json(shown: &Shown) -> Result<String, Failure> {
 }
 
 fn describe_driver(driver: &DriverInfo) -> String {
-    let DriverInfo { name, opens, location, writable, options, others, .. } = driver;
+    let DriverInfo { name, opens, location, writable, others, .. } = driver;
     let access = if *writable { "read and write" } else { "read only" };
     let others = if others.is_empty() { String::new() } else { format!("    and {others}\n") };
-    format!("{name}: {location}  ({access})\n  {opens}\n{}{others}", describe_options(options))
+    format!("{name}: {location}  ({access})\n  {opens}\n{}{others}", describe_options(tables(driver)))
 }
 
 fn describe_layer(layer: &LayerInfo) -> String {
-    format!("--layer {}\n  {}\n{}", layer.spelt(), layer.does, describe_options(layer.options))
+    format!(
+        "--layer {}\n  {}\n{}",
+        layer.spelt(),
+        layer.does,
+        describe_options(layer.options.iter().copied())
+    )
 }
 
-fn describe_options(tables: &[&OptionTable]) -> String {
+fn describe_options(tables: impl Iterator<Item = &'static OptionTable>) -> String {
     let line = |option: &OptionInfo| {
         let default = match option.default {
             "" => String::new(),
@@ -119,5 +125,5 @@ fn describe_options(tables: &[&OptionTable]) -> String {
         };
         format!("    {:<28}  {}{also}{default}\n", option.to_string(), option.help)
     };
-    tables.iter().flat_map(|table| table.options).map(line).collect()
+    tables.flat_map(|table| table.options).map(line).collect()
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// Arguments of `fault`.
 ///
 /// Without RULES prints the rules of the mount, with how many requests each has matched and on how many it has acted. With
-/// RULES, these take the place of the rules before, and their counts begin at 0; after `cut` the power is on again. The mount
+/// RULES, these take the place of the rules before, and their counts begin at 0; new rules end the effect of `cut`. The mount
 /// needs the layer `fault` (`outrigger mount --layer fault ...`, with rules or without). outrigger-drivers(7) describes the
 /// rules.
 #[derive(Debug, Args)]

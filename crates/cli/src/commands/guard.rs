@@ -26,9 +26,9 @@ const READ_ONLY: u64 = 1;
 
 /// Arguments of `guard`.
 ///
-/// Runs a program that mounts a FUSE file system, as in `outrigger guard -- sshfs host:/ /mnt`. The program is not
-/// changed and need not know. It serves us instead of the kernel, and we serve the kernel: when it dies it is started
-/// again, and those who use the mount notice nothing. A request that takes too long fails, and the mount goes on.
+/// Runs a program that mounts a FUSE file system, as in `outrigger guard -- sshfs host:/ /mnt`, unchanged. Outrigger stands between
+/// the program and the kernel: when the program dies it is started again, and programs that use the mount see no error. A request
+/// that takes too long fails, and the mount goes on. Such a mount cannot be upgraded; `guard --replace` exchanges the program.
 #[derive(Debug, Args)]
 pub struct Guard {
     /// Options of the mount (as for `mount`), and of the driver `fuse` (`outrigger drivers` lists them).

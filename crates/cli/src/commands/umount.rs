@@ -17,9 +17,9 @@ const END: Duration = Duration::from_secs(180);
 
 /// Arguments of `umount`.
 ///
-/// What programs have written is written first, and what could not be is named. Without --lazy and --force it returns when
-/// the process that served the mount has ended: an image is then unmounted, and free to be checked or mounted again.
-/// With --timeout it waits for that so long only, else for three minutes.
+/// Writes out what programs have written, and names the files where that fails. Without --lazy and --force it returns when the
+/// process that served the mount has ended: an image is then unmounted, and free to be checked or mounted again. It waits for
+/// that three minutes at most, or as --timeout says.
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The mounts.

@@ -3,7 +3,7 @@
 
 use crate::context::{Context, Place};
 use crate::control::is_ours;
-use crate::drivers::DRIVERS;
+use crate::drivers::{DRIVERS, tables};
 use crate::location::{Base, Location, end_of_trees};
 use crate::mounted;
 use crate::tree_options::TreeOptions;
@@ -53,13 +53,13 @@ pub fn mounts(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// The end of a list of options of `mount -o`.
 pub fn mount_options(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let of_drivers = DRIVERS.iter().flat_map(|driver| driver.options);
-    keys(typed, b",", mounted::OPTIONS.iter().chain(of_drivers))
+    let of_drivers = DRIVERS.iter().flat_map(tables);
+    keys(typed, b",", mounted::OPTIONS.iter().copied().chain(of_drivers))
 }
 
 /// The end of a list of options of drivers.
 pub fn driver_options(typed: &OsStr) -> Vec<CompletionCandidate> {
-    keys(typed, b",", DRIVERS.iter().flat_map(|driver| driver.options))
+    keys(typed, b",", DRIVERS.iter().flat_map(tables))
 }
 
 /// A layer, or the end of what is said to it.
@@ -70,7 +70,7 @@ pub fn layers(typed: &OsStr) -> Vec<CompletionCandidate> {
     match (known, argument) {
         (Some(layer), Some(argument)) => {
             let prefix = OsStr::from_bytes(&typed.as_bytes()[..=name.len()]);
-            let keys = keys(OsStr::from_bytes(argument), b",;", layer.options.iter());
+            let keys = keys(OsStr::from_bytes(argument), b",;", layer.options.iter().copied());
             keys.into_iter().map(|key| key.add_prefix(prefix)).collect()
         }
         _ => {
@@ -103,10 +103,10 @@ fn described(value: impl Into<OsString>, help: &str) -> CompletionCandidate {
 }
 
 /// Options from `tables` for the last item of a list with these separators, or its values where they are few.
-fn keys<'a>(
+fn keys(
     typed: &OsStr,
     separators: &[u8],
-    tables: impl Iterator<Item = &'a &'static OptionTable>,
+    tables: impl Iterator<Item = &'static OptionTable>,
 ) -> Vec<CompletionCandidate> {
     let start = typed.as_bytes().iter().rposition(|byte| separators.contains(byte)).map_or(0, |at| at + 1);
     let (done, item) = typed.as_bytes().split_at(start);

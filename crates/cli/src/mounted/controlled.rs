@@ -64,15 +64,13 @@ impl Mounted {
     fn why_no_seat(&self) -> String {
         let what = match (&self.tree.program, &self.tree.image) {
             (Some(_), _) => {
-                "what is known of a FUSE program does not outlive its process (`outrigger guard --replace` exchanges the program)"
+                "a mount that `outrigger guard` made cannot be upgraded: unmount it and make it again; `outrigger guard --replace` exchanges the program alone"
             }
             (None, Some(_)) => {
-                "what is known of a disk image's kernel code belongs to the processes that run it; unmount it and \
+                "a mount of a disk image cannot be upgraded, because its state is in the kernel code that runs; unmount it and \
                                 mount it again"
             }
-            (None, None) => {
-                "what its driver knows does not outlive its process; unmount it and mount it again"
-            }
+            (None, None) => "its driver keeps nothing for another process; unmount it and mount it again",
         };
         what.to_owned()
     }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a user says about a mount.
 
+use crate::drivers::{DRIVERS, tables};
 use crate::status::Failure;
 use crate::tree_options::seconds;
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches};
 use outrigger_core::OptionTable;
-use outrigger_core::option::option;
+use outrigger_core::option::{option, similar};
 use outrigger_door_fuse::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -110,6 +111,26 @@ pub struct Chosen {
     pub driver: Vec<String>,
     /// Of this program.
     pub guarding: Guarding,
+}
+
+/// The failure, with the option of mounts or drivers that an unknown one in it resembles.
+pub fn with_similar_option(failure: Failure, given: &[String]) -> Failure {
+    let Failure { message, status } = failure;
+    let names = || {
+        let tables = DRIVERS.iter().flat_map(tables).chain([&outrigger_door_fuse::OPTIONS]);
+        tables.flat_map(|table| table.options).map(|option| option.name)
+    };
+    let keys =
+        given.iter().flat_map(|list| list.split(',')).map(|item| item.split('=').next().unwrap_or(item));
+    let unknown = keys.filter(|key| message.contains(*key) && !names().any(|name| name == *key));
+    let meant = unknown.filter_map(|key| similar(key, names())).next();
+    match meant.filter(|_| !message.contains("did you mean")) {
+        Some(meant) => Failure {
+            message: format!("{message} (did you mean {meant}? mount.outrigger(8) lists the options)"),
+            status,
+        },
+        None => Failure { message, status },
+    }
 }
 
 impl Wanted {

@@ -27,7 +27,7 @@ pub(super) fn serve(
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
     let site = trees.site(&runtime, keep);
     let started = Program::start(program.command.clone(), rest, settings, &site);
-    match trees.runtime.handle().block_on(trees.cancel.stops(started)) {
+    match trees.wait_for(started) {
         // What the program does not do is made of what it does.
         Ok(tree) => completed(Arc::new(tree)),
         Err(error) => Err(Failure::serious({

@@ -106,7 +106,7 @@ pub(super) fn at(
     let runtime = Arc::clone(&trees.runtime) as Arc<dyn Runtime>;
     let connect = Sftp::connect(host, path, sftp, runtime, keep.cloned());
     let shown = || Location::remote(host, port, path);
-    trees.runtime.handle().block_on(trees.cancel.stops(connect)).map_err(|error| {
+    trees.wait_for(connect).map_err(|error| {
         Failure::serious(match (&error.reason, error.errno) {
             // Why there is no connection is said in ssh's words, and what the server says comes with the path.
             (Some(why), _) => format!("cannot open {host}: {why}"),

@@ -9,7 +9,7 @@ use crate::status::Failure;
 use crate::tree_options::TreeOptions;
 use outrigger_client::Settings;
 use outrigger_core::registry::Site;
-use outrigger_core::{Cancel, Credentials, Keep, Runtime};
+use outrigger_core::{Cancel, Credentials, Errno, Error, Keep, Runtime};
 use outrigger_runtime::Threads;
 use std::cell::{Cell, Ref, RefCell};
 use std::ffi::OsString;
@@ -65,6 +65,15 @@ impl Trees {
         keep: Option<&'a Arc<dyn Keep>>,
     ) -> Site<'a> {
         Site { keep, serves_others: keep.is_some(), cancel: Some(&self.cancel), ..Site::new(runtime) }
+    }
+
+    /// Waits for `work`.
+    ///
+    /// # Errors
+    /// Those of `work`, and `EINTR` after Ctrl-C.
+    pub(super) fn wait_for<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let outcome = self.runtime.handle().block_on(self.cancel.unless_raised(work));
+        outcome.unwrap_or_else(|| Err(Errno::EINTR.into()))
     }
 
     /// How clients of the command ask.

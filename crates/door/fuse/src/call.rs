@@ -6,10 +6,9 @@ use crate::shape::Shape;
 use crate::slot::Slot;
 use outrigger_core::{Answer, Asked, BoxFuture, Class, Errno, Reply, ReplyGuard, Request};
 use outrigger_proto_fuse::InHeader;
-use std::future::poll_fn;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -112,12 +111,7 @@ impl Parked {
     /// The reply, or `None` when the request was cancelled before.
     async fn unless_cancelled(&mut self) -> Option<Reply> {
         let cancel = self.slot.as_ref().map(|slot| slot.cx.cancel.clone()).unwrap_or_default();
-        let mut raised = pin!(cancel.raised());
-        poll_fn(|context| match Pin::new(&mut *self).poll(context) {
-            Poll::Ready(reply) => Poll::Ready(Some(reply)),
-            Poll::Pending => raised.as_mut().poll(context).map(|()| None),
-        })
-        .await
+        cancel.unless_raised(&mut *self).await
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the user can choose, and the `-o` list it is written in (mount(8), fuse(8)).
 use outrigger_core::option::option;
-use outrigger_core::{Keep, OptionTable};
+use outrigger_core::{Keep, OptionTable, parse_size};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -323,9 +323,9 @@ impl Options {
         match name {
             "fsname" => self.fsname = Some(value.to_owned()),
             "subtype" => self.subtype = Some(value.to_owned()),
-            "max_read" => self.max_read = Some(number(name, value)?),
-            "max_write" => self.max_write = number::<u32>(name, value)?.clamp(4096, 1 << 20),
-            "max_readahead" => self.max_readahead = Some(number(name, value)?),
+            "max_read" => self.max_read = Some(bytes(name, value)?),
+            "max_write" => self.max_write = bytes(name, value)?.clamp(4096, 1 << 20),
+            "max_readahead" => self.max_readahead = Some(bytes(name, value)?),
             "max_background" => self.max_background = number::<u16>(name, value)?.max(1),
             "readers" => self.readers = number::<usize>(name, value)?.clamp(1, 256),
             "max_readers" => self.max_readers = number::<usize>(name, value)?.clamp(1, 256),
@@ -368,7 +368,12 @@ fn unusable(name: &str, value: &str, expected: &'static str) -> OptionsError {
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, OptionsError> {
-    value.parse().map_err(|_| unusable(name, value, "a whole number in range"))
+    value.parse().map_err(|_| unusable(name, value, "a whole number, not too large,"))
+}
+
+fn bytes(name: &str, value: &str) -> Result<u32, OptionsError> {
+    let bytes = parse_size(value).and_then(|bytes| bytes.try_into().ok());
+    bytes.ok_or_else(|| unusable(name, value, "a number of bytes below 4g, as 65536 or 64k,"))
 }
 
 /// What is expected of `uid=` and `gid=`.

@@ -80,7 +80,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     location: "ftp://[USER@]HOST[:PORT]/PATH, ftps://...; PATH starts at the login directory, //PATH at the root",
     writable: true,
     options: &[&SHARED, &OPTIONS],
-    others: "",
+    cached: true,
     schemes: &[
         Scheme {
             name: "ftp",

@@ -409,7 +409,7 @@ fn explained(error: Error, words: &str) -> Error {
                 Errno::ENOMEM => " (memory=BYTES gives it more)",
                 _ => HINTS.iter().find(|(said, _)| words.contains(said)).map_or("", |(_, hint)| hint),
             };
-            error.errno.because(format!("the kernel code cannot mount it{words}{hint}"))
+            error.errno.because(format!("outrigger-kernel cannot mount it{words}{hint}"))
         }
     }
 }

@@ -139,7 +139,7 @@ pub(crate) fn unknown(disk: &impl Medium, start: u64, size: Option<u64>) -> Erro
         Ok(Some(Content { name, tool: None })) => {
             Errno::EINVAL.because(format!("it holds {name}, which is not served"))
         }
-        Ok(None) => Errno::EINVAL.because("no file system is known that looks like this"),
+        Ok(None) => Errno::EINVAL.because("no known file system was found"),
         Err(error) => error.into(),
     }
 }

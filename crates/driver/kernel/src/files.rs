@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// What the registry knows of disk images in files.
 pub(crate) const FILES: Files = Files {
-    what: "a disk image with a file system or partitions that are known",
+    what: "a disk image with a known file system or partition table",
     chosen_by: &["type", "offset"],
     needs_path: true,
     recognise,
@@ -35,6 +35,10 @@ fn open(content: Arc<dyn Content>, given: &dyn Given, _: &Site<'_>) -> Result<Op
         warnings.push(Warning { text, name: None, is_loss: false });
     }
     let opened = crate::open(path, &options)?;
+    if opened.is_bare() {
+        let text = "no partition has a known file system; `outrigger inspect` shows what they are".to_owned();
+        warnings.push(Warning { text, name: None, is_loss: false });
+    }
     Ok(Opened { service: opened.service(), control: Some(Box::new(opened)), warnings })
 }
 

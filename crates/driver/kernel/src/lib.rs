@@ -168,6 +168,11 @@ impl Opened {
         }
     }
 
+    /// Whether there are partitions, and none has a known file system.
+    pub fn is_bare(&self) -> bool {
+        matches!(self, Opened::Several(partitions) if partitions.is_bare())
+    }
+
     /// What became of the workers of a guarded image, all together where there are several.
     pub fn history(&self) -> Option<History> {
         match self {

@@ -18,6 +18,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the options of the file system, as in mount(8)",
+    cached: false,
     schemes: &[Scheme {
         name: "tmpfs",
         authority: false,

@@ -66,6 +66,11 @@ impl Partitions {
         Partitions { image: Arc::new(image), options: Arc::new(options.clone()), places, top }
     }
 
+    /// Whether none has a known file system.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.places.iter().all(|place| place.kind.is_none())
+    }
+
     /// The image they are in.
     pub(crate) fn image(&self) -> Arc<Image> {
         Arc::clone(&self.image)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options: one of this driver, and those that the program gets.
 
+use outrigger_core::Result;
 use outrigger_core::option::{OptionTable, option};
 use outrigger_core::registry::DriverInfo;
-use outrigger_core::{Errno, Result};
 use std::time::Duration;
 
 /// The driver as `outrigger drivers` shows it.

@@ -143,7 +143,8 @@ fn words(options: &Options, host: &str, terminal: bool) -> Result<Vec<OsString>,
         return Ok(command.clone());
     }
     if host.is_empty() || host.starts_with('-') {
-        return Err(Errno::EINVAL.because(format!("'{host}' is not the name of a host")));
+        return Err(Errno::EINVAL
+            .because(format!("'{host}' is not the name of a host (as in HOST:PATH or sftp://HOST/PATH)")));
     }
     let mut words = options.ssh_command.clone();
     let mut add = |word: &str| words.push(word.into());

@@ -134,6 +134,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     writable: true,
     options: &[&OPTIONS],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
+    cached: true,
     ..DriverInfo::NONE
 };
 

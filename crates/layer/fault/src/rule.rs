@@ -2,7 +2,7 @@
 //! Rules and their text.
 
 use globset::{GlobBuilder, GlobMatcher};
-use outrigger_core::option::option;
+use outrigger_core::option::{option, similar};
 use outrigger_core::paths::Subject;
 use outrigger_core::{Class, Errno, Node, OpCode, OpSet, OptionTable};
 use std::ffi::OsStr;
@@ -159,7 +159,7 @@ impl fmt::Display for BadRule {
 impl std::error::Error for BadRule {}
 
 fn bad<T>(part: &str, expected: impl fmt::Display) -> Result<T, BadRule> {
-    Err(BadRule(format!("fault rule, part \"{part}\": {expected}")))
+    Err(BadRule(format!("\"{part}\": {expected}")))
 }
 
 pub(crate) fn too_many(most: usize, bytes: usize) -> BadRule {
@@ -379,7 +379,11 @@ pub fn operations(part: &str, value: &str) -> Result<OpSet, BadRule> {
             "change" => of_class(Class::Change),
             name => match OpCode::from_name(name) {
                 Some(op) => OpSet::of(&[op]),
-                None => return bad(part, format_args!("there is no operation \"{name}\"")),
+                None => {
+                    let meant = similar(name, OpCode::ALL.iter().map(|op| op.name()));
+                    let meant = meant.map(|meant| format!(" (did you mean {meant}?)")).unwrap_or_default();
+                    return bad(part, format_args!("there is no operation \"{name}\"{meant}"));
+                }
             },
         };
         all = all.union(more);

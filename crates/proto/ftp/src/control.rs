@@ -25,7 +25,7 @@ pub enum Bad {
     #[error("a reply of more than {REPLY_MAX} bytes")]
     LongReply,
     /// A line that should begin with a code of three digits.
-    #[error("a reply without a code")]
+    #[error("a reply that does not begin with a code; perhaps no FTP server listens there")]
     NoCode,
     /// A passive address that cannot be read.
     #[error("a passive address that makes no sense")]

@@ -19,9 +19,6 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("crates/core/src/keep.rs", "is a region"),
     ("crates/core/src/node_table/store.rs", "has records and names of its own arrangement in an area"),
     ("crates/driver/local/src/regular.rs", "has a table of its own process, which grows as it is used"),
-    ("crates/driver/sftp/src/idmap.rs", "was there before the rule"),
-    ("crates/driver/sftp/src/kept.rs", "was there before the rule"),
-    ("crates/driver/sftp/src/line.rs", "was there before the rule"),
     ("crates/guard/src/region.rs", "is a region"),
 ];
 

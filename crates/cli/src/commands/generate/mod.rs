@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::status::Failure;
 use clap::{Args, CommandFactory, ValueEnum};
 use outrigger_core::Error;
+use rustix::fs::Mode;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ enum What {
 impl Run for Generate {
     const NAME: &'static str = "generate";
 
-    fn run(self, _: &Context) -> Result<(), Failure> {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        rustix::process::umask(Mode::from_bits_truncate(context.umask));
         let written = fs::create_dir_all(&self.dir).and_then(|()| match self.what {
             What::Man => manual(&self.dir),
             What::Completions => complete::write_scripts(&self.dir),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The man pages that do not come from the definition of the command line, in the macros of man(7).
 
-use crate::drivers::DRIVERS;
+use crate::drivers::{DRIVERS, tables};
 use crate::mounted::OPTIONS as MOUNT_OPTIONS;
 use crate::trees::LAYERS;
 use outrigger_core::OptionTable;
@@ -31,7 +31,7 @@ and, when mounting, also with
 A path of the host, or a kind of tree and a colon.
 Each
 .B ::
-behind it opens the file before it as a tree, and names a path in it:
+after it opens the file before it as a tree, and names a path in it:
 .PP
 .EX
 package.deb::/data.tar.xz::/usr/share/doc
@@ -42,15 +42,15 @@ What is the name of an existing file is that file, whatever else it could be; of
 the longest beginning that exists is the file of the host.
 So a name that a pattern of the shell produced is never taken for a host or a program.
 .IB HOST : PATH
-is refused where HOST is a file here: a colon is missing.
+is refused where HOST is a file here: the path in an archive is written after two colons.
 .BI sftp:// HOST / PATH
 is always a host.
 .PP
 A name that does not exist yet and looks like a kind of tree is written with
 .B ./
-in front; its
+in front; a
 .B ::
-is written with
+in a name is written as
 .BR :::: .
 .PP
 A LOCATION
@@ -117,7 +117,7 @@ pub fn write(dir: &Path) -> io::Result<()> {
 /// mount.outrigger(8), with the options from the tables that completion reads, too.
 fn mount() -> String {
     let mut options = String::new();
-    describe_options(&mut options, MOUNT_OPTIONS);
+    describe_options(&mut options, MOUNT_OPTIONS.iter().copied());
     MOUNT.replace("@VERSION@", env!("CARGO_PKG_VERSION")).replace("@OPTIONS@", &options)
 }
 
@@ -133,7 +133,7 @@ fn drivers() -> String {
 }
 
 fn describe(page: &mut String, driver: &DriverInfo) {
-    let DriverInfo { name, opens, location, writable, options, others, .. } = driver;
+    let DriverInfo { name, opens, location, writable, others, .. } = driver;
     let access = if *writable { "Read and write." } else { "Read only." };
     // Writing to a string cannot fail.
     let _ = write!(
@@ -143,7 +143,7 @@ fn describe(page: &mut String, driver: &DriverInfo) {
         escaped(opens),
         escaped(location),
     );
-    describe_options(page, options);
+    describe_options(page, tables(driver));
     if !others.is_empty() {
         let _ = write!(page, ".PP\nFurther options: {}.\n", escaped(others));
     }
@@ -151,11 +151,11 @@ fn describe(page: &mut String, driver: &DriverInfo) {
 
 fn describe_layer(page: &mut String, layer: &LayerInfo) {
     let _ = write!(page, ".SS {}\n{}.\n", escaped(&layer.spelt()), escaped(&capitalised(layer.does)));
-    describe_options(page, layer.options);
+    describe_options(page, layer.options.iter().copied());
 }
 
-fn describe_options(page: &mut String, tables: &[&OptionTable]) {
-    for option in tables.iter().flat_map(|table| table.options) {
+fn describe_options(page: &mut String, tables: impl Iterator<Item = &'static OptionTable>) {
+    for option in tables.flat_map(|table| table.options) {
         let name = escaped(&option.to_string());
         let _ = write!(page, ".TP\n.B {name}\n{}.\n", escaped(&capitalised(option.help)));
         if !option.aliases.is_empty() {
@@ -187,7 +187,7 @@ mod tests {
         let page = drivers();
         for driver in DRIVERS {
             assert!(page.contains(&format!(".SS {}\n", driver.name)), "{page}");
-            for option in driver.each_option() {
+            for option in tables(driver).flat_map(|table| table.options) {
                 assert!(page.contains(&format!(".B {}\n", escaped(&option.to_string()))), "{option}");
             }
         }

@@ -324,7 +324,7 @@ fn exit_status(command: &str) -> String {
 
 fn missing(command: &str) -> String {
     let Some((_, rows)) = MISSING.iter().find(|(name, _)| *name == command) else { return String::new() };
-    let mut page = String::from(".SH NOT AS GNU HAS IT\n");
+    let mut page = String::from(".SH DIFFERENCES FROM GNU\n");
     for (options, reason) in *rows {
         let _ = write!(page, ".TP\n.B {}\n{reason}\n", escaped(&options.join(", ")));
     }
