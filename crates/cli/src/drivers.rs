@@ -39,7 +39,12 @@ pub const DRIVERS: &[DriverInfo] = &[
     outrigger_driver_archive::DRIVER,
     outrigger_driver_mem::DRIVER,
     DriverInfo {
-        options: &[&outrigger_driver_sftp::OPTIONS, &outrigger_layer_cache::OPTIONS, &SSHFS],
+        options: &[
+            &outrigger_driver_sftp::OPTIONS,
+            &outrigger_driver_sftp::ACCEPTED,
+            &outrigger_layer_cache::OPTIONS,
+            &SSHFS,
+        ],
         others: "the options of ssh_config(5), as in IdentityFile=FILE; those of the cache concern mounts, and commands where they are about what is asked for ahead",
         ..outrigger_driver_sftp::DRIVER
     },
@@ -236,7 +241,9 @@ mod tests {
         taken(&outrigger_driver_archive::OPTIONS, |k, v| {
             outrigger_driver_archive::Options::default().set(k, v)
         });
-        taken(&outrigger_driver_sftp::OPTIONS, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        for table in [&outrigger_driver_sftp::OPTIONS, &outrigger_driver_sftp::ACCEPTED] {
+            taken(table, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        }
         for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
             taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         }
