@@ -221,7 +221,9 @@ mod tests {
         taken(&outrigger_driver_archive::OPTIONS, |k, v| {
             outrigger_driver_archive::Options::default().set(k, v)
         });
-        taken(&outrigger_driver_sftp::OPTIONS, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        for table in [&outrigger_driver_sftp::OPTIONS, &outrigger_driver_sftp::ACCEPTED] {
+            taken(table, |k, v| outrigger_driver_sftp::Options::default().set(k, v));
+        }
         for table in [&outrigger_driver_ftp::SHARED, &outrigger_driver_ftp::OPTIONS] {
             taken(table, |k, v| outrigger_driver_ftp::Options::default().set(k, v));
         }

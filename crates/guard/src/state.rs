@@ -290,6 +290,8 @@ mod tests {
             assert!(why.contains("'tests' is kept in layout version 2"), "{why}");
         }
         assert!(state.is_read_by(&Layout::all_read()).is_err(), "an unknown layout");
+        outrigger_core::Region::word(&*region, 0).store(7, std::sync::atomic::Ordering::Relaxed);
+        assert!(judge(2, 2).expect_err("no layout").contains("'tests' is kept in no layout"));
         assert!(state.is_read_by(&[("test".to_owned(), 2, 2)]).is_err(), "the keeper's own state");
     }
 

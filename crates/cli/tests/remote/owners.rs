@@ -100,8 +100,8 @@ fn nothing_is_mounted_when_nobody_could_use_it_or_a_file_cannot_be_meant() {
     fs::set_permissions(place.at("wrong"), Permissions::from_mode(0o644)).unwrap();
     for (options, expected) in [
         ("idmap=file", "idmap=file takes uidfile=FILE"),
-        ("idmap=file,uidfile=missing", "uidfile=missing: No such file"),
-        ("idmap=file,uidfile=wrong", "uidfile=wrong, line 2: NAME:NUMBER is needed"),
+        ("idmap=file,uidfile=missing", "/missing: No such file"),
+        ("idmap=file,uidfile=wrong", "/wrong, line 2: NAME:NUMBER is needed"),
         ("directport=2222", "command='nc HOST PORT'"),
     ] {
         let said = refused(options);

@@ -167,8 +167,11 @@ pub fn is_read_by<R: Region + ?Sized>(name: &str, region: Arc<R>, layouts: &[Rea
     let (mark, kind, version) = (fields.mark().get(), fields.kind().get(), fields.version().get());
     let read = layouts.iter().find(|(read, ..)| fnv1a(read.bytes()) == kind);
     let reads = match read {
-        // A process that died had only begun to make it, or it is none with a layout.
-        _ if mark != MARK => return Ok(()),
+        // A process that died had only begun to make it.
+        _ if mark == 0 => return Ok(()),
+        _ if mark != MARK => {
+            return Err(Errno::EPROTO.because(format!("'{name}' is kept in no layout that is known")));
+        }
         Some((_, oldest, newest)) if (u64::from(*oldest)..=u64::from(*newest)).contains(&version) => {
             return Ok(());
         }

@@ -5,6 +5,7 @@ use crate::attr::kind;
 use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::link::Again;
+use crate::session::Pending;
 use outrigger_core::{Errno, Error, FileKind};
 use outrigger_proto_sftp::{Extensions, Request, StatVfs, StatusCode};
 use outrigger_toolkit_remote::{Attempt, Probe, diagnose, parent};
@@ -33,22 +34,15 @@ impl Inner {
     /// What statvfs(3) says there.
     pub(crate) async fn space(&self, path: &[u8]) -> Result<StatVfs, Fault> {
         let request = Request::StatVfs { path };
-        let body = self.link.run(Again::Always, |session| {
-            let request = &request;
-            async move { session.begin(request).await.extended().await }
-        });
-        Ok(StatVfs::decode(&body.await?)?)
+        let body = self.link.ask(Again::Always, &request, Pending::extended).await?;
+        Ok(StatVfs::decode(&body)?)
     }
 }
 
 impl Probe for Inner {
     async fn kind_at(&self, path: &[u8]) -> Option<FileKind> {
-        let request = Request::LStat { path };
-        let look = self.link.run(Again::Always, |session| {
-            let request = &request;
-            async move { session.begin(request).await.attrs().await }
-        });
-        look.await.ok().map(|attrs| kind(&attrs))
+        let look = self.link.ask(Again::Always, &Request::LStat { path }, Pending::attrs).await;
+        look.ok().map(|attrs| kind(&attrs))
     }
 
     async fn is_empty(&self, path: &[u8]) -> Option<bool> {

@@ -84,27 +84,20 @@ struct Child {
 
 impl Dial for Ssh {
     fn dial(&self) -> BoxFuture<'_, Result<Connected, Error>> {
-        Box::pin(ready(self.start()))
+        let connected = self.start().and_then(|(Ends { to, from, .. }, carrier)| {
+            let reader = Box::new(pipe::Receiver::from_owned_fd(from)?);
+            Ok(Connected { reader, writer: Box::new(pipe::Sender::from_owned_fd(to)?), carrier })
+        });
+        Box::pin(ready(connected))
     }
 
     fn dial_by_pipes(&self) -> Option<Piped> {
-        Some(self.start_on_pipes())
+        Some(self.start())
     }
 }
 
 impl Ssh {
-    fn start(&self) -> Result<Connected, Error> {
-        let (mut process, command) = self.spawn(Stdio::piped(), Stdio::piped(), Stdio::piped())?;
-        let (Some(writer), Some(reader), Some(errors)) =
-            (process.stdin.take(), process.stdout.take(), process.stderr.take())
-        else {
-            return Err(Errno::EIO.because("a child process without pipes"));
-        };
-        let carrier = Box::new(Child::new(Some(process), errors, command));
-        Ok(Connected { reader: Box::new(reader), writer: Box::new(writer), carrier })
-    }
-
-    fn start_on_pipes(&self) -> Piped {
+    fn start(&self) -> Piped {
         let (ends, theirs) = line::pipes()?;
         let (process, command) =
             self.spawn(theirs.stdin.into(), theirs.stdout.into(), theirs.stderr.into())?;

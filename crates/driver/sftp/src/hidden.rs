@@ -9,6 +9,7 @@ use crate::fault::Fault;
 use crate::inner::Inner;
 use crate::kept::AsideNote;
 use crate::link::Again;
+use crate::session::Pending;
 use outrigger_core::{Name, Node, Result};
 use outrigger_proto_sftp::{Extensions, Request, StatusCode};
 use outrigger_toolkit_remote::{SILLY_PREFIX, silly_name};
@@ -170,11 +171,7 @@ impl Inner {
         let (link, kept) = (self.link.clone(), self.kept.clone());
         self.link.runtime().spawn(Box::pin(async move {
             let request = Request::Remove { path: &path };
-            let removed = link.run(Again::Always, |session| {
-                let request = &request;
-                async move { session.begin(request).await.done().await }
-            });
-            let failed = removed.await.err();
+            let failed = link.ask(Again::Always, &request, Pending::done).await.err();
             // Where there was no answer the next process tries once more.
             if let (Some(kept), Some(note), None | Some(Fault::Refused(_))) = (kept, note, &failed) {
                 kept.asides.remove(note);

@@ -14,7 +14,7 @@ use crate::options::Options;
 use crate::origin::{Earlier, Unsynced};
 use crate::pending_create::Usual;
 use crate::seen::Seen;
-use crate::session::Session;
+use crate::session::{Pending, Session};
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
 use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
@@ -147,16 +147,12 @@ impl Inner {
         }
         let home = [b"~", user].concat();
         let expand = Request::ExpandPath { path: &home };
-        let found = self.link.run(Again::Always, |session| {
-            let expand = &expand;
-            async move { session.begin(expand).await.name().await }
-        });
-        join_home(&found.await?, rest)
+        join_home(&self.link.ask(Again::Always, &expand, Pending::name).await?, rest)
     }
 
     /// Asks for a change whose repetition may do harm.
     pub(crate) async fn change(&self, request: &Request<'_>) -> Result<(), Fault> {
-        self.link.run(Again::Never, |session| async move { session.begin(request).await.done().await }).await
+        self.link.ask(Again::Never, request, Pending::done).await
     }
 
     /// Asks for a change, and how the file at `path` looks then, in one round trip.

@@ -61,7 +61,8 @@
 //!
 //! fsync on the next connection speaks for what was written on the lost one only if the machine was not started anew in
 //! between; where that is not known it fails with `EIO` once, as after an error of a disk. The same goes for truncations and
-//! attributes, and for what was done through handles that were closed since, to the last 16,384 files that were changed.
+//! attributes, and for what was done through handles that were closed since. Where more than 16,384 files were changed and not
+//! synchronised, those that were not are taken to be among them.
 //!
 //! A server that answers nothing for `timeout=SECONDS` (30) costs each waiting request `ETIMEDOUT`; then the connection is
 //! given up and made anew.
@@ -115,7 +116,7 @@ mod symlinks;
 
 pub use dial::{Carrier, Connected, Dial, Piped};
 pub use line::Ends;
-pub use options::{IdMap, NoMap, OPTIONS, Options, is_dangerous};
+pub use options::{ACCEPTED, IdMap, NoMap, OPTIONS, Options, is_dangerous};
 
 use crate::dial::Ssh;
 use crate::inner::Inner;
@@ -132,7 +133,7 @@ pub const DRIVER: DriverInfo = DriverInfo {
     opens: "directories of SSH servers, with the user's ssh and its configuration",
     location: "HOST:PATH, sftp://USER@HOST:PORT/PATH",
     writable: true,
-    options: &[&OPTIONS],
+    options: &[&OPTIONS, &ACCEPTED],
     others: "the options of ssh_config(5), as in IdentityFile=FILE",
     cached: true,
     ..DriverInfo::NONE

@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use crate::kept::Kept;
 use crate::line::{self, Inherited, Line, Notes};
 use crate::options::Options;
-use crate::session::Session;
+use crate::session::{Pending, Session};
 use outrigger_core::{Errno, Error, Runtime};
 use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
@@ -156,6 +156,16 @@ impl Link {
                 return Err(fault);
             }
         }
+    }
+
+    /// Asks one thing, as [`Link::run`] does work; `answer` waits for the reply.
+    pub(crate) async fn ask<T, F: Future<Output = Result<T, Fault>>>(
+        &self,
+        again: Again,
+        request: &Request<'_>,
+        answer: impl Fn(Pending) -> F,
+    ) -> Result<T, Fault> {
+        self.run(again, async |session: Session| answer(session.begin(request).await).await).await
     }
 
     /// Whether what failed with `fault` on the connection `lost` may be done once more.

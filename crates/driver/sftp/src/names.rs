@@ -8,6 +8,7 @@ use crate::inner::{Inner, lock};
 use crate::known::moment;
 use crate::link::Again;
 use crate::pending_create::permissions;
+use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
@@ -233,18 +234,8 @@ impl Inner {
             }
         }
         let is_known = self.inodes.table().get(op.dir, &op.name).is_some();
-        let removed = self.link.run(Again::Never, |session| {
-            let path = &path;
-            async move {
-                let look = if is_known { Some(self.link.look(&session, path).await) } else { None };
-                session.begin(&Request::Remove { path }).await.done().await?;
-                Ok(match look {
-                    Some(look) => look.attrs().await.ok(),
-                    None => None,
-                })
-            }
-        });
-        match removed.await {
+        let remove = Request::Remove { path: &path };
+        match self.look_and_change(is_known.then_some(&path[..]), &remove).await {
             Ok(attrs) => self.is_gone(op.dir, &op.name, attrs),
             Err(fault) => return Err(self.why(fault, Attempt::Remove { path: &path }).await),
         }
@@ -367,7 +358,7 @@ impl Inner {
         let in_the_way = !is_atomic && (there.is_some() || self.look(to).await.is_ok()) && from != to;
         if open.is_none() && !in_the_way {
             let look_first = there.is_some() && there != moved;
-            return self.rename_and_look(from, to, look_first).await;
+            return self.look_and_change(look_first.then_some(to), &self.renaming(from, to)).await;
         }
         let (aside, note) = self.keep_aside(op.to_dir, &op.to_name, open).await?;
         if !is_atomic {
@@ -389,25 +380,23 @@ impl Inner {
         Ok(None)
     }
 
-    async fn rename_and_look(
+    /// Asks for a change, and what is at a path before it, if it is to be known.
+    async fn look_and_change(
         &self,
-        from: &[u8],
-        to: &[u8],
-        look_first: bool,
+        path: Option<&[u8]>,
+        request: &Request<'_>,
     ) -> Result<Option<Attrs>, Fault> {
-        let rename = self.renaming(from, to);
-        self.link
-            .run(Again::Never, |session| {
-                let rename = &rename;
-                async move {
-                    let look = if look_first { Some(self.link.look(&session, to).await) } else { None };
-                    session.begin(rename).await.done().await?;
-                    Ok(match look {
-                        Some(look) => look.attrs().await.ok(),
-                        None => None,
-                    })
-                }
+        let change = async |session: Session| {
+            let look = match path {
+                Some(path) => Some(self.link.look(&session, path).await),
+                None => None,
+            };
+            session.begin(request).await.done().await?;
+            Ok(match look {
+                Some(look) => look.attrs().await.ok(),
+                None => None,
             })
-            .await
+        };
+        self.link.run(Again::Never, change).await
     }
 }

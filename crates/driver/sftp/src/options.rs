@@ -2,7 +2,8 @@
 //! What a user can choose: the names are those of sshfs(1) and ssh_config(5).
 
 use outrigger_core::option::option;
-use outrigger_core::{Errno, Error, OptionTable, Result, parse_size};
+use outrigger_core::{Errno, Error, OptionTable, Result};
+use outrigger_toolkit_remote::file_option;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,6 +62,13 @@ pub const OPTIONS: OptionTable = OptionTable {
         option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
+    ],
+};
+
+/// Options of sshfs(1) that ask for what happens anyway: with the value in this table, or with any where it has a name for it.
+pub const ACCEPTED: OptionTable = OptionTable {
+    owner: "sftp",
+    options: &[
         option(
             "no_check_root",
             "",
@@ -178,22 +186,6 @@ impl Default for Options {
     }
 }
 
-/// Options of sshfs(1) that ask for what happens anyway, or for what is done in another way here, and the values for which that
-/// is so; all values if none are named.
-const NOTHING_TO_DO: &[(&str, &[&str])] = &[
-    ("reconnect", &[""]),
-    // Everything goes over one connection, side by side.
-    ("max_conns", &[]),
-    ("ssh_protocol", &["2"]),
-    // Servers that need them are recognised by what they answer.
-    ("workaround", &[]),
-    // What is remembered is bounded at every moment.
-    ("dcache_clean_interval", &[]),
-    ("dcache_min_clean_interval", &[]),
-    // The server is asked nothing when a file is closed that was read.
-    ("no_rofd_flush", &[""]),
-];
-
 /// Options of sshfs(1) and of the library below it that there are not here, and what there is instead.
 const INSTEAD: &[(&str, &str)] = &[
     ("ac_attr_timeout", "cache=SECONDS says for how long attributes and content are believed"),
@@ -223,29 +215,28 @@ impl Options {
             "command" => self.command = Some(words(key, value)?),
             "ssh_command" => self.ssh_command = words(key, value)?,
             "F" => self.config = Some(lasting(value)),
-            "port" => self.port = Some(value.parse().map_err(|_| unfit(key, value, "a port number"))?),
-            "compression" | "C" => self.compression = Some(switch(key, value)?),
+            "port" => self.port = Some(OPTIONS.number(key, value, ..)?),
+            "compression" | "C" => self.compression = Some(OPTIONS.switch(key, value)?),
             "sftp_server" if !value.is_empty() && !value.starts_with('-') => self.server = value.into(),
-            "connect_timeout" => self.connect_timeout = seconds(key, value)?,
-            "timeout" => self.timeout = seconds(key, value)?,
+            "connect_timeout" => self.connect_timeout = OPTIONS.time_limit(key, value)?,
+            "timeout" => self.timeout = OPTIONS.time_limit(key, value)?,
             "idmap" => {
                 let all = [("none", IdMap::None), ("user", IdMap::User), ("file", IdMap::File)];
-                self.idmap = one_of(key, value, &all, "none, user or file")?;
+                self.idmap = OPTIONS.one_of(key, value, &all)?;
             }
-            "uidfile" => self.uidfile = Some(file(key, value)?),
-            "gidfile" => self.gidfile = Some(file(key, value)?),
+            "uidfile" => self.uidfile = Some(file_option(&OPTIONS, key, value)?),
+            "gidfile" => self.gidfile = Some(file_option(&OPTIONS, key, value)?),
             "nomap" => {
                 let both = [("error", NoMap::Error), ("ignore", NoMap::Ignore)];
-                self.nomap = one_of(key, value, &both, "error or ignore")?;
+                self.nomap = OPTIONS.one_of(key, value, &both)?;
             }
-            "transform_symlinks" => self.transform_symlinks = switch(key, value)?,
-            "follow_symlinks" => self.follow_symlinks = switch(key, value)?,
-            "contain_symlinks" => self.contain_symlinks = switch(key, value)?,
-            "no_contain_symlinks" => self.contain_symlinks = !switch(key, value)?,
-            "disable_hardlink" => self.hard_links = !switch(key, value)?,
-            "max_listing" => self.max_listing = bytes(key, value)?,
-            "no_check_root" => _ = switch(key, value)?,
-            _ if is_no_trouble(key, value)? => {}
+            "transform_symlinks" => self.transform_symlinks = OPTIONS.switch(key, value)?,
+            "follow_symlinks" => self.follow_symlinks = OPTIONS.switch(key, value)?,
+            "contain_symlinks" => self.contain_symlinks = OPTIONS.switch(key, value)?,
+            "no_contain_symlinks" => self.contain_symlinks = !OPTIONS.switch(key, value)?,
+            "disable_hardlink" => self.hard_links = !OPTIONS.switch(key, value)?,
+            "max_listing" => self.max_listing = OPTIONS.bytes(key, value)?,
+            _ if is_accepted(key, value)? => {}
             _ if is_of_ssh(key) => {
                 let is_file = FILES.iter().any(|file| file.eq_ignore_ascii_case(key));
                 self.ssh.push((key.into(), if is_file { lasting(value) } else { value.into() }));
@@ -316,18 +307,12 @@ pub fn is_dangerous(key: &str, value: &str) -> bool {
             && !NARROWING.iter().any(narrows)
 }
 
-/// Reads a number of bytes.
-fn bytes(key: &str, value: &str) -> Result<usize> {
-    let bytes = parse_size(value).and_then(|bytes| usize::try_from(bytes).ok());
-    bytes.ok_or_else(|| unfit(key, value, "a number of bytes"))
-}
-
 /// Whether an option asks for nothing that has to be done.
-fn is_no_trouble(key: &str, value: &str) -> Result<bool> {
-    match NOTHING_TO_DO.iter().find(|(known, _)| *known == key) {
+fn is_accepted(key: &str, value: &str) -> Result<bool> {
+    match ACCEPTED.options.iter().find(|option| option.name == key) {
         None => Ok(false),
-        Some((_, values)) if values.is_empty() || values.contains(&value) => Ok(true),
-        Some((_, values)) => Err(unfit(key, value, values[0])),
+        Some(option) if option.value == value || option.value.starts_with(char::is_alphabetic) => Ok(true),
+        Some(_) => Err(ACCEPTED.unfit(key, value)),
     }
 }
 
@@ -365,48 +350,19 @@ const CAPITAL: &str = "AddKeysToAgent BindInterface CASignatureAlgorithms Canoni
 fn unknown(key: &str) -> Error {
     match INSTEAD.iter().find(|(other, _)| *other == key) {
         Some((_, instead)) => Errno::EINVAL.because(format!("there is no option {key} here: {instead}")),
-        None => OPTIONS.unknown_beside(key, KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace())),
+        None => {
+            let accepted = ACCEPTED.options.iter().map(|option| option.name);
+            let of_ssh = KEYWORDS.split_whitespace().chain(CAPITAL.split_whitespace());
+            OPTIONS.unknown_beside(key, accepted.chain(of_ssh))
+        }
     }
-}
-
-fn unfit(key: &str, value: &str, needed: &str) -> Error {
-    Errno::EINVAL.because(format!("{key}={value}: {needed} is needed"))
 }
 
 fn words(key: &str, value: &str) -> Result<Vec<OsString>> {
     match shell_words::split(value) {
         Ok(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
-        _ => Err(unfit(key, value, "a command line, quoted as for a shell,")),
+        _ => Err(OPTIONS.unfit(key, value)),
     }
-}
-
-fn switch(key: &str, value: &str) -> Result<bool> {
-    match value {
-        "" | "yes" | "on" | "true" => Ok(true),
-        "no" | "off" | "false" => Ok(false),
-        _ => Err(unfit(key, value, "yes or no")),
-    }
-}
-
-fn one_of<T: Copy>(key: &str, value: &str, all: &[(&str, T)], needed: &str) -> Result<T> {
-    let found = all.iter().find(|(name, _)| *name == value);
-    found.map(|(_, one)| *one).ok_or_else(|| unfit(key, value, needed))
-}
-
-/// A file; `~/` is the home of the user, for shells leave it alone behind a `=`.
-fn file(key: &str, value: &str) -> Result<PathBuf> {
-    let home = |rest| std::env::home_dir().map(|home| home.join(rest));
-    let path = match value.strip_prefix("~/") {
-        Some(rest) => home(rest),
-        None => Some(PathBuf::from(value)).filter(|path| !path.as_os_str().is_empty()),
-    };
-    path.ok_or_else(|| unfit(key, value, "the name of a file"))
-}
-
-fn seconds(key: &str, value: &str) -> Result<Duration> {
-    let seconds = value.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let above_none = seconds.filter(|seconds| !seconds.is_zero());
-    above_none.ok_or_else(|| unfit(key, value, "a number of seconds above 0"))
 }
 
 #[cfg(test)]
@@ -453,7 +409,7 @@ mod tests {
             timeout: Duration::from_millis(2500),
             idmap: IdMap::File,
             uidfile: Some("/etc/uids".into()),
-            gidfile: Some("gids".into()),
+            gidfile: Some(std::env::current_dir().expect("a directory").join("gids")),
             nomap: NoMap::Ignore,
             transform_symlinks: true,
             hard_links: false,

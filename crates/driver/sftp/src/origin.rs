@@ -15,7 +15,7 @@ use bytes::Bytes;
 use outrigger_core::BoxFuture;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request, StatusCode};
 use outrigger_toolkit_remote::hash;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ impl Session {
     }
 }
 
-/// Of so many files it is known that they were changed; of others it is taken that they were not.
+/// Of so many files it is known by which connection they were changed; of all others it is taken that they were by the first.
 const UNSYNCED_MAX: usize = 1 << 14;
 
 /// The connection by which a file was changed.
@@ -154,13 +154,11 @@ pub(crate) struct Unsynced(Mutex<Notes>);
 
 #[derive(Default)]
 struct Notes {
-    /// By inode number: a number in the order of the notes, and the connection by which the first change was made.
-    files: HashMap<u64, (u64, Session)>,
-    order: BTreeMap<u64, u64>,
-    last: u64,
-    /// By which connection a former process may have changed any file.
+    /// By inode number: the connection by which the first change was made.
+    files: HashMap<u64, Session>,
+    /// By which connection any other file may have been changed.
     any: Option<Earlier>,
-    /// Files that were put on stable storage since that process died, as far as they are remembered.
+    /// Files that were put on stable storage since, as far as they are remembered.
     settled: HashSet<u64>,
 }
 
@@ -169,19 +167,15 @@ impl Unsynced {
     /// not on stable storage.
     pub(crate) fn note(&self, ino: u64, session: &Session) -> bool {
         let mut notes = lock(&self.0);
-        let Notes { files, order, last, any, .. } = &mut *notes;
+        let Notes { files, any, settled } = &mut *notes;
         let is_first = files.is_empty() && any.is_none();
-        if files.contains_key(&ino) {
-            return false;
+        if files.len() >= UNSYNCED_MAX && !files.contains_key(&ino) {
+            let first = files.values().min_by_key(|session| session.epoch).cloned();
+            *any = any.take().or(first.map(Earlier::By));
+            settled.retain(|ino| !files.contains_key(ino));
+            files.clear();
         }
-        *last += 1;
-        files.insert(ino, (*last, session.clone()));
-        order.insert(*last, ino);
-        if files.len() > UNSYNCED_MAX
-            && let Some((_, oldest)) = order.pop_first()
-        {
-            files.remove(&oldest);
-        }
+        files.entry(ino).or_insert_with(|| session.clone());
         is_first
     }
 
@@ -197,15 +191,13 @@ impl Unsynced {
     /// done, if anything was.
     pub(crate) fn take(&self, ino: u64) -> Option<Earlier> {
         let mut notes = lock(&self.0);
-        if let Some((number, session)) = notes.files.remove(&ino) {
-            notes.order.remove(&number);
-            return Some(Earlier::By(session));
-        }
-        let any = notes.any.clone()?;
+        let own = notes.files.remove(&ino).map(Earlier::By);
+        let Some(any) = notes.any.clone() else { return own };
         if notes.settled.len() >= UNSYNCED_MAX {
             notes.settled.clear();
         }
-        notes.settled.insert(ino).then_some(any)
+        // It is the earlier one.
+        if notes.settled.insert(ino) { Some(any) } else { own }
     }
 
     /// A former process may have changed any file by way of a connection.

@@ -7,6 +7,7 @@
 use crate::inner::Inner;
 use crate::link::Again;
 use crate::options::Options;
+use crate::session::Pending;
 use bytes::Bytes;
 use outrigger_core::{Errno, Node, Result, Target};
 use outrigger_proto_sftp::Request;
@@ -20,11 +21,7 @@ impl Inner {
         }
         let path = self.inodes.path(node)?;
         let request = Request::ReadLink { path: &path };
-        let target = self.link.run(Again::Always, |session| {
-            let request = &request;
-            async move { session.begin(request).await.name().await }
-        });
-        let target = target.await?;
+        let target = self.link.ask(Again::Always, &request, Pending::name).await?;
         let depth = self.inodes.table().path(node)?.len();
         let shown = shown(&target, self.inodes.base(), depth, self.options())?;
         Target::new(shown)

@@ -222,6 +222,34 @@ async fn fsync_speaks_for_all_that_was_done_to_a_file_also_through_handles_that_
     }
 }
 
+/// More of them than are remembered one by one.
+#[tokio::test(start_paused = true)]
+async fn fsync_speaks_for_what_was_done_before_many_other_files_were_changed() {
+    for restarted in [false, true] {
+        let (store, names) = (Store::new(), 1 << 14);
+        (0..=names).for_each(|number| {
+            store
+                .state()
+                .files
+                .insert(format!("/home/{number}").into_bytes(), File::new(b"content".to_vec()));
+        });
+        let (line, user) = connected(&store).await;
+        for number in 0..=names {
+            let file = user.lookup(Node::ROOT, &number.to_string()).await.expect("found").node;
+            user.touch(file).await.expect("changed");
+        }
+        line.decide(|number, _| if number == 0 { Fate::Cut } else { Fate::Answered });
+        store.state().boots += u32::from(restarted);
+        for number in [0, 1, names] {
+            let file = user.lookup(Node::ROOT, &number.to_string()).await.expect("found").node;
+            let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
+            let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
+            assert_eq!(synced, if restarted { Err(Errno::EIO) } else { Ok(()) }, "{number}");
+            assert_eq!(user.fsync(file, handle).await, Ok(()), "it is told once");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_is_called_again_by_those_who_read_open_files() {
     let store = Store::new();

@@ -304,14 +304,14 @@ impl State {
     fn followed(&self, path: &[u8]) -> Vec<u8> {
         let mut path = path.to_vec();
         for _ in 0..40 {
-            let links = self.files.iter().filter_map(|(from, file)| match file {
-                File::Link(to) if path == *from || path.starts_with(&[from, &b"/"[..]].concat()) => {
-                    Some((from, to))
-                }
+            let slashes = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+            let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
+            let link = ends.find_map(|end| match self.files.get(&path[..end]) {
+                Some(File::Link(to)) => Some([to, &path[end..]].concat()),
                 _ => None,
             });
-            let Some((from, to)) = links.min() else { break };
-            path = [to, &path[from.len()..]].concat();
+            let Some(target) = link else { break };
+            path = target;
         }
         path
     }
