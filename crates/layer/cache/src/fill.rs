@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receiving a listing: all of a directory with the attributes of its files, ahead of those who read it.
 
+use crate::clock::Asked;
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
 use crate::record::{SharedNames, lock, stamp};
-use crate::underway::Asked;
 use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};

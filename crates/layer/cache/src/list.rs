@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories.
 
+use crate::clock::Asked;
 use crate::fill::{DirBelow, Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
 use crate::record::{SharedNames, lock};
 use crate::table::Table;
-use crate::underway::Asked;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Answer, Cx, Error, Handle, Name, Node, OpCode, Reply, Request};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names and attributes.
 
+use crate::clock::Asked;
 use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, What};
 use crate::open::mentions_own;
 use crate::record::{Body, lock};
 use crate::table::{Found, Table};
-use crate::underway::Asked;
 use outrigger_core::ops::{GetAttr, Lookup, ReadLink, Walk};
 use outrigger_core::reply::Entry;
 use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask};

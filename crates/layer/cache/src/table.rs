@@ -7,6 +7,7 @@
 //! record has at least one reference below, so that its number cannot come to mean another file. When a record is dropped, a
 //! positive balance is given back; a negative one is remembered as a debt, which the next references to come back pay.
 
+use crate::clock::{Altering, Asked};
 use crate::file::{File, Verdict};
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
@@ -15,7 +16,6 @@ use crate::options::{Options, Policies, Policy, Ttls};
 use crate::pool::ContentId;
 use crate::prune::PruneList;
 use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
-use crate::underway::{Altering, Asked};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
 use std::collections::HashMap;
