@@ -232,7 +232,7 @@ impl Inner {
             let until = table.learn_attr(*node, attr, fill.asked);
             lock(&fill.names).attrs_hold(until);
         }
-        let (bytes, names) = (table.directory_max(), table.directory_names_max());
+        let (bytes, names) = table.directory_max();
         let mut received = lock(&fill.names);
         if complete {
             received.finish();

@@ -126,10 +126,6 @@ pub(crate) fn is_own(handle: Handle) -> bool {
     handle.0 & OWN == OWN
 }
 
-fn is_directory(handle: Handle) -> bool {
-    handle.0 & DIRECTORY != 0
-}
-
 impl OpenFile {
     pub(crate) fn new(
         node: Node,
@@ -231,7 +227,7 @@ impl Handles {
 
     /// An open directory; one that a former process opened is opened again. `None` for handles of others.
     pub(crate) fn directory(&self, node: Node, handle: Handle) -> Option<Arc<OpenDirectory>> {
-        if !is_own(handle) || !is_directory(handle) {
+        if !is_own(handle) || handle.0 & DIRECTORY == 0 {
             return None;
         }
         let known = lock(&self.directories).get(&(node, handle)).cloned();

@@ -133,14 +133,9 @@ impl Table {
         (self.records.len(), self.bytes)
     }
 
-    /// The most memory one directory may have.
-    pub(crate) fn directory_max(&self) -> usize {
-        self.bytes_max / DIRECTORY_PARTS
-    }
-
-    /// The most names one directory may have.
-    pub(crate) fn directory_names_max(&self) -> usize {
-        self.entries_max / DIRECTORY_PARTS
+    /// The most memory, and the most names, that one directory may have.
+    pub(crate) fn directory_max(&self) -> (usize, usize) {
+        (self.bytes_max / DIRECTORY_PARTS, self.entries_max / DIRECTORY_PARTS)
     }
 
     /// What is known about a name, with a reference.
@@ -251,7 +246,7 @@ impl Table {
         if record.pending > 0 || record.changed > asked.sequence {
             return now;
         }
-        let limit = self.directory_max();
+        let (limit, _) = self.directory_max();
         let directory = self.directory(dir);
         let mut names = lock(&directory.names);
         names.learn(name, what, (now, until));
@@ -387,28 +382,21 @@ impl Table {
         // What was asked before is not used either.
         self.last += 1;
         self.last_unknown = self.last;
-        self.drop_idle();
-        for (_, record) in self.records.iter_mut() {
-            (record.attr, record.changed) = (None, self.last);
-            if let Some(file) = &record.file {
-                lock(&file.delayed).forget_predicted();
-                let mut content = lock(&file.content);
-                self.leftovers.push(content.id);
-                self.last_content += 1;
-                content.replace(self.last_content);
-                (content.until, content.size) = (0, None);
-            }
-            if let Body::Directory(directory) = &mut record.body {
-                (directory.names, directory.fill) = (SharedNames::default(), None);
-            }
-        }
-    }
-
-    /// Drops everything that is not in use.
-    fn drop_idle(&mut self) {
         let idle = self.records.iter_mut().filter(|(_, record)| !record.is_needed()).map(|(node, _)| node);
         for node in idle.collect::<Vec<_>>() {
             self.evict(node);
+        }
+        let last = self.last;
+        let rest = self.records.iter_mut().map(|(node, record)| {
+            (record.attr, record.changed) = (None, last);
+            if let Body::Directory(directory) = &mut record.body {
+                (directory.names, directory.fill) = (SharedNames::default(), None);
+            }
+            node
+        });
+        for node in rest.collect::<Vec<_>>() {
+            self.forget_predicted(node);
+            self.replace_content(node);
         }
     }
 
