@@ -524,14 +524,20 @@ impl Inner {
             return self.flush_below(cx, op);
         };
         Answer::later(async move {
+            let mut early = false;
             if lock(&self.table).policy(op.node).writes == Writes::Close {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
             } else if lock(&open.file.delayed).expedite().is_some() {
+                early = true;
                 open.flushed_early.store(true, Ordering::Relaxed);
                 self.send_next(op.node, &open.file);
             }
-            let reply = self.flush_below(cx, op).await;
+            // A tree that gets whole files would get what there is of this one; locks have to be released now.
+            let reply = match early && !self.has(OpCode::SetLock) {
+                true => Reply::Done(()),
+                false => self.flush_below(cx, op).await,
+            };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
             error.map_or(reply, Reply::Error)
         })
