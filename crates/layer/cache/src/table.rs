@@ -8,7 +8,7 @@
 //! positive balance is given back; a negative one is remembered as a debt, which the next references to come back pay.
 
 use crate::clock::{Altering, Asked};
-use crate::file::{File, Verdict};
+use crate::file::File;
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
@@ -506,8 +506,7 @@ impl Table {
         times: (Moment, Moment),
     ) {
         let mut content = lock(&file.content);
-        let verdict = content.learn(attr, settled, times);
-        if verdict == Verdict::Other {
+        if !content.learn(attr, settled, times) {
             if content.kernel.is_some() {
                 self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
             }
