@@ -5,7 +5,8 @@
 //!
 //! `O_EXCL` waits: that is how clients exclude each other.
 
-use crate::delayed::{Job, Manner, Piece};
+use crate::clock::Asked;
+use crate::delayed::{Job, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::{Moment, after};
@@ -14,7 +15,6 @@ use crate::options::{Ttls, Writes};
 use crate::record::lock;
 use crate::set::DOUBTFUL;
 use crate::table::Table;
-use crate::underway::Asked;
 use outrigger_core::ops::{Create, GetAttr, Lookup, OpenFlags, Release, TmpFile};
 use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{Answer, Attr, Cx, Error, LockOwner, Name, Node, Notice, Reply, Request, Result, ask};
@@ -80,8 +80,8 @@ impl Inner {
         (name, flags): (Lookup, OpenFlags),
     ) -> Result<Created> {
         let (node, handle) = (created.entry.node, created.opened.handle);
-        let manner = Manner::new(cx, handle);
-        let piece = Piece::new(manner.clone(), 0, Job::Create(name.clone().into()));
+        let context = WriteContext::new(cx, handle);
+        let piece = Piece::new(context.clone(), 0, Job::Create(name.clone().into()));
         let file = Arc::clone(&self.open_file(node, handle).file);
         let attr = created.entry.attr.clone();
         let until = self.predicted_until(&mut lock(&self.table), node, &attr);
@@ -89,7 +89,7 @@ impl Inner {
             self.send_next(node, &file);
             return Ok(created);
         }
-        match self.outcome(node, &manner, &name).await {
+        match self.outcome(node, &context, &name).await {
             Ok(attr) => {
                 created.entry.attr = attr;
                 Ok(created)
@@ -104,8 +104,8 @@ impl Inner {
     }
 
     /// Waits until the file has been made that is to have this name; its attributes.
-    pub(crate) async fn outcome(&self, node: Node, manner: &Manner, name: &Lookup) -> Result<Attr> {
-        let (cx, handle) = (self.own_cx(&manner.cred, manner.pid), Some(manner.handle));
+    pub(crate) async fn outcome(&self, node: Node, context: &WriteContext, name: &Lookup) -> Result<Attr> {
+        let (cx, handle) = (self.own_cx(&context.cred, context.pid), Some(context.handle));
         match ask(&*self.below().service, &cx, GetAttr { node, handle }).await {
             Ok(attrs) => Ok(attrs.attr),
             Err(error) => Err(creation_error(&name.name, error)),

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changes of our own: each one alters exactly what is known of what it changes.
 
+use crate::clock::{Begun, Ended, Place};
 use crate::contents::Changed;
 use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, Names, What};
 use crate::record::lock;
 use crate::table::Table;
-use crate::underway::{Begun, Ended, Place};
 use outrigger_core::ops::{Forget, Lookup, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, OpenHow, Ttl};
@@ -15,7 +15,7 @@ use outrigger_core::{Added, Answer, Cx, Effect, Errno, Error, Name, Node, Reply,
 use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not used meanwhile.
-struct Underway<'a> {
+struct PendingChange<'a> {
     inner: &'a Inner,
     subjects: Vec<Subject>,
     knowledge: Knowledge,
@@ -28,9 +28,9 @@ struct Underway<'a> {
 #[derive(Clone, Copy)]
 struct PriorLookup {
     /// As far as that was fresh: with others about, what was known once is not enough.
-    to: What,
+    fresh: What,
     /// As far as that was ever known.
-    perhaps: What,
+    last_known: What,
 }
 
 /// What becomes of what is known of names and files by a change, apart from what its reply tells.
@@ -75,14 +75,14 @@ impl Knowledge {
 impl PriorLookup {
     fn by(table: &mut Table, dir: Node, name: &Name, now: Moment) -> Self {
         let Some(names) = table.names_of(dir) else {
-            return PriorLookup { to: What::Unknown, perhaps: What::Unknown };
+            return PriorLookup { fresh: What::Unknown, last_known: What::Unknown };
         };
         let names = lock(&names);
-        PriorLookup { to: names.find(name, now).0, perhaps: names.last_known(name) }
+        PriorLookup { fresh: names.find(name, now).0, last_known: names.last_known(name) }
     }
 
     fn nodes(self) -> impl Iterator<Item = Node> {
-        [self.to, self.perhaps].into_iter().filter_map(What::node)
+        [self.fresh, self.last_known].into_iter().filter_map(What::node)
     }
 }
 
@@ -130,7 +130,7 @@ impl Doubt {
     }
 }
 
-impl Underway<'_> {
+impl PendingChange<'_> {
     /// It has ended with this reply.
     fn end(&mut self, reply: &mut Reply) {
         self.inner.contents_changed(self.contents.take(), reply);
@@ -172,8 +172,8 @@ impl Underway<'_> {
                 table.invalidate_attr(*dir);
                 self.learn_name(table, *dir, name, What::Absent);
                 // If there was a negative entry for it, that was wrong.
-                let to = if prior.to == What::Absent { What::Unknown } else { prior.to };
-                lost(table, PriorLookup { to, ..*prior }, *is_dir);
+                let fresh = if prior.fresh == What::Absent { What::Unknown } else { prior.fresh };
+                lost(table, PriorLookup { fresh, ..*prior }, *is_dir);
             }
             Knowledge::Moves(places, flags, from, over) => self.moves(table, places, *flags, *from, *over),
         }
@@ -194,10 +194,10 @@ impl Underway<'_> {
             table.forget_paths();
             match self.knowledge {
                 Knowledge::Disappears(.., prior) => {
-                    lost(table, PriorLookup { to: What::Unknown, ..prior }, false)
+                    lost(table, PriorLookup { fresh: What::Unknown, ..prior }, false)
                 }
                 Knowledge::Moves(_, _, _, over) => {
-                    lost(table, PriorLookup { to: What::Unknown, ..over }, false)
+                    lost(table, PriorLookup { fresh: What::Unknown, ..over }, false)
                 }
                 _ => {}
             }
@@ -281,11 +281,11 @@ impl Underway<'_> {
         table.invalidate_attr(*to_dir);
         table.forget_paths();
         if flags.contains(RenameFlags::EXCHANGE) {
-            self.learn_name(table, *dir, name, over.to);
-            self.learn_name(table, *to_dir, to_name, from.to);
+            self.learn_name(table, *dir, name, over.fresh);
+            self.learn_name(table, *to_dir, to_name, from.fresh);
             return;
         }
-        let both_stay = match (from.to, over.to) {
+        let both_stay = match (from.fresh, over.fresh) {
             (What::File(from), What::File(to)) => from.node == to.node,
             // A file that has the new name already keeps both, and that name may be one that is not known here.
             (What::File(file), What::Unknown) => table.has_several_names(file.node),
@@ -296,17 +296,17 @@ impl Underway<'_> {
         if both_stay {
             self.learn_name(table, *dir, name, What::Unknown);
             self.learn_name(table, *to_dir, to_name, What::Unknown);
-            lost(table, PriorLookup { to: What::Unknown, ..over }, false);
+            lost(table, PriorLookup { fresh: What::Unknown, ..over }, false);
             return;
         }
         let left = if flags.contains(RenameFlags::WHITEOUT) { What::Unknown } else { What::Absent };
         self.learn_name(table, *dir, name, left);
-        self.learn_name(table, *to_dir, to_name, from.to);
+        self.learn_name(table, *to_dir, to_name, from.fresh);
         lost(table, over, false);
     }
 }
 
-impl Drop for Underway<'_> {
+impl Drop for PendingChange<'_> {
     /// Given up half-way: it may have been made or not.
     fn drop(&mut self) {
         if self.begun.is_some() {
@@ -333,13 +333,13 @@ impl Inner {
         let subjects = subjects(&mut request);
         let makes = |effect| matches!(effect, Effect::Adds { file: Added::New { exclusive: true, .. }, .. });
         let exclusive = request.effects().into_iter().any(makes);
-        let mut underway = self.set_out(&request, subjects);
+        let mut pending = self.set_out(&request, subjects);
         let mut reply = self.below().service.call(cx, request).await;
         if exclusive {
             self.learn_creator(&reply);
         }
-        underway.end(&mut reply);
-        drop(underway);
+        pending.end(&mut reply);
+        drop(pending);
         self.settle(cx).await;
         reply
     }
@@ -355,7 +355,7 @@ impl Inner {
         for node in prior.nodes() {
             self.open_below(cx, node).await;
         }
-        if (prior.to, prior.perhaps) == (What::Unknown, What::Unknown)
+        if (prior.fresh, prior.last_known) == (What::Unknown, What::Unknown)
             && let Ok(Entry { node, .. }) =
                 ask(&*self.below().service, cx, Lookup { dir, name: name.clone() }).await
         {
@@ -364,7 +364,7 @@ impl Inner {
         }
     }
 
-    fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> Underway<'_> {
+    fn set_out(&self, request: &Request, subjects: Vec<Subject>) -> PendingChange<'_> {
         let when = self.when();
         let mut table = lock(&self.table);
         let knowledge = Knowledge::of(request, &mut table, when.now);
@@ -383,7 +383,7 @@ impl Inner {
         let begun = Some(table.begin(nodes, places, when));
         drop(table);
         let contents = self.change_contents(request);
-        Underway { inner: self, subjects, knowledge, contents, begun }
+        PendingChange { inner: self, subjects, knowledge, contents, begun }
     }
 }
 
@@ -394,7 +394,7 @@ fn must_be_asked(entry: &mut Entry) {
 
 /// A name no longer leads to what it led to.
 fn lost(table: &mut Table, prior: PriorLookup, is_dir: bool) {
-    match (prior.to, prior.perhaps) {
+    match (prior.fresh, prior.last_known) {
         (What::File(file), _) => table.unlinked(file.node, is_dir),
         (What::Unknown, What::File(file)) => table.unlinked_some(Some(file.node)),
         (What::Unknown, _) => table.unlinked_some(None),

@@ -100,7 +100,8 @@ impl Inner {
                 self.overlay(&mut lock(&file.content), offset, written, changes);
             }
             (Does::Writes(..) | Does::Replaces, _) => lock(&self.table).replace_content(node),
-            (Does::Locks, Reply::Done(())) => self.lock_taken(node),
+            // What others did while they had the lock must be seen.
+            (Does::Locks, Reply::Done(())) => lock(&self.table).changed_elsewhere(node),
             (Does::Stamps | Does::Touches | Does::Locks, _) => {}
         }
     }
@@ -117,10 +118,5 @@ impl Inner {
             false => pool.discard(content.id, offset, end),
         }
         content.changes += 1;
-    }
-
-    /// A lock was taken: what others did while they had it must be seen.
-    fn lock_taken(&self, node: Node) {
-        lock(&self.table).changed_elsewhere(node);
     }
 }

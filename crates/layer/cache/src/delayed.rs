@@ -26,7 +26,7 @@ pub(crate) type Number = u64;
 
 /// By which handle and for whom something is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Manner {
+pub(crate) struct WriteContext {
     pub(crate) handle: Handle,
     pub(crate) cred: Credentials,
     pub(crate) pid: u32,
@@ -34,11 +34,11 @@ pub(crate) struct Manner {
     pub(crate) kill_setid: bool,
 }
 
-impl Manner {
+impl WriteContext {
     /// By a handle, for the user of a request.
     pub(crate) fn new(cx: &Cx, handle: Handle) -> Self {
         let (cred, pid) = (cx.cred.clone(), cx.origin.pid);
-        Manner { handle, cred, pid, cached: false, kill_setid: false }
+        WriteContext { handle, cred, pid, cached: false, kill_setid: false }
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Job {
 /// One change that was answered.
 #[derive(Debug)]
 pub(crate) struct Piece {
-    pub(crate) manner: Manner,
+    pub(crate) context: WriteContext,
     pub(crate) job: Job,
     /// Where and how much is written.
     pub(crate) offset: u64,
@@ -68,10 +68,10 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    pub(crate) fn new(manner: Manner, offset: u64, job: Job) -> Self {
+    pub(crate) fn new(context: WriteContext, offset: u64, job: Job) -> Self {
         let len = if let Job::Write(data) = &job { data.iter().map(Bytes::len).sum() } else { 0 };
         let (weight, len) = (Piece::weight_of(len), len as u64);
-        Piece { manner, job, offset, len, weight, logged: Vec::new() }
+        Piece { context, job, offset, len, weight, logged: Vec::new() }
     }
 
     /// Memory that a write of `len` bytes takes.
@@ -102,7 +102,7 @@ impl Piece {
     fn join(&mut self, next: Piece, most: u64) -> Option<Piece> {
         let fits = self.end() == next.offset && self.len + next.len <= most;
         match (&mut self.job, &next.job) {
-            _ if self.manner != next.manner => return Some(next),
+            _ if self.context != next.context => return Some(next),
             (Job::Set(set), Job::Set(attrs)) => predicted::put(set, attrs),
             (Job::Write(data), Job::Write(more)) if fits => data.extend_from_slice(more),
             _ => return Some(next),
@@ -344,13 +344,13 @@ mod tests {
 
     const MOST: u64 = 100;
 
-    fn manner(handle: u64) -> Manner {
+    fn context(handle: u64) -> WriteContext {
         let (handle, cred) = (Handle(handle), Credentials::ROOT);
-        Manner { handle, cred, pid: 1, cached: false, kill_setid: false }
+        WriteContext { handle, cred, pid: 1, cached: false, kill_setid: false }
     }
 
     fn written(handle: u64, offset: u64, len: usize) -> Piece {
-        Piece::new(manner(handle), offset, Job::Write(vec![vec![1; len].into()]))
+        Piece::new(context(handle), offset, Job::Write(vec![vec![1; len].into()]))
     }
 
     fn add(delayed: &mut Delayed, offset: u64, len: usize) {
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn a_write_that_was_made_in_part_goes_on_behind_it() {
         let data = [&b"abc"[..], b"def"].map(Bytes::from_static).to_vec();
-        let piece = Piece::new(manner(1), 0, Job::Write(data));
+        let piece = Piece::new(context(1), 0, Job::Write(data));
         for (done, rest) in [(0, "abcdef"), (2, "cdef"), (3, "def"), (5, "f"), (6, "")] {
             assert_eq!(piece.rest(done).concat(), rest.as_bytes());
         }

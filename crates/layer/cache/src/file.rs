@@ -100,19 +100,10 @@ impl File {
     }
 }
 
-/// What new attributes say about content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It is still right, or nothing is known about it.
-    Same,
-    /// It is not what it was.
-    Other,
-}
-
 impl Content {
     /// Learns that the file now has these attributes, fresh `until` then; `settled` when a later change is sure to give
-    /// other ones.
-    pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> Verdict {
+    /// other ones. Answers whether the content is still right, or nothing is known about it.
+    pub(crate) fn learn(&mut self, attr: &Attr, settled: bool, (now, until): (Moment, Moment)) -> bool {
         let version = Version::of(attr);
         // What is on its way was asked for before this was known.
         let holds = self.any || !self.fetches.is_empty();
@@ -125,12 +116,12 @@ impl Content {
         };
         if holds && same && self.version.is_none() {
             self.size = Some(attr.size);
-            return Verdict::Same;
+            return true;
         }
         self.touched = false;
         self.version = settled.then_some(version);
         (self.size, self.until) = (Some(attr.size), until);
-        if same { Verdict::Same } else { Verdict::Other }
+        same
     }
 
     /// Whether what a fetch brings is of this content, and was not changed since it set out.
@@ -178,7 +169,7 @@ mod tests {
     fn known(settled: bool) -> Content {
         let file = File::new(1);
         let mut content = file.content.into_inner().expect("not poisoned");
-        assert_eq!(content.learn(&attr(10, 5), settled, (0, 100)), Verdict::Same);
+        assert!(content.learn(&attr(10, 5), settled, (0, 100)));
         content.any = true;
         content
     }
@@ -186,27 +177,23 @@ mod tests {
     #[test]
     fn a_version_that_is_the_same_is_believed_for_longer() {
         let mut content = known(true);
-        assert_eq!(content.learn(&attr(10, 5), true, (200, 300)), Verdict::Same);
+        assert!(content.learn(&attr(10, 5), true, (200, 300)));
         assert_eq!((content.until, content.size), (300, Some(10)));
-        assert_eq!(content.learn(&attr(10, 6), true, (201, 301)), Verdict::Other);
-        assert_eq!(content.learn(&attr(10, 6), true, (202, 302)), Verdict::Same);
-        assert_eq!(content.learn(&attr(11, 6), true, (203, 303)), Verdict::Other);
+        assert!(!content.learn(&attr(10, 6), true, (201, 301)));
+        assert!(content.learn(&attr(10, 6), true, (202, 302)));
+        assert!(!content.learn(&attr(11, 6), true, (203, 303)));
     }
 
     #[test]
     fn content_that_cannot_be_told_from_another_ends_when_it_would_have_ended() {
         let mut content = known(false);
-        assert_eq!(content.learn(&attr(10, 5), true, (50, 150)), Verdict::Same);
+        assert!(content.learn(&attr(10, 5), true, (50, 150)));
         assert_eq!(content.until, 100);
-        assert_eq!(content.learn(&attr(10, 5), true, (100, 200)), Verdict::Other);
+        assert!(!content.learn(&attr(10, 5), true, (100, 200)));
         let mut content = known(true);
         content.is_ours();
-        assert_eq!(content.learn(&attr(10, 7), true, (99, 199)), Verdict::Same);
-        assert_eq!(
-            content.learn(&attr(12, 7), true, (99, 199)),
-            Verdict::Other,
-            "somebody else changed it as well"
-        );
+        assert!(content.learn(&attr(10, 7), true, (99, 199)));
+        assert!(!content.learn(&attr(12, 7), true, (99, 199)), "somebody else changed it as well");
     }
 
     #[test]
@@ -214,11 +201,11 @@ mod tests {
         let later = |mtime| Attr { ctime: Time::new(9, 0), ..attr(10, mtime) };
         let mut content = known(true);
         content.is_touched();
-        assert_eq!(content.learn(&later(5), true, (0, 100)), Verdict::Same);
-        assert_eq!(content.learn(&attr(10, 5), true, (0, 100)), Verdict::Other);
+        assert!(content.learn(&later(5), true, (0, 100)));
+        assert!(!content.learn(&attr(10, 5), true, (0, 100)));
         let mut content = known(true);
         content.is_touched();
-        assert_eq!(content.learn(&later(6), true, (0, 100)), Verdict::Other);
+        assert!(!content.learn(&later(6), true, (0, 100)));
     }
 
     #[test]
@@ -227,15 +214,15 @@ mod tests {
         content.any = false;
         let fetch = Fetch { id: 1, changes: 0, offset: 0, len: 10, last: false, outcome: Mutex::default() };
         content.fetches.push(Arc::new(fetch));
-        assert_eq!(content.learn(&attr(10, 5), true, (1, 101)), Verdict::Same);
-        assert_eq!(content.learn(&attr(10, 6), true, (2, 102)), Verdict::Other);
+        assert!(content.learn(&attr(10, 5), true, (1, 101)));
+        assert!(!content.learn(&attr(10, 6), true, (2, 102)));
     }
 
     #[test]
     fn where_there_is_no_content_yet_any_version_will_do() {
         let mut content = known(true);
         content.replace(2);
-        assert_eq!(content.learn(&attr(99, 99), true, (0, 1)), Verdict::Same);
+        assert!(content.learn(&attr(99, 99), true, (0, 1)));
         assert_eq!(content.size, Some(99));
     }
 }

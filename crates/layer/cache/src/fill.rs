@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receiving a listing: all of a directory with the attributes of its files, ahead of those who read it.
 
+use crate::clock::Asked;
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
 use crate::record::{SharedNames, lock, stamp};
-use crate::underway::Asked;
 use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
@@ -232,7 +232,7 @@ impl Inner {
             let until = table.learn_attr(*node, attr, fill.asked);
             lock(&fill.names).attrs_hold(until);
         }
-        let (bytes, names) = (table.directory_max(), table.directory_names_max());
+        let (bytes, names) = table.directory_max();
         let mut received = lock(&fill.names);
         if complete {
             received.finish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What all parts of the layer share.
 
+use crate::clock::Asked;
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::moment::{self, Moment};
@@ -9,7 +10,6 @@ use crate::options::Options;
 use crate::pool::Pool;
 use crate::record::lock;
 use crate::table::{Table, When};
-use crate::underway::Asked;
 use crate::walk_ahead::Walks;
 use crate::writeback::Writeback;
 use outrigger_core::ops::{Forget, Locate};

@@ -54,6 +54,7 @@
 
 mod async_create;
 mod change;
+mod clock;
 mod contents;
 mod delayed;
 mod disk;
@@ -79,7 +80,6 @@ mod record;
 mod set;
 mod siblings;
 mod table;
-mod underway;
 mod walk_ahead;
 mod writeback;
 

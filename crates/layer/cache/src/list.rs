@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listing directories.
 
+use crate::clock::Asked;
 use crate::fill::{DirBelow, Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
 use crate::record::{SharedNames, lock};
 use crate::table::Table;
-use crate::underway::Asked;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
 use outrigger_core::{Answer, Cx, Error, Handle, Name, Node, OpCode, Reply, Request};
@@ -210,15 +210,15 @@ impl Inner {
         };
         // Looked at before the names: all that came before it is complete is seen.
         let stage = fill.as_ref().map_or(Stage::Done, |fill| fill.stage());
-        let Some(piece) = collect(&mut table, &names, wanted, (now, since)) else {
+        let Some((reply, count, extent)) = collect(&mut table, &names, wanted, (now, since)) else {
             return Served::Below(None);
         };
-        match (piece, stage) {
-            (Piece { reply, count, .. }, _) if count > 0 => Served::Reply(reply),
-            (Piece { reply, .. }, Stage::Done) => Served::Reply(reply),
-            (_, Stage::Failed(error)) => Served::Reply(Reply::Error(error)),
-            (_, Stage::Large(real)) => Served::Below(Some(real)),
-            (Piece { extent, .. }, Stage::Opening | Stage::Receiving) => match fill {
+        match stage {
+            _ if count > 0 => Served::Reply(reply),
+            Stage::Done => Served::Reply(reply),
+            Stage::Failed(error) => Served::Reply(Reply::Error(error)),
+            Stage::Large(real) => Served::Below(Some(real)),
+            Stage::Opening | Stage::Receiving => match fill {
                 Some(fill) => Served::Wait(fill, extent),
                 None => Served::Old,
             },
@@ -226,20 +226,14 @@ impl Inner {
     }
 }
 
-struct Piece {
-    reply: Reply,
-    count: usize,
-    /// How much of the listing was there.
-    extent: usize,
-}
-
-/// The names after a cookie, as many as were asked for; `None` when the cookie is unknown.
+/// The names after a cookie, as many as were asked for, how many that is, and how much of the listing was there; `None` when the
+/// cookie is unknown.
 fn collect(
     table: &mut Table,
     names: &SharedNames,
     wanted: Wanted,
     (now, since): (Moment, Moment),
-) -> Option<Piece> {
+) -> Option<(Reply, usize, usize)> {
     // Other names than those that follow our changes may lead to files that are not there any more.
     let follows = table.follows(wanted.node, names);
     let mut names = lock(names);
@@ -270,5 +264,5 @@ fn collect(
     let count = plain.entries.len() + plus.entries.len();
     (plain.eof, plus.eof) = (complete && rest.peek().is_none(), complete && rest.peek().is_none());
     let reply = if wanted.plus { Reply::DirentsPlus(plus) } else { Reply::Dirents(plain) };
-    Some(Piece { reply, count, extent })
+    Some((reply, count, extent))
 }

@@ -3,7 +3,7 @@
 //!
 //! A write is appended before it is answered, and marked as done when it has been made, before anything that waits for it
 //! goes on. So what a new process finds can be made once more without harm: nothing that came later and overlaps it has been.
-use crate::delayed::{Job, Manner, Piece};
+use crate::delayed::{Job, Piece, WriteContext};
 use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::survive::{Layout, Queue, Record, Slots};
@@ -64,7 +64,7 @@ impl Log {
 
     /// Appends a change before it is done; `None` when there is no room.
     pub(crate) fn append(&self, node: Node, piece: &Piece) -> Option<Place> {
-        let Piece { manner, job, offset, .. } = piece;
+        let Piece { context, job, offset, .. } = piece;
         let mut encoded = Vec::new();
         let (kind, data) = match job {
             Job::Write(data) => (0, data.first().map_or(&[][..], |bytes| &bytes[..])),
@@ -78,8 +78,8 @@ impl Log {
             }
         };
         let flag = |raised: bool, flag| if raised { flag } else { 0 };
-        let flags = kind | flag(manner.cached, CACHED) | flag(manner.kill_setid, KILL_SETID);
-        let Manner { handle, pid, cred: Credentials { uid, gid, .. }, .. } = *manner;
+        let flags = kind | flag(context.cached, CACHED) | flag(context.kill_setid, KILL_SETID);
+        let WriteContext { handle, pid, cred: Credentials { uid, gid, .. }, .. } = *context;
         let head = Head { node, handle, flags, uid, gid, pid, offset: *offset, len: data.len() as u64 };
         self.writes.append(&head.encode(), data)
     }
@@ -122,7 +122,7 @@ impl Log {
 fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
     let (head, words) = words.split_first_chunk()?;
     let Head { node, handle, flags, uid, gid, pid, offset, len } = Head::decode(head);
-    let manner = Manner {
+    let context = WriteContext {
         handle,
         cred: Credentials::new(uid, gid),
         pid,
@@ -135,7 +135,7 @@ fn read(place: Place, words: Vec<u64>) -> Option<(Node, Piece)> {
         CREATES => Job::Create(Wire::get(&mut data.clone()).ok()?),
         _ => Job::Write(vec![data]),
     };
-    Some((node, Piece { logged: vec![place], ..Piece::new(manner, offset, job) }))
+    Some((node, Piece { logged: vec![place], ..Piece::new(context, offset, job) }))
 }
 
 #[cfg(test)]
@@ -145,13 +145,13 @@ mod tests {
     use outrigger_core::{HeapKeep, SetAttrs, SetTime, Time};
     use std::sync::Arc;
 
-    fn manner(handle: u64) -> Manner {
+    fn context(handle: u64) -> WriteContext {
         let cred = Credentials::new(7, 8);
-        Manner { handle: Handle(handle), cred, pid: 9, cached: true, kill_setid: false }
+        WriteContext { handle: Handle(handle), cred, pid: 9, cached: true, kill_setid: false }
     }
 
     fn piece(handle: u64, offset: u64, data: &[u8]) -> Piece {
-        Piece::new(manner(handle), offset, Job::Write(vec![Bytes::copy_from_slice(data)]))
+        Piece::new(context(handle), offset, Job::Write(vec![Bytes::copy_from_slice(data)]))
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         let mtime = Some(SetTime::To(Time::new(5, 6)));
         let attrs = SetAttrs { mode: Some(0o640), mtime, ..SetAttrs::default() };
         let log = Log::open(&keep, 1 << 10).expect("room");
-        log.append(Node(1), &Piece::new(manner(3), 0, Job::Set(attrs.clone().into()))).expect("room");
+        log.append(Node(1), &Piece::new(context(3), 0, Job::Set(attrs.clone().into()))).expect("room");
         let (node, left) = Log::open(&keep, 1 << 10).expect("room").left().remove(0);
         let Job::Set(set) = left.job else { panic!("{left:?}") };
         assert_eq!((node, *set, left.len), (Node(1), attrs, 0));
@@ -181,7 +181,7 @@ mod tests {
         log.lose(Node(5), Errno::ENOSPC);
         let next = Log::open(&keep, 1 << 10).expect("room");
         assert_eq!(found(&next), [(1, 10, b"one".to_vec()), (2, 20, b"exactly8".to_vec())]);
-        assert!(next.left()[0].1.manner == manner(3));
+        assert!(next.left()[0].1.context == context(3));
         assert_eq!(next.lost(), [(Node(5), Errno::ENOSPC)]);
         next.reported(Node(5));
         next.done(one);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names and attributes.
 
+use crate::clock::Asked;
 use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, What};
-use crate::open::mentions_own;
+use crate::open::own_handles;
 use crate::record::{Body, lock};
 use crate::table::{Found, Table};
-use crate::underway::Asked;
 use outrigger_core::ops::{GetAttr, Lookup, ReadLink, Walk};
 use outrigger_core::reply::Entry;
 use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask};
@@ -187,7 +187,7 @@ impl Inner {
     /// Passes on what nothing is known about here.
     pub(crate) fn pass<'a>(self: &'a Arc<Self>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
         let first = self.written_first(&mut request);
-        if first.is_empty() && !mentions_own(&mut request) {
+        if first.is_empty() && own_handles(&mut request).is_empty() {
             return self.below().service.call(cx, request);
         }
         Answer::later(async move {

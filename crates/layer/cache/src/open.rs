@@ -126,10 +126,6 @@ pub(crate) fn is_own(handle: Handle) -> bool {
     handle.0 & OWN == OWN
 }
 
-fn is_directory(handle: Handle) -> bool {
-    handle.0 & DIRECTORY != 0
-}
-
 impl OpenFile {
     pub(crate) fn new(
         node: Node,
@@ -231,7 +227,7 @@ impl Handles {
 
     /// An open directory; one that a former process opened is opened again. `None` for handles of others.
     pub(crate) fn directory(&self, node: Node, handle: Handle) -> Option<Arc<OpenDirectory>> {
-        if !is_own(handle) || !is_directory(handle) {
+        if !is_own(handle) || handle.0 & DIRECTORY == 0 {
             return None;
         }
         let known = lock(&self.directories).get(&(node, handle)).cloned();
@@ -325,33 +321,20 @@ impl Handles {
     }
 }
 
+/// Does something with each handle in a request.
+struct EachHandle<F>(F);
+
+impl<F: FnMut(&mut Handle)> Visit for EachHandle<F> {
+    fn handle(&mut self, handle: &mut Handle) {
+        (self.0)(handle);
+    }
+}
+
 /// The handles of ours in a request.
-struct Own(Vec<Handle>);
-
-impl Visit for Own {
-    fn handle(&mut self, handle: &mut Handle) {
-        if is_own(*handle) {
-            self.0.push(*handle);
-        }
-    }
-}
-
-/// Puts one handle in the place of another.
-struct Replace(Handle, Handle);
-
-impl Visit for Replace {
-    fn handle(&mut self, handle: &mut Handle) {
-        if *handle == self.0 {
-            *handle = self.1;
-        }
-    }
-}
-
-/// Whether a request mentions a handle of ours.
-pub(crate) fn mentions_own(request: &mut Request) -> bool {
-    let mut own = Own(Vec::new());
-    request.traverse(&mut own);
-    !own.0.is_empty()
+pub(crate) fn own_handles(request: &mut Request) -> Vec<Handle> {
+    let mut own = Vec::new();
+    request.traverse(&mut EachHandle(|handle: &mut Handle| own.extend(is_own(*handle).then_some(*handle))));
+    own
 }
 
 impl Inner {
@@ -391,9 +374,7 @@ impl Inner {
             Request::SetAttr(op) => op.handle = op.handle.filter(|&handle| !is_own(handle)),
             _ => {}
         }
-        let mut own = Own(Vec::new());
-        request.traverse(&mut own);
-        for handle in own.0 {
+        for handle in own_handles(request) {
             // With two files, the handle is that of one of them.
             let nodes: Vec<Node> = subjects(request).into_iter().map(|subject| subject.node).collect();
             let known = nodes.iter().copied().find(|&node| self.handles.file(node, handle).is_some());
@@ -402,7 +383,9 @@ impl Inner {
                 Some(open) => self.really_open_directory(cx, &open).await?.handle,
                 None => self.really_open(cx, &self.open_file(node, handle)).await?,
             };
-            request.traverse(&mut Replace(handle, real));
+            request.traverse(&mut EachHandle(|one: &mut Handle| {
+                *one = if *one == handle { real } else { *one }
+            }));
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is known about one file.
 
+use crate::clock::Asked;
 use crate::file::File;
 use crate::fill::{Fill, is_settled};
 use crate::moment::Moment;
 use crate::names::{Names, Stamp};
 use crate::siblings::Siblings;
 use crate::table::When;
-use crate::underway::Asked;
 use outrigger_core::{Attr, FileKind, Generation, Node, Target};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -2,7 +2,7 @@
 //! Delayed permissions and times: of a file that is open for writing, and that belongs to the user as whom files are made
 //! here, so that it will not be refused.
 
-use crate::delayed::{Job, Manner, Piece};
+use crate::delayed::{Job, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::Moment;
@@ -47,7 +47,7 @@ impl Inner {
             return Some(attr);
         }
         let has_time = attrs.mtime.is_some();
-        let piece = Piece::new(Manner::new(cx, handle), 0, Job::Set(attrs.into()));
+        let piece = Piece::new(WriteContext::new(cx, handle), 0, Job::Set(attrs.into()));
         if !self.writeback.take(piece.weight) || !self.note(op.node, &file, piece, None) {
             return None;
         }

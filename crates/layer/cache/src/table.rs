@@ -7,7 +7,8 @@
 //! record has at least one reference below, so that its number cannot come to mean another file. When a record is dropped, a
 //! positive balance is given back; a negative one is remembered as a debt, which the next references to come back pay.
 
-use crate::file::{File, Verdict};
+use crate::clock::{Altering, Asked};
+use crate::file::File;
 use crate::lru::Lru;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{Names, What};
@@ -15,7 +16,6 @@ use crate::options::{Options, Policies, Policy, Ttls};
 use crate::pool::ContentId;
 use crate::prune::PruneList;
 use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
-use crate::underway::{Altering, Asked};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
 use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
 use std::collections::HashMap;
@@ -133,14 +133,9 @@ impl Table {
         (self.records.len(), self.bytes)
     }
 
-    /// The most memory one directory may have.
-    pub(crate) fn directory_max(&self) -> usize {
-        self.bytes_max / DIRECTORY_PARTS
-    }
-
-    /// The most names one directory may have.
-    pub(crate) fn directory_names_max(&self) -> usize {
-        self.entries_max / DIRECTORY_PARTS
+    /// The most memory, and the most names, that one directory may have.
+    pub(crate) fn directory_max(&self) -> (usize, usize) {
+        (self.bytes_max / DIRECTORY_PARTS, self.entries_max / DIRECTORY_PARTS)
     }
 
     /// What is known about a name, with a reference.
@@ -251,7 +246,7 @@ impl Table {
         if record.pending > 0 || record.changed > asked.sequence {
             return now;
         }
-        let limit = self.directory_max();
+        let (limit, _) = self.directory_max();
         let directory = self.directory(dir);
         let mut names = lock(&directory.names);
         names.learn(name, what, (now, until));
@@ -387,28 +382,21 @@ impl Table {
         // What was asked before is not used either.
         self.last += 1;
         self.last_unknown = self.last;
-        self.drop_idle();
-        for (_, record) in self.records.iter_mut() {
-            (record.attr, record.changed) = (None, self.last);
-            if let Some(file) = &record.file {
-                lock(&file.delayed).forget_predicted();
-                let mut content = lock(&file.content);
-                self.leftovers.push(content.id);
-                self.last_content += 1;
-                content.replace(self.last_content);
-                (content.until, content.size) = (0, None);
-            }
-            if let Body::Directory(directory) = &mut record.body {
-                (directory.names, directory.fill) = (SharedNames::default(), None);
-            }
-        }
-    }
-
-    /// Drops everything that is not in use.
-    fn drop_idle(&mut self) {
         let idle = self.records.iter_mut().filter(|(_, record)| !record.is_needed()).map(|(node, _)| node);
         for node in idle.collect::<Vec<_>>() {
             self.evict(node);
+        }
+        let last = self.last;
+        let rest = self.records.iter_mut().map(|(node, record)| {
+            (record.attr, record.changed) = (None, last);
+            if let Body::Directory(directory) = &mut record.body {
+                (directory.names, directory.fill) = (SharedNames::default(), None);
+            }
+            node
+        });
+        for node in rest.collect::<Vec<_>>() {
+            self.forget_predicted(node);
+            self.replace_content(node);
         }
     }
 
@@ -518,8 +506,7 @@ impl Table {
         times: (Moment, Moment),
     ) {
         let mut content = lock(&file.content);
-        let verdict = content.learn(attr, settled, times);
-        if verdict == Verdict::Other {
+        if !content.learn(attr, settled, times) {
             if content.kernel.is_some() {
                 self.notices.push(Notice::InvalidateNode { node, offset: 0, len: 0 });
             }

@@ -2,7 +2,8 @@
 //! Write-back: writes are answered at once and made in the background, and whatever must come after them waits for them.
 
 use crate::async_create::not_created;
-use crate::delayed::{Job, Manner, Number, Piece};
+use crate::clock::Asked;
+use crate::delayed::{Job, Number, Piece, WriteContext};
 use crate::file::File;
 use crate::inner::Inner;
 use crate::log::Log;
@@ -12,7 +13,6 @@ use crate::options::Writes;
 use crate::pool;
 use crate::record::lock;
 use crate::table::Table;
-use crate::underway::Asked;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
 use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Write};
@@ -166,7 +166,7 @@ impl Writeback {
 }
 
 /// A change under way: however it ends, it is known to have ended.
-struct UnderWay {
+struct RunningJob {
     inner: Arc<Inner>,
     node: Node,
     file: Arc<File>,
@@ -176,23 +176,23 @@ struct UnderWay {
     outcome: Result<Option<Attr>>,
 }
 
-impl UnderWay {
+impl RunningJob {
     fn ends(mut self, outcome: Result<Option<Attr>>) {
         self.outcome = outcome;
     }
 
     /// Makes it; returns the attributes the file has then, if the reply has them.
     async fn make(&self) -> Result<Option<Attr>> {
-        let UnderWay { inner, node, file, number, piece, .. } = self;
-        let manner = &piece.manner;
+        let RunningJob { inner, node, file, number, piece, .. } = self;
+        let context = &piece.context;
         let set = match &piece.job {
-            Job::Create(name) => return inner.outcome(*node, manner, name).await.map(Some),
+            Job::Create(name) => return inner.outcome(*node, context, name).await.map(Some),
             Job::Write(_) => return self.until_begun(inner.write_out(*node, piece)).await.map(|()| None),
             Job::Set(set) => set,
         };
         file.gate.wait(|| lock(&file.delayed).have_begun(*number).then_some(())).await;
-        let cx = inner.own_cx(&manner.cred, manner.pid);
-        let set = SetAttr { node: *node, handle: Some(manner.handle), attrs: (**set).clone() };
+        let cx = inner.own_cx(&context.cred, context.pid);
+        let set = SetAttr { node: *node, handle: Some(context.handle), attrs: (**set).clone() };
         let set = self.until_begun(ask(&*inner.below().service, &cx, set)).await;
         // For a process that makes them once more this must stay the last one.
         file.gate.wait(|| lock(&file.delayed).made(number - 1).then_some(())).await;
@@ -233,7 +233,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningJob {
     fn drop(&mut self) {
         let failed = self.outcome.as_ref().err().cloned();
         let inner = Arc::clone(&self.inner);
@@ -321,9 +321,9 @@ impl Inner {
     /// the next process.
     fn delay(self: &Arc<Self>, cx: &Cx, op: &Write, open: &OpenFile, data: Bytes) -> Option<Reply> {
         let Write { handle, cached, kill_setid, .. } = *op;
-        let manner = Manner { cached, kill_setid, ..Manner::new(cx, handle) };
+        let context = WriteContext { cached, kill_setid, ..WriteContext::new(cx, handle) };
         let (count, file) = (data.len() as u64, &open.file);
-        if !self.note(op.node, file, Piece::new(manner, op.offset, Job::Write(vec![data])), None) {
+        if !self.note(op.node, file, Piece::new(context, op.offset, Job::Write(vec![data])), None) {
             return None;
         }
         self.send_next(op.node, file);
@@ -343,7 +343,7 @@ impl Inner {
         let mut table = lock(&self.table);
         let base = predicted.or_else(|| table.fresh_attr(node, now));
         let mut files = lock(&self.writeback.files);
-        let is_open = !matches!(piece.job, Job::Set(_)) || file.is_written_by(piece.manner.handle);
+        let is_open = !matches!(piece.job, Job::Set(_)) || file.is_written_by(piece.context.handle);
         // In the order of their numbers, which is that of what overlaps.
         let logged = self.writeback.log.as_ref().filter(|_| is_open).map(|log| log.append(node, &piece));
         if !is_open || logged == Some(None) {
@@ -389,7 +389,7 @@ impl Inner {
             self.writeback.lose(node, None, &errno.into());
         }
         for (node, piece) in log.left() {
-            let open = self.open_file(node, piece.manner.handle);
+            let open = self.open_file(node, piece.context.handle);
             let mut files = lock(&self.writeback.files);
             files.entry(node).or_insert_with(|| Arc::clone(&open.file));
             *lock(&self.writeback.bytes) += piece.weight;
@@ -408,16 +408,16 @@ impl Inner {
             let Some((number, piece)) = lock(&file.delayed).next(most, in_order) else { return };
             let (inner, file) = (Arc::clone(self), Arc::clone(file));
             let outcome = Err(Errno::EIO.because("a delayed write was given up"));
-            let under_way = UnderWay { inner, node, file, number, piece, outcome };
+            let job = RunningJob { inner, node, file, number, piece, outcome };
             self.runtime.spawn(Box::pin(async move {
-                let outcome = under_way.make().await;
-                under_way.ends(outcome);
+                let outcome = job.make().await;
+                job.ends(outcome);
             }));
         }
     }
 
     async fn write_out(&self, node: Node, piece: &Piece) -> Result<()> {
-        let Manner { handle, ref cred, pid, cached, kill_setid } = piece.manner;
+        let WriteContext { handle, ref cred, pid, cached, kill_setid } = piece.context;
         let mut done = 0;
         while done < piece.len {
             let cx = self.own_cx(cred, pid);
@@ -524,14 +524,20 @@ impl Inner {
             return self.flush_below(cx, op);
         };
         Answer::later(async move {
+            let mut early = false;
             if lock(&self.table).policy(op.node).writes == Writes::Close {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
             } else if lock(&open.file.delayed).expedite().is_some() {
+                early = true;
                 open.flushed_early.store(true, Ordering::Relaxed);
                 self.send_next(op.node, &open.file);
             }
-            let reply = self.flush_below(cx, op).await;
+            // A tree that gets whole files would get what there is of this one; locks have to be released now.
+            let reply = match early && !self.has(OpCode::SetLock) {
+                true => Reply::Done(()),
+                false => self.flush_below(cx, op).await,
+            };
             let error = lock(&open.file.delayed).close_error(&mut lock(&open.errors_seen));
             error.map_or(reply, Reply::Error)
         })

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::OpenHow;
 use outrigger_core::{
-    Credentials, Cx, Errno, Handle, LockOwner, Node, OpCode, Payload, Result, Runtime, Service, SetAttrs, ask,
+    Abilities, Answer, Credentials, Cx, Errno, Handle, Layer, LockOwner, Node, OpCode, OpSet, Payload, Place,
+    Request, Result, Runtime, Service, SetAttrs, Stack, ask,
 };
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
@@ -131,6 +132,46 @@ fn a_delayed_write_that_fails_when_the_file_is_closed_below_is_lost() {
     let renamed = client.ask(Rename { dir: Node::ROOT, name: name("file"), to_dir, to_name, flags });
     assert_eq!(renamed.map_err(|error| error.errno), Err(Errno::ENOSPC));
     assert!(client.control.lost().is_empty());
+}
+
+/// A tree without locks.
+struct NoLocks;
+
+impl Layer for NoLocks {
+    fn place(&self) -> Place {
+        Place::anywhere("no-locks")
+    }
+
+    fn abilities(&self, below: Abilities) -> Abilities {
+        Abilities { ops: below.ops.without(OpSet::of(&[OpCode::SetLock, OpCode::GetLock])), ..below }
+    }
+
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        next.call(cx, request)
+    }
+}
+
+/// A server of whole files would get it twice, and the first time only the part that was written by then.
+#[test]
+fn a_file_is_not_flushed_below_before_it_is_written() {
+    let sim = Sim::new(9);
+    let tree = Stack::new(shared_tree(&sim)).push(NoLocks).expect("any order is good").service();
+    Client::new(&sim, &tree, &[]).make(Node::ROOT, "file", b"old");
+    let client = Client::new(&sim, &tree, BEHIND);
+    let node = client.lookup(Node::ROOT, "file").expect("the file").node;
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.stall(OpCode::Write, 0);
+    write(&client, node, handle, 0, pattern(1000, 1));
+    client.arrived();
+    flush(&client, node, handle).expect("that waits for nothing");
+    client.go_on();
+    let (owner, flags) = (LockOwner(1), OpenFlags::WRITE_ONLY);
+    client.ask(Release { node, handle, flags, owner, flock_release: false }).expect("closed");
+    assert_eq!(client.arrived(), [OpCode::Write, OpCode::Release]);
+    let (handle, _) = open(&client, node, OpenFlags::WRITE_ONLY);
+    client.arrived();
+    flush(&client, node, handle).expect("flushed");
+    assert_eq!(client.arrived(), [OpCode::Flush]);
 }
 
 #[test]

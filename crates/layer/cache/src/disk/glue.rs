@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where content comes from disk, and when it goes there.
 
-use super::Block;
 use super::block::LEN;
-use crate::file::{Content, Fetch, File, Version};
+use crate::file::{Content, Fetch, File};
 use crate::inner::Inner;
 use crate::open::OpenFile;
 use crate::record::lock;
@@ -39,7 +38,7 @@ impl Inner {
         };
         let numbers = fetch.offset / LEN..fetch.end().div_ceil(LEN);
         let start = numbers.start * LEN;
-        let blocks = numbers.map(|number| block(self, version, number)).collect::<Option<Vec<_>>>()?;
+        let blocks = numbers.map(|number| disk.block(version, number)).collect();
         let bytes = disk.read(blocks).await?;
         let mut content = lock(&file.content);
         if !content.is_current(fetch) {
@@ -72,7 +71,7 @@ impl Inner {
             let mut content = lock(content);
             let current = (content.lasting(), content.id, content.changes) == (Some(version), id, changes);
             for number in blocks.into_iter().filter(|_| current) {
-                let Some(block) = block(self, version, number) else { continue };
+                let block = disk.block(version, number);
                 let (start, end) = (number * LEN, number * LEN + block.len());
                 let mut pool = lock(&self.pool);
                 if pool.covers(id, start, end) {
@@ -82,11 +81,4 @@ impl Inner {
             taken = take(&mut content);
         }
     }
-}
-
-/// A block of a file of this version, if there is a place for it.
-fn block(inner: &Inner, version: Version, number: u64) -> Option<Block> {
-    let Version { ino, size, mtime, ctime } = version;
-    let tree = inner.disk.as_ref()?.tree();
-    Some(Block { tree, ino, size, mtime, ctime, number })
 }

@@ -13,6 +13,7 @@ mod store;
 pub use block::Block;
 pub(crate) use glue::Unsaved;
 
+use crate::file::Version;
 use crate::record::lock;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
@@ -106,9 +107,10 @@ impl Disk {
         lock(&self.0.queue).bytes_max = bytes_max;
     }
 
-    /// What identifies the tree.
-    pub(crate) fn tree(&self) -> Arc<str> {
-        Arc::clone(&self.0.tree)
+    /// A block of a file of this version.
+    pub(crate) fn block(&self, version: Version, number: u64) -> Block {
+        let Version { ino, size, mtime, ctime } = version;
+        Block { tree: Arc::clone(&self.0.tree), ino, size, mtime, ctime, number }
     }
 
     /// All of these blocks, one behind the other, if all are there.

@@ -37,20 +37,6 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// As stored; `None` for what was not written whole.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (bytes, files) = bytes.split_first_chunk::<8>()?;
-        let files = files.first_chunk::<8>()?;
-        Some(Usage { bytes: u64::from_le_bytes(*bytes), files: u64::from_le_bytes(*files) })
-    }
-
-    fn encode(self) -> [u8; 16] {
-        let mut stored = [0; 16];
-        stored[..8].copy_from_slice(&self.bytes.to_le_bytes());
-        stored[8..].copy_from_slice(&self.files.to_le_bytes());
-        stored
-    }
-
     fn plus(self, other: Usage) -> Usage {
         Usage { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
     }
@@ -262,14 +248,17 @@ fn sum(found: &[Found]) -> Usage {
 }
 
 impl Ledger {
+    /// What is noted; `None` for what was not written whole.
     fn read(&self) -> Option<Usage> {
         let mut stored = [0; 16];
-        let len = pread(&self.0, &mut stored, 0).ok()?;
-        Usage::decode(&stored[..len])
+        let whole = pread(&self.0, &mut stored, 0).ok()? == stored.len();
+        let noted = u128::from_le_bytes(stored);
+        whole.then_some(Usage { bytes: noted as u64, files: (noted >> 64) as u64 })
     }
 
     fn write(&self, usage: Usage) -> Result<()> {
-        match pwrite(&self.0, &usage.encode(), 0)? {
+        let noted = u128::from(usage.files) << 64 | u128::from(usage.bytes);
+        match pwrite(&self.0, &noted.to_le_bytes(), 0)? {
             16 => Ok(()),
             _ => Err(Errno::NOSPC),
         }
