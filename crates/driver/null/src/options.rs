@@ -4,7 +4,7 @@
 use crate::Null;
 use outrigger_core::option::option;
 use outrigger_core::registry::{DriverInfo, Lasts, Scheme};
-use outrigger_core::{Inline, OptionTable, Result, parse_size};
+use outrigger_core::{Inline, OptionTable, Result};
 use std::sync::Arc;
 
 /// The description of this driver in `outrigger drivers`, the manual and completion.

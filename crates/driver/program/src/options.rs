@@ -3,7 +3,7 @@
 
 use outrigger_core::option::{OptionTable, option};
 use outrigger_core::registry::DriverInfo;
-use outrigger_core::{Errno, Result};
+use outrigger_core::Result;
 use std::time::Duration;
 
 /// The driver as `outrigger drivers` shows it.
