@@ -7,7 +7,7 @@ pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
 use outrigger_core::registry::{DriverInfo, Given, Scheme};
-use outrigger_core::{Error, OptionTable};
+use outrigger_core::Error;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -182,8 +182,7 @@ impl Given for DriverOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use outrigger_core::{OptionInfo, Result};
+    use outrigger_core::{OptionInfo, OptionTable, Result};
 
     /// A value that every option with such a placeholder takes.
     fn example(option: &OptionInfo) -> &'static str {

@@ -4,7 +4,7 @@
 mod support;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
@@ -377,20 +377,26 @@ fn a_server_that_only_dies_is_given_up() {
     if !can_mount() {
         return;
     }
-    let place = Place::new();
-    place.run(&["mount", "mem:", "m"]).ok();
-    let keeper = status(&place, "/guard/keeper").unwrap() as u32;
-    let children = format!("/proc/{keeper}/task/{keeper}/children");
-    within("the keeper's end", || {
-        for child in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
-            // It may have died by itself meanwhile.
-            let _ = Command::new("kill").args(["-s", "KILL", child]).output();
-        }
-        !is_running(keeper)
-    });
-    let error = fs::read_dir(place.at("m")).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
-    place.run(&["umount", "m"]).ok();
+    // With a time limit for requests not before that is over: the pauses between starts are a second at most.
+    for (options, workers) in [("rw", 1..=12), ("timeout=6", 13..=30)] {
+        let place = Place::new();
+        place.run(&["mount", "-o", options, "mem:", "m"]).ok();
+        let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let mut killed = HashSet::new();
+        within("the keeper's end", || {
+            for child in fs::read_to_string(&children).unwrap_or_default().split_whitespace() {
+                killed.insert(child.to_owned());
+                // It may have died by itself meanwhile.
+                let _ = Command::new("kill").args(["-s", "KILL", child]).output();
+            }
+            !is_running(keeper)
+        });
+        assert!(workers.contains(&killed.len()), "{options}: {} workers", killed.len());
+        let error = fs::read_dir(place.at("m")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN: {error}");
+        place.run(&["umount", "m"]).ok();
+    }
 }
 
 /// What systemd does for a service with a descriptor store: keeps what it is sent, and passes it to the next start.

@@ -337,6 +337,33 @@ fn umount_names_a_keeper_that_is_stopped() {
     within("the keeper ends", || !is_running(keeper));
 }
 
+#[test]
+fn umount_and_status_name_a_server_that_is_stopped() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    for options in ["guard=none", "guard=auto"] {
+        place.run(&["mount", "-o", options, "mem:", "m"]).ok();
+        let server = place.server();
+        signal(server, "STOP");
+        let complaint = place.run(&["umount", "m"]).refused(1);
+        assert!(complaint.contains(&format!("unmounted, but process {server} is stopped")), "{complaint}");
+        assert!(!place.is_mounted());
+        // The next mount may get the number of the connection, and has the same name.
+        place.run(&["mount", "mem:", "m"]).ok();
+        let status = place.run(&["status"]);
+        let gone = format!("process {server}, whose mount is gone, is stopped");
+        let about: Vec<&str> =
+            status.err.lines().filter(|line| line.contains(&format!("process {server}"))).collect();
+        assert!(matches!(about[..], [line] if line.contains(&gone)), "{about:?}");
+        assert!(status.out.contains(&*place.at("m").to_string_lossy()), "{status:?}");
+        signal(server, "CONT");
+        within("the server ends", || !is_running(server));
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
 /// A program that has given up holding an image back may go on: nothing is lost when the host has room again.
 #[test]
 fn a_guarded_image_on_a_full_host_is_written_when_there_is_room_again() {

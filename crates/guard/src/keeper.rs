@@ -31,6 +31,8 @@ pub struct Settings {
     pub restart_on_hang: Option<Duration>,
     /// Tell the parent process through standard output when programs are served, and leave the terminal then.
     pub background: bool,
+    /// Deaths in a row do not end the mount before the first of them is so long ago.
+    pub hold: Duration,
     /// What the first worker starts may ask something at the terminal until programs are served.
     pub asks: bool,
 }
@@ -44,7 +46,8 @@ const PANICKED: i32 = 101;
 const READY_SIGNAL: i32 = libc::SIGUSR1;
 /// How often the keeper looks for a worker that hangs, at least.
 const TICK: Duration = Duration::from_secs(1);
-/// After four deaths in a row without an answer in between a poisonous request has been found; after twelve the mount is given up.
+/// After four deaths in a row without an answer in between a poisonous request has been found; after twelve the mount is given up,
+/// unless it is to be held for longer.
 const POLICY: Policy = Policy { at_once: 4, attempts: 12, hold: Duration::ZERO, settled: Duration::MAX };
 /// In place of a request's number: the worker hung in none. Requests have even numbers.
 const NO_REQUEST: u64 = u64::MAX - 2;
@@ -145,7 +148,7 @@ impl Keeper {
             told,
             hung: 0,
             stopped: None,
-            supervisor: Supervisor::new(POLICY),
+            supervisor: Supervisor::new(Policy { hold: settings.hold, ..POLICY }),
             answered: 0,
             watch: None,
             manager,

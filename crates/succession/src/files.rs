@@ -302,25 +302,28 @@ impl Files {
         }
         let about = subjects(request);
         let node = about.first().map_or(Node::ROOT, |subject| subject.node);
+        let place = about.last().and_then(|subject| match &subject.names[..] {
+            [name] => Some((subject.node, name)),
+            _ => None,
+        });
         match reply {
-            Reply::Entry(entry) => self.appear(about.last(), entry)?,
+            Reply::Entry(entry) => self.appear(place, entry)?,
             Reply::Entries(entries) => {
                 let Some(Subject { node, names }) = about.last() else { return Ok(()) };
                 let mut dir = *node;
                 for (name, entry) in names.iter().zip(entries) {
-                    self.appear(Some(&Subject { node: dir, names: vec![name.clone()] }), entry)?;
+                    self.appear(Some((dir, name)), entry)?;
                     dir = entry.node;
                 }
             }
             Reply::Created(created) => {
-                self.appear(about.last(), &mut created.entry)?;
+                self.appear(place, &mut created.entry)?;
                 self.opened(created.entry.node, request, &mut created.opened);
             }
             Reply::Opened(opened) => self.opened(node, request, opened),
             Reply::DirentsPlus(list) => {
                 for dirent in list.entries.iter_mut().filter(|dirent| dirent.entry.node != Node::default()) {
-                    let subject = Subject { node, names: vec![dirent.name.clone()] };
-                    self.appear(Some(&subject), &mut dirent.entry)?;
+                    self.appear(Some((node, &dirent.name)), &mut dirent.entry)?;
                 }
             }
             Reply::Dirents(list) if self.found_twice => {
@@ -342,19 +345,17 @@ impl Files {
         self.known.get(&node).map(|known| known.ino)
     }
 
-    /// Gives what the worker found at `subject` our number.
-    fn appear(&mut self, subject: Option<&Subject>, entry: &mut Entry) -> Result<()> {
+    /// Gives what the worker found at a place, if it has one, our number.
+    fn appear(&mut self, place: Option<(Node, &Name)>, entry: &mut Entry) -> Result<()> {
         let theirs = entry.node;
-        let key =
-            self.keys.get(&theirs).map(|known| known.0).or_else(|| self.same_as(subject)).unwrap_or_else(
-                || {
-                    self.next_key += 1;
-                    FileKey::MIN.saturating_add(self.next_key)
-                },
-            );
-        let node = match subject.map(|subject| (subject.node, &subject.names[..])) {
-            Some((dir, [name])) => self.table.found(dir, name, Some(key))?,
-            _ => self.table.found_nameless(Some(key))?,
+        let known = self.keys.get(&theirs).map(|known| known.0);
+        let key = known.or_else(|| self.same_as(place)).unwrap_or_else(|| {
+            self.next_key += 1;
+            FileKey::MIN.saturating_add(self.next_key)
+        });
+        let node = match place {
+            Some((dir, name)) => self.table.found(dir, name, Some(key))?,
+            None => self.table.found_nameless(Some(key))?,
         };
         self.keys.insert(theirs, (key, node));
         let (life, ino) = (self.life, entry.attr.ino);
@@ -375,10 +376,9 @@ impl Files {
     }
 
     /// The key of what had this name when the worker last held it: nobody else changes the tree.
-    fn same_as(&self, subject: Option<&Subject>) -> Option<FileKey> {
-        let Subject { node: dir, names } = subject?;
-        let [name] = &names[..] else { return None };
-        let node = self.table.get(*dir, name)?;
+    fn same_as(&self, place: Option<(Node, &Name)>) -> Option<FileKey> {
+        let (dir, name) = place?;
+        let node = self.table.get(dir, name)?;
         let known = self.known.get(&node).filter(|known| known.life != self.life)?;
         self.table.key(node).ok().flatten().filter(|_| known.references > 0)
     }

@@ -34,7 +34,7 @@ pub mod state;
 mod undelivered;
 
 pub use flight::Ask;
-pub use served::{RECORDED, Served, Task};
+pub use served::{RECORDED, Served};
 pub use silly_rename::silly_name;
-pub use state::{Outgoing, Role, State};
+pub use state::{Role, State, Task};
 pub use undelivered::{Requester, tell};

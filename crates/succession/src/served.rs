@@ -4,10 +4,10 @@
 
 use crate::flight::Ask;
 use crate::record::Recorder;
-use crate::state::{Outgoing, Role, State};
+use crate::state::{Role, State, Task};
 use bytes::Bytes;
 use futures_channel::oneshot::Sender;
-use outrigger_core::{Credentials, Cx, Errno, Node, Reply, Request, Result};
+use outrigger_core::{Cx, Errno, Node, Reply, Request, Result};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,29 +18,9 @@ pub const RECORDED: u64 = 1 << 60;
 /// With so many bytes to be recorded that nobody waits for, they are.
 const MUCH: usize = 256 << 10;
 
-/// What the kernel code is to do.
-pub struct Task {
-    /// The number of the frame that it would be asked with: changes have numbers of their own, and
-    /// [`Frame::UNANSWERED`](outrigger_core::wire::Frame::UNANSWERED) is not replied to.
-    pub id: u64,
-    /// On whose behalf.
-    pub cred: Credentials,
-    /// In the numbers of the kernel code. Of a guarded image `SyncFs` asks for a checkpoint.
-    pub request: Request,
-    /// Whether the reply is for [`Served::looked_at`], not for [`Served::replied`].
-    pub only_looks: bool,
-}
-
-impl Task {
-    fn of(Outgoing { id, cred, request }: Outgoing) -> Self {
-        Task { id, cred, request, only_looks: false }
-    }
-}
-
 /// See the [module](self).
 pub struct Served {
     state: State,
-    left: Vec<Task>,
 }
 
 impl Served {
@@ -49,7 +29,7 @@ impl Served {
     /// # Errors
     /// When there is no memory.
     pub fn new(most: usize) -> Result<Self> {
-        Ok(Served { state: State::new(Role::Unguarded, most)?, left: Vec::new() })
+        Ok(Served { state: State::new(Role::Unguarded, most)? })
     }
 
     /// With what another process has [left](State::leave), which goes on with it when this one dies: the record goes to a
@@ -59,7 +39,7 @@ impl Served {
     /// `EPROTO` when it was not left so.
     pub fn going_on((file, start): (Arc<File>, u64), left: Bytes) -> Result<Self> {
         let role = Role::Recorded(Recorder::new(file, start)?);
-        Ok(Served { state: State::restored(role, left)?, left: Vec::new() })
+        Ok(Served { state: State::restored(role, left)? })
     }
 
     /// Takes a request of the door. The reply goes to `sender`.
@@ -68,10 +48,7 @@ impl Served {
     /// When the content of a write cannot be had.
     pub fn ask(&mut self, cx: &Cx, request: Request, sender: Sender<Reply>) -> Result<()> {
         match self.state.may_look(&request) {
-            Some(theirs) => {
-                let id = self.state.look(request, sender);
-                self.left.push(Task { id, cred: cx.cred.clone(), request: theirs, only_looks: true });
-            }
+            Some(theirs) => self.state.look(cx.cred.clone(), request, theirs, sender),
             None => self.state.take(Ask::of(cx, request, sender)?),
         }
         Ok(())
@@ -109,9 +86,7 @@ impl Served {
 
     /// What is to be done now, and who is to be told what; before that [`Served::record`] has to be called.
     pub fn take_next(&mut self) -> (Vec<Task>, Vec<(Sender<Reply>, Reply)>) {
-        let mut tasks = std::mem::take(&mut self.left);
-        tasks.extend(std::mem::take(&mut self.state.outgoing).into_iter().map(Task::of));
-        (tasks, self.state.answers())
+        (std::mem::take(&mut self.state.outgoing), self.state.answers())
     }
 
     /// Records what has happened, if somebody is about to learn of it or it is much. `true` when it is time that the other

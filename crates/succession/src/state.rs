@@ -35,14 +35,16 @@ struct Checkpoint {
     told: Vec<(Requester, Reply)>,
 }
 
-/// A request for the worker, in its numbers.
-pub struct Outgoing {
-    /// [`Frame::UNANSWERED`] when nobody waits for a reply.
+/// What the worker is to do.
+pub struct Task {
+    /// The number of the frame that it is asked with: changes have numbers of their own, and [`Frame::UNANSWERED`] is not replied to.
     pub id: u64,
     /// On whose behalf.
     pub cred: Credentials,
-    /// What is asked.
+    /// In the numbers of the worker. Of a guarded image `SyncFs` asks for a checkpoint.
     pub request: Request,
+    /// Whether the reply is for [`State::looked_at`], not for [`State::receive`].
+    pub only_looks: bool,
 }
 
 /// Whose state it is.
@@ -70,7 +72,7 @@ pub struct State {
     /// What has changed since the last checkpoint.
     pub log: Log,
     /// What is to be sent.
-    pub outgoing: Vec<Outgoing>,
+    pub outgoing: Vec<Task>,
     /// Replies to be given.
     answered: Vec<(Requester, Reply)>,
     undelivered: Undelivered,
@@ -334,7 +336,7 @@ impl State {
             self.next_query += 1;
             self.next_query
         };
-        self.outgoing.push(Outgoing { id, cred, request });
+        self.outgoing.push(Task { id, cred, request, only_looks: false });
         self.changing += usize::from(flight.is_change());
         self.taking += usize::from(flight.takes_name());
         self.following += usize::from(flight.follows_path());
@@ -345,7 +347,7 @@ impl State {
     pub fn tell(&mut self, request: impl Into<Request>) {
         if self.serves {
             let (id, cred) = (Frame::UNANSWERED, Credentials::ROOT);
-            self.outgoing.push(Outgoing { id, cred, request: request.into() });
+            self.outgoing.push(Task { id, cred, request: request.into(), only_looks: false });
         }
     }
 

@@ -57,7 +57,7 @@ impl Mount {
     /// Serves the mount, in this process or in workers that this one supervises.
     fn serve(self, context: &Context, background: bool) -> Result<(), Failure> {
         allow_descriptors();
-        let Chosen { driver, guarding, .. } = self.wanted.chosen()?;
+        let Chosen { door, driver, guarding } = self.wanted.chosen()?;
         // `upgrade` gives a mount a keeper, whatever its options say and even if its tree was renamed.
         let guarded = takes_over() || guarding != Guarding::None;
         let survives = takes_over() || trees::survives(&context.trees, &self.wanted.source, &driver);
@@ -67,7 +67,9 @@ impl Mount {
             return mounted::serve(context, job, if background { leave_terminal } else { || Ok(()) });
         }
         let asks = trees::asks(&self.wanted.source) && io::stderr().is_terminal();
-        let settings = Settings { background, restart_on_hang: self.wanted.restart_on_hang, asks };
+        // Programs wait for a server that can be started again as long as for one that answers.
+        let hold = door.timeout.or(context.options().timeout).unwrap_or_default();
+        let settings = Settings { background, restart_on_hang: self.wanted.restart_on_hang, hold, asks };
         let status = supervise(settings, &mut |seat| {
             let job = Job::new(context, &self.wanted, Some(Arc::new(seat)));
             if let Err(failure) = job.and_then(|job| mounted::serve(context, job, || Ok(()))) {

@@ -57,13 +57,13 @@ impl Run for Umount {
 fn end(context: &Context, mount: &Path) {
     let complain =
         |what: &str| context.complain(Status::Minor, format_args!("'{}': {what}", mount.display()));
-    let found = control::find(mount).ok();
-    if let Some((peer, _)) = &found
+    let found = control::locate(mount).ok();
+    if let Some((peer, Ok(_))) = &found
         && let Err(what) = control::wait_written(peer)
     {
         complain(&what);
     }
-    let ending = found.and_then(|(peer, status)| Ending::of(&peer, &status));
+    let ending = found.and_then(|(peer, status)| Ending::of(&peer, status.as_ref().ok()));
     if detach(context, mount, Force::No)
         && let Some(ending) = ending
         && let Err(what) = ending.wait(context.options().timeout.unwrap_or(END))
@@ -74,7 +74,7 @@ fn end(context: &Context, mount: &Path) {
 
 /// Unmounts even if the mount's process hangs, and ends the connection, so that no program waits for it.
 fn cut_off(context: &Context, mount: &Path) {
-    let ending = control::find(mount).ok().and_then(|(peer, status)| Ending::of(&peer, &status));
+    let ending = control::find(mount).ok().and_then(|(peer, status)| Ending::of(&peer, Some(&status)));
     if detach(context, mount, Force::Abort)
         && let Some(Err(what)) = ending.map(|ending| ending.cut())
     {

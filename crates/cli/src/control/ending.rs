@@ -2,11 +2,11 @@
 //! Waiting until the process of a mount has ended: only then an image it serves is whole and free again.
 
 use super::peer::{children, is_stopped};
+use super::place::{Copy, copies, inode, shown};
 use super::{MountStatus, Peer, peers};
 use crate::interrupt::{self, Waited};
 use outrigger_door_fuse::MountEntry;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use std::collections::HashSet;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
@@ -35,29 +35,6 @@ pub struct Ending {
     words: PathBuf,
 }
 
-/// A mount namespace other than ours in which a connection is mounted.
-struct Copy {
-    /// A process in it.
-    pid: u32,
-    /// The number of the mount.
-    id: u32,
-}
-
-/// Where the connection with this number is mounted, other than in our mount namespace, as far as we may look.
-fn copies(number: u32) -> Vec<Copy> {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let elsewhere = pids.filter(|pid| namespace(&pid.to_string()).is_some_and(|found| seen.insert(found)));
-    let copy = |pid| {
-        let mounts = MountEntry::seen_by(pid).ok()?;
-        let mount = mounts.iter().find(|entry| entry.is_fuse() && entry.minor == number)?;
-        Some(Copy { pid, id: mount.id })
-    };
-    elsewhere.filter_map(copy).collect()
-}
-
 /// A FUSE connection, which exists as long as it is mounted in any namespace. Its number alone does not identify it: the next
 /// mount reuses it.
 struct Connection {
@@ -72,7 +49,7 @@ struct Connection {
 impl Connection {
     /// The one with this number, which is about to be unmounted from `mountpoint`.
     fn of(number: u32, mountpoint: &Path) -> Self {
-        let shown = PathBuf::from(format!("/sys/fs/fuse/connections/{number}"));
+        let shown = shown(number);
         let mut places = MountEntry::all().unwrap_or_default();
         places.retain(|entry| entry.is_fuse() && entry.minor == number);
         if let Some(own) = places.iter().rposition(|entry| entry.mountpoint == mountpoint) {
@@ -100,19 +77,28 @@ impl Connection {
     }
 }
 
-fn inode(path: &Path) -> Option<u64> {
-    fs::metadata(path).ok().map(|metadata| metadata.ino())
-}
-
 impl Ending {
-    /// Of the mount with this status: its keeper, or else its server. `None` when that has ended.
-    pub fn of(peer: &Peer, status: &MountStatus) -> Option<Self> {
-        let pid = status.guard.as_ref().and_then(|guard| guard.keeper).unwrap_or(status.pid);
+    /// Of the mount: its keeper, or else its server. Without a status its server does not answer. `None` when it has ended.
+    pub fn of(peer: &Peer, status: Option<&MountStatus>) -> Option<Self> {
+        let serves =
+            |status: &MountStatus| status.guard.as_ref().and_then(|guard| guard.keeper).unwrap_or(status.pid);
+        let pid = status.map_or(peer.owner(), serves);
         let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        let connection = Connection::of(peer.connection(), Path::new(&status.mountpoint));
-        let hangs = status.in_flight.iter().any(|request| request.age_seconds > HANGING);
-        let words = peer.words();
-        Some(Ending { process, pid, source: status.source.clone(), connection, hangs, words })
+        let mountpoint = status.map(|status| Path::new(&status.mountpoint)).or(peer.mountpoint())?;
+        let connection = Connection::of(peer.connection(), mountpoint);
+        let hangs =
+            |status: &MountStatus| status.in_flight.iter().any(|request| request.age_seconds > HANGING);
+        let source = match status {
+            Some(status) => status.source.clone(),
+            None => MountEntry::at(mountpoint).ok()??.source.to_string_lossy().into_owned(),
+        };
+        let (hangs, words) = (status.is_none_or(hangs), peer.words());
+        Some(Ending { process, pid, source, connection, hangs, words })
+    }
+
+    /// The process, or one that it has started, that a signal has stopped.
+    fn stopped(&self) -> Option<u32> {
+        std::iter::once(self.pid).chain(children(self.pid)).find(|pid| is_stopped(*pid))
     }
 
     /// As [`Connection::holder`], without processes that release it within `soon`: one that starts in a new mount namespace has
@@ -148,13 +134,10 @@ impl Ending {
         }
         let patience = if self.hangs { patience.min(SOON) } else { patience };
         let begun = interrupt::wait_readable_for(&self.process, patience.min(SOON));
+        if let (Ok(Waited::InVain), Some(pid)) = (&begun, self.stopped()) {
+            return Err(format!("unmounted, but process {pid} is stopped (`kill -CONT {pid}` lets it end)"));
+        }
         let waited = match begun {
-            Ok(Waited::InVain) if is_stopped(self.pid) => {
-                let pid = self.pid;
-                return Err(format!(
-                    "unmounted, but process {pid} is stopped (`kill -CONT {pid}` lets it end)"
-                ));
-            }
             Ok(Waited::InVain) if patience > SOON => self.wait_longer(patience - SOON),
             waited => waited,
         };

@@ -2,7 +2,7 @@
 //! The commands' side of the control sockets.
 
 use super::directory::{directory, hash};
-use super::place::{is_connection, is_ours, resolve};
+use super::place::{is_connection, is_mounted_elsewhere, is_ours, resolve};
 use super::server::WORDS;
 use super::{Answer, Ask, MountStatus};
 use crate::status::Failure;
@@ -73,6 +73,11 @@ impl Peer {
     /// The process its socket is named after: the keeper where there is one.
     pub fn owner(&self) -> u32 {
         self.owner
+    }
+
+    /// Where the mount table of this process shows it.
+    pub fn mountpoint(&self) -> Option<&Path> {
+        self.mountpoint.as_deref()
     }
 
     /// Whether the mount table of this process shows it.
@@ -149,7 +154,10 @@ impl Peer {
         let Some(place) = self.mountpoint.as_ref().map(|path| path.display()) else {
             return match trouble {
                 Trouble::Dead => format!("process {pid} has died"),
-                Trouble::Silent(why) => format!("process {pid}, whose mount is elsewhere, {why}"),
+                Trouble::Silent(why) if is_mounted_elsewhere(self.connection) => {
+                    format!("process {pid}, whose mount is in another mount namespace, {why}")
+                }
+                Trouble::Silent(why) => format!("process {pid}, whose mount is gone, {why}"),
             };
         };
         match trouble {
@@ -239,6 +247,14 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
         .filter(|(_, status)| status != &Err(Trouble::Dead))
         .map(|(peer, _)| peer.connection)
         .collect();
+    let answering: Vec<_> =
+        answers.iter().filter(|(_, status)| status.is_ok()).map(|(peer, _)| peer.connection).collect();
+    for (peer, status) in &mut answers {
+        // Numbers of connections are reused: the mount there belongs to the process that answers.
+        if status.is_err() && answering.contains(&peer.connection) {
+            (peer.mountpoint, peer.moved) = (None, true);
+        }
+    }
     answers.retain(|(peer, status)| {
         // A living one with the same number is another mount.
         let stale = peer.moved || living.contains(&peer.connection);
@@ -252,11 +268,23 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
     answers
 }
 
-/// The mount at `mountpoint`.
+/// The mount at `mountpoint`, whose server answers.
 ///
 /// # Errors
 /// When there is none of this user's there, or its server has died or does not answer.
 pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
+    let (peer, status) = locate(mountpoint)?;
+    match status {
+        Ok(status) => Ok((peer, status)),
+        Err(trouble) => Err(Failure::new(peer.explain(&trouble))),
+    }
+}
+
+/// The mount at `mountpoint`, with its status if its server answers.
+///
+/// # Errors
+/// When there is none of this user's there.
+pub fn locate(mountpoint: &Path) -> Result<(Peer, Result<MountStatus, Trouble>), Failure> {
     let shown = mountpoint.display();
     let cannot =
         |error: io::Error| Failure::new(format!("cannot look for '{shown}': {}", Error::from(error)));
@@ -268,15 +296,14 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
         Some(entry) => is_connection(entry, peer.connection),
         None => peer.mountpoint.is_none() && peer.hash == hash(&wanted),
     });
-    let mut failure = None;
-    for (peer, status) in statuses(peers) {
-        match status {
-            Ok(status) if status.detached => {}
-            Ok(status) => return Ok((peer, status)),
-            Err(trouble) => failure = Some(peer.explain(&trouble)),
-        }
+    let mut found = statuses(peers);
+    found.retain(|(_, status)| !status.as_ref().is_ok_and(|status| status.detached));
+    // One that does not answer may be left from another mount with the same number of connection. Of equals the first is meant.
+    let likely = |(_, (peer, status)): &(usize, &(Peer, Result<_, _>))| (status.is_ok(), !peer.moved);
+    if let Some((chosen, _)) = found.iter().enumerate().rev().max_by_key(likely) {
+        return Ok(found.swap_remove(chosen));
     }
-    Err(Failure::new(failure.unwrap_or_else(|| match here {
+    Err(Failure::new(match here {
         Some(entry) if is_ours(&entry) => format!(
             "'{shown}': the mount there is another user's (who can ask for its status), or its server has died (then \
              `outrigger umount {shown}` removes it)"
@@ -285,5 +312,5 @@ pub fn find(mountpoint: &Path) -> Result<(Peer, MountStatus), Failure> {
             format!("'{shown}': {}", Errno::ENOENT)
         }
         _ => format!("'{shown}' is not a mount of yours: `outrigger status` lists them"),
-    })))
+    }))
 }

@@ -3,8 +3,10 @@
 
 use outrigger_door_fuse::MountEntry;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -68,6 +70,45 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
         }
     }
     fs::canonicalize(path)
+}
+
+/// A mount namespace other than ours in which a connection is mounted.
+pub struct Copy {
+    /// A process in it.
+    pub pid: u32,
+    /// The number of the mount.
+    pub id: u32,
+}
+
+/// Where the connection with this number is mounted, other than in our mount namespace, as far as we may look.
+pub fn copies(number: u32) -> Vec<Copy> {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let elsewhere = pids.filter(|pid| namespace(&pid.to_string()).is_some_and(|found| seen.insert(found)));
+    let copy = |pid| {
+        let mounts = MountEntry::seen_by(pid).ok()?;
+        let mount = mounts.iter().find(|entry| entry.is_fuse() && entry.minor == number)?;
+        Some(Copy { pid, id: mount.id })
+    };
+    elsewhere.filter_map(copy).collect()
+}
+
+/// Whether the connection with this number is mounted in a mount namespace other than ours.
+pub fn is_mounted_elsewhere(number: u32) -> bool {
+    let is_here = || MountEntry::all().is_ok_and(|all| all.iter().any(|entry| is_connection(entry, number)));
+    !copies(number).is_empty() || inode(&shown(number)).is_some() && !is_here()
+}
+
+/// Where the host shows a connection.
+pub fn shown(number: u32) -> PathBuf {
+    format!("/sys/fs/fuse/connections/{number}").into()
+}
+
+/// The number of the inode at `path`.
+pub fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|metadata| metadata.ino())
 }
 
 #[cfg(test)]

@@ -260,8 +260,8 @@ mod tests {
     fn an_interrupt_reaches_its_request_only() {
         let slots = Slots::new(true);
         let (mut one, mut two) = (slots.take(), slots.take());
-        Arc::get_mut(&mut one).unwrap().begin(&header(10), None);
-        Arc::get_mut(&mut two).unwrap().begin(&header(12 | UNIQUE_RESEND), None);
+        Arc::get_mut(&mut one).unwrap().begin(&header(10), None, false);
+        Arc::get_mut(&mut two).unwrap().begin(&header(12 | UNIQUE_RESEND), None, false);
         assert_eq!(slots.interrupt(14), Interrupted::Unknown);
         assert_eq!(slots.interrupt(12 | UNIQUE_RESEND), Interrupted::Raised);
         assert!(two.cx.cancel.is_raised() && !one.cx.cancel.is_raised());
@@ -269,7 +269,7 @@ mod tests {
         slots.give(two);
         assert_eq!(slots.interrupt(12), Interrupted::Unknown);
         let mut again = slots.take();
-        Arc::get_mut(&mut again).unwrap().begin(&header(16), None);
+        Arc::get_mut(&mut again).unwrap().begin(&header(16), None, false);
         assert!(!again.cx.cancel.is_raised(), "a raised token is not reused");
     }
 
@@ -277,9 +277,9 @@ mod tests {
     fn a_kept_token_is_not_reused() {
         let slots = Slots::new(true);
         let mut slot = slots.take();
-        Arc::get_mut(&mut slot).unwrap().begin(&header(2), None);
+        Arc::get_mut(&mut slot).unwrap().begin(&header(2), None, false);
         let kept = slot.cx.cancel.clone();
-        Arc::get_mut(&mut slot).unwrap().begin(&header(4), None);
+        Arc::get_mut(&mut slot).unwrap().begin(&header(4), None, false);
         assert_eq!(slots.interrupt(4), Interrupted::Raised);
         assert!(!kept.is_raised());
     }
@@ -290,7 +290,7 @@ mod tests {
         let task = Arc::new(Nothing);
         for request in 1..4 {
             let mut slot = slots.take();
-            Arc::get_mut(&mut slot).unwrap().begin(&header(2 * request), None);
+            Arc::get_mut(&mut slot).unwrap().begin(&header(2 * request), None, false);
             let waker = Waker::from(Arc::clone(&task));
             let waits = pin!(slot.cx.cancel.raised()).poll(&mut Context::from_waker(&waker));
             assert!(waits.is_pending());
@@ -304,10 +304,10 @@ mod tests {
         let slots = Slots::new(true);
         let mut slot = slots.take();
         let read = InHeader { opcode: outrigger_proto_fuse::Opcode::Read as u32, ..header(2) };
-        Arc::get_mut(&mut slot).unwrap().begin(&read, None);
+        Arc::get_mut(&mut slot).unwrap().begin(&read, None, false);
         assert_eq!(slots.interrupt(2), Interrupted::Ignored);
         assert!(slots.cancel_dying() && !slot.cx.cancel.is_raised());
-        Arc::get_mut(&mut slot).unwrap().begin(&InHeader { pid: u32::MAX, ..read }, None);
+        Arc::get_mut(&mut slot).unwrap().begin(&InHeader { pid: u32::MAX, ..read }, None, false);
         assert!(!slots.cancel_dying(), "a new request was not signalled");
         lock(&slot.live.about).signalled = true;
         assert!(!slots.cancel_dying() && slot.cx.cancel.is_raised());

@@ -6,6 +6,7 @@
 //! and the high-level interface of libfuse do).
 
 use crate::message::{Fault, Message};
+use crate::nodes::Place;
 use crate::turn::Turn;
 use outrigger_core::{Errno, Name, Node};
 use outrigger_proto_fuse as fuse;
@@ -49,27 +50,34 @@ impl Turn<'_> {
             None => new_name()?,
         };
         self.trial.hidden = Some(Hidden { node, dir, name: aside.clone() });
-        // Judged before it is repeated: libfuse would first move away what has the new name.
-        if !(self.again() && self.look(dir, &aside).await?.is_some()) {
-            let theirs = self.theirs(dir).await?;
-            let args = fuse::RenameIn { newdir: theirs };
-            let message = Message::new(Opcode::Rename, theirs).with(&args.encode()).name(name).name(&aside);
-            self.shared.nodes.may_move((dir, name.clone()), (dir, aside.clone()));
-            let renamed = self.change(message).await;
-            if let Err(Fault::Lost(lost)) = renamed {
-                return Err(lost.into());
-            }
-            if renamed.is_err() {
-                self.shared.nodes.has_moved(&(dir, name.clone()), &(dir, aside));
-                self.trial.hidden = None;
-                return Ok(false);
-            }
+        if !self.move_hidden((dir, name.clone()), (dir, aside)).await? {
+            self.trial.hidden = None;
+            return Ok(false);
         }
-        self.shared.nodes.has_moved(&(dir, name.clone()), &(dir, aside.clone()));
-        self.shared.nodes.renamed((dir, name), (dir, &aside));
         self.shared.nodes.hide(node, false);
         // What follows is another request, which nobody has seen yet.
         self.trial.sent = false;
+        Ok(true)
+    }
+
+    /// Renames a file to where it is hidden, unless an earlier attempt has; false when the program cannot.
+    async fn move_hidden(&mut self, from: Place, to: Place) -> Result<bool, Fault> {
+        // Judged before it is repeated: libfuse would first move away what has the new name.
+        if !(self.again() && self.look(to.0, &to.1).await?.is_some()) {
+            let (dir, newdir) = (self.theirs(from.0).await?, self.theirs(to.0).await?);
+            let message = Message::new(Opcode::Rename, dir).with(&fuse::RenameIn { newdir }.encode());
+            self.shared.nodes.may_move(from.clone(), to.clone());
+            match self.change(message.name(&from.1).name(&to.1)).await {
+                Err(Fault::Lost(lost)) => return Err(lost.into()),
+                Err(Fault::Failed(_)) => {
+                    self.shared.nodes.has_moved(&from, &to);
+                    return Ok(false);
+                }
+                Ok(_) => {}
+            }
+        }
+        self.shared.nodes.has_moved(&from, &to);
+        self.shared.nodes.renamed((from.0, &from.1), (to.0, &to.1));
         Ok(true)
     }
 
@@ -120,23 +128,7 @@ impl Turn<'_> {
     pub(crate) async fn clear_hidden(&mut self, dir: Node, above: Node) -> Result<bool, Fault> {
         let mut any = false;
         for name in self.shared.nodes.hidden_in(dir) {
-            let (old, new) = ((dir, name.clone()), (above, name.clone()));
-            if !(self.again() && self.look(above, &name).await?.is_some()) {
-                let (from, newdir) = (self.theirs(dir).await?, self.theirs(above).await?);
-                let message = Message::new(Opcode::Rename, from).with(&fuse::RenameIn { newdir }.encode());
-                self.shared.nodes.may_move(old.clone(), new.clone());
-                let renamed = self.change(message.name(&name).name(&name)).await;
-                if let Err(Fault::Lost(lost)) = renamed {
-                    return Err(lost.into());
-                }
-                if renamed.is_err() {
-                    self.shared.nodes.has_moved(&old, &new);
-                    continue;
-                }
-            }
-            self.shared.nodes.has_moved(&old, &new);
-            self.shared.nodes.renamed((dir, &name), (above, &name));
-            any = true;
+            any |= self.move_hidden((dir, name.clone()), (above, name)).await?;
         }
         Ok(any)
     }

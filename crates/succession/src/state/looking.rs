@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests that only look: where the server has all they need, nothing that matters later follows from them.
 
-use super::State;
+use super::{State, Task};
 use futures_channel::oneshot::Sender;
 use outrigger_core::rebind::bind;
-use outrigger_core::{Reply, Request};
+use outrigger_core::{Credentials, Reply, Request};
 
 /// What is being looked at, in our numbers, and who waits.
 pub(super) struct Look {
@@ -34,11 +34,11 @@ impl State {
         matches!(bind(&mut theirs, &mut self.files), Ok(None)).then_some(theirs)
     }
 
-    /// A request in our numbers is looked at until [`State::looked_at`] says that it was. Gives it a number for that.
-    pub fn look(&mut self, request: Request, sender: Sender<Reply>) -> u64 {
+    /// Asks a request in our numbers, which is `theirs` in the worker's, until [`State::looked_at`] says that it was looked at.
+    pub fn look(&mut self, cred: Credentials, request: Request, theirs: Request, sender: Sender<Reply>) {
         self.looks += 1;
+        self.outgoing.push(Task { id: self.looks, cred, request: theirs, only_looks: true });
         self.looking.insert(self.looks, Look { request, sender });
-        self.looks
     }
 
     /// The reply gets our numbers; gives who is to be told.

@@ -21,7 +21,7 @@ use outrigger_core::supervise::{Death, History, Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
 use outrigger_succession::control::Control;
-use outrigger_succession::{Ask, Outgoing, Role, State, tell};
+use outrigger_succession::{Ask, Role, State, Task, tell};
 use replay::{Fault, Replay};
 use replies::Replies;
 use std::fs::File;
@@ -243,9 +243,9 @@ impl Shared {
     }
 
     /// The frames. What fits none is answered so.
-    fn encoded(&self, outgoing: Vec<Outgoing>) -> Vec<u8> {
+    fn encoded(&self, outgoing: Vec<Task>) -> Vec<u8> {
         let mut frames = Vec::new();
-        for Outgoing { id, cred, request } in outgoing {
+        for Task { id, cred, request, .. } in outgoing {
             let body = Body::Request { cred, within: None, request };
             if let Err(error) = (Frame { id, body }).encode_to(&mut frames) {
                 self.with(|state| state.receive(id, Reply::Error(error)));
