@@ -7,7 +7,7 @@ pub use program::{DriverProgram, declare, declared};
 
 use crate::status::Failure;
 use outrigger_core::registry::{DriverInfo, Given, Scheme};
-use outrigger_core::Error;
+use outrigger_core::{Error, OptionTable};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
