@@ -15,7 +15,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread::{self, Thread};
 
 /// The most words of a record of a lock.
-const LOCK_WORDS: usize = 7;
+pub(crate) const LOCK_WORDS: usize = 7;
 
 /// The locks of one file.
 #[derive(Default)]

@@ -210,7 +210,12 @@ mod tests {
                 Record::Name { .. } => NAME_WORDS,
                 Record::Content { .. } => CHANGE_WORDS,
                 Record::Gone(_) => GONE_WORDS,
-                _ => 20,
+                Record::Lock { .. } | Record::Unlocked { .. } => crate::locks::LOCK_WORDS,
+                Record::Xattr { ref name, ref value, .. } => 4 + words_of(name.len()) + words_of(value.len()),
+                Record::XattrGone { ref name, .. } => 3 + words_of(name.len()),
+                Record::Target { ref target, .. } => 3 + words_of(target.len()),
+                Record::Tree { .. } | Record::NameGone { .. } => 4,
+                Record::Referenced { .. } | Record::Numbers { .. } | Record::Read { .. } => 3,
             };
             assert!(words.len() <= most, "{record:?} has {} words", words.len());
             for len in 0..words.len() {

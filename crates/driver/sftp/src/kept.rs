@@ -340,7 +340,9 @@ mod tests {
             assert!([old, new].contains(&facts), "{facts:?}");
             let handles = left.handles(1);
             assert!(handles == [(handle.clone(), 0)] || handles == [(handle.clone(), 3)], "{handles:?}");
-            if let Some(Origins { home, base, owner: left, extensions: has }) = left.origins() {
+            let origins = left.origins();
+            assert!(origins.is_some() || life.is_over(), "nothing is noted");
+            if let Some(Origins { home, base, owner: left, extensions: has }) = origins {
                 assert_eq!(
                     (&home[..], &base[..], left, has),
                     (&b"/home"[..], &b"/home"[..], owner, extensions)
