@@ -17,13 +17,11 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
-use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::RwLock;
 
-/// How often a request on an open file is made again when connections are lost.
-pub(crate) const REPEATS: u32 = 3;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
@@ -228,16 +226,24 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
     theirs
 }
 
+/// Whether a file of this kind can be opened.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn must_be_regular(kind: FileKind) -> Result<()> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::EISDIR.into()),
+        FileKind::Symlink => Err(Errno::ELOOP.into()),
+        // Opening a pipe would keep the server waiting for its other end.
+        _ => Err(Errno::ENXIO.because("only regular files are opened")),
+    }
+}
+
 impl Inner {
     /// Opens a file that exists.
     pub(crate) async fn open_file(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
-        match self.inodes.kind(node)? {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Errno::EISDIR.into()),
-            FileKind::Symlink => return Err(Errno::ELOOP.into()),
-            // Opening a pipe would keep the server waiting for its other end.
-            _ => return Err(Errno::ENXIO.because("only regular files are opened")),
-        }
+        must_be_regular(self.inodes.kind(node)?)?;
         let path = self.inodes.path(node)?;
         let (theirs, empties) = (server_flags(flags), flags.contains(OpenFlags::TRUNC));
         let (asked, known) = (self.seen.last(), self.known_before(node));

@@ -6,7 +6,7 @@
 
 use crate::attr::{kind, seconds};
 use crate::fault::Fault;
-use crate::files::{For, OpenFile, REPEATS, without_setid};
+use crate::files::{For, OpenFile, without_setid};
 use crate::inner::Inner;
 use crate::known::Change;
 use crate::link::Again;
@@ -15,7 +15,7 @@ use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
 use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
 use outrigger_proto_sftp::{Attrs, Owner, Request, StatusCode, Times};
-use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::Arc;
 
 /// What attributes are set on.
