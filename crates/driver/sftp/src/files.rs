@@ -6,6 +6,7 @@ use crate::inner::{Inner, lock};
 use crate::known::{Change, Known};
 use crate::link::Again;
 use crate::opened::Removed;
+use crate::order::{Kind, Order};
 use crate::origin::Kept as UnsyncedBy;
 use crate::pending_create::PendingCreate;
 use crate::read::read_range;
@@ -17,13 +18,10 @@ use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
 use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
-use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
-use tokio::sync::RwLock;
+use std::sync::{Arc, Mutex};
 
-/// How often a request on an open file is made again when connections are lost.
-pub(crate) const REPEATS: u32 = 3;
 /// The largest position in a file.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
@@ -59,35 +57,6 @@ pub(crate) struct OpenFile {
     dead: AtomicBool,
     /// What it was compared with last.
     compared: Mutex<Option<Arc<Known>>>,
-}
-
-/// What keeps writes, and attributes that are set between them, in their order: places in these are taken in the order in
-/// which requests come, and a server keeps that of what it is sent about one file.
-#[derive(Default)]
-pub(crate) struct Order {
-    /// Writes have a share until they are on their way, what is set has all of it.
-    pub(crate) sending: RwLock<()>,
-    /// Writes have a share until they have been answered.
-    pub(crate) answering: RwLock<()>,
-    /// On which connections the writes are on their way that have not been answered.
-    epochs: Mutex<Vec<Weak<AtomicU64>>>,
-}
-
-impl Order {
-    /// Where a write notes the connection on which it is on its way, for as long as it has not been answered.
-    fn begin_write(&self) -> Arc<AtomicU64> {
-        let epoch = Arc::default();
-        lock(&self.epochs).push(Arc::downgrade(&epoch));
-        epoch
-    }
-
-    /// Whether all writes that have not been answered are on their way on the connection with this number. Others were lost with
-    /// theirs, and may be sent once more at any moment.
-    pub(crate) fn all_are_on(&self, epoch: u64) -> bool {
-        let mut epochs = lock(&self.epochs);
-        epochs.retain(|write| write.strong_count() > 0);
-        epochs.iter().filter_map(Weak::upgrade).all(|write| write.load(Ordering::Acquire) == epoch)
-    }
 }
 
 /// Set in the owner of a handle that is not what the file was opened for.
@@ -228,16 +197,24 @@ pub(crate) fn server_flags(flags: OpenFlags) -> Flags {
     theirs
 }
 
+/// Whether a file of this kind can be opened.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn must_be_regular(kind: FileKind) -> Result<()> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::EISDIR.into()),
+        FileKind::Symlink => Err(Errno::ELOOP.into()),
+        // Opening a pipe would keep the server waiting for its other end.
+        _ => Err(Errno::ENXIO.because("only regular files are opened")),
+    }
+}
+
 impl Inner {
     /// Opens a file that exists.
     pub(crate) async fn open_file(&self, cx: &Cx, node: Node, flags: OpenFlags) -> Result<Opened> {
-        match self.inodes.kind(node)? {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Errno::EISDIR.into()),
-            FileKind::Symlink => return Err(Errno::ELOOP.into()),
-            // Opening a pipe would keep the server waiting for its other end.
-            _ => return Err(Errno::ENXIO.because("only regular files are opened")),
-        }
+        must_be_regular(self.inodes.kind(node)?)?;
         let path = self.inodes.path(node)?;
         let (theirs, empties) = (server_flags(flags), flags.contains(OpenFlags::TRUNC));
         let (asked, known) = (self.seen.last(), self.known_before(node));
@@ -381,17 +358,13 @@ impl Inner {
             sync: file.flags.contains(OpenFlags::DSYNC),
             clear: self.clears_setid(cx, op.kill_setid),
         };
-        let sending = Mutex::new(Some(file.order.sending.read().await));
-        let _answering = file.order.answering.read().await;
-        let on = file.order.begin_write();
+        let turn = file.order.turn(Kind::Write);
         let write = |held: Arc<Held>| {
-            let (data, node, sending) = (data.clone(), file.node, &sending);
-            let (epoch, on) = (held.session.epoch, &on);
-            let sent = move || {
-                on.store(epoch, Ordering::Release);
-                drop(lock(sending).take());
-            };
+            let (data, node, turn) = (data.clone(), file.node, &turn);
+            let epoch = held.session.epoch;
+            let sent = move || turn.sent(epoch);
             async move {
+                turn.comes(epoch).await;
                 let written = write_range(Arc::clone(&held), op.offset, data, then, sent).await?;
                 if !then.sync {
                     self.note_unsynced(node, &held.session);

@@ -9,7 +9,7 @@
 
 use crate::attr::kind;
 use crate::fault::Fault;
-use crate::files::{OpenFile, server_flags};
+use crate::files::{OpenFile, must_be_regular, server_flags};
 use crate::inner::{Inner, lock};
 use crate::known::moment;
 use crate::look::Look;
@@ -17,7 +17,7 @@ use crate::session::{Pending, Session};
 use crate::slots::{Held, open};
 use outrigger_core::ops::{Create, OpenFlags};
 use outrigger_core::reply::{Created, OpenHow};
-use outrigger_core::{Cx, Errno, Error, FileKind, Name, Node, Result};
+use outrigger_core::{Cx, Errno, Error, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags as Flags, Owner, Request, Times};
 use outrigger_toolkit_remote::Attempt;
 use std::collections::HashMap;
@@ -172,16 +172,11 @@ impl Inner {
             self.is_not_made(file.node);
         }
         match made {
-            Ok(NewOrOther::New(held, attrs)) => {
+            Ok((held, attrs, is_new)) => {
                 self.is_made(file, held, &attrs);
                 *stage = Stage::Made;
                 drop(stage);
-                Ok(Some(self.as_wanted(file, attrs, mode).await))
-            }
-            Ok(NewOrOther::Other(held, attrs)) => {
-                self.is_made(file, held, &attrs);
-                *stage = Stage::Made;
-                Ok(Some(attrs))
+                Ok(Some(if is_new { self.as_wanted(file, attrs, mode).await } else { attrs }))
             }
             Err(error) => {
                 self.files.is_made(file.handle);
@@ -191,13 +186,14 @@ impl Inner {
         }
     }
 
+    /// Has a file made, or opens what somebody else has made, or we ourselves on another connection; whether it is new.
     async fn make(
         &self,
         file: &OpenFile,
         mode: u32,
         again: bool,
         asked: Option<Asked>,
-    ) -> Result<NewOrOther> {
+    ) -> Result<(Held, Attrs, bool)> {
         let path = self.inodes.path(file.node)?;
         let theirs = server_flags(file.flags);
         let (made, again) = match asked {
@@ -208,7 +204,7 @@ impl Inner {
             None => (self.make_file(&path, theirs, mode).await, true),
         };
         let fault = match made {
-            Ok((held, attrs)) => return Ok(NewOrOther::New(held, attrs)),
+            Ok((held, attrs)) => return Ok((held, attrs, true)),
             Err(fault) => fault,
         };
         let lost = fault.is_lost_connection();
@@ -219,18 +215,13 @@ impl Inner {
         let empties = !again && file.flags.contains(OpenFlags::TRUNC);
         let other = self.open_other(&path, if empties { theirs | Flags::TRUNC } else { theirs }).await;
         let (held, attrs) = other.map_err(|other| if lost { error } else { other })?;
-        Ok(NewOrOther::Other(held, attrs))
+        Ok((held, attrs, false))
     }
 
     /// Opens what is there already.
     async fn open_other(&self, path: &[u8], flags: Flags) -> Result<(Held, Attrs)> {
         let attrs = self.look(path).await?;
-        match kind(&attrs) {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Errno::EISDIR.into()),
-            FileKind::Symlink => return Err(Errno::ELOOP.into()),
-            _ => return Err(Errno::ENXIO.because("only regular files are opened")),
-        }
+        must_be_regular(kind(&attrs))?;
         let held = match open(&self.link, path, flags, Attrs::NONE).await {
             Ok(held) => held,
             Err(fault) => {
@@ -271,12 +262,6 @@ impl Inner {
     fn dirs_of(&self, node: Node) -> impl Iterator<Item = (Node, Name)> {
         self.inodes.table().names(node).unwrap_or_default().into_iter()
     }
-}
-
-/// What was opened: a new file, or one that somebody else made, or we ourselves on another connection.
-enum NewOrOther {
-    New(Held, Attrs),
-    Other(Held, Attrs),
 }
 
 impl Asked {

@@ -6,12 +6,13 @@
 //! (see `known`); where it is not what it should be, the open file is dead.
 
 use crate::fault::Fault;
-use crate::files::{For, OpenFile, REPEATS};
+use crate::files::{For, OpenFile};
 use crate::inner::Inner;
 use crate::known::{Change, Known, UnderWay, moment};
 use crate::slots::{Held, Slot, open};
 use outrigger_core::{Errno, Node, Result};
 use outrigger_proto_sftp::{Attrs, Request};
+use outrigger_toolkit_remote::REPEATS;
 use std::sync::Arc;
 
 impl Inner {

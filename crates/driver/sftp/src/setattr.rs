@@ -6,16 +6,17 @@
 
 use crate::attr::{kind, seconds};
 use crate::fault::Fault;
-use crate::files::{For, OpenFile, REPEATS, without_setid};
+use crate::files::{For, OpenFile, without_setid};
 use crate::inner::Inner;
 use crate::known::Change;
 use crate::link::Again;
+use crate::order::Kind;
 use crate::session::Session;
 use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::Attrs as AttrsReply;
 use outrigger_core::{Cx, Errno, FileKind, Node, Result, SetAttrs};
 use outrigger_proto_sftp::{Attrs, Owner, Request, StatusCode, Times};
-use outrigger_toolkit_remote::Attempt;
+use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::Arc;
 
 /// What attributes are set on.
@@ -209,32 +210,27 @@ impl Inner {
         file: &OpenFile,
         attrs: Attrs,
     ) -> Result<Option<(Session, Result<Attrs, Fault>)>, Fault> {
+        let turn = file.order.turn(Kind::Set);
         if self.until_made(file).await.is_err() {
             return Ok(None);
         }
         let mut repeats = 0;
         loop {
-            let sending = file.order.sending.write().await;
-            let held = loop {
-                match self.handle_for(file, For::Anything).await {
-                    Ok(held) if file.order.all_are_on(held.session.epoch) => break held,
-                    // Writes that were lost with their connection are sent once more on this one, and come first. They need no
-                    // turn for that, and what was asked for later has to wait for its own.
-                    Ok(_) => drop(file.order.answering.write().await),
-                    Err(fault) if file.is_dead() => return Err(fault),
-                    Err(_) => return Ok(None),
-                }
+            let held = match self.handle_for(file, For::Anything).await {
+                Ok(held) => held,
+                Err(fault) if file.is_dead() => return Err(fault),
+                Err(_) => return Ok(None),
             };
             Again::IfServerExited.prepare(&held.session).await;
             let (set, look) =
                 (Request::FSetStat { handle: &held.handle, attrs }, Request::FStat { handle: &held.handle });
+            turn.comes(held.session.epoch).await;
             // Where nothing is being written, nothing has to be waited for.
-            let calm = file.order.answering.try_write().is_ok();
-            let (set, look) = match calm {
+            let (set, look) = match turn.is_calm() {
                 true => (held.session.begin(&set).await, held.session.begin(&look).await),
                 false => (held.session.begin_behind(&set).await, held.session.begin_behind(&look).await),
             };
-            drop(sending);
+            turn.sent(held.session.epoch);
             let done = async {
                 set.done().await?;
                 look.attrs().await
@@ -249,13 +245,11 @@ impl Inner {
                     if repeats <= REPEATS
                         && self.link.may_repeat(Again::IfServerExited, &held.session, fault).await =>
                 {
-                    // What was written before may have to be repeated as well.
-                    drop(file.order.answering.write().await);
                     continue;
                 }
                 _ => return Ok(Some((held.session.clone(), done))),
             }
-            drop(file.order.answering.write().await);
+            turn.is_first().await;
             return Ok(None);
         }
     }

@@ -201,32 +201,58 @@ async fn without_a_second_client_a_lost_connection_is_not_noticed_by_who_writes(
     }
 }
 
-/// A write is lost with its connection, and repeated on the next one only when the process is gone that may still do it. A time
-/// that is set on the next one meanwhile has to come after it, also where another write overtakes both.
+/// What is done to a file while its connection is lost with what was done before.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Write,
+    Set(i64),
+}
+
+impl Opened {
+    async fn step(&self, step: Step) -> Result<()> {
+        match step {
+            Step::Write => self.user.write_at(self.file, self.handle, 0, b"ours").await.map(drop),
+            Step::Set(time) => self.user.set_mtime(self.file, self.handle, time).await.map(drop),
+        }
+    }
+}
+
+/// What is lost with its connection is repeated on the next one only when the process is gone that may still do it. What is
+/// asked for on the next one meanwhile has to come after it, also where another write overtakes both.
 #[tokio::test(start_paused = true)]
-async fn a_time_that_is_set_after_a_write_stays_when_the_write_is_repeated_on_the_next_connection() {
-    for overtaken in [false, true] {
+async fn what_was_asked_for_after_something_that_is_repeated_on_the_next_connection_comes_after_it() {
+    use Step::{Set, Write};
+    for (first, overtaken, second, time) in [
+        (Write, false, Set(4000), 4000),
+        (Write, true, Set(4000), 4000),
+        (Set(3000), false, Set(4000), 4000),
+        // Each write makes it one second later at this server.
+        (Set(3000), false, Write, 3001),
+    ] {
         let opened = Opened::new(OpenFlags::READ_WRITE).await;
         let (user, file, handle) = (&opened.user, opened.file, opened.handle);
-        let (lost, is_lost) = oneshot::channel();
-        let mut lost = Some(lost);
-        opened.line.decide(move |number, _| {
-            if number == 1 {
-                lost.take().into_iter().for_each(|lost| lost.send(()).expect("awaited"));
+        let (next, is_next) = oneshot::channel();
+        let (mut next, mut is_lost) = (Some(next), false);
+        opened.line.decide(move |_, request| match request {
+            Request::Write { .. } | Request::FSetStat { .. } if !is_lost => {
+                is_lost = true;
+                Fate::Late(Duration::from_secs(1))
             }
-            if number == 0 { Fate::Late(Duration::from_secs(1)) } else { Fate::Answered }
+            _ => {
+                next.take_if(|_| is_lost).into_iter().for_each(|next| next.send(()).expect("awaited"));
+                Fate::Answered
+            }
         });
-        let set = async {
-            is_lost.await.expect("there is a next connection");
+        let then = async {
+            is_next.await.expect("there is a next connection");
             if overtaken {
                 assert_eq!(user.write_at(file, handle, 50, b"later").await, Ok(5));
             }
-            user.set_mtime(file, handle, 4000).await
+            opened.step(second).await
         };
-        let (written, set) = tokio::join!(user.write_at(file, handle, 0, b"first"), set);
-        assert_eq!((written, set.map(|attr| attr.mtime.secs)), (Ok(5), Ok(4000)));
-        let kept = user.attr(file, None).await.map(|attr| attr.mtime.secs);
-        assert_eq!(kept, Ok(4000), "overtaken: {overtaken}");
+        let what = format!("{first:?}, {second:?}, overtaken: {overtaken}");
+        assert_eq!(tokio::join!(opened.step(first), then), (Ok(()), Ok(())), "{what}");
+        assert_eq!(user.attr(file, None).await.map(|attr| attr.mtime.secs), Ok(time), "{what}");
     }
 }
 
