@@ -3,7 +3,7 @@
 
 use crate::fault::Fault;
 use crate::inner::{Inner, lock};
-use crate::known::{Change, Known};
+use crate::known::{Change, Known, moment};
 use crate::link::Again;
 use crate::opened::Removed;
 use crate::order::{Kind, Order};
@@ -407,11 +407,24 @@ impl Inner {
         self.require_fsync()?;
         let ino = self.inodes.ino(file.node)?;
         let written = self.unsynced.take(ino);
+        let (asked, changes) = (moment(), written.is_some());
         let sync = |held: Arc<Held>| async move {
-            held.session.begin(&Request::FSync { handle: &held.handle }).await.done().await?;
-            Ok(held)
+            let synced = held.session.begin(&Request::FSync { handle: &held.handle }).await;
+            // What the file is like then it has to be like when it is opened again after a lost connection.
+            let look = Request::FStat { handle: &held.handle };
+            let looked = if changes { Some(held.session.begin(&look).await) } else { None };
+            synced.done().await?;
+            let attrs = match looked {
+                Some(looked) => looked.attrs().await.ok(),
+                None => None,
+            };
+            Ok((held, attrs))
         };
         let synced = self.with_handle(&file, For::Anything, Again::Always, sync).await;
+        let synced = synced.map(|(held, attrs)| {
+            attrs.iter().for_each(|attrs| file.slot(For::Anything).known().is_synced(attrs, asked));
+            held
+        });
         match (written, synced) {
             (Some(written), Ok(held)) if !held.session.has_what_came_by(&written).await => Err(Errno::EIO
                 .because(

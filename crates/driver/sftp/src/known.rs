@@ -200,6 +200,15 @@ impl Known {
             state.keep();
         }
     }
+
+    /// The same, after the server has put every change on stable storage: its time of change is exact, until the next change here.
+    pub(crate) fn is_synced(&self, attrs: &Attrs, asked: u64) {
+        let mut state = lock(&self.0);
+        if state.under_way == 0 && state.last <= asked && !state.in_doubt {
+            state.facts = Facts::of(attrs);
+            state.keep();
+        }
+    }
 }
 
 impl UnderWay {

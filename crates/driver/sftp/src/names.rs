@@ -348,6 +348,31 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether what is to be renamed and what has the new name are directories.
+    ///
+    /// # Errors
+    /// `EISDIR` or `ENOTDIR` when one of them is: rename(2) does not replace the one by the other.
+    async fn is_between_directories(&self, from: &[u8], there: &Attrs) -> Result<bool, Fault> {
+        let is_dir = |attrs: &Attrs| kind(attrs) == FileKind::Directory;
+        match (is_dir(&self.look(from).await?), is_dir(there)) {
+            (true, false) => Err(Errno::ENOTDIR.into()),
+            (false, true) => Err(Errno::EISDIR.into()),
+            (both, _) => Ok(both),
+        }
+    }
+
+    /// Renames a directory over another one where the server's rename replaces nothing: an empty one is removed first, and one that
+    /// is not empty stays, as with rename(2).
+    async fn replace_directory(&self, op: &Rename, from: &[u8], to: &[u8]) -> Result<Option<Attrs>, Fault> {
+        match self.change(&Request::RmDir { path: to }).await {
+            // Version 3 has no status for a directory that is not empty.
+            Err(fault) if fault.code() == Some(StatusCode::Failure) => return Err(Errno::ENOTEMPTY.into()),
+            removed => removed?,
+        }
+        self.is_gone(op.to_dir, &op.to_name, None);
+        self.change(&self.renaming(from, to)).await.map(|()| None)
+    }
+
     /// Renames over what has the new name, and tells its attributes if it is known.
     async fn replace(&self, op: &Rename, from: &[u8], to: &[u8]) -> Result<Option<Attrs>, Fault> {
         let table = self.inodes.table();
@@ -355,7 +380,16 @@ impl Inner {
         let open = self.must_hide(op.to_dir, &op.to_name).filter(|&node| Some(node) != moved);
         let is_atomic = self.extensions.contains(Extensions::POSIX_RENAME);
         // Without an atomic rename whatever is there has to go out of the way.
-        let in_the_way = !is_atomic && (there.is_some() || self.look(to).await.is_ok()) && from != to;
+        let in_the_way = match !is_atomic && from != to {
+            true => self.look(to).await.ok(),
+            false => None,
+        };
+        if let Some(attrs) = &in_the_way
+            && self.is_between_directories(from, attrs).await?
+        {
+            return self.replace_directory(op, from, to).await;
+        }
+        let in_the_way = in_the_way.is_some() || !is_atomic && there.is_some() && from != to;
         if open.is_none() && !in_the_way {
             let look_first = there.is_some() && there != moved;
             return self.look_and_change(look_first.then_some(to), &self.renaming(from, to)).await;

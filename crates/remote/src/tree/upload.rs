@@ -6,7 +6,7 @@
 //! uses it again, or removes what is there.
 
 use super::inner::Inner;
-use super::{Asked, FileServer, Put, Version};
+use super::{Asked, FileServer, Found, Put, Version};
 use crate::diagnosis::{Attempt, parent};
 use crate::fault::{Fault, Refusal};
 use crate::inode_table::join;
@@ -92,7 +92,7 @@ impl<S: FileServer> Inner<S> {
     async fn store(&self, node: Node, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
         let state = staged.state();
         if !self.options.temporary {
-            return self.store_directly(path, staged).await.map(|()| None);
+            return self.store_directly(path, staged).await;
         }
         // One name for all attempts: each replaces what the one before has left.
         let aside = &temporary_name(path, self.begin(node, &state))?;
@@ -100,7 +100,7 @@ impl<S: FileServer> Inner<S> {
             Ok(()) => self.put_in_place(aside, path, &state).await,
             // Where no file can be made the old one may still be written to. A full disk would only cost its content.
             Err(Fault::Refused(refusal)) if forbids_names(&refusal) => {
-                return self.store_directly(path, staged).await.map(|()| None);
+                return self.store_directly(path, staged).await;
             }
             Err(fault) => Err(self.why(fault, Attempt::Write { path }).await),
         };
@@ -132,7 +132,7 @@ impl<S: FileServer> Inner<S> {
         Err(self.why(fault, Attempt::Make { path }).await)
     }
 
-    async fn store_directly(&self, path: &[u8], staged: &Staged) -> Result<()> {
+    async fn store_directly(&self, path: &[u8], staged: &Staged) -> Result<Option<Version>> {
         if staged.state().exclusive {
             self.is_free(path).await?;
         }
@@ -140,7 +140,9 @@ impl<S: FileServer> Inner<S> {
             // Some servers refuse permissions for some files; the content matters more.
             Ok(()) => {
                 let _ = self.server.set_mode(path, staged.state().mode & 0o7777).await;
-                Ok(())
+                // Another client may replace it by a file of the same size.
+                let stored = self.look(path).await.ok();
+                Ok(stored.map(|Found { size, modified, .. }| Version { size, modified }))
             }
             Err(fault) => Err(self.why(fault, Attempt::Open { path, writes: true }).await),
         }
