@@ -358,9 +358,17 @@ fn umount_and_status_name_a_server_that_is_stopped() {
             status.err.lines().filter(|line| line.contains(&format!("process {server}"))).collect();
         assert!(matches!(about[..], [line] if line.contains(&gone)), "{about:?}");
         assert!(status.out.contains(&*place.at("m").to_string_lossy()), "{status:?}");
+        place.run(&["umount", "m"]).ok();
+        // Not even if the next mount dies, and cannot be asked either.
+        fs::create_dir_all(place.at("other")).unwrap();
+        place.run(&["mount", "--no-guard", "mem:", "other"]).ok();
+        let died = place.run(&["status", "--json", "other"]).ok();
+        let died = serde_json::from_str::<serde_json::Value>(&died).unwrap()["pid"].as_u64().unwrap() as u32;
+        signal(died, "KILL");
+        within("it died", || !is_running(died));
+        place.run(&["umount", "other"]).ok();
         signal(server, "CONT");
         within("the server ends", || !is_running(server));
-        place.run(&["umount", "m"]).ok();
     }
 }
 

@@ -63,7 +63,10 @@ fn end(context: &Context, mount: &Path) {
     {
         complain(&what);
     }
-    let ending = found.and_then(|(peer, status)| Ending::of(&peer, status.as_ref().ok()));
+    // One that does not answer may be left from another mount.
+    let ending = found
+        .filter(|(peer, status)| status.is_ok() || !peer.is_moved())
+        .and_then(|(peer, status)| Ending::of(&peer, status.as_ref().ok()));
     if detach(context, mount, Force::No)
         && let Some(ending) = ending
         && let Err(what) = ending.wait(context.options().timeout.unwrap_or(END))

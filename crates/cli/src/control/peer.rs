@@ -85,6 +85,12 @@ impl Peer {
         self.mountpoint.is_some()
     }
 
+    /// Whether it was made elsewhere than where the mount table shows it, if it is that mount at all: numbers of connections are
+    /// reused.
+    pub fn is_moved(&self) -> bool {
+        self.moved
+    }
+
     /// Where its process leaves a sentence about what went wrong in the end: [`super::Server::leave`].
     pub fn words(&self) -> PathBuf {
         self.socket.with_extension(WORDS)
