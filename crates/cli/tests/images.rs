@@ -247,7 +247,7 @@ fn umount_waits_for_the_kernel_code_as_long_as_it_is_told() {
     let (server, code) = (place.server(), kernel_code(&place));
     signal(code, "STOP");
     let complaint = place.run(&["umount", "--timeout=0.1", "m"]).refused(1);
-    assert!(complaint.contains(&format!("process {server} still works on 'image'")), "{complaint}");
+    assert!(complaint.contains(&format!("process {code} is stopped")), "{complaint} (of server {server})");
     assert!(!place.is_mounted());
     signal(code, "CONT");
     support::within("the mount's process ends", || !support::is_running(server));

@@ -2,7 +2,7 @@
 //! Values of options, read the same way by every driver and layer.
 
 use crate::option::OptionTable;
-use crate::{Error, parse_size};
+use crate::{Errno, Error, parse_size};
 use std::ops::RangeBounds;
 use std::str::FromStr;
 use std::time::Duration;
@@ -50,7 +50,13 @@ impl OptionTable {
     /// `EINVAL` for anything else.
     pub fn time_limit(&self, key: &str, value: &str) -> Result<Duration, Error> {
         let seconds = self.seconds(key, value)?;
-        if seconds.is_zero() { Err(self.unfit(key, value)) } else { Ok(seconds) }
+        match seconds.is_zero() {
+            true => Err(Errno::EINVAL.because(format!(
+                "{}: option {key} cannot be \"{value}\": a number of seconds above 0 is expected",
+                self.owner
+            ))),
+            false => Ok(seconds),
+        }
     }
 
     /// A number of bytes, as [`parse_size`] reads it.

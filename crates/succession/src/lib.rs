@@ -33,8 +33,49 @@ mod silly_rename;
 pub mod state;
 mod undelivered;
 
+use outrigger_core::{OpCode, OpSet};
+
 pub use flight::Ask;
 pub use served::{RECORDED, Served};
 pub use silly_rename::silly_name;
 pub use state::{Role, State, Task};
 pub use undelivered::{Requester, tell};
+
+/// What is asked of kernel code: doors answer the rest by themselves, or do without.
+pub const ASKED: OpSet = OpSet::of(&[
+    OpCode::Lookup,
+    OpCode::Walk,
+    OpCode::GetAttr,
+    OpCode::SetAttr,
+    OpCode::ReadLink,
+    OpCode::MkNod,
+    OpCode::MkDir,
+    OpCode::SymLink,
+    OpCode::Link,
+    OpCode::Unlink,
+    OpCode::RmDir,
+    OpCode::Rename,
+    OpCode::Open,
+    OpCode::Create,
+    OpCode::TmpFile,
+    OpCode::Read,
+    OpCode::Write,
+    OpCode::FSync,
+    OpCode::Fallocate,
+    OpCode::Seek,
+    OpCode::CopyRange,
+    OpCode::Release,
+    OpCode::OpenDir,
+    OpCode::ReadDir,
+    OpCode::ReadDirPlus,
+    OpCode::ReleaseDir,
+    OpCode::FSyncDir,
+    OpCode::GetXattr,
+    OpCode::SetXattr,
+    OpCode::ListXattr,
+    OpCode::RemoveXattr,
+    OpCode::StatFs,
+    OpCode::Forget,
+    OpCode::SyncFs,
+    OpCode::Parent,
+]);

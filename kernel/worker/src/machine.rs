@@ -6,12 +6,13 @@ use crate::kept::Kept;
 use crate::kernel::Kernel;
 use crate::task::Task;
 use crate::tasks::Tasks;
-use crate::tree::{NOT_SERVED, Tree};
+use crate::tree::Tree;
 use futures_channel::oneshot;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Credentials, Cx, DriverClass, Errno, Notify, OpSet, Reply, Request, Service,
+    Abilities, Answer, Credentials, Cx, DriverClass, Errno, Notify, Reply, Request, Service,
 };
+use outrigger_succession::ASKED;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -130,7 +131,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Service for Machine {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if NOT_SERVED.has(request.op()) {
+        if !ASKED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
         let (sender, mut receiver) = oneshot::channel();
@@ -151,7 +152,7 @@ impl Service for Machine {
             class: DriverClass::Block,
             read_only: self.read_only,
             negative_ttl: Ttl::FOREVER,
-            ..Abilities::new("kernel", "", OpSet::all().without(NOT_SERVED))
+            ..Abilities::new("kernel", "", ASKED)
         }
     }
 

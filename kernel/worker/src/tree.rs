@@ -15,8 +15,8 @@ use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::*;
 use outrigger_core::reply::{Attrs, Count, Created, Entries, Entry, FsStat, Offset, OpenHow, Opened, Ttl};
 use outrigger_core::{
-    Credentials, Errno, FileKind, Generation, Handle, Name, Node, OpCode, OpSet, Payload, Reply, Request,
-    Result, SetTime, Target,
+    Credentials, Errno, FileKind, Generation, Handle, Name, Node, Payload, Reply, Request, Result, SetTime,
+    Target,
 };
 use outrigger_succession::place::REMOVED;
 use std::cell::RefCell;
@@ -26,18 +26,6 @@ use std::rc::Rc;
 
 /// The most bytes of one read.
 const READ_MAX: u32 = 1 << 20;
-
-/// What is not asked of a tree: doors see to it themselves, or do without.
-pub const NOT_SERVED: OpSet = OpSet::of(&[
-    OpCode::Access,
-    OpCode::Flush,
-    OpCode::GetLock,
-    OpCode::Ioctl,
-    OpCode::Locate,
-    OpCode::Poll,
-    OpCode::Resolve,
-    OpCode::SetLock,
-]);
 
 /// A mounted file system.
 pub struct Tree {

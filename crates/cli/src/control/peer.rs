@@ -248,22 +248,23 @@ pub fn statuses(peers: Vec<Peer>) -> Vec<(Peer, Result<MountStatus, Trouble>)> {
         .filter_map(|thread| thread.join().ok())
         .map(|(status, peer)| (peer, status))
         .collect();
-    let living: Vec<_> = answers
-        .iter()
-        .filter(|(_, status)| status != &Err(Trouble::Dead))
-        .map(|(peer, _)| peer.connection)
-        .collect();
-    let answering: Vec<_> =
-        answers.iter().filter(|(_, status)| status.is_ok()).map(|(peer, _)| peer.connection).collect();
+    let those = |is: fn(&Result<MountStatus, Trouble>) -> bool| -> Vec<_> {
+        let found = answers.iter().filter(|(_, status)| is(status));
+        found.map(|(peer, _)| (peer.connection, peer.moved)).collect()
+    };
+    let (living, answering) = (those(|status| status != &Err(Trouble::Dead)), those(Result::is_ok));
+    // Numbers of connections are reused. The mount belongs to a process that made it where it is, before one that did not.
+    let is_of = |others: &[(u32, bool)], peer: &Peer| {
+        others.iter().any(|&(connection, moved)| connection == peer.connection && (peer.moved || !moved))
+    };
     for (peer, status) in &mut answers {
-        // Numbers of connections are reused: the mount there belongs to the process that answers.
-        if status.is_err() && answering.contains(&peer.connection) {
+        if status.is_err() && is_of(&answering, peer) {
             (peer.mountpoint, peer.moved) = (None, true);
         }
     }
     answers.retain(|(peer, status)| {
         // A living one with the same number is another mount.
-        let stale = peer.moved || living.contains(&peer.connection);
+        let stale = peer.moved || is_of(&living, peer);
         let remove = status == &Err(Trouble::Dead) && stale;
         if remove {
             // Another process may have removed it, or we may not.

@@ -95,25 +95,13 @@ use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::supervise::History;
 use outrigger_core::{
-    Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, OpCode, OpSet, Reply, Request,
-    Result, Service,
+    Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, Reply, Request, Result, Service,
 };
+use outrigger_succession::ASKED;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use worker::Worker;
-
-/// What the kernel's file systems are not asked for.
-const NOT_SERVED: OpSet = OpSet::of(&[
-    OpCode::Access,
-    OpCode::Flush,
-    OpCode::GetLock,
-    OpCode::Ioctl,
-    OpCode::Locate,
-    OpCode::Poll,
-    OpCode::Resolve,
-    OpCode::SetLock,
-]);
 
 /// Opens the image in the file `path`: the file system in it, or, where there is a partition table instead and the options
 /// name no partition, all partitions.
@@ -411,13 +399,13 @@ fn abilities(name: String, read_only: bool) -> Abilities {
         read_only,
         acl: true,
         negative_ttl: Ttl::FOREVER,
-        ..Abilities::new("kernel", name, OpSet::all().without(NOT_SERVED))
+        ..Abilities::new("kernel", name, ASKED)
     }
 }
 
 impl Service for Kernel {
     fn call<'a>(&'a self, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if NOT_SERVED.has(request.op()) {
+        if !ASKED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
         if let Request::Forget(op) = &request {

@@ -5,7 +5,7 @@
 //! lower bits; place 0 is the directory above them, which never changes.
 
 use crate::image::{Image, Part};
-use crate::{FsType, Kernel, NOT_SERVED, Options};
+use crate::{FsType, Kernel, Options};
 use futures_channel::oneshot;
 use outrigger_core::attr::{Attr, Time};
 use outrigger_core::ops::{GetAttr, Parent, ReadDir, ReadDirPlus, SyncFs, Walk};
@@ -13,9 +13,10 @@ use outrigger_core::reply::{Attrs, Dirent, DirentPlus, Dirents, DirentsPlus, Ent
 use outrigger_core::supervise::History;
 use outrigger_core::{
     Abilities, Answer, Class, Cx, DriverClass, Errno, FileKind, Generation, Handle, Name, Node, Notify,
-    OpSet, Reply, Request, Result, Service, Traverse, Visit, ask,
+    Reply, Request, Result, Service, Traverse, Visit, ask,
 };
 use outrigger_proto_disk::partition::{Partition, Table};
+use outrigger_succession::ASKED;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -393,7 +394,7 @@ impl Visit for Outward {
 
 impl Service for Partitions {
     fn call<'a>(&'a self, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        if NOT_SERVED.has(request.op()) {
+        if !ASKED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
         let mut inward = Inward::default();
@@ -423,7 +424,7 @@ impl Service for Partitions {
             read_only: !self.image.writable(),
             acl: true,
             negative_ttl: Ttl::FOREVER,
-            ..Abilities::new("kernel", self.image.name(), OpSet::all().without(NOT_SERVED))
+            ..Abilities::new("kernel", self.image.name(), ASKED)
         }
     }
 

@@ -145,9 +145,24 @@ fn has_needed(spoken: OpSet, answer: &Answer) -> Result<()> {
     }))
 }
 
+/// The longest reason of a program that is shown, in characters.
+const REASON: usize = 1000;
+
+/// The reason of a program as one line: a line break in it would look like another message.
+fn in_one_line(error: &Error) -> Error {
+    let shown = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    let reason =
+        error.reason.as_ref().map(|reason| reason.chars().take(REASON).map(shown).collect::<String>().into());
+    Error { errno: error.errno, reason }
+}
+
 /// A read that brings more than was asked for is no answer to it.
 fn fits(request: &Request, reply: Reply) -> Reply {
     match (request, &reply) {
+        (_, Reply::Error(error)) => Reply::Error(in_one_line(error)),
         (Request::Read(op), Reply::Data(data)) if data.len() > op.len as usize => {
             let why = format!("the program answered {} bytes where {} were asked for", data.len(), op.len);
             Reply::Error(Errno::EIO.because(why))
@@ -200,6 +215,20 @@ impl Service for Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use outrigger_core::Node;
+    use outrigger_core::ops::StatFs;
+
+    #[test]
+    fn the_reason_of_a_program_is_one_short_line() {
+        let said = format!("no\noutrigger: all is well\x1b[31m{}", "x".repeat(5000));
+        let reply =
+            fits(&Request::StatFs(StatFs { node: Node::ROOT }), Reply::Error(Errno::EIO.because(said)));
+        let Reply::Error(Error { errno: Errno::EIO, reason: Some(shown) }) = reply else {
+            panic!("{reply:?}")
+        };
+        assert!(shown.starts_with("no\\noutrigger: all is well\\u{1b}[31mxx"), "{shown}");
+        assert!(shown.len() < 2 * REASON && !shown.contains(char::is_control));
+    }
 
     #[test]
     fn a_size_of_blocks_is_never_zero() {

@@ -7,7 +7,7 @@ use crate::inner::{Inner, lock};
 use crate::link::Again;
 use crate::listing::{Item, Listing};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, FileKind, Generation, Handle, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use outrigger_toolkit_remote::in_order;
 use std::collections::HashMap;
@@ -32,11 +32,16 @@ pub(crate) struct OpenDir {
     node: Node,
     listing: Mutex<Arc<Listing>>,
     /// All names with their cookies, in that order, once they are wanted.
-    ordered: Mutex<Option<Ordered>>,
+    ordered: Mutex<Option<Arc<Ordered>>>,
     was_read: AtomicBool,
 }
 
-type Ordered = Arc<Vec<(u64, Item)>>;
+/// All names of a listing, in the order of their cookies.
+struct Ordered {
+    items: Vec<(u64, Item)>,
+    /// Why there are no more, where that is not the end of the directory.
+    failed: Option<Error>,
+}
 
 impl Dirs {
     fn add(&self, dir: OpenDir) -> Handle {
@@ -129,7 +134,7 @@ impl Inner {
         each: usize,
     ) -> Result<(Vec<(u64, Item)>, bool)> {
         let ordered = self.ordered(dir).await?;
-        let rest = &ordered[ordered.partition_point(|(at, _)| *at <= cookie)..];
+        let rest = &ordered.items[ordered.items.partition_point(|(at, _)| *at <= cookie)..];
         let mut names = Vec::new();
         for (at, item) in rest.iter().filter(|(_, item)| !self.is_hidden_name(dir.node, &item.name)) {
             let takes = each + item.name.len();
@@ -139,23 +144,30 @@ impl Inner {
             left = left.saturating_sub(takes);
             names.push((*at, item.clone()));
         }
-        Ok((names, true))
+        match &ordered.failed {
+            Some(error) if names.is_empty() => Err(error.clone()),
+            failed => Ok((names, failed.is_none())),
+        }
     }
 
-    async fn ordered(&self, dir: &OpenDir) -> Result<Ordered> {
+    async fn ordered(&self, dir: &OpenDir) -> Result<Arc<Ordered>> {
         if let Some(ordered) = &*lock(&dir.ordered) {
             return Ok(Arc::clone(ordered));
         }
         let listing = Arc::clone(&lock(&dir.listing));
         let mut items = Vec::new();
-        loop {
-            let (more, is_all) = listing.from(items.len(), usize::MAX).await?;
-            items.extend(more);
-            if is_all {
-                break;
+        let failed = loop {
+            match listing.from(items.len(), usize::MAX).await {
+                Ok((more, is_all)) => {
+                    items.extend(more);
+                    if is_all {
+                        break None;
+                    }
+                }
+                Err(error) => break Some(error),
             }
-        }
-        let ordered = Arc::new(in_order(items, |item| &item.name));
+        };
+        let ordered = Arc::new(Ordered { items: in_order(items, |item| &item.name), failed });
         *lock(&dir.ordered) = Some(Arc::clone(&ordered));
         Ok(ordered)
     }
@@ -211,7 +223,9 @@ impl Inner {
     /// as files, and then fsync(2) does it.
     pub(crate) async fn sync_dir(&self, handle: Handle) -> Result<()> {
         let dir = self.dirs.get(handle)?;
-        self.require_fsync()?;
+        if !self.can_fsync()? {
+            return Ok(());
+        }
         let path = self.inodes.path(dir.node)?;
         let synced = self.link.run(Again::Always, |session| {
             let path = &path;

@@ -404,7 +404,9 @@ impl Inner {
 
     pub(crate) async fn sync_file(&self, handle: Handle) -> Result<()> {
         let file = self.files.get(handle)?;
-        self.require_fsync()?;
+        if !self.can_fsync()? {
+            return Ok(());
+        }
         let ino = self.inodes.ino(file.node)?;
         let written = self.unsynced.take(ino);
         let (asked, changes) = (moment(), written.is_some());
@@ -447,13 +449,17 @@ impl Inner {
         }
     }
 
-    /// As sync(2) says it of a file, `EINVAL`: it does not support synchronisation.
-    pub(crate) fn require_fsync(&self) -> Result<()> {
-        if self.extensions.contains(Extensions::FSYNC) {
-            return Ok(());
+    /// Whether the server can be asked to put content on stable storage; without that it has what was answered.
+    ///
+    /// # Errors
+    /// As sync(2) says it of a file, `EINVAL`, unless the user permits such a server.
+    pub(crate) fn can_fsync(&self) -> Result<bool> {
+        match (self.extensions.contains(Extensions::FSYNC), self.link.options().no_fsync) {
+            (false, false) => Err(Errno::EINVAL.because(
+                "the server does not have fsync@openssh.com: it cannot say what is on stable storage (-o no_fsync goes on without)",
+            )),
+            (can, _) => Ok(can),
         }
-        Err(Errno::EINVAL
-            .because("the server does not have fsync@openssh.com: it cannot say what is on stable storage"))
     }
 
     /// Closes a file. What was hidden goes with its last handle.

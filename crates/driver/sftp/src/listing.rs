@@ -44,13 +44,24 @@ struct State {
     /// Where the rest comes from, unless this is all.
     source: Option<Source>,
     failed: Option<Error>,
+    /// The first name that is none of a file: something may be missing.
+    odd: Option<Bytes>,
+}
+
+/// What the server says at once.
+#[derive(Default)]
+struct Piece {
+    items: Vec<Item>,
+    /// The first of what is no name of a file, and how many bytes all of these take.
+    odd: Option<Bytes>,
+    dropped: usize,
 }
 
 struct Source {
     held: Held,
     pieces: VecDeque<Pending>,
     /// The piece that is waited for: it stays when a reader gives up.
-    next: Option<BoxFuture<'static, Result<Option<Vec<Item>>, Fault>>>,
+    next: Option<BoxFuture<'static, Result<Option<Piece>, Fault>>>,
     received: usize,
 }
 
@@ -66,7 +77,7 @@ impl Listing {
             Ok(Held::new(session, handle))
         });
         let source = Source { held: opened.await?, pieces: VecDeque::new(), next: None, received: 0 };
-        let state = State { items: Vec::new(), size: 0, source: Some(source), failed: None };
+        let state = State { items: Vec::new(), size: 0, source: Some(source), failed: None, odd: None };
         let listing = Listing { link: link.clone(), path: path.into(), ahead, state: Mutex::new(state) };
         if let Some(source) = &mut listing.state.lock().await.source {
             listing.ask(source).await;
@@ -126,10 +137,26 @@ impl Listing {
         source.next = None;
         source.received += 1;
         match items? {
-            Some(items) => state.items.extend(items.into_iter().inspect(|item| {
-                state.size += size_of::<Item>() + item.name.as_bytes().len();
-            })),
-            None => state.source = None,
+            Some(Piece { items, odd, dropped }) => {
+                state.size += dropped;
+                state.odd = state.odd.take().or(odd);
+                state.items.extend(items.into_iter().inspect(|item| {
+                    state.size += size_of::<Item>() + item.name.as_bytes().len();
+                }));
+            }
+            None => {
+                state.source = None;
+                return match state.odd.take() {
+                    Some(name) => {
+                        let name = name[..name.len().min(SHOWN)].escape_ascii().to_string();
+                        let why = format!(
+                            "the server lists '{name}', which is no name of a file: others may be missing"
+                        );
+                        Err(Errno::EIO.because(why).into())
+                    }
+                    None => Ok(()),
+                };
+            }
         }
         let max = self.link.options().max_listing;
         if state.size <= max {
@@ -150,7 +177,7 @@ async fn received(
     session: &Session,
     path: &[u8],
     piece: Pending,
-) -> Result<Option<Vec<Item>>, Fault> {
+) -> Result<Option<Piece>, Fault> {
     let names = piece.names().await?;
     session.note_piece(names.iter().map(|named| named.name.len() + named.line.len() + ATTRS).sum());
     if names.is_empty() { Ok(None) } else { items(link, session, path, names).await.map(Some) }
@@ -158,8 +185,8 @@ async fn received(
 
 /// What the server listed, less what is no name; attributes that it left out, or tells of a link that is to be followed, are
 /// asked for.
-async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -> Result<Vec<Item>, Fault> {
-    let mut items = Vec::with_capacity(names.len());
+async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -> Result<Piece, Fault> {
+    let (mut items, mut odd, mut dropped) = (Vec::with_capacity(names.len()), None, 0);
     for Named { name, attrs, .. } in names {
         if &name[..] == b"." || &name[..] == b".." {
             continue;
@@ -167,7 +194,10 @@ async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -
         // A copy: the packet it is in is much longer.
         match Name::new(Bytes::copy_from_slice(&name)) {
             Ok(name) => items.push(Item { name, attrs }),
-            Err(error) => tracing::warn!(%error, "a server lists what is no file name"),
+            Err(_) => {
+                dropped += size_of::<Item>() + name.len();
+                odd.get_or_insert(name);
+            }
         }
     }
     let follows = |attrs: &Attrs| link.follows() && kind(attrs) == FileKind::Symlink;
@@ -187,5 +217,8 @@ async fn items(link: &Link, session: &Session, path: &[u8], names: Vec<Named>) -
             Err(fault) => return Err(fault),
         }
     }
-    Ok(items)
+    Ok(Piece { items, odd, dropped })
 }
+
+/// How much of a name is shown that is none, in bytes.
+const SHOWN: usize = 64;

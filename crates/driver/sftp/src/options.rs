@@ -61,6 +61,12 @@ pub const OPTIONS: OptionTable = OptionTable {
         ),
         option("no_contain_symlinks", "", "", "symbolic links as the server has them, also in mounts"),
         option("disable_hardlink", "", "", "hard links cannot be made"),
+        option(
+            "no_fsync",
+            "",
+            "",
+            "on a server without fsync@openssh.com, fsync(2) says only that the server has the content; without it that is EINVAL",
+        ),
         option("max_listing", "BYTES", "1g", "the most memory that the names of one directory may take"),
     ],
 };
@@ -134,6 +140,8 @@ pub struct Options {
     pub contain_symlinks: bool,
     /// Whether hard links can be made (`disable_hardlink` forbids them).
     pub hard_links: bool,
+    /// Whether fsync(2) succeeds without a word of the server about its disk (`no_fsync`).
+    pub no_fsync: bool,
     /// The most bytes of memory that the names of one directory may take (`max_listing=BYTES`).
     pub max_listing: usize,
 }
@@ -181,6 +189,7 @@ impl Default for Options {
             follow_symlinks: false,
             contain_symlinks: false,
             hard_links: true,
+            no_fsync: false,
             max_listing: LISTING,
         }
     }
@@ -235,6 +244,7 @@ impl Options {
             "contain_symlinks" => self.contain_symlinks = OPTIONS.switch(key, value)?,
             "no_contain_symlinks" => self.contain_symlinks = !OPTIONS.switch(key, value)?,
             "disable_hardlink" => self.hard_links = !OPTIONS.switch(key, value)?,
+            "no_fsync" => self.no_fsync = OPTIONS.switch(key, value)?,
             "max_listing" => self.max_listing = OPTIONS.bytes(key, value)?,
             _ if is_accepted(key, value)? => {}
             _ if is_of_ssh(key) => {

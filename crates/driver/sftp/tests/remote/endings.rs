@@ -362,6 +362,41 @@ async fn a_file_that_is_replaced_while_open_lives_on_with_every_kind_of_server()
     }
 }
 
+/// Servers without posix-rename: the directory that has the name goes only if it is empty, and nothing is left aside.
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_renamed_over_an_empty_one_alone() {
+    use outrigger_proto_sftp::Extensions;
+    for extensions in [Extensions::all() - Extensions::POSIX_RENAME, Extensions::empty()] {
+        let store = Store::new();
+        store.state().extensions = extensions;
+        let (_, user) = connected(&store).await;
+        let full = user.mkdir(Node::ROOT, "full").await.expect("made");
+        user.write_file(full, "kept", b"kept").await.expect("written");
+        for name in ["from", "empty"] {
+            user.mkdir(Node::ROOT, name).await.expect("made");
+        }
+        let from = user.lookup(Node::ROOT, "from").await.expect("found").node;
+        user.write_file(from, "moved", b"moved").await.expect("written");
+        user.write_file(Node::ROOT, "file", b"file").await.expect("written");
+        for (old, new, expected) in [
+            ("from", "full", Errno::ENOTEMPTY),
+            ("from", "file", Errno::ENOTDIR),
+            ("file", "empty", Errno::EISDIR),
+        ] {
+            let error = user.rename(Node::ROOT, old, Node::ROOT, new).await.expect_err("refused");
+            assert_eq!(error.errno, expected, "{old} over {new}: {error}");
+        }
+        user.rename(Node::ROOT, "from", Node::ROOT, "empty").await.expect("renamed");
+        assert_eq!(user.lookup(Node::ROOT, "empty").await.expect("found").node, from);
+        tokio::time::sleep(10 * DELAY).await;
+        let state = store.state();
+        let names: Vec<_> = state.files.keys().map(|path| path.escape_ascii().to_string()).collect();
+        let expected =
+            ["/home", "/home/empty", "/home/empty/moved", "/home/file", "/home/full", "/home/full/kept"];
+        assert!(names.iter().filter(|name| name.starts_with("/home")).eq(expected.iter()), "{names:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn listings_are_taken_up_by_nobody_else_and_many_names_come_as_they_are() {
     let store = Store::new();

@@ -5,7 +5,7 @@ use crate::line::{Fate, Line};
 use crate::server::{File, Store};
 use crate::user::User;
 use bytes::Bytes;
-use outrigger_core::ops::OpenFlags;
+use outrigger_core::ops::{OpenFlags, ReadDirPlus};
 use outrigger_core::{Errno, FileKind, Node};
 use outrigger_proto_sftp::*;
 use std::sync::{Arc, Mutex};
@@ -181,9 +181,45 @@ async fn names_that_are_none_are_not_listed() {
         Request::ReadDir { .. } => Fate::Instead(Reply::status(StatusCode::Eof)),
         _ => Fate::Answered,
     });
-    let shown = user.list(Node::ROOT).await.expect("listed");
-    let shown: Vec<_> = shown.iter().map(|entry| entry.name.to_vec()).collect();
-    assert_eq!(shown, [b"good".to_vec()]);
+    let handle = user.open_dir(Node::ROOT).await.expect("opened");
+    let part =
+        user.ask(ReadDirPlus { node: Node::ROOT, handle, cookie: 0, size: 4096 }).await.expect("listed");
+    let shown: Vec<_> = part.entries.iter().map(|entry| entry.name.to_vec()).collect();
+    assert_eq!((shown, part.eof), (vec![b"good".to_vec()], false));
+    let cookie = part.entries[0].cookie;
+    let error = user
+        .ask(ReadDirPlus { node: Node::ROOT, handle, cookie, size: 4096 })
+        .await
+        .expect_err("it is not all");
+    assert!(error.errno == Errno::EIO && error.to_string().contains("../escape"), "{error}");
+}
+
+/// What is no name counts as names do, or such a listing would have no bound.
+#[tokio::test(start_paused = true)]
+async fn a_listing_of_what_is_no_name_ends_too() {
+    let store = store_with_files();
+    let names = vec![Named { name: Bytes::from_static(b"a/b"), line: Bytes::new(), attrs: Attrs::NONE }; 100];
+    let (line, user) = connected(&store, &[("max_listing", "100k")]).await;
+    line.decide(move |_, request| match request {
+        Request::ReadDir { .. } => Fate::Instead(Reply::Names(names.clone())),
+        _ => Fate::Answered,
+    });
+    let error = user.list(Node::ROOT).await.expect_err("it has no end");
+    assert_eq!(error.errno, Errno::EFBIG, "{error}");
+}
+
+/// Programs that insist on fsync(2) work there if the user says so.
+#[tokio::test(start_paused = true)]
+async fn fsync_without_the_extension_succeeds_if_that_is_permitted() {
+    for (options, expected) in [(&[][..], Err(Errno::EINVAL)), (&[("no_fsync", "")], Ok(()))] {
+        let store = store_with_files();
+        store.state().extensions = Extensions::empty();
+        let (_, user) = connected(&store, options).await;
+        let (file, handle) = user.create(Node::ROOT, "new").await.expect("made");
+        user.write_at(file, handle, 0, b"content").await.expect("written");
+        assert_eq!(user.fsync(file, handle).await.map_err(|error| error.errno), expected);
+        assert_eq!(store.content("/home/new"), Some(b"content".to_vec()));
+    }
 }
 
 #[tokio::test(start_paused = true)]

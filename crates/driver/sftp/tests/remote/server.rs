@@ -60,6 +60,14 @@ impl File {
         File::of_time(content, 2)
     }
 
+    /// When a regular file was changed last.
+    pub fn mtime(&self) -> u32 {
+        match self {
+            File::Regular(content) => locked(content).mtime,
+            other => panic!("{other:?} has no content"),
+        }
+    }
+
     pub fn of_time(bytes: Vec<u8>, mtime: u32) -> Self {
         File::Regular(Arc::new(Mutex::new(Body { bytes, mtime })))
     }

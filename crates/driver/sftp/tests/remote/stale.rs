@@ -73,6 +73,23 @@ const USES: [&str; 6] = ["write", "read", "fsync", "truncate", "mtime", "copy"];
 /// The other file differs in size, in time, or in time only, which goes back or forth.
 const OTHERS: [(usize, u32); 4] = [(40, 20), (200, 60), (100, 20), (100, 60)];
 
+/// A write makes the time of change later by an amount that is not known, so any later time could be that. After fsync(2) it is
+/// known: a file of the same size whose time lies between is another one.
+#[tokio::test(start_paused = true)]
+async fn after_fsync_a_file_of_the_same_size_with_another_time_is_another_one() {
+    for ahead in [-1, 1] {
+        let opened = Opened::new(OpenFlags::READ_WRITE).await;
+        opened.uses("write").await.expect("written");
+        opened.uses("fsync").await.expect("synchronised");
+        let written = opened.store.state().files[&b"/home/f"[..]].mtime();
+        opened.replace(100, written.saturating_add_signed(ahead));
+        opened.lose().await;
+        let error = opened.uses("write").await.expect_err("it is another file");
+        assert_eq!(error.errno, Errno::ESTALE);
+        assert!(opened.is_untouched(100));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_that_others_replaced_is_not_taken_for_the_one_that_was_open() {
     for ((len, mtime), how) in OTHERS.into_iter().flat_map(|other| USES.map(|how| (other, how))) {
