@@ -198,7 +198,7 @@ mod tests {
         const ALIAS: &[OptionInfo] =
             &[option("size", "BYTES", "1g", "how large it may become").also(&["room"]); FEW + 1];
         let many = OptionTable { owner: "tree", options: ALIAS };
-        assert!(many.unknown("rome").reason.is_some_and(|said| said.contains("(did you mean room?)")));
+        assert!(many.unknown("rom").reason.is_some_and(|said| said.contains("(did you mean room?)")));
         let many = OptionTable { owner: "tree", options: MANY };
         let said = |key| many.unknown(key).reason.map(|reason| reason.to_string()).unwrap_or_default();
         assert_eq!(

@@ -178,7 +178,7 @@ fn what_never_ends_or_makes_no_sense_is_an_error() {
     for (harm, errno, words) in [
         (Harm::EndlessLine, Errno::EPROTO, "a line of more than"),
         (Harm::EndlessReply, Errno::EPROTO, "a reply of more than"),
-        (Harm::Nonsense, Errno::EPROTO, "without a code"),
+        (Harm::Nonsense, Errno::EPROTO, "does not begin with a code"),
         (Harm::Mute, Errno::ETIMEDOUT, "nothing came for 0.5 s"),
         (Harm::EndlessListing, Errno::EFBIG, "max_listing"),
         (Harm::EndlessName, Errno::EPROTO, "the server lists a line of more than"),

@@ -169,5 +169,5 @@ fn images_stay_sparse() {
 #[test]
 fn an_unknown_way_is_refused() {
     let error = Options::default().set("io", "telepathy").expect_err("there is none");
-    assert!(error.reason.expect("a reason").contains("buffered, direct, mmap and uring"));
+    assert!(error.reason.expect("a reason").contains("io=buffered|direct|mmap|uring is expected"));
 }
