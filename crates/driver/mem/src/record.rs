@@ -214,8 +214,9 @@ mod tests {
                 Record::Xattr { ref name, ref value, .. } => 4 + words_of(name.len()) + words_of(value.len()),
                 Record::XattrGone { ref name, .. } => 3 + words_of(name.len()),
                 Record::Target { ref target, .. } => 3 + words_of(target.len()),
-                Record::Tree { .. } | Record::NameGone { .. } => 4,
-                Record::Referenced { .. } | Record::Numbers { .. } | Record::Read { .. } => 3,
+                Record::Tree { .. } => 5,
+                Record::NameGone { .. } | Record::Numbers { .. } | Record::Read { .. } => 4,
+                Record::Referenced { .. } => 3,
             };
             assert!(words.len() <= most, "{record:?} has {} words", words.len());
             for len in 0..words.len() {
