@@ -210,8 +210,11 @@ fn a_hangup_during_an_upgrade_ends_no_mount() {
         let over = &AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(move || {
-                while !over.load(Relaxed) {
+                // Without end they would leave the process no time for the upgrade.
+                let mut left = 300;
+                while !over.load(Relaxed) && left > 0 {
                     signal(server, "HUP");
+                    left -= 1;
                 }
             });
             place.run(&["upgrade", "m"]).ok();
