@@ -87,7 +87,7 @@ pub fn percentiles(mut times: Vec<Duration>) -> [Option<f64>; 3] {
 }
 
 /// Takes over the journal of a mount, and reports in the background how the worker before this one crashed, if it did. Without a
-/// keeper there is none: nobody asks again.
+/// keeper there is none: no next process asks again.
 ///
 /// # Errors
 /// When the journal cannot be had.

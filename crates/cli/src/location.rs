@@ -26,7 +26,7 @@ pub use url::without_password;
 
 use crate::drivers::declared;
 use crate::status::Failure;
-use host::{after_sftp, check_authority, is_host};
+use host::{after_sftp, check_authority, is_host, split_port};
 pub use spelling::Spelling;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -416,13 +416,8 @@ impl Base {
         let slash = rest[end_of_address(rest)..].iter().position(|&byte| byte == b'/');
         let (host, path) = rest.split_at(slash.map_or(rest.len(), |slash| end_of_address(rest) + slash));
         let (host, path) = (String::from_utf8_lossy(&decoded(host)).into_owned(), decoded(path));
-        let place = host.rfind('@').map_or(0, |at| at + 1);
-        let (host, port) = match host[place..].rsplit_once(':') {
-            Some((name, port)) if !port.ends_with(']') => {
-                (format!("{}{name}", &host[..place]), port.parse().ok())
-            }
-            _ => (host, None),
-        };
+        let (host, port) = split_port(&host);
+        let (host, port) = (host.to_owned(), port.and_then(|port| port.parse().ok()));
         let path = path.strip_prefix(b"/~/").map_or_else(|| path.clone(), <[u8]>::to_vec);
         Base::Remote { host: without_brackets(&host), port, path }
     }

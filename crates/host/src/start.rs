@@ -142,7 +142,7 @@ pub fn named_descriptors<I: IntoIterator<Item = OsString>>(arguments: I) -> Vec<
 pub unsafe fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
     // SAFETY: asks for flags, which changes nothing.
     let is_ours = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } != 0;
-    // SAFETY: what has no flags is nobody's, as the caller says.
+    // SAFETY: a descriptor without the flag has no owner in this process, as the caller says.
     unsafe { close_all_but(|number| keep.contains(&number) || is_ours(number)) }
 }
 

@@ -18,7 +18,7 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Whether the worker has done it, and nobody was told.
+    /// Whether the worker has done it, and its reply was not delivered.
     pub(crate) fn is_done(&self) -> bool {
         self.reply.is_some()
     }

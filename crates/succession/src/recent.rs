@@ -50,7 +50,7 @@ impl Recent {
     }
 }
 
-/// The moment of the last use of all: whoever has noted the others tells them by [`Recent::was_used`].
+/// The moment of the last use of all; the process that has the others restores them with [`Recent::was_used`].
 impl Wire for Recent {
     fn put(&self, out: &mut Vec<u8>) {
         self.now.put(out);

@@ -12,6 +12,15 @@ pub fn after_sftp(text: &[u8]) -> Option<&[u8]> {
         .map(|(_, rest)| rest)
 }
 
+/// `[USER@]HOST`, and the port after it. A colon in front of `@` belongs to the user.
+pub fn split_port(text: &str) -> (&str, Option<&str>) {
+    let place = text.rfind('@').map_or(0, |at| at + 1);
+    match text[place..].rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (&text[..place + name.len()], Some(port)),
+        _ => (text, None),
+    }
+}
+
 /// Refuses `sftp://` with a host or user that ssh cannot know, a password, or a port that is none.
 ///
 /// # Errors
@@ -23,12 +32,8 @@ pub fn check_authority(rest: &[u8]) -> Result<(), Failure> {
         let place = text.rsplit_once('@').map_or(&*text, |(_, place)| place).escape_debug();
         Err(Failure::serious(format!("cannot open sftp://{place}: {why}")))
     };
-    let (user, place) = text.rsplit_once('@').map_or((None, &*text), |(user, place)| (Some(user), place));
-    let (name, port) = match place.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
-        _ => (place, None),
-    };
-    if user.is_some_and(|user| user.contains(':')) {
+    let (host, port) = split_port(&text);
+    if host.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
         return refused(
             "ssh takes no password from a LOCATION, where others could see it: it asks for one, or uses a key",
         );
@@ -36,7 +41,7 @@ pub fn check_authority(rest: &[u8]) -> Result<(), Failure> {
     if port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port != 0)) {
         return refused("the port is a number from 1 to 65535");
     }
-    if !is_host(&user.map_or_else(|| name.to_owned(), |user| format!("{user}@{name}"))) {
+    if !is_host(host) {
         return refused(
             "a host is letters, digits, '.', '-' and '_', or an address in brackets, with USER@ before it",
         );

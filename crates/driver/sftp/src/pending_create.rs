@@ -186,7 +186,7 @@ impl Inner {
         }
     }
 
-    /// Has a file made, or opens what somebody else has made, or we ourselves on another connection; whether it is new.
+    /// Creates a file, or opens the one that another client, or this one on an earlier connection, has created; whether it is new.
     async fn make(
         &self,
         file: &OpenFile,

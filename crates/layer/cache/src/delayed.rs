@@ -429,7 +429,7 @@ mod tests {
         delayed.ended(1, Some(Errno::ENOSPC.into()), 1);
         let mut later = delayed.errors_seen();
         for seen in [&mut one, &mut two, &mut later] {
-            assert!(!delayed.last_close(seen), "nobody was told");
+            assert!(!delayed.last_close(seen), "no program got the error");
             assert_eq!(
                 delayed.close_error(seen).map(|error| error.errno),
                 Some(Errno::ENOSPC),

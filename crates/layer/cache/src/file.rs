@@ -193,7 +193,7 @@ mod tests {
         let mut content = known(true);
         content.is_ours();
         assert!(content.learn(&attr(10, 7), true, (99, 199)));
-        assert!(!content.learn(&attr(12, 7), true, (99, 199)), "somebody else changed it as well");
+        assert!(!content.learn(&attr(12, 7), true, (99, 199)), "another client changed it as well");
     }
 
     #[test]

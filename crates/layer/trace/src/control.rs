@@ -41,7 +41,7 @@ impl TraceControl {
     }
 
     /// Traces to `sink` from now on, and has a request wait while its lines are written, if no other request writes at the time: for
-    /// programs that end with their last request. A server of other programs must not wait for a terminal that somebody
+    /// programs that end with their last request. A server of other programs must not wait for a terminal that its user
     /// has stopped.
     pub fn start_waiting(&self, sink: Box<dyn Write + Send>, format: Format) {
         self.start_on(Channel { waits: true, ..Channel::new(sink, format) });

@@ -218,7 +218,7 @@ async fn fsync_speaks_for_all_that_was_done_to_a_file_also_through_handles_that_
         let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
         let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
         assert_eq!(synced, if restarted { Err(Errno::EIO) } else { Ok(()) }, "{change}");
-        assert_eq!(user.fsync(file, handle).await, Ok(()), "it is told once");
+        assert_eq!(user.fsync(file, handle).await, Ok(()), "the loss is reported once");
     }
 }
 
@@ -245,7 +245,7 @@ async fn fsync_speaks_for_what_was_done_before_many_other_files_were_changed() {
             let handle = user.open(file, OpenFlags::READ_WRITE).await.expect("opened");
             let synced = user.fsync(file, handle).await.map_err(|error| error.errno);
             assert_eq!(synced, if restarted { Err(Errno::EIO) } else { Ok(()) }, "{number}");
-            assert_eq!(user.fsync(file, handle).await, Ok(()), "it is told once");
+            assert_eq!(user.fsync(file, handle).await, Ok(()), "the loss is reported once");
         }
     }
 }
