@@ -32,7 +32,8 @@ demo_packages=(
 bench_packages=(
     fuse3=fusermount3 libfuse3-dev=/usr/include/fuse3/fuse.h pkg-config=pkg-config gcc=gcc bindfs=bindfs
     archivemount=archivemount zstd=zstd python3=python3 strace=strace e2fsprogs=mkfs.ext4
-    sshfs=sshfs rclone=rclone openssh-server=sshd fuse2fs=fuse2fs
+    sshfs=sshfs rclone=rclone curl=curl openssh-server=sshd fuse2fs=fuse2fs
+    libfuse2=/usr/share/doc/libfuse2 libcurl3-gnutls=/usr/share/doc/libcurl3-gnutls
 )
 ratarmount_version=1.3.0
 moto_version=5.1.21
@@ -98,24 +99,43 @@ unpack() {
     rm -rf "$scratch"
 }
 
+# read_lists TYPE [SUITE]: makes `scratch` and reads the package lists of TYPE (deb, deb-src) into it, from where the system's packages
+# come from; of the release SUITE when it is given. No right to install is needed. `options` is for apt-get(8) afterwards.
+read_lists() {
+    local edit="s/^deb /$1 /; s/^Types:.*/Types: $1/"
+    # shellcheck source=/dev/null
+    [ $# -eq 1 ] || edit+="; s/$(. /etc/os-release && echo "$VERSION_CODENAME")/$2/g"
+    scratch=$(mktemp -d)
+    chmod 755 "$scratch"
+    mkdir -p "$scratch/lists" "$scratch/cache" "$scratch/parts" "$target/test-tools"
+    [ ! -e /etc/apt/sources.list ] || sed "$edit" /etc/apt/sources.list >"$scratch/sources.list"
+    [ ! -e /etc/apt/sources.list.d/debian.sources ] ||
+        sed "$edit" /etc/apt/sources.list.d/debian.sources >"$scratch/parts/debian.sources"
+    options=(-q -o "Dir::Etc::sourcelist=$scratch/sources.list" -o "Dir::Etc::sourceparts=$scratch/parts"
+        -o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache" -o "APT::Sandbox::User=$(id -un)")
+    deadline 300 apt-get "${options[@]}" update >/dev/null
+}
+
 # fetch_source PACKAGE: its upstream source as Debian signs it, in target/test-tools/PACKAGE.orig.tar, compressed somehow.
-# It comes from where the system's packages come from. The lists this takes are kept apart, and no right to install is needed.
 fetch_source() {
     local file=$target/test-tools/$1.orig.tar options
     [ ! -e "$file" ] || return 0
     note "fetching the source of $1"
-    scratch=$(mktemp -d)
-    chmod 755 "$scratch"
-    mkdir -p "$scratch/lists" "$scratch/cache" "$scratch/parts" "$target/test-tools"
-    [ ! -e /etc/apt/sources.list ] || sed 's/^deb /deb-src /' /etc/apt/sources.list >"$scratch/sources.list"
-    [ ! -e /etc/apt/sources.list.d/debian.sources ] ||
-        sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$scratch/parts/debian.sources"
-    options=(-q -o "Dir::Etc::sourcelist=$scratch/sources.list" -o "Dir::Etc::sourceparts=$scratch/parts"
-        -o "Dir::State::lists=$scratch/lists" -o "Dir::Cache=$scratch/cache" -o "APT::Sandbox::User=$(id -un)")
-    deadline 300 apt-get "${options[@]}" update >/dev/null
+    read_lists deb-src
     (cd "$scratch" && timeout 300 apt-get "${options[@]}" source --download-only "$1" </dev/null >/dev/null)
     rm -f "$scratch"/*.asc
     mv "$scratch/$1"_*.orig.tar.* "$file"
+}
+
+# unpack_of SUITE PACKAGE: as `unpack`, a package that this release of Debian lacks.
+unpack_of() {
+    local dir=$target/test-tools/$2 options
+    [ ! -d "$dir/usr" ] || return 0
+    read_lists deb "$1"
+    (cd "$scratch" && timeout 300 apt-get "${options[@]}" download "$2" >/dev/null)
+    mkdir -p "$dir"
+    dpkg -x "$scratch/$2"_*.deb "$dir"
+    rm -rf "$scratch"
 }
 scratch=
 cleanup() { [ -z "$scratch" ] || rm -rf "$scratch"; }
@@ -138,5 +158,9 @@ test)
     install_python "$target/test-tools/venv" ratarmount "ratarmount==$ratarmount_version"
     install_python "$target/test-tools/venv" moto_server "moto[server,s3]==$moto_version"
     ;;
-bench) install_python "$target/bench-venv" ratarmount "ratarmount==$ratarmount_version" ;;
+bench)
+    install_python "$target/bench-venv" ratarmount "ratarmount==$ratarmount_version"
+    unpack pure-ftpd pure-ftpd pure-ftpd-common
+    unpack_of bullseye curlftpfs
+    ;;
 esac

@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(300);
 const SHORT_WAIT: Duration = Duration::from_millis(1);
 
+fn log_of(dir: &Path) -> PathBuf {
+    dir.with_extension("log")
+}
+
 /// A mount and the process that serves it. Dropping it unmounts and ends the process.
 #[derive(Debug)]
 pub struct Mount {
@@ -31,6 +35,11 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// What the server has printed.
+    pub fn printed(&self) -> String {
+        fs::read_to_string(log_of(&self.dir)).unwrap_or_default().trim_end().to_owned()
+    }
+
     /// Starts `server`, which must stay in the foreground and mount on `dir`, and waits until the root answers.
     ///
     /// # Errors
@@ -38,7 +47,7 @@ impl Mount {
     pub fn start(name: &'static str, dir: PathBuf, mut server: Command) -> Result<Self> {
         fs::create_dir_all(&dir)?;
         watch::step(&format!("mounting {name}"), DEADLINE);
-        let log = dir.with_extension("log");
+        let log = log_of(&dir);
         let output = File::create(&log)?;
         let start = Instant::now();
         let child = server

@@ -23,6 +23,8 @@ pub struct Peers {
     pub sshfs: Option<PathBuf>,
     /// rclone(1).
     pub rclone: Option<PathBuf>,
+    /// curlftpfs(1), which Debian 12 lacks: that of Debian 11, in the build directory.
+    pub curlftpfs: Option<PathBuf>,
     /// archivemount(1).
     pub archivemount: Option<PathBuf>,
     /// fuse2fs(1).
@@ -37,22 +39,16 @@ impl Peers {
     /// Finds and compiles them; programs are kept in the build directory `target`.
     pub fn find(target: &Path) -> Self {
         let built = target.join("bench-peers");
-        let ratarmount = target.join("bench-venv/bin/ratarmount");
-        if !ratarmount.is_file() {
-            eprintln!(
-                "SKIPPED: {} is missing; its columns are left out (make bench-deps)",
-                ratarmount.display()
-            );
-        }
         Peers {
             null_libfuse: compile(Path::new(NULL_LIBFUSE), &built),
             passthrough_ll: compile(Path::new(PASSTHROUGH_LL), &built),
             bindfs: find_peer("bindfs"),
             sshfs: find_peer("sshfs"),
             rclone: find_peer("rclone"),
+            curlftpfs: unpacked(target.join("test-tools/curlftpfs/usr/bin/curlftpfs")),
             archivemount: find_peer("archivemount"),
             fuse2fs: find_peer("fuse2fs"),
-            ratarmount: Some(ratarmount).filter(|path| path.is_file()),
+            ratarmount: unpacked(target.join("bench-venv/bin/ratarmount")),
             strace: find_peer("strace"),
         }
     }
@@ -68,6 +64,7 @@ impl Peers {
             ("bindfs", &self.bindfs),
             ("sshfs", &self.sshfs),
             ("rclone", &self.rclone),
+            ("curlftpfs", &self.curlftpfs),
             ("archivemount", &self.archivemount),
             ("ratarmount", &self.ratarmount),
         ] {
@@ -80,6 +77,15 @@ impl Peers {
         }
         versions
     }
+}
+
+/// What `make bench-deps` puts into the build directory.
+fn unpacked(program: PathBuf) -> Option<PathBuf> {
+    let found = program.is_file();
+    if !found {
+        eprintln!("SKIPPED: {} is missing; its columns are left out (make bench-deps)", program.display());
+    }
+    found.then_some(program)
 }
 
 fn is_version(word: &str) -> bool {

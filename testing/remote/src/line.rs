@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,8 @@ struct Carrier {
     delay: Duration,
     /// How many bytes a second each direction of a connection carries.
     rate: Option<f64>,
-    streams: Mutex<Vec<TcpStream>>,
+    /// Those that are open; a thread that carries closes its own, so that the other end learns it at once.
+    streams: Mutex<Vec<Weak<TcpStream>>>,
     /// Bytes, to the server and from it.
     carried: [AtomicU64; 2],
     /// Ports that wait for a data connection of FTP.
@@ -121,14 +122,14 @@ impl Drop for Line {
             // Wakes the listener.
             let _ = TcpStream::connect(("127.0.0.1", port));
         }
-        for stream in self.carrier.streams().drain(..) {
+        for stream in self.carrier.streams().drain(..).filter_map(|stream| stream.upgrade()) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl Carrier {
-    fn streams(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+    fn streams(&self) -> MutexGuard<'_, Vec<Weak<TcpStream>>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,25 +139,36 @@ impl Carrier {
 
     /// Carries a connection to the port `target`; `change` gets what comes from there.
     fn connect(self: &Arc<Self>, near: TcpStream, target: u16, change: Box<Change>) -> io::Result<()> {
-        let far = TcpStream::connect(("127.0.0.1", target))?;
+        let (near, far) = (Arc::new(near), Arc::new(TcpStream::connect(("127.0.0.1", target))?));
+        let mut streams = self.streams();
+        streams.retain(|stream| stream.strong_count() > 0);
         for stream in [&near, &far] {
             stream.set_nodelay(true)?;
-            self.streams().push(stream.try_clone()?);
+            streams.push(Arc::downgrade(stream));
         }
-        self.carry(near.try_clone()?, far.try_clone()?, 0, Box::new(|bytes| bytes));
-        self.carry(far, near, 1, change);
+        drop(streams);
+        self.carry([Arc::clone(&near), Arc::clone(&far)], 0, Box::new(|bytes| bytes));
+        self.carry([far, near], 1, change);
         Ok(())
     }
 
     /// One direction of a connection.
-    fn carry(self: &Arc<Self>, mut from: TcpStream, to: TcpStream, way: usize, mut change: Box<Change>) {
+    fn carry(self: &Arc<Self>, [from, to]: [Arc<TcpStream>; 2], way: usize, mut change: Box<Change>) {
         let (piece, pieces) = if self.rate.is_some() { (SLOW_PIECE, SLOW_PIECES) } else { (PIECE, PIECES) };
         let (sender, receiver) = sync_channel(pieces);
-        let carrier = Arc::clone(self);
-        thread::spawn(move || deliver(&receiver, to, (carrier.delay, carrier.rate), &carrier.carried[way]));
+        let (carrier, source) = (Arc::clone(self), Arc::clone(&from));
+        thread::spawn(move || {
+            let delivered = deliver(&receiver, &to, (carrier.delay, carrier.rate), &carrier.carried[way]);
+            // What is not taken any more must not be sent any more: the sender would wait for ever.
+            let _ = if delivered.is_ok() {
+                to.shutdown(Shutdown::Write)
+            } else {
+                source.shutdown(Shutdown::Both)
+            };
+        });
         thread::spawn(move || {
             let mut piece = vec![0; piece];
-            while let Ok(count @ 1..) = from.read(&mut piece) {
+            while let Ok(count @ 1..) = (&*from).read(&mut piece) {
                 if sender.send((Instant::now(), change(piece[..count].to_vec()))).is_err() {
                     return;
                 }
@@ -168,19 +180,17 @@ impl Carrier {
 /// Writes what comes, each piece when its time has passed.
 fn deliver(
     pieces: &Receiver<(Instant, Vec<u8>)>,
-    mut to: TcpStream,
+    mut to: &TcpStream,
     (delay, rate): (Duration, Option<f64>),
     counter: &AtomicU64,
-) {
+) -> io::Result<()> {
     let mut carried = Instant::now();
     for (at, piece) in pieces {
         let takes = rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(piece.len() as f64 / rate));
         carried = carried.max(at) + takes;
         thread::sleep((carried + delay).saturating_duration_since(Instant::now()));
-        if to.write_all(&piece).is_err() {
-            return;
-        }
+        to.write_all(&piece)?;
         counter.fetch_add(piece.len() as u64, Ordering::Relaxed);
     }
-    let _ = to.shutdown(Shutdown::Write);
+    Ok(())
 }

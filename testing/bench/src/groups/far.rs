@@ -6,7 +6,7 @@ use crate::compare::{Sampler, in_turns_cold};
 use crate::mounts::Mount;
 use crate::programs::shell_seconds;
 use crate::table::{Row, Unit};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,8 @@ use std::time::Duration;
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often each subject is measured at most.
 pub const ROUNDS: usize = 5;
+/// The column of what is measured.
+pub const OURS: &str = "outrigger";
 const LARGE: usize = 256 << 20;
 /// For how long a slow line carries the large file.
 const LARGE_SECONDS: f64 = 10.0;
@@ -91,12 +93,22 @@ pub fn row(
 ) -> Result<Row> {
     let mut all: Vec<(&str, Sampler<'_>)> = Vec::new();
     for subject in far.subjects(bench) {
-        all.push((subject, Box::new(move || sample(bench, far, subject, script))));
+        all.push((
+            subject,
+            Box::new(move || sample(bench, far, subject, script).or_else(|error| failed(subject, error))),
+        ));
     }
     if let Some((subject, script)) = unmounted {
         all.push((subject, Box::new(move || shell_seconds(script, &[], PATIENCE))));
     }
     in_turns_cold(what, Unit::Seconds, bench.effort.rounds.min(ROUNDS), all)
+}
+
+/// A peer that fails has no figure; we must not fail.
+fn failed(subject: &str, error: anyhow::Error) -> Result<Option<f64>> {
+    ensure!(subject != OURS, error);
+    eprintln!("{subject} fails: {error:#}");
+    Ok(None)
 }
 
 fn sample(bench: &Bench, far: &dyn Far, subject: &'static str, script: &str) -> Result<Option<f64>> {
@@ -108,7 +120,7 @@ fn sample(bench: &Bench, far: &dyn Far, subject: &'static str, script: &str) -> 
     let owner = fs::metadata(store)?;
     std::os::unix::fs::chown(&new, Some(owner.uid()), Some(owner.gid()))?;
     let mount = mounted(bench, far, subject)?;
-    shell_seconds(script, &[&mount.dir], PATIENCE)
+    shell_seconds(script, &[&mount.dir], PATIENCE).with_context(|| mount.printed())
 }
 
 /// A fresh mount of the store.

@@ -2,18 +2,18 @@
 //! A directory of an FTP server (pure-ftpd), over lines on which an answer takes 5 ms: listing, much content, many small files.
 
 use super::Bench;
-use super::far::{self, Far, copy_script, create_script, large_size, row};
+use super::far::{self, Far, OURS, copy_script, create_script, large_size, row};
 use crate::mounts;
 use crate::scratch::Ground;
-use crate::table::{Goal, Table};
+use crate::table::{Goal, Row, Table};
 use anyhow::{Context, Result, ensure};
 use outrigger_remote::{FtpServer, Ftpd, Line};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OURS: &str = "outrigger";
 const RCLONE: &str = "rclone";
+const CURLFTPFS: &str = "curlftpfs";
 /// `curl`, which is as fast as the protocol is.
 const CURL: &str = "curl";
 
@@ -41,17 +41,25 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let get = format!("curl -sS {url}/large -o /dev/null");
     let put = format!("curl -sS -T {} {url}/copy", ftp.store.join("large").display());
     let (mb, small) = (large_size(bench) >> 20, bench.scaled(1000));
-    let faster = |factor| Goal::Below { subject: OURS, factor, than: RCLONE };
+    let faster = |row: Row| {
+        [RCLONE, CURLFTPFS]
+            .into_iter()
+            .fold(row, |row, than| row.goal(Goal::Below { subject: OURS, factor: 1.0, than }))
+    };
     let like_curl = || Goal::Below { subject: OURS, factor: 1.15, than: CURL };
     let one = |what: &str, script: &str, curl| row(bench, &ftp, what, script, curl);
     let rows = vec![
-        one("ls -lR of 4000 files in 211 directories", r#"ls -lR "$1/tree""#, None)?.goal(faster(1.0)),
-        one(&format!("read of {mb} MiB"), r#"cat "$1/large" > /dev/null"#, Some((CURL, &get)))?
+        faster(one("ls -lR of 4000 files in 211 directories", r#"ls -lR "$1/tree""#, None)?),
+        faster(one(&format!("read of {mb} MiB"), r#"cat "$1/large" > /dev/null"#, Some((CURL, &get)))?)
             .goal(like_curl()),
-        one(&format!("write of {mb} MiB"), &copy_script(&ftp.store.join("large")), Some((CURL, &put)))?
-            .goal(like_curl()),
-        one(&format!("read of {small} files of 4 KiB"), r#"cat "$1"/small/*"#, None)?.goal(faster(1.0)),
-        one(&format!("write of {small} files of 4 KiB"), &create_script(bench), None)?.goal(faster(1.0)),
+        faster(one(
+            &format!("write of {mb} MiB"),
+            &copy_script(&ftp.store.join("large")),
+            Some((CURL, &put)),
+        )?)
+        .goal(like_curl()),
+        faster(one(&format!("read of {small} files of 4 KiB"), r#"cat "$1"/small/*"#, None)?),
+        faster(one(&format!("write of {small} files of 4 KiB"), &create_script(bench), None)?),
     ];
     let title = format!("a mount made for each sample, {} ms away", bench.way.delay.as_millis());
     Ok(vec![Table { name: "ftp", title, rows }])
@@ -83,13 +91,19 @@ impl Far for Ftp {
 
     fn subjects(&self, bench: &Bench) -> Vec<&'static str> {
         let rclone = bench.peers.rclone.as_ref().map(|_| RCLONE);
-        [OURS].into_iter().chain(rclone).collect()
+        let curlftpfs = bench.peers.curlftpfs.as_ref().map(|_| CURLFTPFS);
+        [OURS].into_iter().chain(rclone).chain(curlftpfs).collect()
     }
 
     fn command(&self, bench: &Bench, subject: &'static str, dir: &Path) -> Result<Command> {
         let place = self.server.place(self.line.port());
         if subject == OURS {
             return Ok(mounts::outrigger(&bench.outrigger, &format!("ftp://{place}/"), dir, "cache=20"));
+        }
+        if subject == CURLFTPFS {
+            let mut command = far::peer(&bench.peers.curlftpfs)?;
+            command.args(["-f", &format!("ftp://{place}/")]).arg(dir);
+            return Ok(command);
         }
         let mut command = far::peer(&bench.peers.rclone)?;
         let (port, obscured) = (self.line.port(), &self.obscured);

@@ -4,7 +4,7 @@
 mod slow;
 
 use super::Bench;
-use super::far::{self, Far, PATIENCE, ROUNDS, large_size, mounted, row};
+use super::far::{self, Far, OURS, PATIENCE, ROUNDS, large_size, mounted, row};
 use crate::mounts;
 use crate::scratch::Ground;
 use crate::table::{Goal, Table};
@@ -14,7 +14,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const OURS: &str = "outrigger";
 const SSHFS: &str = "sshfs";
 const RCLONE: &str = "rclone";
 /// `ssh HOST cat`, which is as fast as ssh is.
