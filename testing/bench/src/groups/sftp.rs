@@ -39,7 +39,7 @@ pub fn measure(bench: &Bench) -> Result<Vec<Table>> {
     let (large, copy) = (far.store.join("large"), far.store.join("copy"));
     let cat = over_ssh(&format!("cat {} > /dev/null", large.display()));
     let put = format!("{} < {}", over_ssh(&format!("'cat > {}'", copy.display())), large.display());
-    let (local, create) = (far::copy_script(&large), far::create_script(bench));
+    let (local, create) = (far::copy_script(&far.store), far::create_script(bench, &far.store));
     let small = bench.scaled(1000);
     let mb = large_size(bench) >> 20;
     let mut rows = vec![
@@ -107,7 +107,18 @@ impl Far for Ssh {
         }
         let (port, key) = (self.line.port(), self.sshd.key());
         let remote = format!(":sftp,host=127.0.0.1,port={port},user=root,key_file={}:{store}", key.display());
-        command.args(["mount", "--config", "/dev/null", "--vfs-cache-mode", "writes", &remote]).arg(dir);
+        command
+            .args([
+                "mount",
+                "--config",
+                "/dev/null",
+                "--vfs-cache-mode",
+                "writes",
+                "--vfs-write-back",
+                "0s",
+                &remote,
+            ])
+            .arg(dir);
         Ok(command)
     }
 }
