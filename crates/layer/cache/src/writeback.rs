@@ -524,16 +524,16 @@ impl Inner {
             return self.flush_below(cx, op);
         };
         Answer::later(async move {
-            let mut early = false;
-            if lock(&self.table).policy(op.node).writes == Writes::Close {
+            let early = lock(&self.table).policy(op.node).writes == Writes::Behind;
+            if early {
+                open.flushed_early.store(true, Ordering::Relaxed);
+                lock(&open.file.delayed).expedite();
+                self.send_next(op.node, &open.file);
+            } else {
                 self.written(op.node, &open.file).await;
                 lock(&open.file.delayed).forget_predicted();
-            } else if lock(&open.file.delayed).expedite().is_some() {
-                early = true;
-                open.flushed_early.store(true, Ordering::Relaxed);
-                self.send_next(op.node, &open.file);
             }
-            // A tree that gets whole files would get what there is of this one; locks have to be released now.
+            // A tree that gets whole files stores them when they are closed there; locks have to be released now.
             let reply = match early && !self.has(OpCode::SetLock) {
                 true => Reply::Done(()),
                 false => self.flush_below(cx, op).await,
