@@ -24,6 +24,44 @@ pub enum Added {
     Existing(Node),
 }
 
+/// How something is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Opening {
+    /// What is opened; that of the reply when it is not given.
+    pub node: Option<Node>,
+    /// How a file is opened; a directory has none.
+    pub flags: Option<OpenFlags>,
+}
+
+impl Opening {
+    /// The file that is opened, if that exists already.
+    pub fn file(self) -> Option<Node> {
+        self.flags.and(self.node)
+    }
+}
+
+/// What is put on stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Synced {
+    /// Content and attributes of a file.
+    File(Node),
+    /// The names in a directory.
+    Directory(Node),
+    /// Everything in the tree.
+    Tree,
+}
+
+impl Synced {
+    /// Whether the content of `node` is among it.
+    pub fn has_content_of(self, node: Node) -> bool {
+        match self {
+            Synced::File(file) => file == node,
+            Synced::Directory(_) => false,
+            Synced::Tree => true,
+        }
+    }
+}
+
 /// One thing that an operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect<'a> {
@@ -63,6 +101,8 @@ pub enum Effect<'a> {
     Makes {
         /// A directory.
         dir: Node,
+        /// Whether it may get a name later.
+        linkable: bool,
     },
     /// Content is replaced from `offset` on.
     Writes {
@@ -129,17 +169,16 @@ pub enum Effect<'a> {
         /// Whether it is taken.
         takes: bool,
     },
+    /// What was changed before is on stable storage.
+    Syncs(Synced),
     /// Nothing is changed, but the caller means to: refused where the tree cannot be changed.
     WantsToChange,
     /// The reply has a handle, to be ended by [`Release`](crate::ops::Release), or [`ReleaseDir`](crate::ops::ReleaseDir) for a directory.
-    Opens {
-        /// What is opened; that of the reply when it is not given.
-        node: Option<Node>,
-        /// How a file is opened; a directory has none.
-        flags: Option<OpenFlags>,
-    },
+    Opens(Opening),
     /// A handle is valid no more.
     Ends {
+        /// What it was a handle of.
+        node: Node,
         /// The handle.
         handle: Handle,
     },
@@ -149,6 +188,8 @@ pub enum Effect<'a> {
     Returns {
         /// The file.
         node: Node,
+        /// How many.
+        count: u64,
     },
     /// The reply may take as long as others please, and giving up the request changes nothing.
     Waits,
@@ -165,8 +206,9 @@ impl<'a> Effect<'a> {
         !matches!(
             self,
             Effect::Locks { .. }
+                | Effect::Syncs(_)
                 | Effect::WantsToChange
-                | Effect::Opens { .. }
+                | Effect::Opens(_)
                 | Effect::Ends { .. }
                 | Effect::References
                 | Effect::Returns { .. }
@@ -189,13 +231,14 @@ impl<'a> Effect<'a> {
             | Effect::Shifts { .. }
             | Effect::RemovesXattr { .. }
             | Effect::Anything { .. }
-            | Effect::Opens { .. }
+            | Effect::Opens(_)
             | Effect::Ends { .. }
             | Effect::References
             | Effect::Returns { .. } => false,
             Effect::Writes { .. }
             | Effect::Attributes { .. }
             | Effect::Locks { .. }
+            | Effect::Syncs(_)
             | Effect::WantsToChange
             | Effect::Waits => true,
         }
@@ -203,7 +246,7 @@ impl<'a> Effect<'a> {
 
     /// Whether the reply has something that must be given back: see [`Asked`](crate::Asked).
     pub fn hands_out(self) -> bool {
-        matches!(self, Effect::Opens { .. } | Effect::References)
+        matches!(self, Effect::Opens(_) | Effect::References)
     }
 
     /// Whether it gives something back that a reply handed out.
@@ -298,8 +341,9 @@ pub(crate) mod words {
         Some(Effect::Moves { dir: *dir, name, to_dir: *to_dir, to_name, flags: *flags })
     }
 
-    pub(crate) fn makes(dir: &Node) -> Option<Effect<'static>> {
-        Some(Effect::Makes { dir: *dir })
+    /// `O_EXCL` of `O_TMPFILE` forbids names (open(2)).
+    pub(crate) fn makes(dir: &Node, flags: &OpenFlags) -> Option<Effect<'static>> {
+        Some(Effect::Makes { dir: *dir, linkable: !flags.contains(OpenFlags::EXCL) })
     }
 
     pub(crate) fn writes(node: &Node, offset: &u64, len: u64) -> Option<Effect<'static>> {
@@ -367,6 +411,18 @@ pub(crate) mod words {
         Some(Effect::Locks { node: *node, takes: lock.kind != LockKind::Unlock })
     }
 
+    pub(crate) fn syncs(node: &Node) -> Option<Effect<'static>> {
+        Some(Effect::Syncs(Synced::File(*node)))
+    }
+
+    pub(crate) fn syncs_directory(node: &Node) -> Option<Effect<'static>> {
+        Some(Effect::Syncs(Synced::Directory(*node)))
+    }
+
+    pub(crate) fn syncs_tree() -> Option<Effect<'static>> {
+        Some(Effect::Syncs(Synced::Tree))
+    }
+
     /// A change that the flags announce.
     pub(crate) fn announces(flags: &OpenFlags) -> Option<Effect<'static>> {
         flags.writes().then_some(Effect::WantsToChange)
@@ -377,28 +433,28 @@ pub(crate) mod words {
     }
 
     pub(crate) fn opens(node: &Node, flags: &OpenFlags) -> Option<Effect<'static>> {
-        Some(Effect::Opens { node: Some(*node), flags: Some(*flags) })
+        Some(Effect::Opens(Opening { node: Some(*node), flags: Some(*flags) }))
     }
 
     pub(crate) fn opens_directory(node: &Node) -> Option<Effect<'static>> {
-        Some(Effect::Opens { node: Some(*node), flags: None })
+        Some(Effect::Opens(Opening { node: Some(*node), flags: None }))
     }
 
     /// What is made is opened.
     pub(crate) fn opens_new(flags: &OpenFlags) -> Option<Effect<'static>> {
-        Some(Effect::Opens { node: None, flags: Some(*flags) })
+        Some(Effect::Opens(Opening { node: None, flags: Some(*flags) }))
     }
 
-    pub(crate) fn ends(handle: &Handle) -> Option<Effect<'static>> {
-        Some(Effect::Ends { handle: *handle })
+    pub(crate) fn ends(node: &Node, handle: &Handle) -> Option<Effect<'static>> {
+        Some(Effect::Ends { node: *node, handle: *handle })
     }
 
     pub(crate) fn references() -> Option<Effect<'static>> {
         Some(Effect::References)
     }
 
-    pub(crate) fn returns(node: &Node) -> Option<Effect<'static>> {
-        Some(Effect::Returns { node: *node })
+    pub(crate) fn returns(node: &Node, count: &u64) -> Option<Effect<'static>> {
+        Some(Effect::Returns { node: *node, count: *count })
     }
 
     pub(crate) fn waits(wait: &bool) -> Option<Effect<'static>> {

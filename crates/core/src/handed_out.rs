@@ -1,30 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a reply hands out that the caller has to give back: for layers that do not pass such a reply on.
 
-use crate::effects::Effect;
+use crate::effects::Opening;
 use crate::node::{LockOwner, Node};
-use crate::ops::{Forget, OpCode, OpenFlags, Release, ReleaseDir, Request};
+use crate::ops::{Forget, OpCode, Release, ReleaseDir, Request};
 use crate::reply::{Entry, Opened, Reply};
 
 /// What of a request is needed to give back what its reply hands out.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     op: OpCode,
-    /// What it opens, when that is something that exists.
-    node: Option<Node>,
-    /// How it opens a file.
-    flags: Option<OpenFlags>,
+    opens: Option<Opening>,
 }
 
 impl Asked {
     /// To be noted before the request is passed on.
     pub fn of(request: &Request) -> Self {
-        let opens = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Opens { node, flags } => Some((node, flags)),
-            _ => None,
-        });
-        let (node, flags) = opens.unwrap_or_default();
-        Asked { op: request.op(), node, flags }
+        Asked { op: request.op(), opens: request.opens() }
     }
 
     /// The operation.
@@ -41,7 +33,7 @@ impl Asked {
             Reply::DirentsPlus(list) => {
                 list.entries.iter().filter_map(|dirent| forget(&dirent.entry)).collect()
             }
-            Reply::Opened(opened) => vec![self.release(self.node.unwrap_or_default(), opened)],
+            Reply::Opened(opened) => vec![self.release(self.opens.and_then(|opens| opens.node).unwrap_or_default(), opened)],
             Reply::Created(created) => {
                 let release = self.release(created.entry.node, &created.opened);
                 [release].into_iter().chain(forget(&created.entry)).collect()
@@ -52,7 +44,7 @@ impl Asked {
 
     fn release(&self, node: Node, opened: &Opened) -> Request {
         let (handle, owner) = (opened.handle, LockOwner::default());
-        match self.flags {
+        match self.opens.and_then(|opens| opens.flags) {
             Some(flags) => Release { node, handle, flags, owner, flock_release: false }.into(),
             None => ReleaseDir { node, handle }.into(),
         }

@@ -86,7 +86,7 @@ pub mod wire;
 pub use attr::{Attr, AttrFields, FileKind, SetAttrs, SetTime, Time};
 pub use cx::{Cancel, Credentials, Cx, Groups, Origin, Peer};
 pub use driver::{Inline, Pool, Prompt, Serve};
-pub use effects::{Added, Effect, Effects};
+pub use effects::{Added, Effect, Effects, Opening, Synced};
 pub use error::{Errno, Error, Result};
 pub use exchange::Exchange;
 pub use handed_out::Asked;

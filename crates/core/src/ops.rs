@@ -11,7 +11,7 @@
 
 use crate::attr::{AttrFields, FileKind, SetAttrs};
 use crate::cx::Cx;
-use crate::effects::{Effect, Effects, words};
+use crate::effects::{Effect, Effects, Opening, Synced, words};
 use crate::error::{Errno, Error, Result};
 use crate::name::{Name, Target, XattrName};
 use crate::node::{Generation, Handle, LockOwner, Node};
@@ -96,6 +96,11 @@ macro_rules! operations {
             /// The names and types of the arguments, in the order in which they are encoded.
             pub const fn fields(self) -> &'static [(&'static str, &'static str)] {
                 match self { $(OpCode::$op => &[$((stringify!($field), stringify!($type))),*]),* }
+            }
+
+            /// The words in which its row states effects.
+            const fn words(self) -> &'static [&'static str] {
+                match self { $(OpCode::$op => &[$(stringify!($effect)),*]),* }
             }
 
             /// The operation with this name.
@@ -209,6 +214,18 @@ macro_rules! operations {
     };
 }
 
+impl OpCode {
+    /// Whether it ends a handle: see [`Request::ends`].
+    pub fn ends(self) -> bool {
+        self.words().contains(&"ends")
+    }
+
+    /// Whether it returns references: see [`Request::returns`].
+    pub fn returns(self) -> bool {
+        self.words().contains(&"returns")
+    }
+}
+
 impl Request {
     /// Whether it changes the tree: an open that empties nothing does not.
     pub fn class(&self) -> Class {
@@ -238,6 +255,38 @@ impl Request {
     /// pass it on leaks what is below.
     pub fn gives_back(&self) -> bool {
         self.effects().into_iter().any(Effect::gives_back)
+    }
+
+    /// What it opens, and how.
+    pub fn opens(&self) -> Option<Opening> {
+        self.effects().into_iter().find_map(|effect| match effect {
+            Effect::Opens(opening) => Some(opening),
+            _ => None,
+        })
+    }
+
+    /// The handle that it ends, and what that is a handle of.
+    pub fn ends(&self) -> Option<(Node, Handle)> {
+        self.effects().into_iter().find_map(|effect| match effect {
+            Effect::Ends { node, handle } => Some((node, handle)),
+            _ => None,
+        })
+    }
+
+    /// The references that it returns: the node, and how many. Its reply says nothing, and nobody waits for it.
+    pub fn returns(&self) -> Option<(Node, u64)> {
+        self.effects().into_iter().find_map(|effect| match effect {
+            Effect::Returns { node, count } => Some((node, count)),
+            _ => None,
+        })
+    }
+
+    /// What it puts on stable storage.
+    pub fn syncs(&self) -> Option<Synced> {
+        self.effects().into_iter().find_map(|effect| match effect {
+            Effect::Syncs(synced) => Some(synced),
+            _ => None,
+        })
     }
 
     /// Whether it waits as long as it takes.
@@ -423,7 +472,7 @@ operations! {
         umask: u32,
         /// Access mode and flags.
         flags: OpenFlags,
-    } -> Created [makes(dir), opens_new(flags), references()];
+    } -> Created [makes(dir, flags), opens_new(flags), references()];
 
     /// Reads up to `len` bytes at `offset`; fewer only at the end of the file.
     16 Query Read read {
@@ -471,7 +520,7 @@ operations! {
         handle: Handle,
         /// Whether attributes that reading does not need may stay unwritten.
         data_only: bool,
-    } -> Done [];
+    } -> Done [syncs(node)];
 
     /// Reserves, punches, zeroes, collapses or inserts a range (fallocate(2)).
     20 Change Fallocate fallocate {
@@ -529,7 +578,7 @@ operations! {
         owner: LockOwner,
         /// Whether flock(2) locks of this handle end too.
         flock_release: bool,
-    } -> Done [ends(handle)];
+    } -> Done [ends(node, handle)];
 
     /// Opens a directory for listing.
     24 Query OpenDir opendir {
@@ -569,7 +618,7 @@ operations! {
         node: Node,
         /// The handle that ends.
         handle: Handle,
-    } -> Done [ends(handle)];
+    } -> Done [ends(node, handle)];
 
     /// Puts the names in a directory on stable storage.
     28 Query FSyncDir fsyncdir {
@@ -579,7 +628,7 @@ operations! {
         handle: Handle,
         /// Whether attributes may stay unwritten.
         data_only: bool,
-    } -> Done [];
+    } -> Done [syncs_directory(node)];
 
     /// The value of an extended attribute (getxattr(2)); `ENODATA` when there is none.
     29 Query GetXattr getxattr {
@@ -683,7 +732,7 @@ operations! {
         node: Node,
         /// How many references.
         count: u64,
-    } -> Done [returns(node)];
+    } -> Done [returns(node, count)];
 
     /// Which of these permissions the caller has (access(2), NFS `ACCESS`); only asked where the door does not decide by
     /// itself.
@@ -698,7 +747,7 @@ operations! {
     40 Query SyncFs syncfs {
         /// Any node of the tree.
         node: Node,
-    } -> Done [];
+    } -> Done [syncs_tree()];
 
     /// One path of a node from the root, starting with `/`, as far as the driver knows: for people, not for programs.
     41 Query Locate locate {

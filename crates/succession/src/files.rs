@@ -384,10 +384,7 @@ impl Files {
     }
 
     fn opened(&mut self, node: Node, request: &Request, opened: &mut Opened) {
-        let flags = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Opens { flags, .. } => flags,
-            _ => None,
-        });
+        let flags = request.opens().and_then(|opens| opens.flags);
         let handle = Handle(self.next_handle);
         self.next_handle += 1;
         let (theirs, life) = (opened.handle, self.life);

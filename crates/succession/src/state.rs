@@ -22,8 +22,9 @@ use outrigger_core::ops::{Forget, OpenFlags, Release, SyncFs, Walk};
 use outrigger_core::rebind::{Missing, Numbers, bind, reopen};
 use outrigger_core::reply::Entries;
 use outrigger_core::wire::Frame;
-use outrigger_core::{Class, Credentials, Errno, Error, Handle, LockOwner, Node, Reply, Request, Result};
-use removal::{opens, released};
+use outrigger_core::{
+    Class, Credentials, Errno, Error, Handle, LockOwner, Node, Opening, Reply, Request, Result,
+};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -140,15 +141,15 @@ impl State {
         if let Role::Recorded(recorder) = &mut self.role {
             recorder.asked(&ask.requester, &ask.cred, &ask.request);
         }
-        released(&ask.request).into_iter().for_each(|handle| self.files.closes(handle));
-        match &ask.request {
-            Request::FSync(_) | Request::FSyncDir(_) | Request::SyncFs(_) if self.is_guarded() => {
-                self.want_checkpoint(Some((ask.requester, Reply::Done(()))));
-            }
-            request => match self.refusal(request) {
-                Some(error) => self.refuse(ask.requester, error),
-                None => self.queue.push_back(ask),
-            },
+        if let Some((_, handle)) = ask.request.ends() {
+            self.files.closes(handle);
+        }
+        if ask.request.syncs().is_some() && self.is_guarded() {
+            self.want_checkpoint(Some((ask.requester, Reply::Done(()))));
+        } else if let Some(error) = self.refusal(&ask.request) {
+            self.refuse(ask.requester, error);
+        } else {
+            self.queue.push_back(ask);
         }
         self.go_on();
     }
@@ -279,7 +280,7 @@ impl State {
 
     /// Sends a request, or what has to be asked before it. What has to wait for others comes back.
     fn dispatch(&mut self, ask: Ask, waits: &mut bool) -> Option<Ask> {
-        if let Some(handle) = released(&ask.request).filter(|handle| !self.files.is_open(*handle)) {
+        if let Some((_, handle)) = ask.request.ends().filter(|(_, handle)| !self.files.is_open(*handle)) {
             self.closed(handle);
             self.answered.push((ask.requester, Reply::Done(())));
             return None;
@@ -497,11 +498,11 @@ impl State {
         if let Some(kept) = kept {
             self.has_kept(&ask.request, kept, &mut reply);
         }
-        if let Some(handle) = released(&ask.request) {
+        if let Some((_, handle)) = ask.request.ends() {
             self.closed(handle);
         }
         if reply.error().is_some() {
-            opens(&ask.request).into_iter().for_each(|node| self.let_go(node));
+            ask.request.opens().and_then(Opening::file).into_iter().for_each(|node| self.let_go(node));
         } else if let Request::Write(op) = &ask.request
             && self.is_synchronous(op.handle)
         {

@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::task::{Fd, Task};
 use crate::tree::Tree;
 use crate::{MOUNTPOINT, disk};
-use outrigger_core::{Credentials, Reply, Request, Result};
+use outrigger_core::{Credentials, Reply, Request, Result, Synced};
 use outrigger_succession::control::Stamp;
 use outrigger_succession::place::FIRST_CHANGE;
 use outrigger_succession::silly_name;
@@ -67,13 +67,15 @@ impl Guard {
         (id, cred): (u64, Credentials),
         request: Request,
     ) -> Reply {
-        match (self.begin(task, id), request) {
-            (Err(error), _) => Reply::Error(error),
-            (Ok(()), Request::SyncFs(_)) => self.checkpoint(task).into(),
-            (Ok(()), request) => match silly_name(id) {
-                Some(name) => tree.answer_keeping(task, &cred, &name, request),
-                None => tree.answer(task, &cred, request),
-            },
+        if let Err(error) = self.begin(task, id) {
+            return Reply::Error(error);
+        }
+        if request.syncs() == Some(Synced::Tree) {
+            return self.checkpoint(task).into();
+        }
+        match silly_name(id) {
+            Some(name) => tree.answer_keeping(task, &cred, &name, request),
+            None => tree.answer(task, &cred, request),
         }
     }
 }

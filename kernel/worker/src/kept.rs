@@ -8,7 +8,7 @@ use crate::machine::Work;
 use crate::serve::Outlet;
 use futures_channel::oneshot::Sender;
 use outrigger_core::wire::Frame;
-use outrigger_core::{Credentials, Cx, Reply, Request, Result};
+use outrigger_core::{Credentials, Cx, Reply, Request, Result, Synced};
 use outrigger_succession::{RECORDED, Served, Task, tell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -79,8 +79,8 @@ impl Kept {
         leave: impl FnMut(Work),
     ) -> Result<()> {
         let mut served = lock(&self.served);
-        if let Request::Forget(op) = &request {
-            served.forget(op.node, op.count);
+        if let Some((node, count)) = request.returns() {
+            served.forget(node, count);
             // No thread waits.
             drop(sender.send(Reply::Done(())));
         } else {
@@ -119,7 +119,7 @@ impl Kept {
     /// Leaves what is to be done, and wakes the thread that waits, after it has been recorded.
     fn go_on(&self, mut served: MutexGuard<'_, Served>, mut leave: impl FnMut(Work)) {
         let (tasks, answered) = served.take_next();
-        let is_checkpoint = |task: &Task| matches!(task.request, Request::SyncFs(_));
+        let is_checkpoint = |task: &Task| task.request.syncs() == Some(Synced::Tree);
         self.record(&mut served, !answered.is_empty() || tasks.iter().any(is_checkpoint));
         tasks.into_iter().for_each(|task| leave(self.work(task)));
         if self.settling.load(Relaxed) && served.is_idle() {

@@ -3,9 +3,7 @@
 
 use crate::mortal::{Death, Mortal};
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{
-    Clock, Credentials, Cx, Effect, Handle, HeapKeep, Reply, Request, Service, Stack, Wait,
-};
+use outrigger_core::{Clock, Credentials, Cx, Handle, HeapKeep, Reply, Request, Service, Stack, Wait};
 use outrigger_layer_journal::Journal;
 use std::collections::HashSet;
 use std::future::{Future, IntoFuture};
@@ -86,13 +84,11 @@ impl World {
             Reply::Created(created) => created.opened.handle,
             _ => return,
         };
-        for effect in request.effects() {
-            if let Effect::Opens { flags: Some(flags), .. } = effect {
-                match flags.contains(OpenFlags::APPEND) {
-                    true => self.appending.insert(opened),
-                    false => self.appending.remove(&opened),
-                };
-            }
+        if let Some(flags) = request.opens().and_then(|opens| opens.flags) {
+            match flags.contains(OpenFlags::APPEND) {
+                true => self.appending.insert(opened),
+                false => self.appending.remove(&opened),
+            };
         }
     }
 

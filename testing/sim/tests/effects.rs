@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the operation table states about effects agrees with the rest of each row.
 
-use outrigger_core::{Class, Effect, OpCode, Request};
+use outrigger_core::ops::{FSync, FSyncDir, SyncFs};
+use outrigger_core::{Class, Effect, Handle, Node, OpCode, Request, Synced};
 use outrigger_sim::sample;
 
 /// Requests of each operation.
@@ -30,9 +31,48 @@ fn what_a_reply_hands_out_is_an_effect() {
         for request in samples(op) {
             let has = |wanted: fn(Effect<'_>) -> bool| request.effects().into_iter().any(wanted);
             assert_eq!(has(|effect| effect == Effect::References), references, "{op:?}");
-            assert_eq!(has(|effect| matches!(effect, Effect::Opens { .. })), opens, "{op:?}");
+            assert_eq!(has(|effect| matches!(effect, Effect::Opens(_))), opens, "{op:?}");
             assert_eq!(request.hands_out(), references || opens, "{op:?}");
         }
+    }
+}
+
+#[test]
+fn an_operation_gives_back_whatever_its_arguments_are() {
+    for &op in OpCode::ALL {
+        for request in samples(op) {
+            assert_eq!(request.ends().is_some(), op.ends(), "{op:?}");
+            assert_eq!(request.returns().is_some(), op.returns(), "{op:?}");
+            assert_eq!(request.gives_back(), op.ends() || op.returns(), "{op:?}");
+        }
+    }
+    let those = |is: fn(OpCode) -> bool| OpCode::ALL.iter().copied().filter(|&op| is(op)).collect::<Vec<_>>();
+    assert_eq!(those(OpCode::ends), [OpCode::Release, OpCode::ReleaseDir]);
+    assert_eq!(those(OpCode::returns), [OpCode::Forget]);
+}
+
+#[test]
+fn what_puts_something_on_stable_storage_says_what() {
+    let file = FSync { node: Node(2), handle: Handle(3), data_only: true };
+    let directory = FSyncDir { node: Node(4), handle: Handle(3), data_only: false };
+    let tree = SyncFs { node: Node(2) };
+    let synced = [Request::from(file), directory.into(), tree.into()].map(|request| request.syncs());
+    assert_eq!(synced, [Synced::File(Node(2)), Synced::Directory(Node(4)), Synced::Tree].map(Some));
+    for (synced, two, four) in [
+        (Synced::File(Node(2)), true, false),
+        (Synced::Directory(Node(4)), false, false),
+        (Synced::Tree, true, true),
+    ] {
+        assert_eq!(
+            (synced.has_content_of(Node(2)), synced.has_content_of(Node(4))),
+            (two, four),
+            "{synced:?}"
+        );
+    }
+    let others =
+        OpCode::ALL.iter().filter(|op| !matches!(op, OpCode::FSync | OpCode::FSyncDir | OpCode::SyncFs));
+    for request in others.flat_map(|&op| samples(op)) {
+        assert_eq!(request.syncs(), None, "{request:?}");
     }
 }
 

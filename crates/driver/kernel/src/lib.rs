@@ -408,17 +408,17 @@ impl Service for Kernel {
         if !ASKED.has(request.op()) {
             return Answer::error(Errno::ENOSYS);
         }
-        if let Request::Forget(op) = &request {
+        if let Some((node, count)) = request.returns() {
             match &self.serves {
                 Serves::Once(connection) => connection.tell(cx.cred.clone(), request),
-                Serves::Guarded(guarded) => guarded.forget(op.node, op.count),
+                Serves::Guarded(guarded) => guarded.forget(node, count),
             }
             return Answer::Ready(Reply::Done(()));
         }
         let connection = match &self.serves {
             Serves::Once(connection) => {
                 // The reply has no information, and what is asked later comes later.
-                if let Request::Release(_) = request {
+                if request.ends().is_some() {
                     connection.tell(cx.cred.clone(), request);
                     return Answer::Ready(Reply::Done(()));
                 }

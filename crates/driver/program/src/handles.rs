@@ -9,7 +9,7 @@ use outrigger_core::ops::{OpenFlags, Release, ReleaseDir};
 use outrigger_core::paths::subjects;
 use outrigger_core::rebind::{Numbers, reopen};
 use outrigger_core::reply::Opened;
-use outrigger_core::{Cx, Effect, Handle, LockOwner, Node, OpCode, OpSet, Reply, Request, Traverse, Visit};
+use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, OpSet, Reply, Request, Traverse, Visit};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -101,18 +101,13 @@ impl Handles {
 
     /// Notes what the reply to a request opened, and puts the handle that is given out in its place.
     pub(crate) async fn opened(&self, life: &Life, cx: &Cx, request: &Request, mut reply: Reply) -> Reply {
-        let opens = request.effects().into_iter().find_map(|effect| match effect {
-            Effect::Opens { flags, .. } => Some(flags),
-            _ => None,
-        });
         let made = match &reply {
             Reply::Created(created) => Some(created.entry.node),
             _ => None,
         };
-        let opens = opens.map(given).filter(|given| self.has(*given));
-        let (Some(given), Some(Opened { handle, .. })) = (opens, opened_by(&mut reply)) else { return reply };
-        let node = made.or_else(|| subjects(&mut request.clone()).first().map(|subject| subject.node));
-        let key = (node.unwrap_or_default(), given);
+        let opens = request.opens().filter(|opens| self.has(given(opens.flags)));
+        let (Some(opens), Some(Opened { handle, .. })) = (opens, opened_by(&mut reply)) else { return reply };
+        let key = (opens.node.or(made).unwrap_or_default(), given(opens.flags));
         let theirs = std::mem::replace(handle, key.1);
         if self.note(life, key, theirs, 1).is_some() {
             // One is enough. That the program has lost it is found out by the next request.

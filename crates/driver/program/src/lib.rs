@@ -36,8 +36,8 @@ use life::{Life, Lives, Lost, Starter};
 use outrigger_core::registry::Site;
 use outrigger_core::reply::FsStat;
 use outrigger_core::{
-    Abilities, Answer as Later, Class, Cx, DriverClass, Effect, Errno, Error, Identity, Notify, OpCode,
-    OpSet, Reply, Request, Result, Service,
+    Abilities, Answer as Later, Class, Cx, DriverClass, Errno, Error, Identity, Notify, OpCode, OpSet, Reply,
+    Request, Result, Service,
 };
 use place::Place;
 use std::ffi::OsString;
@@ -107,7 +107,7 @@ impl Program {
     /// Asks once, with handles of this life of the program.
     async fn attempt(&self, life: &Life, cx: &Cx, request: &Request) -> Result<Reply, Lost> {
         let mut request = request.clone();
-        if request.effects().into_iter().any(|effect| matches!(effect, Effect::Ends { .. })) {
+        if request.ends().is_some() {
             return self.close(life, cx, request).await;
         }
         if let Err(reply) = self.handles.translate(life, cx, &mut request).await? {

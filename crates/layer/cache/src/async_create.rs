@@ -17,7 +17,9 @@ use crate::set::DOUBTFUL;
 use crate::table::Table;
 use outrigger_core::ops::{Create, GetAttr, Lookup, OpenFlags, Release, TmpFile};
 use outrigger_core::reply::{Created, OpenHow};
-use outrigger_core::{Answer, Attr, Cx, Error, LockOwner, Name, Node, Notice, Reply, Request, Result, ask};
+use outrigger_core::{
+    Answer, Attr, Cx, Effect, Error, LockOwner, Name, Node, Notice, Opening, Reply, Request, Result, ask,
+};
 use std::sync::Arc;
 
 /// So many files are being made at most: servers have bounds for what is open at once.
@@ -123,14 +125,14 @@ impl Inner {
         if self.writeback.creating() == 0 {
             return Vec::new();
         }
-        let one = match request {
-            Request::Open(op) => Some(op.node),
-            Request::Unlink(op) => self.leads_to(op.dir, &op.name),
-            Request::Rename(_) | Request::RmDir(_) => {
-                return self.writeback.files().into_iter().map(|(_, file)| file).collect();
-            }
-            _ => None,
-        };
+        let of_directories =
+            |effect| matches!(effect, Effect::Moves { .. } | Effect::Removes { directory: true, .. });
+        if request.effects().into_iter().any(of_directories) {
+            return self.writeback.files().into_iter().map(|(_, file)| file).collect();
+        }
+        let lost = request.effects().into_iter().find_map(Effect::lost_name);
+        let unlinked = lost.and_then(|(dir, name)| self.leads_to(dir, name));
+        let one = request.opens().and_then(Opening::file).or(unlinked);
         one.and_then(|node| self.writeback.file(node)).into_iter().collect()
     }
 

@@ -290,7 +290,7 @@ impl Layer for Cache {
             Request::Release(op) => inner.release(cx, op),
             Request::Flush(op) => inner.flush(cx, op),
             Request::FSync(op) => inner.fsync(cx, op),
-            Request::FSyncDir(_) | Request::SyncFs(_) => inner.sync(cx, request),
+            other if other.syncs().is_some() => inner.sync(cx, other),
             Request::Write(op) => inner.write(cx, op),
             Request::SetAttr(op) => inner.setattr(cx, op),
             Request::Read(op) if inner.has(OpCode::Open) => inner.read(cx, op),

@@ -19,7 +19,8 @@ use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Wri
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
-    Answer, Attr, Cx, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result, ask,
+    Added, Answer, Attr, Cx, Effect, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result,
+    Synced, ask,
 };
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -456,23 +457,17 @@ impl Inner {
 
     /// The files of a request with writes that must be made before it.
     pub(crate) fn written_first(&self, request: &mut Request) -> Vec<(Node, Arc<File>)> {
-        if self.writeback.bytes() == 0 {
+        if self.writeback.bytes() == 0 || !depends_on_content(request) {
             return Vec::new();
         }
-        let named = match request {
-            // What does not depend on content, or is corrected.
-            Request::Forget(_)
-            | Request::Lookup(_)
-            | Request::Walk(_)
-            | Request::GetAttr(_)
-            | Request::Locate(_) => return Vec::new(),
-            Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => return Vec::new(),
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            Request::Create(op) => self.leads_to(op.dir, &op.name),
+        let named = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Moves { dir, name, .. }
+            | Effect::Adds { dir, name, file: Added::New { exclusive: false, .. } } => {
+                self.leads_to(dir, name)
+            }
             _ => None,
-        };
-        let subjects = subjects(request).into_iter().map(|subject| subject.node);
-        let nodes = subjects.chain(named);
+        });
+        let nodes = subjects(request).into_iter().map(|subject| subject.node).chain(named);
         nodes.filter_map(|node| Some((node, self.writeback.file(node)?))).collect()
     }
 
@@ -495,11 +490,11 @@ impl Inner {
 
     /// The file to which a request gives another name, as far as that is known.
     fn gets_a_name(&self, request: &Request) -> Option<Node> {
-        match request {
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            Request::Link(op) => Some(op.node),
+        request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Moves { dir, name, .. } => self.leads_to(dir, name),
+            Effect::Adds { file: Added::Existing(node), .. } => Some(node),
             _ => None,
-        }
+        })
     }
 
     /// Why a write to a file failed, if that was not reported; it is now.
@@ -560,7 +555,7 @@ impl Inner {
     /// Synchronises the tree, or the names in a directory, after what was delayed. It fails with what failed of that, since
     /// the caller may have no file open that would say so.
     pub(crate) fn sync<'a>(self: &'a Arc<Self>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        let dir = if let Request::FSyncDir(op) = &request { Some(op.node) } else { None };
+        let dir = if let Some(Synced::Directory(dir)) = request.syncs() { Some(dir) } else { None };
         Answer::later(async move {
             for (node, file) in self.writeback.files() {
                 match dir {
@@ -596,4 +591,10 @@ impl Inner {
             _ => Answer::Ready(Reply::Done(())),
         }
     }
+}
+
+/// Whether what a request does, or its reply, depends on the content of the files it names.
+fn depends_on_content(request: &Request) -> bool {
+    let only_opens = request.opens().is_some() && !request.changes_tree();
+    !only_opens && request.returns().is_none() && !matches!(request, Request::Locate(_))
 }

@@ -22,7 +22,7 @@ mod late;
 use late::Late;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::{
-    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, OpCode, Place, Reply, Request, Result, Runtime,
+    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime,
     Service,
 };
 use std::future::{Future, poll_fn};
@@ -79,7 +79,7 @@ impl Layer for Deadline {
 
 /// Whether the request is one to wait, as long as it takes, or has no reply.
 fn may_wait(request: &Request) -> bool {
-    request.waits() || request.op() == OpCode::Forget
+    request.waits() || request.returns().is_some()
 }
 
 /// A request below this layer. Dropping it never drops what has to be finished: that goes on as a task.

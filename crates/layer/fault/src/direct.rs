@@ -3,7 +3,7 @@
 //! a short read for the end of the file.
 
 use outrigger_core::reply::{Created, OpenHow, Opened};
-use outrigger_core::{Backing, Handle, Node, Reply, Request};
+use outrigger_core::{Backing, Handle, Node, Opening, Reply, Request};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,20 +24,15 @@ impl Direct {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether cutting what `request` reads is seen by the program only.
-    pub(crate) fn may_cut(&self, request: &Request) -> bool {
-        match request {
-            Request::Read(read) => {
-                self.lock().get(&(read.node, read.handle)).is_some_and(|openings| openings.direct)
-            }
-            _ => true,
-        }
+    /// Whether cutting what is read by this handle is seen by the program only.
+    pub(crate) fn may_cut(&self, node: Node, handle: Handle) -> bool {
+        self.lock().get(&(node, handle)).is_some_and(|openings| openings.direct)
     }
 
     /// Forgets what `request` closes. To be called before it is done: the handle may then be another file's.
     pub(crate) fn close(&self, request: &Request) {
-        if let Request::Release(release) = request
-            && let Entry::Occupied(mut openings) = self.lock().entry((release.node, release.handle))
+        if let Some(ended) = request.ends()
+            && let Entry::Occupied(mut openings) = self.lock().entry(ended)
         {
             openings.get_mut().count -= 1;
             if openings.get().count == 0 {
@@ -46,10 +41,10 @@ impl Direct {
         }
     }
 
-    /// The reply of an open of `node`, with what is read and written to be asked for here; with `direct`, as the program asks.
-    pub(crate) fn opened(&self, node: Option<Node>, mut reply: Reply, direct: bool) -> Reply {
+    /// The reply to what opens something so, with what is read and written to be asked for here; with `direct`, as the program asks.
+    pub(crate) fn opened(&self, opens: Option<Opening>, mut reply: Reply, direct: bool) -> Reply {
         let (node, opened) = match &mut reply {
-            Reply::Opened(opened) => (node, opened),
+            Reply::Opened(opened) => (opens.and_then(Opening::file), opened),
             Reply::Created(Created { entry, opened }) => (Some(entry.node), opened),
             _ => return reply,
         };
@@ -69,13 +64,5 @@ impl Direct {
         let openings = files.entry((node, opened.handle)).or_insert(Openings { count: 0, direct: true });
         openings.count += 1;
         openings.direct &= opened.how.contains(OpenHow::DIRECT_IO);
-    }
-}
-
-/// The file that `request` opens, if that exists already.
-pub(crate) fn opens(request: &Request) -> Option<Node> {
-    match request {
-        Request::Open(open) => Some(open.node),
-        _ => None,
     }
 }

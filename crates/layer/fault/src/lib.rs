@@ -40,7 +40,6 @@ pub use rule::{Action, BadRule, OPTIONS, Pattern, Rule, duration, operations};
 pub use rules::{Acted, FaultControl};
 
 use direct::Direct;
-use outrigger_core::ops::{FSync, SyncFs};
 use outrigger_core::paths::{Change, Paths, printable, subjects};
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Count;
@@ -168,7 +167,11 @@ impl Fault {
         if !current.rules.list.iter().any(|rule| rule.has_op(op)) {
             return None;
         }
-        let (may_cut, subjects) = (self.direct.may_cut(request), subjects(request));
+        let may_cut = match request {
+            Request::Read(read) => self.direct.may_cut(read.node, read.handle),
+            _ => true,
+        };
+        let subjects = subjects(request);
         let mut known = self.paths();
         let paths: Vec<Vec<u8>> = subjects.iter().map(|subject| known.climb(subject).spell(None)).collect();
         drop(known);
@@ -287,7 +290,7 @@ impl Fault {
             return Answer::later(self.pass_noted(generation, next, cx, request));
         }
         self.direct.close(&request);
-        let opens = direct::opens(&request);
+        let opens = request.opens();
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         next.call(cx, request).map(move |reply| {
             let reply = self.direct.opened(opens, reply, answers_directly);
@@ -304,23 +307,19 @@ impl Fault {
         cx: &Cx,
         mut request: Request,
     ) -> Reply {
-        let syncs = match &request {
-            Request::FSync(FSync { node, .. }) => Some(Some(*node)),
-            Request::SyncFs(SyncFs { .. }) => Some(None),
-            _ => None,
-        };
+        let syncs = request.syncs();
         // Others may wait for a request that is refused without power, as a lock does, so a cut cannot wait for them.
         let awaited = syncs.is_some() || undo::changes(&request);
         let Some(below) = self.state.power.enter(awaited) else { return Reply::Error(no_power()) };
         self.undo.note(generation, next, cx, &request).await;
-        let synced = syncs.map(|node| (node, self.undo.mark()));
-        let opens = direct::opens(&request);
+        let synced = syncs.map(|synced| (synced, self.undo.mark()));
+        let opens = request.opens();
         let (change, subjects) = (Change::of(&request), subjects(&mut request));
         let reply = next.call(cx, request).await;
         let reply = self.direct.opened(opens, reply, self.state.with_rules(|now| now.rules.cuts_reads()));
         self.paths().learn(change, &subjects, &reply);
-        if let (Some((node, mark)), None) = (synced, reply.error()) {
-            self.undo.synced(node, mark);
+        if let (Some((synced, mark)), None) = (synced, reply.error()) {
+            self.undo.synced(synced, mark);
         }
         drop(below);
         if self.state.power.is_off() && !hands_out(&reply) { Reply::Error(no_power()) } else { reply }

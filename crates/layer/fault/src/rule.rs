@@ -210,6 +210,11 @@ impl Rule {
         self.ops.has(op)
     }
 
+    /// Whether it cuts what is read.
+    pub(crate) fn cuts_reads(&self) -> bool {
+        self.has_op(OpCode::Read) && matches!(self.action, Action::Short(_))
+    }
+
     /// What it does.
     pub fn action(&self) -> Action {
         self.action

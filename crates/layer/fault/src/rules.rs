@@ -4,7 +4,7 @@
 use crate::power::Power;
 use crate::rule::{self, Action, BadRule, Rule};
 use outrigger_core::survive::{Layout, Text, Twin};
-use outrigger_core::{Keep, OpCode, Result};
+use outrigger_core::{Keep, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -55,7 +55,7 @@ impl Rules {
 
     /// Whether a rule cuts what is read.
     pub(crate) fn cuts_reads(&self) -> bool {
-        self.list.iter().any(|rule| rule.has_op(OpCode::Read) && matches!(rule.action(), Action::Short(_)))
+        self.list.iter().any(Rule::cuts_reads)
     }
 
     /// Whether a rule plays a power cut.

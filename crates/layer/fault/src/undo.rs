@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use outrigger_core::ops::{FSync, GetAttr, Open, OpenFlags, Read, Release, SetAttr, Write};
 use outrigger_core::{
-    Cx, Effect, Errno, Handle, LockOwner, Node, Payload, Request, Result, Service, SetAttrs, ask,
+    Cx, Effect, Errno, Handle, LockOwner, Node, Payload, Request, Result, Service, SetAttrs, Synced, ask,
 };
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,9 +114,9 @@ impl Log {
         }
     }
 
-    /// The changes before `mark` count as synchronised: those of `node`, or all.
-    fn forget(&mut self, node: Option<Node>, mark: u64) {
-        self.changes.retain(|former| former.number >= mark || node.is_some_and(|node| node != former.node));
+    /// The changes before `mark` of what is `synced` count as synchronised.
+    fn forget(&mut self, synced: Synced, mark: u64) {
+        self.changes.retain(|former| former.number >= mark || !synced.has_content_of(former.node));
         self.bytes = self.changes.iter().map(Former::weight).sum();
     }
 }
@@ -154,7 +154,7 @@ impl Undo {
             Err(error) => {
                 tracing::warn!(%error, node = node.0, "a power cut will not undo what is changed in a file now");
                 // Earlier content alone would be put into a file that has lost what belongs to it.
-                self.lock().forget(Some(node), number + 1);
+                self.lock().forget(Synced::File(node), number + 1);
             }
         }
     }
@@ -166,9 +166,9 @@ impl Undo {
         log.marked
     }
 
-    /// The changes before `mark` are on stable storage: those of `node`, or all.
-    pub(crate) fn synced(&self, node: Option<Node>, mark: u64) {
-        self.lock().forget(node, mark);
+    /// The changes before `mark` of what is `synced` are on stable storage.
+    pub(crate) fn synced(&self, synced: Synced, mark: u64) {
+        self.lock().forget(synced, mark);
     }
 
     fn take(&self, generation: u64) -> VecDeque<Former> {
@@ -277,7 +277,7 @@ mod tests {
         // An fsync may take away what is remembered so far, and what comes now would lose its undoing with it.
         let mark = undo.mark();
         assert_eq!(append(&undo, Node(2), 1000 * LEN).0, 2);
-        undo.synced(Some(Node(2)), mark);
+        undo.synced(Synced::File(Node(2)), mark);
         assert_eq!(append(&undo, Node(2), 1001 * LEN), (1, size_of::<Former>()));
         for node in 3..100 {
             assert_eq!(append(&undo, Node(node), 0).1, (node as usize - 1) * size_of::<Former>());
@@ -288,7 +288,7 @@ mod tests {
     fn what_was_read_before_an_fsync_ended_is_not_put_back_after_it() {
         let undo = Undo::default();
         let number = undo.lock().begin(Node(2), 4).expect("a number");
-        undo.synced(Some(Node(2)), undo.mark());
+        undo.synced(Synced::File(Node(2)), undo.mark());
         undo.lock().fill(number, Was { size: 4, offset: 4, content: Vec::new() });
         assert!(undo.lock().changes.is_empty() && undo.lock().bytes == 0);
     }

@@ -4,7 +4,7 @@
 use crate::Counts;
 use crate::entry::{Entry, Slot, State, Words};
 use outrigger_core::survive::{Area, Layout, Opened, Stored};
-use outrigger_core::{Keep, OpCode, Region, Result};
+use outrigger_core::{Keep, Region, Result};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -180,14 +180,8 @@ impl Book {
     /// Whether an entry is of something that the door did aside, under the id of a request: what that handed out and
     /// nobody took, it gave back. Nobody sends such a request again.
     fn is_aside(&self, left: &Entry, carried: &HashMap<u64, usize>) -> bool {
-        match left.op {
-            OpCode::Forget => true,
-            OpCode::Release | OpCode::ReleaseDir => {
-                let other = carried.get(&left.id).and_then(|&index| self.parts.in_ring(index).glance());
-                other.is_some_and(|other| other.op != left.op)
-            }
-            _ => false,
-        }
+        let other = || carried.get(&left.id).and_then(|&index| self.parts.in_ring(index).glance());
+        left.op.returns() || left.op.ends() && other().is_some_and(|other| other.op != left.op)
     }
 
     /// The next place in the ring, whose entry is forgotten.

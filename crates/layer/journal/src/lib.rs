@@ -179,7 +179,7 @@ const ABOVE: &[&str] = &["cache", "deadline", "fault", "readonly", "simulate", "
 /// be somebody else's when it is ended twice.
 fn is_recorded(request: &Request) -> bool {
     let recorded =
-        |effect: Effect<'_>| effect.changes() || matches!(effect, Effect::Opens { .. } | Effect::Ends { .. });
+        |effect: Effect<'_>| effect.changes() || matches!(effect, Effect::Opens(_) | Effect::Ends { .. });
     request.effects().into_iter().any(recorded)
 }
 

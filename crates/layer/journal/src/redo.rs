@@ -22,7 +22,8 @@ use crate::entry::{Intent, nanos};
 use outrigger_core::ops::{GetAttr, GetXattr, Open, OpenFlags, Release, RenameFlags, Write};
 use outrigger_core::reply::{Count, Created, Entry, Opened};
 use outrigger_core::{
-    Added, Attr, Cx, Effect, Errno, FileKind, Handle, LockOwner, Name, Node, Reply, Request, XattrName, ask,
+    Added, Attr, Cx, Effect, Errno, FileKind, Handle, LockOwner, Name, Node, Opening, Reply, Request,
+    XattrName, ask,
 };
 
 /// What to do about a change that came again.
@@ -36,7 +37,7 @@ use Verdict::{Again, Made};
 
 /// Makes the change unless it was made, and answers as if it was made once.
 pub(crate) async fn redo(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Reply {
-    let ends = request.effects().into_iter().any(|effect| matches!(effect, Effect::Ends { .. }));
+    let ends = request.ends().is_some();
     let reply = match verdict(below, cx, request, intent).await {
         Made(reply) => return reply,
         Again(request) => below.call(cx, request).await,
@@ -52,7 +53,7 @@ async fn verdict(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Ve
     let done = |made: bool| made.then_some(Reply::Done(()));
     let made = match repetition_changes(&request) {
         Some(Effect::Adds { dir, name, file: Added::New { kind, .. } }) => {
-            redo.made_new(dir, name, kind, opens(&request).map(|(_, flags)| flags)).await
+            redo.made_new(dir, name, kind, request.opens().and_then(|opens| opens.flags)).await
         }
         Some(Effect::Adds { dir, name, file: Added::Existing(node) }) => {
             redo.linked(dir, name, node).await.map(Reply::Entry)
@@ -75,14 +76,6 @@ async fn verdict(below: &Below, cx: &Cx, request: Request, intent: Intent) -> Ve
         _ => None,
     };
     made.map_or(Again(request), Made)
-}
-
-/// How a request opens a file, if it does, and which one; that of its reply where none is given.
-fn opens(request: &Request) -> Option<(Option<Node>, OpenFlags)> {
-    request.effects().into_iter().find_map(|effect| match effect {
-        Effect::Opens { node, flags: Some(flags) } => Some((node, flags)),
-        _ => None,
-    })
 }
 
 /// When a file was made; where the tree does not know that, when it was changed last.
@@ -210,9 +203,10 @@ impl Redo<'_> {
 /// A recorded reply whose handle had a host file, which is not in the record: opens the file once more, so that the
 /// kernel gets the same kind of handle as for its other opens.
 pub(crate) async fn reopen(below: &Below, cx: &Cx, request: &Request, recorded: Reply) -> Reply {
-    let (node, flags, opened) = match (opens(request), &recorded) {
-        (Some((Some(node), flags)), Reply::Opened(opened)) => (node, flags, opened),
-        (Some((None, flags)), Reply::Created(created)) => (created.entry.node, flags, &created.opened),
+    let Some(Opening { node, flags: Some(flags) }) = request.opens() else { return recorded };
+    let (node, opened) = match (node, &recorded) {
+        (Some(node), Reply::Opened(opened)) => (node, opened),
+        (None, Reply::Created(created)) => (created.entry.node, &created.opened),
         _ => return recorded,
     };
     let again = Open { node, flags: flags - OpenFlags::EXCL - OpenFlags::TRUNC };

@@ -54,9 +54,8 @@ impl Layer for Subtree {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, mut request: Request) -> Answer<'a> {
-        if let Request::Forget(forget) = &request
-            && forget.node == Node::ROOT
-        {
+        // The owner of the layer holds the reference to the directory.
+        if request.returns().is_some_and(|(node, _)| node == Node::ROOT) {
             return Answer::Ready(Reply::Done(()));
         }
         if self.root == Node::ROOT {

@@ -16,17 +16,7 @@ impl State {
     /// The request in the worker's numbers, if it may be looked at without being taken: the worker has all it needs, it changes
     /// nothing, and what is told matters to nobody later.
     pub fn may_look(&mut self, request: &Request) -> Option<Request> {
-        let only_looks = matches!(
-            request,
-            Request::GetAttr(_)
-                | Request::Read(_)
-                | Request::ReadDir(_)
-                | Request::ReadLink(_)
-                | Request::GetXattr(_)
-                | Request::ListXattr(_)
-                | Request::StatFs(_)
-                | Request::Seek(_)
-        );
+        let only_looks = request.effects().into_iter().next().is_none();
         if !only_looks || !self.serves || self.failed.is_some() || self.ending {
             return None;
         }

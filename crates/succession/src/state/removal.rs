@@ -5,20 +5,22 @@ use super::State;
 use crate::flight::Ask;
 use crate::place::REMOVED;
 use crate::undelivered::Requester;
-use outrigger_core::ops::{OpenFlags, Unlink};
-use outrigger_core::{Credentials, Effect, Handle, Name, Node, Reply, Request};
+use outrigger_core::ops::Unlink;
+use outrigger_core::{Added, Credentials, Effect, Handle, Name, Node, Opening, Reply, Request};
 
 impl State {
     /// Whether a file that loses a name by the change, or is made without one, is to keep a name that nobody is shown; or has
     /// kept one, and is to get no other. See [`KEEPS`](crate::place::KEEPS).
     pub(super) fn keeps_name(&self, request: &Request) -> bool {
         let is_used = |node| self.files.silly_rename.is_open(node) || self.is_being_opened(node);
+        let keeps = |effect: Effect<'_>| match effect {
+            Effect::Makes { .. } => true,
+            Effect::Adds { file: Added::Existing(node), .. } => !self.files.silly_rename.may_be_linked(node),
+            _ => false,
+        };
         self.is_guarded()
-            && match request {
-                Request::TmpFile(_) => true,
-                Request::Link(op) => !self.files.silly_rename.may_be_linked(op.node),
-                request => self.files.loses_name(request).is_some_and(is_used),
-            }
+            && (request.effects().into_iter().any(keeps)
+                || self.files.loses_name(request).is_some_and(is_used))
     }
 
     fn is_being_opened(&self, node: Node) -> bool {
@@ -27,7 +29,7 @@ impl State {
 
     pub(super) fn being_opened(&self) -> impl Iterator<Item = Node> {
         let flying = self.flying.values().filter_map(|flight| flight.ask.as_ref());
-        flying.chain(&self.queue).filter_map(|ask| opens(&ask.request))
+        flying.chain(&self.queue).filter_map(|ask| ask.request.opens().and_then(Opening::file))
     }
 
     /// A change was done by which that file has lost a name, or has been made without one, and has kept this one.
@@ -37,12 +39,16 @@ impl State {
         (name, loses_name): (Name, Option<Node>),
         reply: &mut Reply,
     ) {
-        let kept = match (request, reply) {
+        let makes = request.effects().into_iter().find_map(|effect| match effect {
+            Effect::Makes { linkable, .. } => Some(linkable),
+            _ => None,
+        });
+        let kept = match (makes, reply) {
             (_, Reply::Error(_)) => None,
-            (Request::TmpFile(op), Reply::Created(created)) => {
+            (Some(linkable), Reply::Created(created)) => {
                 // It was asked for without a name.
                 created.entry.attr.nlink = 0;
-                Some((created.entry.node, !op.flags.contains(OpenFlags::EXCL)))
+                Some((created.entry.node, linkable))
             }
             _ => loses_name.map(|node| (node, false)),
         };
@@ -69,20 +75,4 @@ impl State {
             self.queue.push_back(Ask::new(Credentials::ROOT, request, Requester::nobody()));
         }
     }
-}
-
-/// The file that a request opens, if that exists already.
-pub(super) fn opens(request: &Request) -> Option<Node> {
-    request.effects().into_iter().find_map(|effect| match effect {
-        Effect::Opens { node, flags: Some(_) } => node,
-        _ => None,
-    })
-}
-
-/// The open file or directory that a request gives back.
-pub(super) fn released(request: &Request) -> Option<Handle> {
-    request.effects().into_iter().find_map(|effect| match effect {
-        Effect::Ends { handle, .. } => Some(handle),
-        _ => None,
-    })
 }

@@ -2,7 +2,7 @@
 //! `effects`: what an operation does is stated in the operation table alone; code that is no driver asks `Request::effects`.
 
 use super::{Finding, Rule, Tree};
-use crate::tidy::source::{numbered, product};
+use crate::tidy::source::product;
 
 pub const RULE: Rule = Rule {
     name: "effects",
@@ -12,6 +12,7 @@ pub const RULE: Rule = Rule {
 
 /// Where operations have no names.
 const SCOPE: &[&str] = &[
+    "kernel/worker/",
     "crates/cli/",
     "crates/client/",
     "crates/door/",
@@ -22,23 +23,25 @@ const SCOPE: &[&str] = &[
 
 /// Files that name operations, and what for.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("crates/layer/cache/src/writeback.rs", "decides what delayed writes come first"),
-    ("crates/layer/cache/src/contents.rs", "takes the bytes of a write, the times of a setattr"),
+    ("crates/client/src/client.rs", "counts an exchange, which is no request, as a write"),
+    ("crates/layer/cache/src/contents.rs", "takes the bytes of a write"),
     ("crates/layer/cache/src/lib.rs", "has a method for each operation it answers by itself"),
-    ("crates/layer/cache/src/async_create.rs", "decides what delayed creation comes first"),
-    ("crates/layer/cache/src/open.rs", "opens what was opened here alone"),
-    ("crates/layer/fault/src/direct.rs", "cuts what a read answers"),
-    ("crates/layer/fault/src/lib.rs", "knows what a sync makes stable"),
+    ("crates/layer/cache/src/open.rs", "takes a handle out that attributes do not need"),
+    ("crates/layer/cache/src/writeback.rs", "knows that a path does not depend on content"),
+    ("crates/layer/fault/src/lib.rs", "cuts and spoils what is read and written"),
+    ("crates/layer/fault/src/rule.rs", "says which operations have content, and which can be lost"),
     ("crates/layer/journal/src/names.rs", "remembers what the answer to a lookup tells"),
     ("crates/layer/journal/src/redo.rs", "writes the rest of an append"),
     ("crates/layer/simulate/src/lib.rs", "does operations by others"),
-    ("crates/layer/subtree/src/lib.rs", "answers what is asked about the path of its root"),
     ("crates/layer/trace/src/describe.rs", "prints arguments"),
     ("crates/succession/src/flight.rs", "takes the content of a write"),
     ("crates/succession/src/log.rs", "measures content, repeats a failed setattr"),
-    ("crates/succession/src/state.rs", "makes checkpoints for syncs"),
-    ("crates/succession/src/state/looking.rs", "repeats what only looks by another path"),
-    ("crates/succession/src/state/removal.rs", "keeps a name for a file made without one"),
+    (
+        "crates/succession/src/state.rs",
+        "refuses writes after a failed checkpoint, and makes one for those of O_DSYNC",
+    ),
+    ("kernel/worker/src/removed.rs", "answers requests: operations on files that keep a name"),
+    ("kernel/worker/src/tree.rs", "answers requests"),
 ];
 
 fn check(tree: &Tree) -> Vec<Finding> {
@@ -66,19 +69,34 @@ fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The first line, outside of tests and comments, with a pattern of a request by its operation.
+/// The first line, outside of tests and comments, that names an operation.
 fn names_operation(text: &str) -> Option<usize> {
-    numbered(product(text))
-        .find(|(_, line)| !line.trim_start().starts_with("//") && has_pattern(line))
-        .map(|(line, _)| line)
+    let code = product(text);
+    let is_code = |at: usize| !code[..at].rsplit('\n').next().unwrap_or_default().contains("//");
+    let first = |of_type: &str, names: fn(&str, &str) -> bool| {
+        let places = code.match_indices(of_type).map(|(at, _)| at);
+        places.filter(|&at| is_code(at)).find(|&at| names(&code[..at], &code[at + of_type.len()..]))
+    };
+    let at = [first("Request::", is_pattern), first("OpCode::", is_judged)].into_iter().flatten().min()?;
+    Some(code[..at].matches('\n').count() + 1)
+}
+
+/// The name at the start of `rest`, if it can be that of an operation: `ALL` and `from_name` cannot.
+fn operation(rest: &str) -> Option<&str> {
+    let name = rest.split(|letter: char| !letter.is_alphanumeric()).next()?;
+    (name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase)).then_some(name)
 }
 
 /// `Request::Name(` or `Request::Name {`; `Request::new(` and `fuse::Request::decode(` are other things.
-fn has_pattern(line: &str) -> bool {
-    line.split("Request::").skip(1).any(|rest| {
-        let name = rest.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
-        name.starts_with(char::is_uppercase) && rest[name.len()..].trim_start().starts_with(['(', '{'])
-    })
+fn is_pattern(_: &str, rest: &str) -> bool {
+    operation(rest).is_some_and(|name| rest[name.len()..].trim_start().starts_with(['(', '{']))
+}
+
+/// `OpCode::Name`, unless it is asked whether a tree has the operation, or a set of operations is made.
+fn is_judged(before: &str, rest: &str) -> bool {
+    let asks = [".has(", ".supplied("].iter().any(|call| before.trim_end().ends_with(call));
+    let in_set = before.rfind("OpSet::of(&[").is_some_and(|start| !before[start..].contains("])"));
+    operation(rest).is_some() && !asks && !in_set
 }
 
 #[cfg(test)]
@@ -102,7 +120,31 @@ mod tests {
             ("crates/driver/e/src/lib.rs", names),
             ("crates/layer/journal/src/redo.rs", names),
             ("crates/layer/fault/src/lib.rs", asks),
+            ("kernel/worker/src/guard.rs", names),
         ];
-        assert_eq!(places(&RULE, &files), ["crates/layer/a/src/lib.rs:2", "crates/layer/fault/src/lib.rs:1"]);
+        let expected = [
+            "crates/layer/a/src/lib.rs:2",
+            "crates/layer/fault/src/lib.rs:1",
+            "kernel/worker/src/guard.rs:2",
+        ];
+        assert_eq!(places(&RULE, &files), expected);
+    }
+
+    #[test]
+    fn the_number_of_an_operation_is_for_abilities_alone() {
+        let judges = "fn f(op: OpCode) -> bool {\n    op == OpCode::Forget\n}\n";
+        let lists = "const SYNCS: &[OpCode] =\n    &[OpCode::FSync];\n";
+        let able = "const OPS: OpSet = OpSet::of(&[\n    OpCode::Read,\n    OpCode::Write,\n]);\n\
+                    fn f(ops: OpSet) -> bool {\n    ops.has(OpCode::Read) && OpCode::ALL.len() > 1\n}\n";
+        let both = format!("{able}fn g() -> OpCode {{\n    OpCode::Read\n}}\n");
+        let files = [
+            ("crates/layer/a/src/lib.rs", judges),
+            ("crates/layer/b/src/lib.rs", lists),
+            ("crates/layer/c/src/lib.rs", able),
+            ("crates/layer/d/src/lib.rs", &*both),
+        ];
+        let expected =
+            ["crates/layer/a/src/lib.rs:2", "crates/layer/b/src/lib.rs:2", "crates/layer/d/src/lib.rs:9"];
+        assert_eq!(places(&RULE, &files), expected);
     }
 }
