@@ -76,6 +76,49 @@ use shared::{Recipe, Running, Shared};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+/// What each program is asked: `Turn::attempt` has a message for each of these and of the two below.
+const ALWAYS: OpSet = OpSet::of(&[
+    OpCode::Lookup,
+    OpCode::Walk,
+    OpCode::GetAttr,
+    OpCode::SetAttr,
+    OpCode::ReadLink,
+    OpCode::MkNod,
+    OpCode::MkDir,
+    OpCode::SymLink,
+    OpCode::Link,
+    OpCode::Unlink,
+    OpCode::RmDir,
+    OpCode::Rename,
+    OpCode::Open,
+    OpCode::Create,
+    OpCode::TmpFile,
+    OpCode::Read,
+    OpCode::Write,
+    OpCode::Flush,
+    OpCode::FSync,
+    OpCode::Fallocate,
+    OpCode::Seek,
+    OpCode::CopyRange,
+    OpCode::Release,
+    OpCode::OpenDir,
+    OpCode::ReadDir,
+    OpCode::ReleaseDir,
+    OpCode::FSyncDir,
+    OpCode::StatFs,
+    OpCode::Ioctl,
+    OpCode::Poll,
+    OpCode::Forget,
+    OpCode::Access,
+    OpCode::SyncFs,
+    OpCode::Locate,
+]);
+
+const LOCKS: OpSet = OpSet::of(&[OpCode::GetLock, OpCode::SetLock]);
+
+const XATTRS: OpSet =
+    OpSet::of(&[OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr]);
+
 /// A FUSE program as a service.
 pub struct LibFuse {
     shared: Arc<Shared>,
@@ -194,18 +237,12 @@ fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
 
 /// What a program that agreed to this can do, as far as it can be known without trying.
 fn ops(shared: &Arc<Shared>, agreed: InitFlags) -> OpSet {
-    let mut without = OpSet::of(&[OpCode::Parent, OpCode::Resolve]);
-    if !agreed.contains(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS) {
-        without = without.union(OpSet::of(&[OpCode::GetLock, OpCode::SetLock]));
-    }
-    if !agreed.contains(InitFlags::DO_READDIRPLUS) {
-        without = without.union(OpSet::of(&[OpCode::ReadDirPlus]));
-    }
-    if !life::block_on(shared.has_xattrs()) {
-        let xattrs = [OpCode::GetXattr, OpCode::SetXattr, OpCode::ListXattr, OpCode::RemoveXattr];
-        without = without.union(OpSet::of(&xattrs));
-    }
-    OpSet::all().without(without)
+    let parts = [
+        (agreed.contains(InitFlags::POSIX_LOCKS | InitFlags::FLOCK_LOCKS), LOCKS),
+        (agreed.contains(InitFlags::DO_READDIRPLUS), OpSet::of(&[OpCode::ReadDirPlus])),
+        (life::block_on(shared.has_xattrs()), XATTRS),
+    ];
+    parts.into_iter().filter(|(has, _)| *has).fold(ALWAYS, |ops, (_, more)| ops.union(more))
 }
 
 impl Service for LibFuse {

@@ -14,7 +14,7 @@ use crate::turn::{Trial, Turn};
 use crate::writes::Writes;
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{
-    BoxFuture, Cancel, Class, Cx, Errno, Error, Handle, Node, Notice, Notify, Reply, Request, Result, Runtime,
+    Asked, BoxFuture, Cancel, Class, Cx, Errno, Error, Node, Notice, Notify, Reply, Request, Result, Runtime,
 };
 use outrigger_proto_fuse::Notification;
 use std::future::poll_fn;
@@ -382,7 +382,7 @@ pub(crate) struct Running {
     /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would give it to nobody.
     cancel: Option<Cancel>,
     class: Class,
-    node: Option<Node>,
+    asked: Asked,
     shared: Arc<Shared>,
 }
 
@@ -394,23 +394,19 @@ impl Running {
         let ours = ours.map(|timeout| shared.runtime.monotonic().saturating_add(timeout));
         let deadline = [ours, cx.deadline].into_iter().flatten().min();
         let alarm = deadline.map(|deadline| shared.deadlines.alarm(deadline));
-        let node = match &request {
-            Request::OpenDir(open) => Some(open.node),
-            _ => None,
-        };
-        let class = request.class();
+        let (class, asked) = (request.class(), Asked::of(&request));
         let cancel = (!forever).then(|| cx.cancel.clone());
         let work: BoxFuture<'static, Reply> = Box::pin(Arc::clone(&shared).perform(cx.clone(), request));
-        Running { work: Some(work), alarm, cancel, class, node, shared }
+        Running { work: Some(work), alarm, cancel, class, asked, shared }
     }
 
     /// Lets the work go on alone.
     fn detach(&mut self) {
         if let Some(work) = self.work.take() {
-            let (shared, directory) = (Arc::clone(&self.shared), self.node.is_some());
+            let (shared, asked) = (Arc::clone(&self.shared), self.asked);
             self.shared.runtime.spawn(Box::pin(async move {
                 let reply = work.await;
-                shared.dispose(reply, directory).await;
+                shared.give_back(asked, &reply).await;
             }));
         }
     }
@@ -448,34 +444,17 @@ impl Drop for Running {
 }
 
 impl Shared {
-    /// Returns what a reply that nobody takes gives.
-    async fn dispose(self: Arc<Self>, reply: Reply, directory: bool) {
-        match reply {
-            Reply::Entry(entry) => self.forget(entry.node, 1),
-            Reply::Entries(entries) => entries.iter().for_each(|entry| self.forget(entry.node, 1)),
-            Reply::DirentsPlus(list) => {
-                let nodes = list.entries.iter().map(|one| one.entry.node).filter(|node| node.0 != 0);
-                nodes.for_each(|node| self.forget(node, 1));
+    /// Gives back what a reply hands out that nobody takes.
+    async fn give_back(self: Arc<Self>, asked: Asked, reply: &Reply) {
+        for request in asked.returns(reply) {
+            match request.returns() {
+                Some((node, count)) => self.forget(node, count),
+                None => {
+                    let cx = Cx::new(0, outrigger_core::Credentials::ROOT, "fuse");
+                    // Whatever it answers, the handle is gone.
+                    let _ = Arc::clone(&self).perform(cx, request).await;
+                }
             }
-            Reply::Opened(opened) => self.close(opened.handle, directory).await,
-            Reply::Created(created) => {
-                Arc::clone(&self).close(created.opened.handle, false).await;
-                self.forget(created.entry.node, 1);
-            }
-            _ => {}
         }
-    }
-
-    async fn close(self: Arc<Self>, handle: Handle, directory: bool) {
-        use outrigger_core::ops::{OpenFlags, Release, ReleaseDir};
-        let Ok(open) = self.handles.get(handle) else { return };
-        let (node, owner) = (open.node, outrigger_core::LockOwner(0));
-        let request: Request = match directory {
-            true => ReleaseDir { node, handle }.into(),
-            false => Release { node, handle, flags: OpenFlags::empty(), owner, flock_release: false }.into(),
-        };
-        let cx = Cx::new(0, outrigger_core::Credentials::ROOT, "fuse");
-        // Whatever it answers, the handle is gone.
-        let _ = self.perform(cx, request).await;
     }
 }
