@@ -103,6 +103,12 @@ pub struct Peer {
 }
 
 impl Cx {
+    /// For what is asked because of this request and is no part of it, as giving back what its reply hands out: neither its deadline
+    /// nor its cancellation applies.
+    pub fn aside(&self) -> Self {
+        Cx { slot: Cx::NO_SLOT, ..Cx::new(self.id, self.cred.clone(), self.origin.door) }
+    }
+
     /// The slot of requests that a layer makes by itself: they are never sent again.
     pub const NO_SLOT: u32 = u32::MAX;
 

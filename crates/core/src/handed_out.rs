@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a reply hands out that the caller has to give back: for layers that do not pass such a reply on.
 
+use crate::cx::Cx;
 use crate::effects::Opening;
 use crate::node::{LockOwner, Node};
 use crate::ops::{Forget, OpCode, Release, ReleaseDir, Request};
 use crate::reply::{Entry, Opened, Reply};
+use crate::service::Service;
 
 /// What of a request is needed to give back what its reply hands out.
 #[derive(Debug, Clone, Copy)]
@@ -33,12 +35,22 @@ impl Asked {
             Reply::DirentsPlus(list) => {
                 list.entries.iter().filter_map(|dirent| forget(&dirent.entry)).collect()
             }
-            Reply::Opened(opened) => vec![self.release(self.opens.and_then(|opens| opens.node).unwrap_or_default(), opened)],
+            Reply::Opened(opened) => {
+                vec![self.release(self.opens.and_then(|opens| opens.node).unwrap_or_default(), opened)]
+            }
             Reply::Created(created) => {
                 let release = self.release(created.entry.node, &created.opened);
                 [release].into_iter().chain(forget(&created.entry)).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// Gives back what `reply`, which nobody takes, hands out; `cx` is that of the request.
+    pub async fn give_back(&self, service: &dyn Service, cx: &Cx, reply: &Reply) {
+        let cx = cx.aside();
+        for request in self.returns(reply) {
+            service.call(&cx, request).await;
         }
     }
 

@@ -2,6 +2,7 @@
 //! Layers: what stands between a door and a driver, and sees every request go down and every reply come up.
 
 use crate::cx::Cx;
+use crate::error::Error;
 use crate::notify::Notify;
 use crate::ops::Request;
 use crate::service::{Abilities, Answer, Service};
@@ -11,16 +12,12 @@ use std::sync::Arc;
 /// A layer. The smallest one passes everything on:
 ///
 /// ```
-/// use outrigger_core::{Answer, Cx, Layer, Place, Request, Service};
-/// use std::sync::Arc;
+/// use outrigger_core::{Layer, Place};
 ///
 /// struct PassOn;
 /// impl Layer for PassOn {
 ///     fn place(&self) -> Place {
 ///         Place::anywhere("pass-on")
-///     }
-///     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-///         next.call(cx, request)
 ///     }
 /// }
 /// ```
@@ -28,8 +25,18 @@ pub trait Layer: Send + Sync {
     /// Its name and where in a stack it may stand.
     fn place(&self) -> Place;
 
+    /// Why a request is refused: for a layer that leaves [`Layer::call`] as it is, and passes on whatever it does not refuse.
+    fn refusal(&self, _request: &Request) -> Option<Error> {
+        None
+    }
+
     /// Answers a request, usually by asking `next`. A started change must be allowed to finish.
-    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a>;
+    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
+        match self.refusal(&request) {
+            Some(error) => Answer::error(error),
+            None => next.call(cx, request),
+        }
+    }
 
     /// What the stack can do with this layer on top of something that can do `below`.
     fn abilities(&self, below: Abilities) -> Abilities {
@@ -45,6 +52,9 @@ pub trait Layer: Send + Sync {
 impl<L: Layer + ?Sized> Layer for Box<L> {
     fn place(&self) -> Place {
         (**self).place()
+    }
+    fn refusal(&self, request: &Request) -> Option<Error> {
+        (**self).refusal(request)
     }
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
         (**self).call(next, cx, request)
@@ -167,9 +177,6 @@ mod tests {
     impl Layer for Named {
         fn place(&self) -> Place {
             self.0
-        }
-        fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-            next.call(cx, request)
         }
     }
 

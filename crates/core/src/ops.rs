@@ -289,6 +289,12 @@ impl Request {
         })
     }
 
+    /// Whether it must end once it has begun, though nobody waits for its reply any more: it changes something, or what it hands out
+    /// or gives back would be lost.
+    pub fn must_end(&self) -> bool {
+        self.class() == Class::Change || self.hands_out() || self.gives_back()
+    }
+
     /// Whether it waits as long as it takes.
     pub fn waits(&self) -> bool {
         self.effects().into_iter().any(|effect| effect == Effect::Waits)

@@ -104,25 +104,16 @@ pub trait Given {
 ///
 /// ```
 /// use outrigger_core::registry::{LayerInfo, Made};
-/// # use outrigger_core::{Answer, Cx, Layer, Place, Request, Service};
-/// # use std::sync::Arc;
+/// # use outrigger_core::{Layer, Place};
 /// # struct PassOn;
 /// # impl Layer for PassOn {
 /// #     fn place(&self) -> Place {
 /// #         Place::anywhere("pass-on")
 /// #     }
-/// #     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-/// #         next.call(cx, request)
-/// #     }
 /// # }
 ///
-/// pub const LAYER: LayerInfo = LayerInfo {
-///     name: "pass-on",
-///     argument: "",
-///     does: "passes everything on",
-///     options: &[],
-///     make: |_, _| Ok(Made::layer(PassOn)),
-/// };
+/// pub const LAYER: LayerInfo =
+///     LayerInfo::new("pass-on", "passes everything on", |_, _| Ok(Made::layer(PassOn)));
 /// ```
 #[derive(Clone, Copy)]
 pub struct LayerInfo {
@@ -139,6 +130,20 @@ pub struct LayerInfo {
 }
 
 impl LayerInfo {
+    /// A layer without an argument.
+    pub const fn new(
+        name: &'static str,
+        does: &'static str,
+        make: fn(&str, &Site<'_>) -> Result<Made, Error>,
+    ) -> Self {
+        LayerInfo { name, argument: "", does, options: &[], make }
+    }
+
+    /// The layer with an argument, as the manual names it.
+    pub const fn with_argument(self, argument: &'static str) -> Self {
+        LayerInfo { argument, ..self }
+    }
+
     /// As `--layer` takes it.
     pub fn spelt(&self) -> String {
         match self.argument {

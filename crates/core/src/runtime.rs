@@ -4,8 +4,9 @@
 //! The caller that assembles a stack supplies a [`Runtime`]. Tests bring one whose clock and scheduling are decided by a seed.
 
 use crate::attr::Time;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 /// A boxed future that may run on any thread.
@@ -50,4 +51,17 @@ pub trait Runtime: Clock {
 
     /// Runs `job`, which may block, on a thread that may block.
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
+}
+
+/// The outcome of `work`; `None` when `deadline` comes first. What is ready at once needs no timer.
+pub async fn until<T>(runtime: &dyn Runtime, deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let (mut work, mut timer) = (pin!(work), None);
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => {
+            let timer = timer.get_or_insert_with(|| runtime.sleep_until(deadline));
+            timer.as_mut().poll(context).map(|()| None)
+        }
+    })
+    .await
 }

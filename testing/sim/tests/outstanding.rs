@@ -27,7 +27,7 @@ fn is_timed(op: OpCode) -> bool {
 
 /// Queries that neither hand out what has to be given back nor give it back: no layer waits for their end.
 fn may_hang(request: &Request) -> bool {
-    request.op().class() == Class::Query && !request.hands_out() && !request.gives_back()
+    request.op().class() == Class::Query && !request.must_end()
 }
 
 fn driver(sim: &Arc<Sim>) -> Arc<Scripted> {

@@ -6,7 +6,7 @@ use outrigger_core::ops::*;
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Opened};
 use outrigger_core::{Abilities, Clock, Inline};
 use outrigger_core::{
-    Answer, Credentials, Cx, Errno, Handle, Layer, LockOwner, Name, Node, OpCode, OpSet, Payload, Place,
+    Credentials, Cx, Errno, Error, Handle, Layer, LockOwner, Name, Node, OpCode, OpSet, Payload, Place,
     Reply, Request, Service, Stack, Time,
 };
 use outrigger_driver_mem::{Mem, Options};
@@ -34,8 +34,8 @@ impl Layer for Without {
     fn place(&self) -> Place {
         Place::anywhere("without")
     }
-    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if self.0.has(request.op()) { Answer::error(Errno::ENOSYS) } else { next.call(cx, request) }
+    fn refusal(&self, request: &Request) -> Option<Error> {
+        self.0.has(request.op()).then(|| Errno::ENOSYS.into())
     }
     fn abilities(&self, below: Abilities) -> Abilities {
         Abilities { ops: below.ops.without(self.0), ..below }

@@ -7,9 +7,9 @@ use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
 use crate::turn::forget;
+use outrigger_core::runtime::until;
 use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
 use outrigger_proto_fuse::{BatchForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -272,15 +272,8 @@ fn init(conn: &Conn, room: u32, runtime: &dyn Runtime, within: Duration) -> Resu
     let message = Message::new(Opcode::Init, 0).with(&offer().encode());
     let cancel = Cancel::default();
     let deadline = runtime.monotonic().saturating_add(within);
-    let mut exchange = pin!(conn.ask(message, Caller::default(), &cancel));
-    let mut late = runtime.sleep_until(deadline);
-    let replied = block_on(poll_fn(|context| {
-        if let Poll::Ready(replied) = exchange.as_mut().poll(context) {
-            return Poll::Ready(Some(replied));
-        }
-        late.as_mut().poll(context).map(|()| None)
-    }));
-    let replied = match replied {
+    let exchange = conn.ask(message, Caller::default(), &cancel);
+    let replied = match block_on(until(runtime, deadline, exchange)) {
         None => {
             return Err(Errno::ETIMEDOUT.because("the program has not answered the first message in time"));
         }

@@ -93,15 +93,13 @@ use notices::NoticeForwarder;
 use open::kept_files;
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Ttl;
+use outrigger_core::runtime::until;
 use outrigger_core::{
     Abilities, Answer, Class, Cx, Errno, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
     Result, Runtime, Service,
 };
 use record::lock;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 /// `--layer cache=KEY=VALUE,...`, whose control is a [`Control`].
@@ -228,13 +226,7 @@ impl Control {
     /// Waits for something for a while; answers whether it has come.
     async fn within(&self, event: impl Future<Output = ()>, patience: Duration) -> bool {
         let runtime = &self.0.runtime;
-        let mut end = runtime.sleep_until(runtime.monotonic() + patience);
-        let mut event = pin!(event);
-        poll_fn(|context| match event.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => end.as_mut().poll(context).map(|()| false),
-        })
-        .await
+        until(&**runtime, runtime.monotonic() + patience, event).await.is_some()
     }
 
     /// Of how many files writes up to `mark` have not been made yet, and how many bytes these are.

@@ -17,30 +17,23 @@
 //! allocation, as the context with the deadline has to outlive the call.
 #![forbid(unsafe_code)]
 
-mod late;
-
-use late::Late;
-use outrigger_core::registry::{LayerInfo, Made, Site};
+use outrigger_core::registry::{LayerInfo, Made};
+use outrigger_core::runtime::until;
 use outrigger_core::{
-    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime,
-    Service,
+    Answer, Asked, BoxFuture, Class, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime, Service,
 };
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// `--layer deadline=SECONDS`.
-pub const LAYER: LayerInfo = LayerInfo {
-    name: "deadline",
-    argument: "SECONDS",
-    does: "answers ETIMEDOUT for a request that takes longer",
-    options: &[],
-    make: |argument, &Site { runtime, .. }| {
-        Ok(Made::layer(Deadline::new(seconds(argument)?, Arc::clone(runtime))))
-    },
-};
+pub const LAYER: LayerInfo =
+    LayerInfo::new("deadline", "answers ETIMEDOUT for a request that takes longer", |argument, site| {
+        Ok(Made::layer(Deadline::new(seconds(argument)?, Arc::clone(site.runtime))))
+    })
+    .with_argument("SECONDS");
 
 fn seconds(argument: &str) -> Result<Duration> {
     let seconds = argument.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -66,90 +59,42 @@ impl Layer for Deadline {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if may_wait(&request) {
+        if request.waits() || request.returns().is_some() {
             return next.call(cx, request);
         }
         let latest = self.runtime.monotonic().saturating_add(self.limit);
         let deadline = cx.deadline.map_or(latest, |earlier| earlier.min(latest));
         let cx = Cx { deadline: Some(deadline), ..cx.clone() };
-        let running = Running::start(Arc::clone(next), cx, request, Arc::clone(&self.runtime));
-        Answer::later(running.until(deadline))
+        let mut running = Running::new(Arc::clone(next), cx, request, Arc::clone(&self.runtime));
+        Answer::later(async move {
+            let reply = until(&*self.runtime, deadline, &mut running).await;
+            reply.unwrap_or_else(|| running.timed_out())
+        })
     }
 }
 
-/// Whether the request is one to wait, as long as it takes, or has no reply.
-fn may_wait(request: &Request) -> bool {
-    request.waits() || request.returns().is_some()
-}
-
-/// A request below this layer. Dropping it never drops what has to be finished: that goes on as a task.
+/// A request below this layer. Dropping it never drops what has to end: that goes on as a task.
 struct Running {
-    request: Option<BoxFuture<'static, Reply>>,
-    started: bool,
+    /// `None` once it has come.
+    reply: Option<BoxFuture<'static, Reply>>,
+    /// Whether it must end once it has begun.
+    must_end: bool,
+    /// Whether it must end now: what gives something back need not have begun.
+    goes_on: bool,
+    may_cancel: bool,
+    asked: Asked,
     next: Arc<dyn Service>,
     cx: Cx,
-    asked: Asked,
-    /// What dropping it must not drop.
-    kept: Kept,
     runtime: Arc<dyn Runtime>,
 }
 
-/// When a request goes on after its caller has stopped waiting.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    /// Always: it gives something back.
-    Always,
-    /// Once it was begun: it changes something.
-    Begun,
-    /// The same, but it may end early: it hands out something.
-    Cancelled,
-    /// Never.
-    Dropped,
-}
-
-impl Kept {
-    fn of(request: &Request) -> Self {
-        match request {
-            _ if request.gives_back() => Kept::Always,
-            _ if request.class() == Class::Change => Kept::Begun,
-            _ if request.hands_out() => Kept::Cancelled,
-            _ => Kept::Dropped,
-        }
-    }
-}
-
 impl Running {
-    fn start(next: Arc<dyn Service>, cx: Cx, request: Request, runtime: Arc<dyn Runtime>) -> Self {
-        let (asked, kept) = (Asked::of(&request), Kept::of(&request));
+    fn new(next: Arc<dyn Service>, cx: Cx, request: Request, runtime: Arc<dyn Runtime>) -> Self {
+        let (asked, must_end, goes_on) = (Asked::of(&request), request.must_end(), request.gives_back());
+        let may_cancel = request.class() == Class::Query && !goes_on;
         let (service, own) = (Arc::clone(&next), cx.clone());
-        let request: BoxFuture<'static, Reply> = Box::pin(async move { service.call(&own, request).await });
-        Running { request: Some(request), started: false, next, cx, asked, kept, runtime }
-    }
-
-    /// The reply, or `ETIMEDOUT` at `deadline`.
-    async fn until(mut self, deadline: Duration) -> Reply {
-        // Most requests are answered at the first poll and need no timer.
-        let mut timer: Option<BoxFuture<'static, ()>> = None;
-        poll_fn(|context| {
-            if let Poll::Ready(reply) = self.poll_request(context) {
-                return Poll::Ready(reply);
-            }
-            let timer = timer.get_or_insert_with(|| self.runtime.sleep_until(deadline));
-            timer.as_mut().poll(context).map(|()| self.timed_out())
-        })
-        .await
-    }
-
-    fn poll_request(&mut self, context: &mut Context<'_>) -> Poll<Reply> {
-        self.started = true;
-        let Some(request) = &mut self.request else {
-            return Poll::Ready(Reply::Error(Errno::EIO.because("a request was awaited twice")));
-        };
-        let poll = Pin::new(request).poll(context);
-        if poll.is_ready() {
-            self.request = None;
-        }
-        poll
+        let reply: BoxFuture<'static, Reply> = Box::pin(async move { service.call(&own, request).await });
+        Running { reply: Some(reply), must_end, goes_on, may_cancel, asked, next, cx, runtime }
     }
 
     fn timed_out(&self) -> Reply {
@@ -159,15 +104,31 @@ impl Running {
     }
 }
 
+impl Future for Running {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Reply> {
+        self.goes_on = self.must_end;
+        let Some(reply) = &mut self.reply else { return Poll::Pending };
+        let reply = ready!(reply.as_mut().poll(context));
+        self.reply = None;
+        Poll::Ready(reply)
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
-        let Some(request) = self.request.take() else { return };
-        if matches!(self.kept, Kept::Cancelled | Kept::Dropped) {
+        let Some(reply) = self.reply.take() else { return };
+        if self.may_cancel {
             self.cx.cancel.raise();
         }
-        if self.kept == Kept::Always || self.started && self.kept != Kept::Dropped {
-            let late = Late { next: Arc::clone(&self.next), cx: self.cx.clone(), asked: self.asked };
-            self.runtime.spawn(Box::pin(async move { late.drop_reply(request.await).await }));
+        if self.goes_on {
+            let (next, cx, asked) = (Arc::clone(&self.next), self.cx.clone(), self.asked);
+            self.runtime.spawn(Box::pin(async move {
+                let (reply, op) = (reply.await, asked.op().name());
+                tracing::warn!(request = cx.id, op, ?reply, "the caller has gone: a late reply is dropped");
+                asked.give_back(&*next, &cx, &reply).await;
+            }));
         }
     }
 }

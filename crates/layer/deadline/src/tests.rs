@@ -5,8 +5,11 @@ use outrigger_core::ops::{
     Lock, LockKind, Lookup, MkDir, Open, OpenFlags, Read, Release, ReleaseDir, SetLock,
 };
 use outrigger_core::reply::{Count, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Clock, Credentials, Generation, Handle, LockOwner, Name, Node, Payload, Stack};
+use outrigger_core::{
+    Attr, Clock, Credentials, Generation, Handle, LockOwner, Name, Node, OpCode, Payload, Stack,
+};
 use outrigger_sim::{Scripted, Sim, Step};
+use std::future::poll_fn;
 
 const LIMIT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(60);

@@ -237,7 +237,7 @@ impl Fault {
 
     /// Gives back what an undelivered reply hands out.
     async fn give_back(&self, next: &Arc<dyn Service>, cx: &Cx, asked: Asked, reply: &Reply) {
-        let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred.clone(), cx.origin.door) };
+        let cx = cx.aside();
         for request in asked.returns(reply) {
             self.pass(next, &cx, request).await;
         }
@@ -255,7 +255,7 @@ impl Fault {
         }
         if let Some(cut) = cut {
             let (undo, next) = (Arc::clone(&self.undo), Arc::clone(next));
-            let cx = Cx { slot: Cx::NO_SLOT, ..Cx::new(cx.id, cx.cred.clone(), cx.origin.door) };
+            let cx = cx.aside();
             self.runtime.spawn(Box::pin(async move {
                 cut.alone().await;
                 undo.undo(generation, &next, &cx).await;

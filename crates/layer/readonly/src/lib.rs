@@ -9,17 +9,11 @@
 #![forbid(unsafe_code)]
 
 use outrigger_core::registry::{LayerInfo, Made};
-use outrigger_core::{Abilities, Answer, Cx, Errno, Layer, Place, Request, Service};
-use std::sync::Arc;
+use outrigger_core::{Abilities, Errno, Error, Layer, Place, Request};
 
 /// `--layer readonly`.
-pub const LAYER: LayerInfo = LayerInfo {
-    name: "readonly",
-    argument: "",
-    does: "refuses every change with EROFS",
-    options: &[],
-    make: |_, _| Ok(Made::layer(ReadOnly)),
-};
+pub const LAYER: LayerInfo =
+    LayerInfo::new("readonly", "refuses every change with EROFS", |_, _| Ok(Made::layer(ReadOnly)));
 
 /// The layer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,12 +24,8 @@ impl Layer for ReadOnly {
         Place::anywhere("readonly")
     }
 
-    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        if request.needs_changeable() {
-            Answer::error(Errno::EROFS.because("the layer readonly refuses changes"))
-        } else {
-            next.call(cx, request)
-        }
+    fn refusal(&self, request: &Request) -> Option<Error> {
+        request.needs_changeable().then(|| Errno::EROFS.because("the layer readonly refuses changes"))
     }
 
     fn abilities(&self, below: Abilities) -> Abilities {
@@ -47,8 +37,9 @@ impl Layer for ReadOnly {
 mod tests {
     use super::*;
     use outrigger_core::ops::{Access, Open, OpenFlags};
-    use outrigger_core::{Class, Credentials, Node, OpCode, Reply, Stack};
+    use outrigger_core::{Answer, Class, Credentials, Cx, Node, OpCode, Reply, Service, Stack};
     use outrigger_sim::{Scripted, Sim, Step, sample};
+    use std::sync::Arc;
 
     fn stack() -> (Arc<Scripted>, Arc<dyn Service>) {
         let driver = Scripted::new(&Sim::new(0), |_, _| Step::Now(Reply::Done(())));

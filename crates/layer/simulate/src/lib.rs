@@ -33,13 +33,10 @@ use outrigger_core::{Abilities, Answer, Cx, Layer, OpCode, OpSet, Place, Reply, 
 use std::sync::{Arc, OnceLock};
 
 /// `--layer simulate`.
-pub const LAYER: LayerInfo = LayerInfo {
-    name: "simulate",
-    argument: "",
-    does: "emulates operations that a driver lacks by others that it has",
-    options: &[],
-    make: |_, _| Ok(Made::layer(Simulate::new())),
-};
+pub const LAYER: LayerInfo =
+    LayerInfo::new("simulate", "emulates operations that a driver lacks by others that it has", |_, _| {
+        Ok(Made::layer(Simulate::new()))
+    });
 
 /// The layer.
 #[derive(Debug)]

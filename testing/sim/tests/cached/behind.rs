@@ -7,8 +7,8 @@ use bytes::Bytes;
 use outrigger_core::ops::*;
 use outrigger_core::reply::OpenHow;
 use outrigger_core::{
-    Abilities, Answer, Credentials, Cx, Errno, Handle, Layer, LockOwner, Node, OpCode, OpSet, Payload, Place,
-    Request, Result, Runtime, Service, SetAttrs, Stack, ask,
+    Abilities, Credentials, Cx, Errno, Handle, Layer, LockOwner, Node, OpCode, OpSet, Payload, Place, Result,
+    Runtime, Service, SetAttrs, Stack, ask,
 };
 use outrigger_sim::{Sim, explore};
 use std::sync::Arc;
@@ -144,10 +144,6 @@ impl Layer for NoLocks {
 
     fn abilities(&self, below: Abilities) -> Abilities {
         Abilities { ops: below.ops.without(OpSet::of(&[OpCode::SetLock, OpCode::GetLock])), ..below }
-    }
-
-    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        next.call(cx, request)
     }
 }
 

@@ -6,8 +6,8 @@ use crate::content::{pattern, write};
 use outrigger_core::ops::*;
 use outrigger_core::reply::Created;
 use outrigger_core::{
-    Abilities, Answer, Attr, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, Place,
-    Request, Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
+    Abilities, Attr, Credentials, Cx, Errno, Handle, HeapKeep, Layer, LockOwner, Node, OpCode, Place,
+    Runtime, Service, SetAttrs, SetTime, Stack, Time, ask,
 };
 use outrigger_layer_cache::{Cache, Options};
 use outrigger_sim::{Sim, explore};
@@ -27,10 +27,6 @@ impl Layer for InOrder {
 
     fn abilities(&self, below: Abilities) -> Abilities {
         Abilities { in_order: true, ..below }
-    }
-
-    fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        next.call(cx, request)
     }
 }
 
