@@ -3,7 +3,7 @@
 //! request. In the second case this process keeps a duplicate descriptor of the connection, and takes over when the other dies.
 
 use crate::trees::{OpenedImage, Tree};
-use outrigger_core::{Reply, Service, Wire};
+use outrigger_core::{Reply, Service, Wire, lock};
 use outrigger_door_fuse::{Connection, Force, Negotiated, Options, Order, Session, Status, unmount};
 use outrigger_driver_kernel::Kernel;
 use outrigger_runtime::Threads;
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// How long the other process may take to answer an order, except `Order::Serve`.
@@ -52,10 +52,6 @@ pub fn direct<'a>(tree: &'a Tree, options: &Options) -> Option<&'a Arc<Kernel>> 
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl There {
     /// Hands the mount over to the process of `image`, with the `-o` list. `service` is what this process would serve.
     ///
@@ -87,7 +83,7 @@ impl There {
 
     /// Waits until the mount has ended.
     fn wait(&self) {
-        let reply = locked(&self.done).recv();
+        let reply = lock(&self.done).recv();
         let Ok(Reply::Error(error)) = reply else { return };
         tracing::warn!(%error, "'{}' is served by another process from here on", self.mountpoint.display());
         match self.take_over() {
@@ -100,7 +96,7 @@ impl There {
     /// Starts the session in this process; `None` when that was done before.
     fn take_over(&self) -> io::Result<Option<&Session>> {
         // Held until the session exists: during the takeover other threads wait instead of finding no server.
-        let mut held = locked(&self.connection);
+        let mut held = lock(&self.connection);
         let Some(connection) = held.take() else { return Ok(None) };
         let (service, runtime) = (Arc::clone(&self.service), self.runtime.clone());
         let session = Session::resume(connection, self.negotiated, service, runtime, self.options.clone())?;
@@ -113,7 +109,7 @@ impl There {
         session: impl FnOnce(&Session) -> R,
         connection: impl FnOnce(&Connection) -> R,
     ) -> Option<R> {
-        let held = locked(&self.connection);
+        let held = lock(&self.connection);
         self.here.get().map(session).or_else(|| held.as_ref().map(connection))
     }
 
@@ -221,7 +217,7 @@ impl Drop for Tracing<'_> {
 
 impl Drop for There {
     fn drop(&mut self) {
-        let connected = locked(&self.connection).as_ref().is_some_and(Connection::is_connected);
+        let connected = lock(&self.connection).as_ref().is_some_and(Connection::is_connected);
         if connected && let Err(error) = unmount(&self.mountpoint, Force::Abort, UNMOUNT_DEADLINE) {
             tracing::warn!(%error, "the mount could not be removed");
         }

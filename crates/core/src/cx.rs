@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The caller, the deadline and the cancel token: the context that travels beside each request.
 
+use crate::mutex::lock;
 use crate::wcc::Wcc;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -146,7 +147,7 @@ impl Cancel {
     /// Asks to stop; wakes all that wait in [`Cancel::raised`].
     pub fn raise(&self) {
         self.0.raised.store(true, Ordering::Release);
-        let wakers = std::mem::take(&mut *self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner));
+        let wakers = std::mem::take(&mut *lock(&self.0.wakers));
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -172,7 +173,7 @@ impl Cancel {
 
     /// Forgets what waits in [`Cancel::raised`]: for a door whose request has ended, which reuses the token.
     pub fn forget_waiting(&self) {
-        self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.0.wakers).clear();
     }
 
     /// How many clones of this token exist, itself included; exact only while no other thread clones or drops one.
@@ -202,7 +203,7 @@ impl Future for Raised<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let flag = &self.0.0;
-        let mut wakers = flag.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = lock(&flag.wakers);
         // Read under the lock: `raise` stores first and takes the wakers after, so none can be missed.
         if flag.raised.load(Ordering::Acquire) {
             return Poll::Ready(());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for a state that several tasks wait for.
 
+use crate::mutex::lock;
 use std::future::{Future, poll_fn};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
 /// Wakes the tasks that wait for a change of some state, which its owner keeps.
@@ -12,7 +13,7 @@ pub struct Gate(Mutex<Vec<Waker>>);
 impl Gate {
     /// Called after each change of the state.
     pub fn open(&self) {
-        let wakers = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let wakers = std::mem::take(&mut *lock(&self.0));
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -35,7 +36,7 @@ impl Gate {
     }
 
     fn enrol(&self, waker: &Waker) {
-        let mut wakers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = lock(&self.0);
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }

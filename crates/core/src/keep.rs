@@ -6,11 +6,12 @@
 //! makes sense after a kill between any two stores (order them, or let one store switch from old to new).
 
 use crate::error::{Errno, Result};
+use crate::mutex::lock;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A fixed number of words that start as zero.
 ///
@@ -98,10 +99,6 @@ impl fmt::Debug for HeapRegion {
 pub struct HeapKeep {
     regions: Mutex<HashMap<&'static str, Arc<HeapRegion>>>,
     held: Mutex<HashMap<RawFd, OwnedFd>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HeapKeep {

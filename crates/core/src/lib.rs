@@ -28,6 +28,7 @@
 //! | [`keep`] | [`Keep`], [`Region`]: what outlives the process that serves |
 //! | [`node_table`] | [`NodeTable`]: numbers for drivers that know files only by path |
 //! | [`layer`] | [`Layer`] and [`Stack`], whose order is checked |
+//! | [`mutex`] | locking what a panic does not spoil |
 //! | [`notify`] | what a driver tells its door unasked |
 //! | [`reply_guard`] | exactly one reply per request |
 //! | [`paths`] | which path a node stands for, learnt from the messages that pass |
@@ -59,6 +60,7 @@ pub mod hash;
 pub mod keep;
 pub mod layer;
 pub mod listing;
+pub mod mutex;
 pub mod name;
 pub mod node;
 pub mod node_table;
@@ -92,6 +94,7 @@ pub use exchange::Exchange;
 pub use handed_out::Asked;
 pub use keep::{HeapKeep, HeapRegion, Keep, Region};
 pub use layer::{Layer, Place, Stack, StackError};
+pub use mutex::lock;
 pub use name::{Name, Target, XattrName};
 pub use node::{Generation, Handle, LockOwner, Node};
 pub use node_table::NodeTable;

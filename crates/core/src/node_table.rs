@@ -21,6 +21,7 @@ mod store;
 
 use crate::error::{Errno, Result};
 use crate::keep::{HeapRegion, Region};
+use crate::mutex::lock;
 use crate::name::Name;
 use crate::node::{Generation, Node};
 use crate::wire::{Input, Malformed, Wire};
@@ -28,7 +29,7 @@ use bytes::Bytes;
 use edit::{Edit, Outcome};
 use index::Index;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use store::{Kind, Memory, Record, Store};
 
 /// The slot of the root.
@@ -102,7 +103,7 @@ impl NodeTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Makes a change, then drops what it left of no use.

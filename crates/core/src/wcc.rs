@@ -5,8 +5,9 @@
 //! cached. They travel beside the reply, in [`Cx::wcc`](crate::Cx::wcc): requests of callers that do not ask cost nothing.
 
 use crate::attr::{Attr, Time};
+use crate::mutex::lock;
 use crate::node::Node;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// What tells two states of a file apart (`wcc_attr` of RFC 1813, `change_info4` of RFC 7530).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +47,12 @@ pub struct Wcc(Mutex<Vec<Around>>);
 impl Wcc {
     /// Adds one file; a change has at most two directories and one file.
     pub fn add(&self, around: Around) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(around);
+        lock(&self.0).push(around);
     }
 
     /// What there is of `node`.
     pub fn of(&self, node: Node) -> Option<Around> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.0);
         all.iter().find(|around| around.node == node).cloned()
     }
 }

@@ -11,7 +11,7 @@
 //! When it dies, the last descriptor of `/dev/fuse` is closed: the mount ends, and waiting programs get an error. It ends with
 //! the mount, or when neither keeper nor worker is left.
 
-use outrigger_core::Errno;
+use outrigger_core::{Errno, lock};
 use outrigger_host::{Confined, receive_with, send_with};
 use outrigger_proto_fuse::{InHeader, Opcode, OutHeader, UNIQUE_RESEND};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -28,7 +28,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl State {
 
 impl Proxy {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Keeps a request until it is answered; gives the worker that is to get it. One that comes later gets it with all that

@@ -8,13 +8,13 @@ use crate::region::SharedRegion;
 use crate::state::{Phase, RECOVERIES, State, UNGUARDED};
 use outrigger_core::supervise::{Death, History};
 use outrigger_core::survive::Reads;
-use outrigger_core::{Errno, Error, Keep, Region, Result};
+use outrigger_core::{Errno, Error, Keep, Region, Result, lock};
 use outrigger_host::close_all_but;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// How long the keeper may take to end a worker for another program.
@@ -237,7 +237,7 @@ impl Seat {
 
 impl Keep for Seat {
     fn region(&self, name: &'static str, words: usize) -> Result<Arc<dyn Region>> {
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = lock(&self.making);
         if let Some((number, _)) = self.state.region(name) {
             let fd = borrow(&self.state, number)?.try_clone_to_owned().map_err(Error::from)?;
             return Ok(Arc::new(SharedRegion::open(fd)?));

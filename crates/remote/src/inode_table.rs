@@ -10,9 +10,9 @@ use crate::slots::Slots;
 use bytes::Bytes;
 use outrigger_core::hash::siphash13;
 use outrigger_core::node_table::FileKey;
-use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result};
+use outrigger_core::{Errno, Error, FileKind, Keep, Name, Node, NodeTable, Result, lock};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The inode number of the root.
 const ROOT_INO: u64 = 1;
@@ -125,7 +125,7 @@ impl InodeTable {
         let node = self.table.get(dir, name)?;
         let key = self.table.key(node).ok()?;
         self.table.found(dir, name, key).ok()?;
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pinned = lock(&self.pinned);
         let oldest = if pinned.len() >= PINNED_MAX { pinned.pop_front() } else { None };
         let pin = Pin { node, number: pinned.back().map_or(0, |(last, _)| last.number + 1) };
         let slot = self.notes.as_ref().and_then(|notes| {
@@ -175,7 +175,7 @@ impl InodeTable {
     }
 
     fn naming(&self) -> MutexGuard<'_, ()> {
-        self.naming.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.naming)
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One request at a time for each file, where the order of requests matters.
 
-use outrigger_core::Node;
+use outrigger_core::{Node, lock};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// Locks by node. A lock exists while it is held or waited for.
@@ -17,7 +17,7 @@ impl NodeLocks {
     }
 
     fn of(&self, node: Node) -> Arc<AsyncMutex<()>> {
-        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = lock(&self.0);
         if let Some(lock) = locks.get(&node).and_then(Weak::upgrade) {
             return lock;
         }

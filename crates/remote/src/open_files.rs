@@ -3,9 +3,9 @@
 
 use crate::slots::Slots;
 use outrigger_core::ops::OpenFlags;
-use outrigger_core::{Errno, Handle, Keep, Node, Result};
+use outrigger_core::{Errno, Handle, Keep, Node, Result, lock};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// How many files can be open in a tree that outlives its process.
 const NOTES: usize = 1 << 14;
@@ -66,7 +66,7 @@ impl OpenFiles {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A handle for a file that is opened with these flags.

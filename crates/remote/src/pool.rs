@@ -2,10 +2,10 @@
 //! A bounded number of connections to one server, each used by one request at a time.
 
 use crate::reconnect::Outage;
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Result, lock};
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -67,7 +67,7 @@ impl<C> Pool<C> {
             }
         };
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = lock(&self.idle).pop();
             let connection = match idle {
                 Some(mut idle) => match usable(&mut idle) {
                     true => idle,
@@ -84,7 +84,7 @@ impl<C> Lease<C> {
     /// The connection is ready for the next request.
     pub fn give_back(mut self) {
         let connection = self.connection.take();
-        self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(connection);
+        lock(&self.pool.idle).extend(connection);
     }
 }
 

@@ -6,9 +6,9 @@
 //! tried once, so that a wrong host or port is told at once; a refused login is never tried again.
 
 use crate::fault::Fault;
-use outrigger_core::{Errno, Error, Result};
+use outrigger_core::{Errno, Error, Result, lock};
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -40,7 +40,7 @@ impl Outage {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A connection that `dial` makes, if need be after attempts for as long as `patience`.

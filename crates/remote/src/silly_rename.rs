@@ -2,9 +2,9 @@
 //! Silly rename: a file that is removed while it is open is renamed, and removed when it is closed, since servers find a file
 //! by its name only.
 
-use outrigger_core::{Name, Node, Result};
+use outrigger_core::{Name, Node, Result, lock};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// What the names of removed files begin with.
@@ -65,7 +65,7 @@ impl HiddenNames {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<(Node, Name)>> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.names)
     }
 }
 

@@ -2,8 +2,8 @@
 //! Records in memory that outlives the process.
 
 use outrigger_core::survive::{self, Layout, Record};
-use outrigger_core::{Errno, Keep, Result};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use outrigger_core::{Errno, Keep, Result, lock};
+use std::sync::{Mutex, MutexGuard};
 
 /// A table of records that several threads use.
 pub struct Slots<T>(Mutex<survive::Slots<T>>);
@@ -23,7 +23,7 @@ impl<T: Record> Slots<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, survive::Slots<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Every record, with its slot.

@@ -6,14 +6,14 @@
 
 use crate::slots::Slots;
 use bytes::Bytes;
-use outrigger_core::{Errno, Keep, Node, Result, Time};
+use outrigger_core::{Errno, Keep, Node, Result, Time, lock};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How many files can be staged in a tree that outlives its process.
 const NOTES: usize = 4096;
@@ -144,7 +144,7 @@ impl Staging {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Node, Arc<Staged>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 
     /// The staged file of a node, if there is one.
@@ -200,7 +200,7 @@ impl Staging {
 
 impl Staged {
     fn lock(&self) -> MutexGuard<'_, StagedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// What is known of it.

@@ -3,13 +3,13 @@
 //!
 //! A hand-over to another thread costs more than most tasks have left to do when the message they waited for is there.
 
-use outrigger_core::BoxFuture;
+use outrigger_core::{BoxFuture, lock};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::Handle;
 
@@ -93,7 +93,7 @@ impl Task {
     fn run(self: Arc<Self>) {
         self.state.store(RUNNING, std::sync::atomic::Ordering::Release);
         let waker = Waker::from(Arc::clone(&self));
-        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut future = lock(&self.future);
         let Some(pending) = &mut *future else { return };
         // A task may use timers and sockets of tokio wherever it is polled.
         let _runtime = self.handle.enter();

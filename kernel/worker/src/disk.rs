@@ -6,14 +6,14 @@ use crate::control::Control;
 use crate::medium::ImageFile;
 use crate::overlay::Overlay;
 use crate::ring::{self, Ring};
-use outrigger_core::{Errno, Result};
+use outrigger_core::{Errno, Result, lock};
 use outrigger_proto_disk::Medium;
 use outrigger_proto_disk::qcow2::{Qcow2, Storage};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// How many disks there can be.
 const DISKS: usize = 16;
@@ -69,7 +69,7 @@ impl Image {
             Image::Plain(image) => Ok(image.size()),
             Image::Qcow2(image) => {
                 let ((part, more), disk) = (TABLES, image.size());
-                let file = locked(image).storage().size();
+                let file = lock(image).storage().size();
                 Ok(file.saturating_add(disk).saturating_add(disk / part + more))
             }
         }
@@ -199,7 +199,7 @@ impl Disk {
     }
 
     fn overlay(&self) -> Option<MutexGuard<'_, Overlay>> {
-        self.overlay.as_ref().map(|overlay| overlay.lock().unwrap_or_else(PoisonError::into_inner))
+        self.overlay.as_ref().map(|overlay| lock(overlay))
     }
 
     /// Brings the file up to date and returns when all of it is on the medium.
@@ -323,7 +323,7 @@ impl Disk {
         let place = self.place(buffer.len() as u64, offset)?;
         match &self.image {
             Image::Plain(image) => image.read(buffer, place),
-            Image::Qcow2(image) => locked(image).read(buffer, place),
+            Image::Qcow2(image) => lock(image).read(buffer, place),
         }
     }
 
@@ -332,7 +332,7 @@ impl Disk {
         let place = self.place(buffer.len() as u64, offset)?;
         match &self.image {
             Image::Plain(image) => image.write(buffer, place),
-            Image::Qcow2(image) => locked(image).write(buffer, place),
+            Image::Qcow2(image) => lock(image).write(buffer, place),
         }
     }
 
@@ -341,7 +341,7 @@ impl Disk {
         match &self.image {
             _ if !self.writable => Ok(()),
             Image::Plain(image) => image.flush(),
-            Image::Qcow2(image) => locked(image).flush(),
+            Image::Qcow2(image) => lock(image).flush(),
         }
     }
 
@@ -351,13 +351,9 @@ impl Disk {
         match &self.image {
             Image::Plain(image) if zero => fallocate(&image.file, libc::FALLOC_FL_ZERO_RANGE, place, length),
             Image::Plain(image) => punch(&image.file, place, length),
-            Image::Qcow2(image) => locked(image).discard(place, length, zero),
+            Image::Qcow2(image) => lock(image).discard(place, length, zero),
         }
     }
-}
-
-fn locked(image: &Mutex<Qcow2<ImageFile>>) -> MutexGuard<'_, Qcow2<ImageFile>> {
-    image.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a hole in a file.

@@ -8,7 +8,7 @@ use crate::machine::Work;
 use crate::serve::Outlet;
 use futures_channel::oneshot::Sender;
 use outrigger_core::wire::Frame;
-use outrigger_core::{Credentials, Cx, Reply, Request, Result, Synced};
+use outrigger_core::{Credentials, Cx, Reply, Request, Result, Synced, lock};
 use outrigger_succession::{RECORDED, Served, Task, tell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,10 +35,6 @@ struct Done {
     id: u64,
     only_looks: bool,
     reply: Reply,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Kept {

@@ -10,12 +10,12 @@ use crate::tree::Tree;
 use futures_channel::oneshot;
 use outrigger_core::reply::Ttl;
 use outrigger_core::{
-    Abilities, Answer, Credentials, Cx, DriverClass, Errno, Notify, Reply, Request, Service,
+    Abilities, Answer, Credentials, Cx, DriverClass, Errno, Notify, Reply, Request, Service, lock,
 };
 use outrigger_succession::ASKED;
 use std::io;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 
 /// Something for the kernel to do.
@@ -123,10 +123,6 @@ impl Machine {
         std::mem::forget(inside);
         result
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Service for Machine {

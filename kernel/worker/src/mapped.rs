@@ -2,13 +2,14 @@
 //! Windows of an image in memory: the ones that were not looked at for longest make room for others.
 
 use crate::transfer::Transfer;
+use outrigger_core::lock;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// How many windows there are.
 const WINDOWS: usize = 16;
@@ -71,7 +72,7 @@ impl Mapped {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 
     /// Copies from a piece of the file, from `skipped` on.

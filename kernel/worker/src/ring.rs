@@ -11,11 +11,12 @@ use crate::log;
 use io_uring::register::Restriction;
 use io_uring::types::{Fixed, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
+use outrigger_core::lock;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::{null_mut, with_exposed_provenance_mut};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 /// How many accesses there can be at a time: as many as the kernel code begins.
@@ -111,7 +112,7 @@ impl Ring {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

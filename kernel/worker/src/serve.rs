@@ -13,7 +13,7 @@ use crate::task::Task;
 use crate::tree::Tree;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Errno, Error, Exchange, Reply, Request, Spin, Wire};
+use outrigger_core::{Credentials, Errno, Error, Exchange, Reply, Request, Spin, Wire, lock};
 use outrigger_door_fuse::Order;
 use outrigger_succession::Served;
 use std::cell::{Cell, RefCell};
@@ -23,7 +23,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How much is read at once, in bytes, unless a longer frame has begun. Small: it is filled with zeroes first.
@@ -100,7 +100,7 @@ pub struct Outlet(Mutex<Arc<UnixStream>>);
 impl Outlet {
     /// Sends a reply at once.
     pub fn reply(&self, id: u64, reply: Reply) {
-        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let socket = lock(&self.0);
         let mut frame = Vec::new();
         encode(id, reply, &mut frame);
         // A client that has gone needs none.
@@ -109,7 +109,7 @@ impl Outlet {
 
     /// Waits a moment; tells whether the other side is still there then.
     pub fn is_read_after(&self, moment: Duration) -> bool {
-        let fd = self.0.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd();
+        let fd = lock(&self.0).as_raw_fd();
         let mut socket = libc::pollfd { fd, events: 0, revents: 0 };
         // SAFETY: a complete structure.
         unsafe { libc::poll(&mut socket, 1, moment.as_millis() as i32) == 0 }

@@ -4,12 +4,12 @@
 //! A task is polled by whichever thread has just run the kernel, for that is what tasks wait for. Where no thread is about
 //! to do so, a bell is rung.
 
-use outrigger_core::{BoxFuture, Clock, Runtime, Time};
+use outrigger_core::{BoxFuture, Clock, Runtime, Time, lock};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -42,10 +42,6 @@ struct Alarm {
     rung: bool,
     /// When that thread will look next.
     next: Option<Duration>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tasks {

@@ -11,12 +11,13 @@
 //! All see what the others wrote, and fdatasync(2) covers all of them.
 
 use crate::mapped::Mapped;
+use outrigger_core::lock;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Moves bytes between memory and the file of an image.
 pub trait Transfer: Send + Sync {
@@ -169,7 +170,7 @@ impl Direct {
 
     /// Does `work` with aligned memory.
     fn bounced<T>(&self, work: impl FnOnce(&mut [u8]) -> T) -> T {
-        let mut bounce = self.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bounce = lock(&self.bounce);
         let skipped = bounce.as_ptr().addr().wrapping_neg() % UNIT;
         work(&mut bounce[skipped..skipped + BOUNCE])
     }

@@ -8,12 +8,13 @@
 use crate::priority;
 use crate::scratch;
 use anyhow::{Context, Result};
+use outrigger_core::lock;
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,6 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 static CHILDREN: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// How often deadlines are looked at.
 const TICK: Duration = Duration::from_millis(500);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Starts watching on behalf of the run that keeps everything below `scratch`.
 ///

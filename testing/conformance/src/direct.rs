@@ -10,7 +10,7 @@ use outrigger_core::ops::*;
 use outrigger_core::reply::{Entry, FsStat};
 use outrigger_core::{
     Abilities, Attr, Credentials, Cx, Errno, FileKind, Handle, LockOwner, Name, Node, Op, OpCode, Payload,
-    Service, SetAttrs, SetTime, Target, XattrName, ask,
+    Service, SetAttrs, SetTime, Target, XattrName, ask, lock,
 };
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -98,7 +98,7 @@ impl Inner {
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<Fd, Arc<OpenFile>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 }
 

@@ -6,14 +6,14 @@ use crate::subject::{Fd, Flags, Kind, Listed, Listing, Result, Subject};
 use nix::fcntl::{FcntlArg, fcntl};
 use outrigger_core::ops::{FallocateMode, Lock, LockKind, RenameFlags, Whence, XattrFlags};
 use outrigger_core::reply::FsStat;
-use outrigger_core::{Attr, Credentials, Errno, FileKind, SetTime, Time};
+use outrigger_core::{Attr, Credentials, Errno, FileKind, SetTime, Time, lock};
 use rustix::fs::{self as rfs, AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, StatxFlags, Timestamps};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// `UTIME_NOW` and `UTIME_OMIT` of utimensat(2).
 const UTIME_NOW: i64 = 0x3fff_ffff;
@@ -155,7 +155,7 @@ impl HostDir {
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<Fd, Arc<OwnedFd>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.files)
     }
 
     fn file(&self, fd: Fd) -> Result<Arc<OwnedFd>> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The layer below the journal at which processes die.
 
-use outrigger_core::{Answer, Cx, Layer, Place, Request, Service};
+use outrigger_core::{Answer, Cx, Layer, Place, Request, Service, lock};
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// When a process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ struct Inner {
 impl Mortal {
     /// Dies as `death` says, counted from now.
     pub(crate) fn plan(&self, death: Option<Death>) {
-        *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner) = death;
+        *lock(&self.0.plan) = death;
         self.0.seen.store(0, Ordering::SeqCst);
     }
 
@@ -61,7 +61,7 @@ impl Layer for Mortal {
     }
 
     fn call<'a>(&'a self, next: &'a Arc<dyn Service>, cx: &'a Cx, request: Request) -> Answer<'a> {
-        let plan = *self.0.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = *lock(&self.0.plan);
         let number = self.0.seen.fetch_add(1, Ordering::SeqCst);
         match plan {
             Some(Death::Before(step)) if step == number => Answer::later(self.die()),

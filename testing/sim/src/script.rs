@@ -2,8 +2,10 @@
 //! A driver that follows a script.
 
 use crate::Sim;
-use outrigger_core::{Abilities, Answer, Clock, Cx, Errno, Notify, OpSet, Reply, Request, Runtime, Service};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use outrigger_core::{
+    Abilities, Answer, Clock, Cx, Errno, Notify, OpSet, Reply, Request, Runtime, Service, lock,
+};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// What a scripted driver does about one request.
@@ -66,7 +68,7 @@ impl Scripted {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     fn finish(&self, id: u64, reply: Reply) -> Reply {

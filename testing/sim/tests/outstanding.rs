@@ -2,23 +2,21 @@
 //! Thousands of requests at once through deadline, fault and trace over a driver that is slow, deaf or hung:
 //! each gets exactly one reply, and no change that reached the driver is lost.
 
-use outrigger_core::{Class, Clock, Credentials, Cx, Errno, OpCode, Reply, Request, Runtime, Service, Stack};
+use outrigger_core::{
+    Class, Clock, Credentials, Cx, Errno, OpCode, Reply, Request, Runtime, Service, Stack, lock,
+};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_trace::{Format, Trace};
 use outrigger_sim::{Scripted, Sim, Step, explore, sample};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, poll_fn};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 const REQUESTS: u64 = 2000;
 const LIMIT: Duration = Duration::from_secs(1);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Operations that do not wait by their nature.
 fn is_timed(op: OpCode) -> bool {

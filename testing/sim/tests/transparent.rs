@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Layers that have nothing to do leave every request and every reply as they are.
 
-use outrigger_core::{Class, Credentials, Cx, OpCode, OpSet, Reply, Service, Stack};
+use outrigger_core::{Class, Credentials, Cx, OpCode, OpSet, Reply, Service, Stack, lock};
 use outrigger_layer_deadline::Deadline;
 use outrigger_layer_fault::Fault;
 use outrigger_layer_readonly::ReadOnly;
 use outrigger_layer_simulate::Simulate;
 use outrigger_layer_trace::{Format, Trace};
 use outrigger_sim::{Scripted, Sim, Step, explore, sample};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 type Wrap = fn(Stack, &Arc<Sim>) -> Stack;
@@ -19,7 +19,7 @@ fn driver(sim: &Arc<Sim>) -> Arc<Scripted> {
     // The layer trace asks for paths by itself where the driver can tell them.
     let ops = OpSet::all().without(OpSet::of(&[OpCode::Locate]));
     Scripted::with_ops(sim, ops, move |_, request| {
-        let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = lock(&random);
         let failed = random.u8(..4) == 0;
         let reply =
             if failed { sample::error(&mut random) } else { sample::reply(request.op(), &mut random) };

@@ -7,9 +7,9 @@
 
 use super::file::FileCopy;
 use super::shared::Shared;
-use outrigger_core::DriverClass;
+use outrigger_core::{DriverClass, lock};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 /// Files that wait for a thread, per thread.
@@ -105,7 +105,7 @@ impl Running {
 
 fn work(shared: &Shared, files: &Mutex<Receiver<FileCopy>>) {
     loop {
-        let next = files.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = lock(files).recv();
         match next {
             // After an interruption the queue is only emptied: each file fails at its first step.
             Ok(file) => drop(file.run(shared)),

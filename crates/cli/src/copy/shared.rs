@@ -7,11 +7,11 @@ use crate::progress::Progress;
 use crate::say::quoted;
 use crate::status::Status;
 use outrigger_client::Unreadable;
-use outrigger_core::{Cancel, Errno, Error};
+use outrigger_core::{Cancel, Errno, Error, lock};
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// Shared by the walker and the threads that copy files.
 pub(super) struct Shared {
@@ -89,6 +89,6 @@ impl Shared {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Status, String)>> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.messages)
     }
 }

@@ -3,11 +3,12 @@
 
 use super::area::{Area, to_bytes, to_words};
 use crate::error::{Errno, Result};
+use crate::mutex::lock;
 use crate::wire::Wire;
 use bytes::Bytes;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The fewest words of a half: any group fits many times.
 const HALF_MIN: usize = 4 << 10;
@@ -75,7 +76,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Words of each half.

@@ -3,7 +3,8 @@
 
 use super::area::{Area, Stored, to_words};
 use crate::error::{Errno, Result};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::mutex::lock;
+use std::sync::{Mutex, MutexGuard};
 
 crate::fields! {
     /// Counted in words that went by since the queue was made; the ring begins anew at each multiple of its length.
@@ -60,7 +61,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ends> {
-        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ends)
     }
 
     fn at(&self, ticket: Ticket) -> usize {

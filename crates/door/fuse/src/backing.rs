@@ -7,9 +7,8 @@
 //! The ids of backing files live in the kernel and outlast the process. With a [`Keep`](outrigger_core::Keep) the table
 //! does too ([`Notes`]), so that a successor neither opens a file against the first decision nor loses an id.
 use crate::device::Device;
-use crate::slot::lock;
 use outrigger_core::survive::{Layout, Slots};
-use outrigger_core::{Keep, Node, Result};
+use outrigger_core::{Keep, Node, Result, lock};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::os::fd::BorrowedFd;

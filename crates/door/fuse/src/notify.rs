@@ -5,11 +5,11 @@
 //! can finish. So a thread of its own sends them, never one that serves requests or that the driver calls from.
 use crate::backlog::Backlog;
 use crate::device::Device;
-use outrigger_core::{Node, Notice, Notify};
+use outrigger_core::{Node, Notice, Notify, lock};
 use outrigger_proto_fuse::Notification;
 use std::io::IoSlice;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The most nodes in one notification.
 const PRUNED: usize = 4096;
@@ -55,7 +55,7 @@ impl Notifier {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.state));
         // An error means that the thread has yet to look, or has ended.
         let _ = self.wake.try_send(());
     }
@@ -94,7 +94,7 @@ impl Courier {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Gives the number of the error, if there was one.

@@ -6,7 +6,7 @@
 //! requests without sleeping (poll(2)) keeps its client away from its own CPU. More are needed when all are stuck inside slow
 //! calls, or when several programs ask at once. So the pool starts small, and a monitor thread looks every few
 //! milliseconds, only while there are requests, and hires or dismisses.
-use crate::slot::lock;
+use outrigger_core::lock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};

@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests in flight: the context each runs in, and how an interrupt finds it.
 use crate::interrupt::{is_dying, is_interruptible, may_outlive_its_thread};
-use outrigger_core::{Cancel, Credentials, Cx, Node};
+use outrigger_core::{Cancel, Credentials, Cx, Node, lock};
 use outrigger_proto_fuse::{InHeader, UNIQUE_RESEND};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Free slots kept for reuse.
 const KEPT: usize = 64;
-
-/// Locks without minding that a holder panicked: every critical section here leaves its data whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Time for ages: a few milliseconds coarse, but nearly free.
 pub(crate) fn coarse_now() -> Duration {

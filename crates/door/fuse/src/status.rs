@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What goes on in a session.
 use crate::negotiate::Negotiated;
-use crate::slot::{RequestInFlight, lock};
-use outrigger_core::{Errno, Error, Node};
+use crate::slot::RequestInFlight;
+use outrigger_core::{Errno, Error, Node, lock};
 use outrigger_proto_fuse::Opcode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

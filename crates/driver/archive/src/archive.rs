@@ -20,9 +20,10 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use outrigger_core::hash::fnv1a;
+use outrigger_core::lock;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 /// Zip members whose decoders are kept at rest.
@@ -309,7 +310,7 @@ impl Archive {
 
     /// The sparse map of a file, checked and with running sums of the stored data.
     pub(crate) fn runs(&self, number: u32, inode: &Inode) -> Result<Option<Arc<Vec<Run>>>> {
-        let mut last = self.sparse.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.sparse);
         if let Some((_, runs)) = last.as_ref().filter(|(n, _)| *n == number) {
             return Ok(Some(runs.clone()));
         }
@@ -384,7 +385,7 @@ impl Archive {
 
     /// The stream of a zip member, kept for the next read.
     fn member(&self, number: u32, inode: &Inode, packed: &Packed, codec: Codec) -> Result<Arc<SeekStream>> {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = lock(&self.members);
         if let Some(i) = members.iter().position(|(n, _)| *n == number)
             && let Some(m) = members.remove(i)
         {
@@ -397,7 +398,7 @@ impl Archive {
         let (limits, blocks) = (&self.options.limits, self.blocks.clone());
         let stream = SeekStream::new(number + 1, self.origin.clone(), codec, range, limits, blocks);
         let stream = Arc::new(stream.expecting(Expected { crc: packed.crc, size: inode.size }));
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = lock(&self.members);
         if members.len() >= MEMBERS {
             members.pop_front();
         }

@@ -2,9 +2,10 @@
 //! A bounded cache of decompressed blocks, shared by all streams of an archive.
 
 use bytes::Bytes;
+use outrigger_core::lock;
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 /// Size of a block; the last one of a stream may be shorter.
@@ -36,7 +37,7 @@ impl BlockCache {
 
     /// The block, now the most recently used.
     pub fn get(&self, key: Key) -> Option<Bytes> {
-        let mut s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut s = lock(&self.state);
         s.tick += 1;
         let tick = s.tick;
         let (bytes, used) = s.blocks.get_mut(&key)?;
@@ -48,7 +49,7 @@ impl BlockCache {
 
     /// Adds a block, forgetting the least recently used ones beyond the bound.
     pub fn put(&self, key: Key, bytes: Bytes) {
-        let mut s = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut s = lock(&self.state);
         s.tick += 1;
         let tick = s.tick;
         s.bytes += bytes.len();

@@ -6,10 +6,11 @@
 
 use crate::decode::Expected;
 use crc32fast::Hasher;
+use outrigger_core::lock;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap, HashSet},
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
 };
 
 /// Pieces of one member that are remembered. Of more, the shortest are forgotten: a program that reads from the beginning to the end
@@ -50,7 +51,7 @@ impl Pieces {
     /// Takes note of `data` at `offset` of the member with the number `number`; `false` once all of the member was read and is not
     /// what is expected.
     pub fn is_good(&self, number: u32, expected: Expected, offset: u64, data: &[u8]) -> bool {
-        let state = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *lock(&self.0);
         if state.bad.contains(&number) {
             return false;
         }

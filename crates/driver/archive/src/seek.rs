@@ -14,6 +14,7 @@ use crate::{
     spill::Spill,
 };
 use bytes::{Bytes, BytesMut};
+use outrigger_core::lock;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Decoders kept at rest; each holds a window or dictionary.
@@ -104,7 +105,7 @@ impl SeekStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The format of the stream.

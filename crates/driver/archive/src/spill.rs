@@ -8,13 +8,8 @@
 
 use crate::{blocks::BLOCK, decode};
 use bytes::Bytes;
-use std::{
-    collections::HashMap,
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
-    sync::{Mutex, PoisonError},
-};
+use outrigger_core::lock;
+use std::{collections::HashMap, fs::File, io, os::unix::fs::FileExt, sync::Mutex};
 
 const HEADER: usize = 16;
 
@@ -56,18 +51,18 @@ impl Spill {
 
     /// Whether no block is stored.
     pub fn is_empty(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).slots.is_empty()
+        lock(&self.state).slots.is_empty()
     }
 
     /// Whether the block is stored.
     pub fn has(&self, number: u64) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).slots.contains_key(&number)
+        lock(&self.state).slots.contains_key(&number)
     }
 
     /// The block, when it is stored and intact; a damaged one is forgotten.
     pub fn get(&self, number: u64) -> Option<Bytes> {
         let (offset, packed, crc) = {
-            let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let state = lock(&self.state);
             let s = state.slots.get(&number)?;
             (s.offset, s.packed, s.crc)
         };
@@ -76,7 +71,7 @@ impl Spill {
             self.file.read_exact_at(&mut data, offset).ok().filter(|()| checksum(number, &data) == crc);
         let block = block.and_then(|()| decode::unpack(&data, BLOCK));
         if block.is_none() {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).slots.remove(&number);
+            lock(&self.state).slots.remove(&number);
         }
         block.map(Bytes::from)
     }
@@ -90,7 +85,7 @@ impl Spill {
         record.extend_from_slice(&(packed.len() as u32).to_le_bytes());
         record.extend_from_slice(&crc.to_le_bytes());
         record.extend_from_slice(&packed);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let end = state.end + record.len() as u64;
         if end > self.max || state.slots.contains_key(&number) {
             return;

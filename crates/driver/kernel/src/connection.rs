@@ -6,7 +6,7 @@ use crate::worker::{Worker, send_with};
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame, Hello};
-use outrigger_core::{Credentials, Cx, Errno, Error, Reply, Request, Result, Spin};
+use outrigger_core::{Credentials, Cx, Errno, Error, Reply, Request, Result, Spin, lock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -116,10 +116,6 @@ impl Asked {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Connection {
     /// Greets the worker and waits until it has mounted the image.
     ///
@@ -147,7 +143,7 @@ impl Connection {
             drop(alive);
         };
         let thread = std::thread::Builder::new().name("outrigger-kernel".into()).spawn(read)?;
-        *locked(&connection.reader) = Some(Reader { thread, ended });
+        *lock(&connection.reader) = Some(Reader { thread, ended });
         Ok(connection)
     }
 
@@ -162,9 +158,9 @@ impl Connection {
     /// When the worker has ended, or the request fits no frame.
     pub(crate) fn ask(&self, cx: &Cx, request: Request) -> Result<Receiver<Reply>> {
         let (sender, receiver) = oneshot::channel();
-        let mut output = locked(&self.output);
+        let mut output = lock(&self.output);
         let id = output.hold_back(cx.cred.clone(), request)?;
-        let mut asked = locked(&self.asked);
+        let mut asked = lock(&self.asked);
         let ended = asked.ended;
         if !ended {
             asked.waiting.insert(id, sender);
@@ -176,7 +172,7 @@ impl Connection {
         // The worker may not take more before somebody reads what it has to say.
         let sent = output.send_or(|| self.left.notify_one());
         drop(output);
-        let mut asked = locked(&self.asked);
+        let mut asked = lock(&self.asked);
         if ended || sent.is_err() {
             asked.waiting.remove(&id);
             drop(asked);
@@ -200,11 +196,11 @@ impl Connection {
     /// When the worker has ended, or the order fits no frame.
     pub(crate) fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Result<Receiver<Reply>> {
         let (sender, receiver) = oneshot::channel();
-        let mut output = locked(&self.output);
+        let mut output = lock(&self.output);
         let id = output.next + 1;
         let frame = Frame { id, body: Body::Control(order) }.encode()?;
         output.next = id;
-        let mut asked = locked(&self.asked);
+        let mut asked = lock(&self.asked);
         if asked.ended {
             drop((output, asked));
             return Err(self.lost());
@@ -214,7 +210,7 @@ impl Connection {
         let sent = output.send().and_then(|()| send_with(&output.socket, &frame, file.as_slice()));
         drop(output);
         if sent.is_err() {
-            locked(&self.asked).waiting.remove(&id);
+            lock(&self.asked).waiting.remove(&id);
             return Err(self.lost());
         }
         self.left.notify_one();
@@ -233,10 +229,10 @@ impl Connection {
 
     /// Sends what was held back, and sees to it that somebody reads.
     fn send_rest(&self) {
-        let mut output = locked(&self.output);
+        let mut output = lock(&self.output);
         let sent = if output.held_back.is_empty() { Ok(()) } else { output.send() };
         drop(output);
-        let mut asked = locked(&self.asked);
+        let mut asked = lock(&self.asked);
         if sent.is_err() {
             asked.waiting.clear();
         }
@@ -247,7 +243,7 @@ impl Connection {
 
     /// Reads until request `id` is answered, but not for long.
     fn read_until_answered(&self, id: u64) {
-        let mut input = locked(&self.input);
+        let mut input = lock(&self.input);
         let end = Instant::now() + MOMENT;
         let outcome = loop {
             match input.frame_before(end).map(|frame| frame.map(|frame| self.deliver(frame))) {
@@ -263,7 +259,7 @@ impl Connection {
 
     /// Leaves the rest to the thread that reads, or to the next caller.
     fn stop_reading(&self, outcome: Result<()>) {
-        let mut asked = locked(&self.asked);
+        let mut asked = lock(&self.asked);
         asked.reading = false;
         if let Err(error) = outcome {
             tracing::debug!(%error, "the worker's connection has ended");
@@ -279,7 +275,7 @@ impl Connection {
 
     /// Sends a request without waiting for its reply, at the latest with the next one.
     pub(crate) fn tell(&self, cred: Credentials, request: Request) {
-        let mut output = locked(&self.output);
+        let mut output = lock(&self.output);
         // A worker that has ended needs no message.
         let added = output.add(Frame::UNANSWERED, cred, request);
         if added.is_ok() && output.held_back.len() >= HELD_BACK {
@@ -299,7 +295,7 @@ impl Connection {
         let Body::Reply(reply) = frame.body else {
             return Err(Errno::EPROTO.because("the worker sends what is no reply"));
         };
-        let waiting = locked(&self.asked).waiting.remove(&frame.id);
+        let waiting = lock(&self.asked).waiting.remove(&frame.id);
         if let Some(sender) = waiting {
             // The caller may have gone; then the reply has no taker.
             drop(sender.send(reply));
@@ -310,7 +306,7 @@ impl Connection {
     /// Delivers what takes longer than a moment, until the worker hangs up.
     fn read(&self) {
         loop {
-            let asked = locked(&self.asked);
+            let asked = lock(&self.asked);
             let idle = |asked: &mut Asked| !asked.ended && (asked.reading || !asked.has_work());
             let mut asked = self.left.wait_while(asked, idle).unwrap_or_else(PoisonError::into_inner);
             if asked.ended {
@@ -318,9 +314,9 @@ impl Connection {
             }
             asked.reading = true;
             drop(asked);
-            let mut input = locked(&self.input);
+            let mut input = lock(&self.input);
             let mut outcome = Ok(());
-            while outcome.is_ok() && locked(&self.asked).has_work() {
+            while outcome.is_ok() && lock(&self.asked).has_work() {
                 outcome = input.frame().and_then(|frame| self.deliver(frame).map(drop));
             }
             drop(input);
@@ -335,10 +331,10 @@ impl Connection {
     pub(crate) fn end(&self) -> Result<()> {
         // It may have hung up first.
         drop(self.socket.shutdown(Shutdown::Write));
-        locked(&self.asked).hung_up = true;
+        lock(&self.asked).hung_up = true;
         self.left.notify_one();
         let mut late = "";
-        if let Some(Reader { thread, ended }) = locked(&self.reader).take() {
+        if let Some(Reader { thread, ended }) = lock(&self.reader).take() {
             if ended.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
                 self.worker.kill();
                 late = "unmounting took too long (patience=): ";

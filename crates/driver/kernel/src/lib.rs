@@ -95,12 +95,12 @@ use image::{Image, Part};
 use outrigger_core::reply::Ttl;
 use outrigger_core::supervise::History;
 use outrigger_core::{
-    Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, Reply, Request, Result, Service,
+    Abilities, Answer, Cx, DriverClass, Errno, Error, Exchange, Notify, Reply, Request, Result, Service, lock,
 };
 use outrigger_succession::ASKED;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use worker::Worker;
 
 /// Opens the image in the file `path`: the file system in it, or, where there is a partition table instead and the options
@@ -200,7 +200,7 @@ impl Opened {
     /// None once it is unmounted.
     fn image(&self) -> Option<Arc<Image>> {
         match self {
-            Opened::One(kernel) => kernel.image.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Opened::One(kernel) => lock(&kernel.image).clone(),
             Opened::Several(partitions) => Some(partitions.image()),
         }
     }
@@ -315,7 +315,7 @@ impl Kernel {
             Serves::Once(connection) => connection.end(),
             Serves::Guarded(guarded) => guarded.end(),
         };
-        drop(self.image.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.image).take());
         ended
     }
 

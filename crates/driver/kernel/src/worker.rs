@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use crate::image::{Image, Other, Part};
 use crate::{FsType, Options};
-use outrigger_core::{Errno, Error, Result};
+use outrigger_core::{Errno, Error, Result, lock};
 use outrigger_host::Confined;
 use rustix::fs::MemfdFlags;
 use std::fs::File;
@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// The name of the program.
 const PROGRAM: &str = "outrigger-kernel";
@@ -212,18 +212,18 @@ impl Worker {
 
     /// The number of the process.
     pub(crate) fn id(&self) -> u32 {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
+        lock(&self.child).id()
     }
 
     /// Ends the process at once.
     pub(crate) fn kill(&self) {
         // It may have ended by itself.
-        drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).kill());
+        drop(lock(&self.child).kill());
     }
 
     /// Waits for the end of the process. Says why it came, unless all is well.
     pub(crate) fn wait(&self) -> Option<String> {
-        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let status = lock(&self.child).wait();
         match status {
             Ok(status) if status.success() => None,
             Ok(status) => Some(format!("the kernel code has ended ({status}){}", self.last_words())),
@@ -233,7 +233,7 @@ impl Worker {
 
     /// Waits for the end of the process. Tells whether others killed it.
     pub(crate) fn was_killed(&self) -> bool {
-        let status = self.child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let status = lock(&self.child).wait();
         status.is_ok_and(|status| status.signal() == Some(KILLED))
     }
 

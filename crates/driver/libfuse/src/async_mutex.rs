@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One at a time, for futures.
 
-use crate::conn::lock;
+use outrigger_core::lock;
 use std::future::poll_fn;
 use std::sync::Mutex;
 use std::task::{Poll, Waker};

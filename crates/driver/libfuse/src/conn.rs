@@ -9,7 +9,7 @@
 use crate::inbox::{Arrived, Inbox};
 use crate::message::{Caller, Lost, Message, Replied};
 use bytes::Bytes;
-use outrigger_core::{Cancel, Errno, Error, Runtime};
+use outrigger_core::{Cancel, Errno, Error, Runtime, lock};
 use outrigger_proto_fuse::{InterruptIn, Notification, Opcode, RetrieveIn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno as Failure;
@@ -19,7 +19,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,10 +33,6 @@ const INTERRUPT: u64 = 1;
 
 /// What is done with the program's notifications. Called while messages are received: it must not wait.
 pub(crate) type OnNotice = Box<dyn Fn(Notification<'_>) + Send + Sync>;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The two descriptors of a running program.
 pub(crate) struct Ends {

@@ -2,8 +2,7 @@
 //! Deadlines of many requests on one timer: nearly all are answered long before, and a timer of its own would cost each of
 //! them more than its answer.
 
-use crate::conn::lock;
-use outrigger_core::Runtime;
+use outrigger_core::{Runtime, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open directories.
 
-use crate::conn::lock;
 use crate::decode;
 use crate::files::opened;
 use crate::handles::Open;
@@ -14,7 +13,7 @@ use crate::turn::{Turn, forget};
 use bytes::Bytes;
 use outrigger_core::ops::{FSyncDir, OpenDir, OpenFlags, ReadDir, ReadDirPlus};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node};
+use outrigger_core::{Attr, Errno, FileKind, Generation, Handle, Name, Node, lock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{EntryOut, InitFlags, Opcode};
 

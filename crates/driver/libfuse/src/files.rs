@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open files: reading, writing, flushing, ranges.
 
-use crate::conn::lock;
 use crate::decode;
 use crate::handles::{Open, lasting};
 use crate::message::{Fault, Message};
@@ -15,7 +14,7 @@ use outrigger_core::ops::{
 };
 use outrigger_core::payload::Backing;
 use outrigger_core::reply::{Count, Offset, OpenHow, Opened};
-use outrigger_core::{Errno, FileKind, LockOwner, Node, Payload};
+use outrigger_core::{Errno, FileKind, LockOwner, Node, Payload, lock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, WriteFlags};
 

@@ -2,12 +2,11 @@
 //! Our numbers of open files and directories, and what it takes to open them again.
 
 use crate::async_mutex::AsyncMutex;
-use crate::conn::lock;
 use crate::listing::Listing;
 use crate::message::Caller;
 use crate::nodes::Epoch;
 use outrigger_core::ops::{Lock, OpenFlags};
-use outrigger_core::{Errno, Error, Handle, LockOwner, Node, Result};
+use outrigger_core::{Errno, Error, Handle, LockOwner, Node, Result, lock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

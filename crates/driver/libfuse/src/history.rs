@@ -2,11 +2,10 @@
 //! What is remembered of the programs that served a tree, for people: how each ended, what was asked last, and who took
 //! whose place.
 
-use crate::conn::lock;
 use crate::launch::End;
 use crate::stored::Losses;
 use outrigger_core::rebind::Numbers;
-use outrigger_core::{Node, OpCode, Request};
+use outrigger_core::{Node, OpCode, Request, lock};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};

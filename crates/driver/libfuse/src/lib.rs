@@ -69,7 +69,7 @@ pub use stored::Losses;
 use launch::{Launch, Mounted, Mountpoint};
 use outrigger_core::{
     Abilities, Answer, Cx, DriverClass, Errno, Identity, Notify, OpCode, OpSet, Request, Result, Runtime,
-    Service,
+    Service, lock,
 };
 use outrigger_proto_fuse::InitFlags;
 use shared::{Recipe, Running, Shared};
@@ -201,7 +201,7 @@ impl LibFuse {
 
     /// What became of the programs so far.
     pub fn history(&self) -> History {
-        let command = conn::lock(&self.shared.recipe).command.clone();
+        let command = lock(&self.shared.recipe).command.clone();
         let history = self.shared.chronicle.history(command, self.shared.nodes.epoch());
         History { losses: self.shared.nodes.stored.losses(), ..history }
     }
@@ -223,7 +223,7 @@ fn recipe(launch: Launch, options: &Options) -> Result<Recipe> {
     let command = words.join(" ");
     let launch = Mutex::new(launch);
     let starter: Starter = Box::new(move |deadline| {
-        let mut launch = conn::lock(&launch);
+        let mut launch = lock(&launch);
         let program = launch.start(deadline)?;
         // Later, the tree itself may be mounted where the program wants to mount, and nobody is there to talk to.
         launch.terminal = false;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One running program after the other.
 
-use crate::conn::{Conn, Ends, OnNotice, lock};
+use crate::conn::{Conn, Ends, OnNotice};
 use crate::launch::{End, LaunchError, Mounted, Processes, Program};
 use crate::message::{Caller, Fault, Lost, Message};
 use crate::nodes::Epoch;
 use crate::options::Options;
 use crate::turn::forget;
 use outrigger_core::runtime::until;
-use outrigger_core::{Cancel, Errno, Error, Result, Runtime};
+use outrigger_core::{Cancel, Errno, Error, Result, Runtime, lock};
 use outrigger_proto_fuse::{BatchForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, Opcode};
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;

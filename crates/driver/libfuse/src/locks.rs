@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Advisory locks, which are taken again after a restart.
 
-use crate::conn::lock;
 use crate::decode::{self, OFFSET_MAX};
 use crate::handles::{Held, note};
 use crate::message::{Fault, Message};
 use crate::turn::Turn;
-use outrigger_core::LockOwner;
 use outrigger_core::ops::{GetLock, Lock, LockKind, SetLock};
+use outrigger_core::{LockOwner, lock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::Opcode;
 

@@ -5,14 +5,13 @@
 //! which knows the path of each; and for each number we note what the running program, counted by its *epoch*, calls
 //! it. A number noted in an earlier epoch is looked up again by path when it is next used.
 
-use crate::conn::lock;
 use crate::decode;
 use crate::hidden::is_hidden_name;
 use crate::identity::{Identity, Occasion, Told};
 use crate::message::Fault;
 use crate::stored::{Names, Stored};
 use outrigger_core::attr::SET_ID;
-use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result};
+use outrigger_core::{Attr, Errno, FileKind, Name, Node, NodeTable, Result, lock};
 use outrigger_proto_fuse::EntryOut;
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Requests of the core as requests of the protocol, and replies back.
 
-use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
 use crate::identity::Occasion;
@@ -12,7 +11,7 @@ use outrigger_core::ops::{
     GetAttr, GetXattr, Ioctl, ListXattr, Locate, Poll, ReadLink, SetAttr, SetXattr, StatFs, Walk, XattrFlags,
 };
 use outrigger_core::reply::{Attrs, Entry, Events, FsStat, Granted, IoctlDone};
-use outrigger_core::{Attr, Errno, Node, Reply, Request, SetTime, Target, Time, XattrName};
+use outrigger_core::{Attr, Errno, Node, Reply, Request, SetTime, Target, Time, XattrName, lock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{InitFlags, Opcode, SetattrValid};
 

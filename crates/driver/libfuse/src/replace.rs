@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Another program in the place of the one that serves.
 
-use crate::conn::lock;
 use crate::history::Replacement;
 use crate::life::Life;
 use crate::shared::{Recipe, Shared};
-use outrigger_core::Result;
+use outrigger_core::{Result, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;

@@ -2,7 +2,7 @@
 //! What all requests share, and how each is seen through to its end.
 
 use crate::async_mutex::AsyncMutex;
-use crate::conn::{OnNotice, lock};
+use crate::conn::OnNotice;
 use crate::deadlines::{Alarm, Deadlines};
 use crate::handles::Handles;
 use crate::history::{Chronicle, Death};
@@ -15,6 +15,7 @@ use crate::writes::Writes;
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::{
     Asked, BoxFuture, Cancel, Class, Cx, Errno, Error, Node, Notice, Notify, Reply, Request, Result, Runtime,
+    lock,
 };
 use outrigger_proto_fuse::Notification;
 use std::future::poll_fn;

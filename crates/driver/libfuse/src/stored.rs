@@ -2,10 +2,9 @@
 //! What programs have reported stored, and what of it is missing after one died: some keep changes in memory until they
 //! end (fuse-zip).
 
-use crate::conn::lock;
 use crate::nodes::{Epoch, Nodes};
 use outrigger_core::ops::{FallocateMode, OpenFlags};
-use outrigger_core::{Effect, Errno, Error, Name, Request};
+use outrigger_core::{Effect, Errno, Error, Name, Request, lock};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Mutex;

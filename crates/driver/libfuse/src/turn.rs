@@ -4,7 +4,6 @@
 //! A request is attempted until a program lives long enough to answer. What earlier attempts may have done is judged by
 //! the state of the tree, never by an error alone: programs answer what they like for "exists already".
 
-use crate::conn::lock;
 use crate::decode;
 use crate::handles::Open;
 use crate::hidden::{Hidden, new_name};
@@ -17,7 +16,7 @@ use crate::shared::Shared;
 use crate::stored::Names;
 use bytes::Bytes;
 use outrigger_core::supervise::Suspect;
-use outrigger_core::{Cancel, Errno, Error, FileKind, Handle, Name, Node};
+use outrigger_core::{Cancel, Errno, Error, FileKind, Handle, Name, Node, lock};
 use outrigger_proto_fuse as fuse;
 use outrigger_proto_fuse::{EntryOut, Opcode};
 use std::sync::Arc;

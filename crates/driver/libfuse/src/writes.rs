@@ -2,9 +2,8 @@
 //! Writes that the program has acknowledged but may not have passed on: kept until FLUSH or FSYNC, to be repeated when
 //! it dies before.
 
-use crate::conn::lock;
 use bytes::Bytes;
-use outrigger_core::{Handle, Node};
+use outrigger_core::{Handle, Node, lock};
 use std::collections::HashMap;
 use std::sync::Mutex;
 

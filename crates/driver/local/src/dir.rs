@@ -6,11 +6,11 @@ use crate::tree::Tree;
 use bytes::BytesMut;
 use outrigger_core::listing::Window;
 use outrigger_core::reply::{COOKIE_MAX, Dirent, DirentPlus, Dirents, DirentsPlus};
-use outrigger_core::{Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Errno, FileKind, Name, Node, Result, lock};
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// How much one getdents64(2) may return.
 const BUFFER: usize = 16 << 10;
@@ -76,7 +76,7 @@ impl OpenDir {
         cost: usize,
         mut take: impl FnMut(Dirent) -> Result<()>,
     ) -> Result<bool> {
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = lock(&self.window);
         if !window.go_to(cookie) {
             *window = Window::elsewhere();
             seek(&self.fd, SeekFrom::Start(position(cookie))).map_err(failed)?;

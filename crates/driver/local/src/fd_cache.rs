@@ -4,10 +4,10 @@
 //! Bounded in descriptors, not in time: a door's `Forget` drops a node at once, because a descriptor also keeps the
 //! space of a removed file.
 
-use outrigger_core::Node;
+use outrigger_core::{Node, lock};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const SHARDS: usize = 8;
 
@@ -47,7 +47,7 @@ impl FdCache {
 
     fn shard(&self, node: Node) -> MutexGuard<'_, Shard> {
         // Inode numbers of neighbours differ in their low bits.
-        self.shards[node.0 as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[node.0 as usize % SHARDS])
     }
 
     /// The descriptor of `node`, if it is here.

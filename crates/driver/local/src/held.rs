@@ -2,10 +2,10 @@
 //! Nodes that only a descriptor leads to: the root, and files without a name that somebody still refers to.
 
 use crate::handles::{Handles, Kept};
-use outrigger_core::{Handle, Keep, Node, Result};
+use outrigger_core::{Handle, Keep, Node, Result, lock};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A node and its descriptor.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl HeldNodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, ByNode> {
-        self.by_node.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_node)
     }
 
     /// The descriptor of `node`.

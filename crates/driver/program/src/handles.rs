@@ -9,9 +9,9 @@ use outrigger_core::ops::{OpenFlags, Release, ReleaseDir};
 use outrigger_core::paths::subjects;
 use outrigger_core::rebind::{Numbers, reopen};
 use outrigger_core::reply::Opened;
-use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, OpSet, Reply, Request, Traverse, Visit};
+use outrigger_core::{Cx, Handle, LockOwner, Node, OpCode, OpSet, Reply, Request, Traverse, Visit, lock};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Set in handles of directories; the others have the flags of open(2).
 const DIRECTORY: u64 = 1 << 63;
@@ -69,7 +69,7 @@ impl Handles {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(Node, Handle), Theirs>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Whether the program knows a handle for what was given out as this one.

@@ -6,7 +6,7 @@ use crate::place::Place;
 use bytes::{Bytes, BytesMut};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, FRAME_MAX, Frame};
-use outrigger_core::{Cx, Errno, Error, Notify, Reply, Request, Result, Runtime};
+use outrigger_core::{Cx, Errno, Error, Notify, Reply, Request, Result, Runtime, lock};
 use outrigger_host::Confined;
 use outrigger_mux::{Frame as Packet, Limits, Mux, Protocol};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as Socket;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -100,7 +100,7 @@ impl Said {
         while let Ok(count @ 1..) = errors.read(&mut buffer).await {
             // Without a place to say it, it is lost.
             let _ = std::io::stderr().write_all(&buffer[..count]);
-            let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut line = lock(&self.0);
             line.extend_from_slice(&buffer[..count]);
             let rest = line.trim_ascii_end();
             let start = rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -111,7 +111,7 @@ impl Said {
 
     /// The line, after a colon; nothing if it said nothing.
     fn shown(&self) -> String {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = lock(&self.0);
         match line.trim_ascii() {
             [] => String::new(),
             line => format!(": it said '{}'", line.escape_ascii()),

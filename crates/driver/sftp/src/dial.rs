@@ -4,14 +4,14 @@
 
 use crate::line::{self, Ends};
 use crate::options::Options;
-use outrigger_core::{BoxFuture, Errno, Error};
+use outrigger_core::{BoxFuture, Errno, Error, lock};
 use outrigger_host::Confined;
 use std::ffi::OsString;
 use std::future::ready;
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::unix::pipe;
@@ -179,7 +179,7 @@ async fn listen(mut errors: impl AsyncRead + Unpin, said: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = errors.read(&mut buffer).await {
         tracing::debug!(said = %buffer[..count].escape_ascii(), "ssh");
-        let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&said);
         said.extend_from_slice(&buffer[..count]);
         let excess = said.len().saturating_sub(SAID_MAX);
         said.drain(..excess);
@@ -223,7 +223,7 @@ impl Child {
     async fn error(&mut self, otherwise: Error, status: Option<String>) -> Error {
         // What it has said is in the pipe; a child of it may hold that open for longer.
         let _ = timeout(LAST_WORDS, &mut self.saying).await;
-        let said = readable(&self.said.lock().unwrap_or_else(PoisonError::into_inner));
+        let said = readable(&lock(&self.said));
         let command = &self.command;
         let why = otherwise.reason.unwrap_or_default();
         let cause = CAUSES.iter().find(|(words, _)| said.contains(words));

@@ -3,11 +3,11 @@
 
 use crate::attr::kind;
 use crate::fault::Fault;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::link::Again;
 use crate::listing::{Item, Listing};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Entry, Opened, Ttl};
-use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result};
+use outrigger_core::{Attr, Cx, Errno, Error, FileKind, Generation, Handle, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use outrigger_toolkit_remote::in_order;
 use std::collections::HashMap;

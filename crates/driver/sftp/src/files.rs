@@ -2,7 +2,7 @@
 //! Open files: reading and writing them. Copies between them are in `copy`.
 
 use crate::fault::Fault;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::known::{Change, Known, moment};
 use crate::link::Again;
 use crate::opened::Removed;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use outrigger_core::attr::without_set_id;
 use outrigger_core::ops::{OpenFlags, Read, Write};
 use outrigger_core::reply::{Count, Opened};
-use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result};
+use outrigger_core::{Cx, Errno, FileKind, Handle, Node, Payload, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, Times};
 use outrigger_toolkit_remote::{Attempt, REPEATS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -16,12 +16,12 @@ use crate::pending_create::Usual;
 use crate::seen::Seen;
 use crate::session::{Pending, Session};
 use outrigger_core::reply::{Attrs as AttrsReply, Entry, Ttl};
-use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime};
+use outrigger_core::{Attr, Errno, Error, FileKind, Name, Node, NodeTable, Result, Runtime, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, Owner, Request};
 use outrigger_toolkit_remote::{HiddenNames, InodeTable};
 use rustix::process::{getegid, geteuid};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A tree of a server.
@@ -53,10 +53,6 @@ pub(crate) struct Inner {
 
 /// For how long requests may come that a former process has worked on: whoever sends them again does so at once.
 const REPEATS: Duration = Duration::from_secs(30);
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Inner {
     pub(crate) async fn connect(

@@ -9,14 +9,13 @@
 //! | `sftp-asides` | [`AsideNote`]: files renamed aside, or about to be |
 //! | `sftp-ids` | who is who (`idmap`) |
 
-use crate::inner::lock;
 use crate::known::Facts;
 use crate::line::LineWords;
 use crate::origin::Kept as UnsyncedBy;
 use bytes::Bytes;
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::survive::{Area, Layout, Stored, Text};
-use outrigger_core::{Handle, Keep, Node, Result};
+use outrigger_core::{Handle, Keep, Node, Result, lock};
 use outrigger_proto_sftp::{Extensions, Owner};
 use outrigger_toolkit_remote::Slots;
 use std::collections::HashMap;

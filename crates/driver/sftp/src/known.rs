@@ -6,9 +6,8 @@
 //! time later. What was seen counts if it was asked for when no change of ours was under way; what differs then is the doing of
 //! somebody else, and another file as far as anybody knows.
 
-use crate::inner::lock;
 use crate::kept::Kept;
-use outrigger_core::{Handle, Time};
+use outrigger_core::{Handle, Time, lock};
 use outrigger_proto_sftp::Attrs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

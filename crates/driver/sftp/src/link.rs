@@ -11,12 +11,12 @@ use crate::kept::Kept;
 use crate::line::{self, Inherited, Line, Notes};
 use crate::options::Options;
 use crate::session::{Pending, Session};
-use outrigger_core::{Errno, Error, Runtime};
+use outrigger_core::{Errno, Error, Runtime, lock};
 use outrigger_mux::Connection;
 use outrigger_proto_sftp::{Extensions, Limits, Request};
 use outrigger_toolkit_remote::{Outage, REPEATS};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -190,7 +190,7 @@ impl Drop for Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     async fn dial(self: Arc<Self>, sender: watch::Sender<Option<Outcome>>) {

@@ -4,7 +4,7 @@
 use crate::attr::{attr, kind};
 use crate::fault::Fault;
 use crate::files::server_flags;
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::known::moment;
 use crate::link::Again;
 use crate::pending_create::permissions;
@@ -14,7 +14,7 @@ use outrigger_core::ops::{
     Create, Link, Lookup, MkDir, MkNod, OpenFlags, Rename, RenameFlags, RmDir, SymLink, Unlink, Walk,
 };
 use outrigger_core::reply::{Created, Entries, Entry, Opened};
-use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result};
+use outrigger_core::{Cx, Errno, FileKind, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, Extensions, OpenFlags as Flags, Request, StatusCode};
 use outrigger_toolkit_remote::Attempt;
 

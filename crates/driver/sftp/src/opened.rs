@@ -2,7 +2,6 @@
 //! Which files are open, and what the next process is told of that.
 
 use crate::files::{Content, OpenFile, server_flags};
-use crate::inner::lock;
 use crate::kept::{Kept, WasOpen};
 use crate::known::{Change, Known, UnderWay};
 use crate::pending_create::PendingCreate;
@@ -10,7 +9,7 @@ use crate::session::Session;
 use crate::slots::{Held, Slot};
 use outrigger_core::ops::OpenFlags;
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Cx, Errno, Handle, Node, Result, Time};
+use outrigger_core::{Cx, Errno, Handle, Node, Result, Time, lock};
 use outrigger_proto_sftp::Attrs;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,6 @@
 //! The operations.
 
 use crate::Sftp;
-use crate::inner::lock;
 use crate::known::moment;
 use outrigger_core::ops::{
     CopyRange, Create, FSync, FSyncDir, Forget, GetAttr, Link, Locate, Lookup, MkDir, MkNod, Open, OpenDir,
@@ -13,7 +12,7 @@ use outrigger_core::reply::{
     Attrs, Count, Created, Dirents, DirentsPlus, Entries, Entry, FsStat, Opened, Ttl,
 };
 use outrigger_core::{
-    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Parallel, Payload, Result, Target,
+    Abilities, Cx, Driver, DriverClass, Identity, OpCode, OpSet, Parallel, Payload, Result, Target, lock,
 };
 use outrigger_proto_sftp::{Extensions, Request};
 

@@ -4,7 +4,7 @@
 //! A server keeps the order of what it is sent about one file on one connection. So nothing waits for answers, but what was lost
 //! with its connection and is sent once more on the next one: what is asked for after it must not be sent there before.
 
-use crate::inner::lock;
+use outrigger_core::lock;
 use std::sync::Mutex;
 use tokio::sync::Notify;
 

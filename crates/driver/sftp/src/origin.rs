@@ -8,11 +8,10 @@
 //! machine at all, and not another one of the same name. Where a server shows nothing of this, nothing is known.
 
 use crate::fault::Fault;
-use crate::inner::lock;
 use crate::link::{Again, Link};
 use crate::session::Session;
 use bytes::Bytes;
-use outrigger_core::BoxFuture;
+use outrigger_core::{BoxFuture, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request, StatusCode};
 use outrigger_toolkit_remote::hash;
 use std::collections::{HashMap, HashSet};

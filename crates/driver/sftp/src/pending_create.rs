@@ -10,14 +10,14 @@
 use crate::attr::kind;
 use crate::fault::Fault;
 use crate::files::{OpenFile, must_be_regular, server_flags};
-use crate::inner::{Inner, lock};
+use crate::inner::Inner;
 use crate::known::moment;
 use crate::look::Look;
 use crate::session::{Pending, Session};
 use crate::slots::{Held, open};
 use outrigger_core::ops::{Create, OpenFlags};
 use outrigger_core::reply::{Created, OpenHow};
-use outrigger_core::{Cx, Errno, Error, Name, Node, Result};
+use outrigger_core::{Cx, Errno, Error, Name, Node, Result, lock};
 use outrigger_proto_sftp::{Attrs, OpenFlags as Flags, Owner, Request, Times};
 use outrigger_toolkit_remote::Attempt;
 use std::collections::HashMap;

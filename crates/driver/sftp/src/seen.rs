@@ -5,9 +5,8 @@
 //! over it, the handle still leads to the old one. So reading goes on by a handle that was opened after the last sight of the
 //! file that differed from the one before, and what was read ahead under an earlier sight is dropped.
 
-use crate::inner::lock;
 use crate::known::Known;
-use outrigger_core::{Node, Time};
+use outrigger_core::{Node, Time, lock};
 use outrigger_proto_sftp::{Attrs, Times};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

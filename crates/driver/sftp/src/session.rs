@@ -2,11 +2,10 @@
 //! One connection to a server: its greeting, what it can do, and asking it something.
 
 use crate::fault::Fault;
-use crate::inner::lock;
 use crate::line::{Line, Notes};
 use crate::origin::Origin;
 use bytes::Bytes;
-use outrigger_core::{Errno, Error};
+use outrigger_core::{Errno, Error, lock};
 use outrigger_mux::{Connection, Frame, Framed, Limits as MuxLimits, Mux, Protocol};
 use outrigger_proto_sftp::{
     self as sftp, Attrs, Extensions, Limits, Named, Reply, Request, StatusCode, VERSION, Version,

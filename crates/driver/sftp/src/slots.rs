@@ -3,11 +3,11 @@
 //! last user is done.
 
 use crate::fault::Fault;
-use crate::inner::lock;
 use crate::known::Known;
 use crate::link::{Again, Link};
 use crate::session::{Pending, Session};
 use bytes::Bytes;
+use outrigger_core::lock;
 use outrigger_proto_sftp::{Attrs, OpenFlags, Request};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as PlainMutex};

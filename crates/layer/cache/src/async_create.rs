@@ -12,13 +12,13 @@ use crate::inner::Inner;
 use crate::moment::{Moment, after};
 use crate::names::What;
 use crate::options::{Ttls, Writes};
-use crate::record::lock;
 use crate::set::DOUBTFUL;
 use crate::table::Table;
 use outrigger_core::ops::{Create, GetAttr, Lookup, OpenFlags, Release, TmpFile};
 use outrigger_core::reply::{Created, OpenHow};
 use outrigger_core::{
     Answer, Attr, Cx, Effect, Error, LockOwner, Name, Node, Notice, Opening, Reply, Request, Result, ask,
+    lock,
 };
 use std::sync::Arc;
 

@@ -6,12 +6,11 @@ use crate::contents::Changed;
 use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, Names, What};
-use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::ops::{Forget, Lookup, RenameFlags};
 use outrigger_core::paths::{Subject, subjects};
 use outrigger_core::reply::{Entry, OpenHow, Ttl};
-use outrigger_core::{Added, Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask};
+use outrigger_core::{Added, Answer, Cx, Effect, Errno, Error, Name, Node, Reply, Request, ask, lock};
 use std::sync::{Arc, Mutex};
 
 /// A change under way: what it concerns is not used meanwhile.

@@ -6,10 +6,10 @@
 //! cached. The same holds for what the reply to a change says. Of two changes to one name that were under way at once it
 //! is not known which came last: then nothing is cached about that name.
 
-use crate::record::{Body, Record, Sequence, lock};
+use crate::record::{Body, Record, Sequence};
 use crate::table::{Table, When};
 use outrigger_core::attr::SET_ID;
-use outrigger_core::{FileKind, Name, Node};
+use outrigger_core::{FileKind, Name, Node, lock};
 
 /// When something was asked.
 #[derive(Debug, Clone, Copy)]

@@ -3,10 +3,9 @@
 
 use crate::file::{Content, File};
 use crate::inner::Inner;
-use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::ops::{OpenFlags, Write};
-use outrigger_core::{Effect, Node, Payload, Reply, Request};
+use outrigger_core::{Effect, Node, Payload, Reply, Request, lock};
 use std::sync::Arc;
 
 /// What a change does to the content of one file.

@@ -5,10 +5,9 @@ use crate::delayed::Delayed;
 use crate::disk::Unsaved;
 use crate::moment::Moment;
 use crate::pool::ContentId;
-use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::{Attr, Error, Handle, Result, Time};
+use outrigger_core::{Attr, Error, Handle, Result, Time, lock};
 use std::sync::{Arc, Mutex};
 
 /// What changes when content does.

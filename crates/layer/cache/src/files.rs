@@ -5,10 +5,9 @@ use crate::file::Content;
 use crate::inner::Inner;
 use crate::open::{OpenFile, is_own};
 use crate::options::{Policy, Ttls, Writes};
-use crate::record::lock;
 use outrigger_core::ops::{GetAttr, Open, OpenFlags, Release};
 use outrigger_core::reply::{OpenHow, Opened};
-use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply};
+use outrigger_core::{Answer, Backing, Cx, FileKind, Handle, Node, OpCode, Reply, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

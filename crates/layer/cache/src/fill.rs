@@ -5,13 +5,14 @@ use crate::clock::Asked;
 use crate::inner::Inner;
 use crate::moment::after;
 use crate::names::{File, Names, Placing, Slot};
-use crate::record::{SharedNames, lock, stamp};
+use crate::record::{SharedNames, stamp};
 use outrigger_core::gate::Gate;
 use outrigger_core::listing::Circle;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{DirentPlus, DirentsPlus, Entry, Ttl};
 use outrigger_core::{
     Attr, Cx, Errno, Error, FileKind, Generation, Handle, Node, OpCode, Result, Runtime, Service, Time, ask,
+    lock,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

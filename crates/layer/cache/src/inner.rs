@@ -8,13 +8,14 @@ use crate::moment::{self, Moment};
 use crate::open::{Handles, KeptFile};
 use crate::options::Options;
 use crate::pool::Pool;
-use crate::record::lock;
 use crate::table::{Table, When};
 use crate::walk_ahead::Walks;
 use crate::writeback::Writeback;
 use outrigger_core::ops::{Forget, Locate};
 use outrigger_core::survive::Slots;
-use outrigger_core::{Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask};
+use outrigger_core::{
+    Abilities, Credentials, Cx, Node, Notify, OpCode, Request, Runtime, Service, ask, lock,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -96,9 +96,8 @@ use outrigger_core::reply::Ttl;
 use outrigger_core::runtime::until;
 use outrigger_core::{
     Abilities, Answer, Class, Cx, Errno, Keep, Layer, Notice, Notify, OpCode, OpSet, Place, Reply, Request,
-    Result, Runtime, Service,
+    Result, Runtime, Service, lock,
 };
-use record::lock;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,11 +6,11 @@ use crate::fill::{DirBelow, Fill, Stage, name_only};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::open::{OpenDirectory, View};
-use crate::record::{SharedNames, lock};
+use crate::record::SharedNames;
 use crate::table::Table;
 use outrigger_core::ops::{OpenDir, ReadDir, ReadDirPlus, ReleaseDir};
 use outrigger_core::reply::{Dirent, DirentPlus, Dirents, DirentsPlus, Opened};
-use outrigger_core::{Answer, Cx, Error, Handle, Name, Node, OpCode, Reply, Request};
+use outrigger_core::{Answer, Cx, Error, Handle, Name, Node, OpCode, Reply, Request, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -4,11 +4,10 @@
 //! A write is appended before it is answered, and marked as done when it has been made, before anything that waits for it
 //! goes on. So what a new process finds can be made once more without harm: nothing that came later and overlaps it has been.
 use crate::delayed::{Job, Piece, WriteContext};
-use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::survive::{Layout, Queue, Record, Slots};
 use outrigger_core::wire::Wire;
-use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result};
+use outrigger_core::{Credentials, Errno, Handle, Keep, Node, Result, lock};
 use std::sync::Mutex;
 
 const LAYOUT: Layout = Layout::of("cache-log");

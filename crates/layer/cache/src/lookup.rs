@@ -6,11 +6,11 @@ use crate::inner::Inner;
 use crate::moment::{Moment, after, ttl};
 use crate::names::{File, What};
 use crate::open::own_handles;
-use crate::record::{Body, lock};
+use crate::record::Body;
 use crate::table::{Found, Table};
 use outrigger_core::ops::{GetAttr, Lookup, ReadLink, Walk};
 use outrigger_core::reply::Entry;
-use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask};
+use outrigger_core::{Answer, Cx, Errno, Name, Node, OpCode, Reply, Request, ask, lock};
 use std::sync::Arc;
 
 /// After so many names of a directory were asked for below, all of them are.

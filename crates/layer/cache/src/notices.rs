@@ -3,9 +3,8 @@
 
 use crate::inner::Inner;
 use crate::names::What;
-use crate::record::lock;
 use crate::table::Table;
-use outrigger_core::{Name, Node, Notice, Notify};
+use outrigger_core::{Name, Node, Notice, Notify, lock};
 use std::sync::Arc;
 
 /// Stands between the tree below and the door.

@@ -10,12 +10,12 @@ use crate::fill::{DirBelow, Fill};
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::readahead::Readahead;
-use crate::record::{SharedNames, lock};
+use crate::record::SharedNames;
 use outrigger_core::ops::{Open, OpenFlags, Release};
 use outrigger_core::paths::subjects;
 use outrigger_core::survive::{Layout, Slots};
 use outrigger_core::{
-    Cx, Handle, Keep, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask,
+    Cx, Handle, Keep, LockOwner, Node, OpCode, Request, Result, Time, Traverse, Visit, ask, lock,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

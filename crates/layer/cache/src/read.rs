@@ -4,10 +4,9 @@
 use crate::file::{Content, Fetch};
 use crate::inner::Inner;
 use crate::open::OpenFile;
-use crate::record::lock;
 use bytes::Bytes;
 use outrigger_core::ops::{GetAttr, Read};
-use outrigger_core::{Answer, Cx, Errno, Error, Payload, Reply, Result, ask};
+use outrigger_core::{Answer, Cx, Errno, Error, Payload, Reply, Result, ask, lock};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 

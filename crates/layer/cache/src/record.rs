@@ -8,16 +8,11 @@ use crate::moment::Moment;
 use crate::names::{Names, Stamp};
 use crate::siblings::Siblings;
 use crate::table::When;
-use outrigger_core::{Attr, FileKind, Generation, Node, Target};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use outrigger_core::{Attr, FileKind, Generation, Node, Target, lock};
+use std::sync::{Arc, Mutex};
 
 /// What a record costs beside itself: its places in the tables.
 const RECORD_COST: usize = 48;
-
-/// Locks; a panic elsewhere leaves nothing half done that matters.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The number of a change.
 pub(crate) type Sequence = u64;

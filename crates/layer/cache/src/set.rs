@@ -7,12 +7,11 @@ use crate::file::File;
 use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::options::Writes;
-use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::attr::MODE_PERMISSIONS;
 use outrigger_core::ops::SetAttr;
 use outrigger_core::reply::{Attrs, Ttl};
-use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, SetAttrs, SetTime, Time};
+use outrigger_core::{Answer, Attr, Cx, FileKind, Handle, Node, Reply, SetAttrs, SetTime, Time, lock};
 use std::sync::Arc;
 
 /// The bits of a mode of which a tree may keep less than was asked for.

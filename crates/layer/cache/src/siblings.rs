@@ -9,10 +9,9 @@ use crate::inner::Inner;
 use crate::moment::Moment;
 use crate::names::Names;
 use crate::open::OpenFile;
-use crate::record::lock;
 use crate::table::Table;
 use outrigger_core::ops::{OpenFlags, Release};
-use outrigger_core::{Cx, FileKind, LockOwner, Node};
+use outrigger_core::{Cx, FileKind, LockOwner, Node, lock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

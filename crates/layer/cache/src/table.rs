@@ -15,9 +15,9 @@ use crate::names::{Names, What};
 use crate::options::{Options, Policies, Policy, Ttls};
 use crate::pool::ContentId;
 use crate::prune::PruneList;
-use crate::record::{Body, Directory, Record, Sequence, SharedNames, lock};
+use crate::record::{Body, Directory, Record, Sequence, SharedNames};
 use outrigger_core::reply::{Attrs, Entry, Ttl};
-use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time};
+use outrigger_core::{Attr, FileKind, Generation, Name, Node, Notice, Target, Time, lock};
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -11,7 +11,6 @@ use crate::moment::Moment;
 use crate::open::{OpenFile, is_own};
 use crate::options::Writes;
 use crate::pool;
-use crate::record::lock;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
@@ -20,7 +19,7 @@ use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
     Added, Answer, Attr, Cx, Effect, Errno, Error, Name, Node, OpCode, Payload, Reply, Request, Result,
-    Synced, ask,
+    Synced, ask, lock,
 };
 use std::collections::HashMap;
 use std::future::poll_fn;

@@ -3,10 +3,10 @@
 //! a short read for the end of the file.
 
 use outrigger_core::reply::{Created, OpenHow, Opened};
-use outrigger_core::{Backing, Handle, Node, Opening, Reply, Request};
+use outrigger_core::{Backing, Handle, Node, Opening, Reply, Request, lock};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// The open files, each as long as it is open below.
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Openings {
 
 impl Direct {
     fn lock(&self) -> MutexGuard<'_, HashMap<(Node, Handle), Openings>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Whether cutting what is read by this handle is seen by the program only.

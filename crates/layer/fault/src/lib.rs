@@ -44,10 +44,11 @@ use outrigger_core::paths::{Change, Paths, printable, subjects};
 use outrigger_core::registry::{LayerInfo, Made, Site};
 use outrigger_core::reply::Count;
 use outrigger_core::{
-    Abilities, Answer, Asked, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime, Service,
+    Abilities, Answer, Asked, Cx, Errno, Error, Keep, Layer, Payload, Place, Reply, Request, Runtime,
+    Service, lock,
 };
 use rules::{Current, Rules, State};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use undo::Undo;
 
@@ -158,7 +159,7 @@ impl Fault {
     }
 
     fn paths(&self) -> MutexGuard<'_, Paths> {
-        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.paths)
     }
 
     /// What the rules say about a request, which counts in them.

@@ -2,8 +2,9 @@
 //! The power of the disk that is played, and the requests that a power cut has to wait for.
 
 use outrigger_core::gate::Gate;
+use outrigger_core::lock;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Whether there is power.
 #[derive(Default)]
@@ -29,7 +30,7 @@ impl Supply {
 
 impl Power {
     fn lock(&self) -> MutexGuard<'_, Supply> {
-        self.supply.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.supply)
     }
 
     /// Changes the state and wakes the requests that wait for another one.

@@ -4,7 +4,7 @@
 use crate::power::Power;
 use crate::rule::{self, Action, BadRule, Rule};
 use outrigger_core::survive::{Layout, Text, Twin};
-use outrigger_core::{Keep, Result};
+use outrigger_core::{Keep, Result, lock};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -202,7 +202,7 @@ impl State {
     /// Goes on with the rules and counts in `keep`, if there are any.
     pub(crate) fn keep_in(&self, keep: &dyn Keep) -> Result<()> {
         let kept = Kept::of(Generations::take(&mut LAYOUT.attach(keep, Generations::WORDS)?.area)?);
-        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.replacing);
         let own = self.with_rules(|current| current.rules.clone());
         let current = match kept.text().map(|text| text.parse()) {
             None => Current { rules: own, kept },
@@ -218,7 +218,7 @@ impl State {
 
     /// Obeys `rules` from now on, whose counts begin at 0. The power is on again.
     fn replace(&self, rules: Rules) {
-        let _one_at_a_time = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = lock(&self.replacing);
         // Meanwhile requests go on by the rules before and count in their generation.
         let kept = self.with_rules(|current| current.kept.clone()).followed_by(&rules);
         self.hold(Current { rules, kept });

@@ -13,9 +13,10 @@ use bytes::Bytes;
 use outrigger_core::ops::{FSync, GetAttr, Open, OpenFlags, Read, Release, SetAttr, Write};
 use outrigger_core::{
     Cx, Effect, Errno, Handle, LockOwner, Node, Payload, Request, Result, Service, SetAttrs, Synced, ask,
+    lock,
 };
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// How much former content is remembered, in bytes.
 const BYTES_MAX: usize = 256 << 20;
@@ -136,7 +137,7 @@ pub(crate) fn changes(request: &Request) -> bool {
 
 impl Undo {
     fn lock(&self) -> MutexGuard<'_, Log> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A number for a change, when there is something to remember of it by these rules.

@@ -4,10 +4,10 @@
 use crate::Counts;
 use crate::entry::{Entry, Slot, State, Words};
 use outrigger_core::survive::{Area, Layout, Opened, Stored};
-use outrigger_core::{Keep, Region, Result};
+use outrigger_core::{Keep, Region, Result, lock};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::AcqRel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The name of the region.
 pub const REGION: &str = "journal";
@@ -209,7 +209,7 @@ impl Book {
     }
 
     fn ring(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.carried)
     }
 
     /// What a former process left about the request `id`.

@@ -67,11 +67,11 @@ use outrigger_core::reply::Created;
 use outrigger_core::supervise::Suspect;
 use outrigger_core::{
     Abilities, Answer, BoxFuture, Clock, Cx, DriverClass, Effect, Errno, Keep, Layer, OpCode, Place, Reply,
-    Request, Result, Service,
+    Request, Result, Service, lock,
 };
 use recent::{Keys, Recent, directory};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Reports kept until somebody takes them.
 const REPORTS_MAX: usize = 64;
@@ -131,7 +131,7 @@ impl Journal {
 
     /// The requests answered `EIO` since this was asked last because processes died of them, 64 at most.
     pub fn poisoned(&self) -> Vec<Poisoned> {
-        std::mem::take(&mut *self.0.reports.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0.reports))
     }
 
     /// The request that is being worked on for the longest; locks that wait are left out.
@@ -353,7 +353,7 @@ impl Inner {
         let mut text = format!("{request:?}");
         text.truncate(text.floor_char_boundary(REPORT_BYTES));
         let Entry { id, op, deaths, .. } = *carried;
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = lock(&self.reports);
         if reports.len() < REPORTS_MAX {
             reports.push(Poisoned { id, op, request: text, deaths });
         }

@@ -8,9 +8,9 @@
 use crate::before::{Before, Inode, pair, repetition_changes};
 use outrigger_core::ops::RenameFlags;
 use outrigger_core::reply::{Created, OpenHow};
-use outrigger_core::{Effect, Errno, Name, Node, Reply, Request};
+use outrigger_core::{Effect, Errno, Name, Node, Reply, Request, lock};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const PLACES: usize = 1024;
 /// For how long a reply is valid, in nanoseconds: other clients change names, too.
@@ -67,7 +67,7 @@ impl Names {
     }
 
     fn place(&self, tag: Tag) -> MutexGuard<'_, Place> {
-        self.places[tag.0 as usize % PLACES].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.places[tag.0 as usize % PLACES])
     }
 
     /// To be noted of a request at `now` before it is passed on; `None` when its reply tells of no name.

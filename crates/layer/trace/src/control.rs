@@ -2,11 +2,11 @@
 //! Switching tracing, and passing lines to the readers without waiting for them.
 
 use crate::line::Format;
-use outrigger_core::Runtime;
+use outrigger_core::{Runtime, lock};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// How many lines may wait to be written; further ones are dropped and counted.
 pub const QUEUE_LINES: usize = 8192;
@@ -20,10 +20,6 @@ pub struct TraceControl {
     on: AtomicBool,
     channel: Mutex<Arc<Channel>>,
     runtime: Arc<dyn Runtime>,
-}
-
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TraceControl {

@@ -32,11 +32,13 @@ use line::{Line, Outcome};
 use locate::Located;
 use outrigger_core::paths::{Change, Climb, Paths, Subject, printable, subjects};
 use outrigger_core::registry::{LayerInfo, Made, Site};
-use outrigger_core::{Answer, BoxFuture, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime, Service};
+use outrigger_core::{
+    Answer, BoxFuture, Cx, Errno, Layer, Place, Reply, Request, Result, Runtime, Service, lock,
+};
 use std::future::Future;
 use std::io::Write;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -92,7 +94,7 @@ impl Trace {
     fn begin<'a>(&'a self, next: &Arc<dyn Service>, cx: &'a Cx, request: &mut Request) -> Call<'a> {
         let subjects = subjects(request);
         let climbs: Vec<Climb> = {
-            let mut paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut paths = lock(&self.paths);
             subjects.iter().map(|subject| paths.climb(subject)).collect()
         };
         let shown = climbs.iter().map(|climb| {
@@ -151,7 +153,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     fn replied(self, reply: &Reply) {
-        let mut paths = self.trace.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paths = lock(&self.trace.paths);
         paths.learn(self.change, &self.subjects, reply);
         drop(paths);
         if matches!(self.change, Change::Rename { .. }) && reply.error().is_none() {

@@ -2,10 +2,10 @@
 //! Paths of nodes that were looked up before tracing was on: the driver is asked for them in the background.
 
 use outrigger_core::ops::Locate;
-use outrigger_core::{Cx, Node, OpCode, Reply, Runtime, Service};
+use outrigger_core::{Cx, Node, OpCode, Reply, Runtime, Service, lock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Ids of requests that no door made; doors count from 0.
 const OWN_IDS: u64 = 1 << 63;
@@ -21,10 +21,6 @@ pub(crate) struct Located {
 }
 
 type Answers = HashMap<Node, Option<Vec<u8>>>;
-
-fn lock(paths: &Mutex<Answers>) -> MutexGuard<'_, Answers> {
-    paths.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Located {
     /// The path of `node` if a reply of the driver has shown it; otherwise it will be known a little later.

@@ -16,7 +16,7 @@ use outrigger_core::{
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A tree of a server.
 pub(super) struct Inner<S> {
@@ -34,10 +34,6 @@ pub(super) struct Inner<S> {
 
 /// The names of an open directory by their cookies, and why there may be more.
 pub(super) type Dir = Arc<(Vec<(u64, (Name, Found))>, Option<Error>)>;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<S: FileServer> Inner<S> {
     /// The staged state of a node, as far as the server does not have it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The operations. Each runs as a task of its own: it ends properly also when the one who asked does not wait for it.
 
-use super::inner::{Dir, Inner, lock};
+use super::inner::{Dir, Inner};
 use super::names::opened;
 use super::{FileServer, FileTree, Found, Listing};
 use crate::diagnosis::Attempt;
@@ -13,7 +13,7 @@ use outrigger_core::reply::{
 };
 use outrigger_core::{
     Abilities, Cx, Driver, Errno, FileKind, Handle, Identity, Name, Node, OpCode, OpSet, Parallel, Payload,
-    Result, Target,
+    Result, Target, lock,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -7,9 +7,9 @@ use crate::diagnosis::Attempt;
 use crate::fault::Fault;
 use crate::reconnect::REPEATS;
 use bytes::{Buf, Bytes, BytesMut};
-use outrigger_core::{Errno, Node, Result};
+use outrigger_core::{Errno, Node, Result, lock};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// How much of what was received stays for requests that come out of their order, in bytes.
 const WINDOW: usize = 2 << 20;
@@ -46,7 +46,7 @@ impl<T> Default for Readings<T> {
 
 impl<T> Readings<T> {
     fn lock(&self) -> MutexGuard<'_, HashMap<Node, Reading<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Ends a transfer that nothing waits for; whether there was one.

@@ -2,13 +2,13 @@
 //! Workers that serve a mount by themselves: each is given orders, and what it records is followed, so that the next one can go
 //! on when it dies.
 
-use super::{Guarded, Shared, locked};
+use super::{Guarded, Shared};
 use crate::worker::{CONTROL, send_with};
 use bytes::Bytes;
 use futures_channel::oneshot::{self, Receiver, Sender};
 use outrigger_core::supervise::{Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Errno, Error, Reply, Result};
+use outrigger_core::{Errno, Error, Reply, Result, lock};
 use outrigger_succession::record::Records;
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::HashMap;
@@ -100,7 +100,7 @@ impl Guarded {
         let device = file.ok_or(Errno::EBADF)?.try_clone_to_owned()?;
         let records = Records::new(shared.messages.try_clone()?, CONTROL);
         let (sender, receiver) = oneshot::channel();
-        let mut following = locked(&shared.following);
+        let mut following = lock(&shared.following);
         if following.mount.is_some() {
             return Err(Errno::EBUSY.because("a mount is served already"));
         }
@@ -114,7 +114,7 @@ impl Guarded {
 
     /// Workers that are given the mount from here on are given this order before it, instead of the one so far.
     pub(crate) fn before_hand_over(&self, first: Option<(Bytes, OwnedFd)>) {
-        let mut following = locked(&self.shared.following);
+        let mut following = lock(&self.shared.following);
         following.first = first.map(|(order, file)| First { id: following.number(), order, file });
     }
 
@@ -124,11 +124,11 @@ impl Guarded {
     /// `EOPNOTSUPP` when it does not, and when it has ended.
     pub(crate) fn order(&self, order: Bytes, file: Option<BorrowedFd<'_>>) -> Result<Receiver<Reply>> {
         let shared = &*self.shared;
-        let socket = locked(&shared.writing);
-        if !locked(&shared.state).is_copied() {
+        let socket = lock(&shared.writing);
+        if !lock(&shared.state).is_copied() {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let mut following = locked(&shared.following);
+        let mut following = lock(&shared.following);
         let (id, (sender, receiver)) = (following.number(), oneshot::channel());
         following.waiting.insert(id, sender);
         drop(following);
@@ -163,13 +163,13 @@ fn send(socket: &UnixStream, id: u64, order: Bytes, files: &[BorrowedFd<'_>]) ->
 impl Shared {
     /// Hands the mount over that workers serve by themselves, if there is one, and nothing is being done.
     pub(super) fn hand_over(&self) {
-        if locked(&self.following).mount.is_none() || !locked(&self.state).is_idle() {
+        if lock(&self.following).mount.is_none() || !lock(&self.state).is_idle() {
             return;
         }
         // A worker that is not asked anything reads.
         self.flush();
-        let socket = locked(&self.writing);
-        let (mut following, mut state) = (locked(&self.following), locked(&self.state));
+        let socket = lock(&self.writing);
+        let (mut following, mut state) = (lock(&self.following), lock(&self.state));
         let Following { mount, first, .. } = &mut *following;
         let Some((mount, left)) = mount.as_mut().zip(state.leave()) else { return };
         if let Err(error) = mount.give(&socket, first.as_ref(), &left) {
@@ -183,11 +183,11 @@ impl Shared {
 
     /// An order was replied to.
     pub(super) fn obeyed(&self, id: u64, reply: Reply) {
-        let is_over = locked(&self.following).mount.as_ref().is_some_and(|mount| mount.id == id);
+        let is_over = lock(&self.following).mount.as_ref().is_some_and(|mount| mount.id == id);
         if is_over {
             self.take_over();
         }
-        let mut following = locked(&self.following);
+        let mut following = lock(&self.following);
         let sender = match is_over {
             true => following.mount.take().map(|mount| mount.sender),
             false => following.waiting.remove(&id),
@@ -200,14 +200,14 @@ impl Shared {
 
     /// Follows what was recorded so far.
     pub(super) fn follow(&self) {
-        let mut following = locked(&self.following);
+        let mut following = lock(&self.following);
         let Some(Mount { records, .. }) = &mut following.mount else { return };
-        if !locked(&self.state).is_copied() {
+        if !lock(&self.state).is_copied() {
             return;
         }
         let outcome = loop {
             match records.take() {
-                Ok(Some(event)) => locked(&self.state).follow(event),
+                Ok(Some(event)) => lock(&self.state).follow(event),
                 Ok(None) => break records.consumed().map_err(Into::into),
                 Err(error) => break Err(error),
             }
@@ -218,14 +218,14 @@ impl Shared {
                 Errno::EIO.because(format!("what the kernel code has recorded cannot be read: {error}"));
             tracing::error!("{why}");
             self.with(|state| state.fail(&why));
-            locked(&self.worker).kill();
+            lock(&self.worker).kill();
         }
     }
 
     /// Goes on with what another process has served so far, if one has; it serves no more.
     pub(super) fn take_over(&self) {
         self.follow();
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         if state.is_copied() {
             state.take_over();
         }
@@ -234,7 +234,7 @@ impl Shared {
     /// Who waits for the reply to an order of a worker that has ended learns that there will be none. Whoever waits for the end
     /// of the mount does so when no worker should be given it any more.
     pub(super) fn bereaved(&self, by_itself: bool, why: &Error) {
-        let mut following = locked(&self.following);
+        let mut following = lock(&self.following);
         following.waiting.clear();
         let Some(mount) = &mut following.mount else { return };
         if by_itself {
@@ -247,7 +247,7 @@ impl Shared {
 
     /// No worker will serve a mount any more.
     pub(super) fn dismiss(&self, why: &Error) {
-        let mut following = locked(&self.following);
+        let mut following = lock(&self.following);
         following.waiting.clear();
         following.give_up(why.clone());
     }

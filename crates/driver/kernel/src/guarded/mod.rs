@@ -19,7 +19,7 @@ use following::Following;
 use futures_channel::oneshot::{self, Receiver};
 use outrigger_core::supervise::{Death, History, Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
+use outrigger_core::{Cx, Errno, Error, Reply, Request, Result, lock};
 use outrigger_succession::control::Control;
 use outrigger_succession::{Ask, Role, State, Task, tell};
 use replay::{Fault, Replay};
@@ -29,7 +29,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -79,10 +79,6 @@ struct Shared {
     patience: Duration,
     /// The end, and how it came.
     end: Mutex<Option<Result<()>>>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A worker that has mounted the image.
@@ -168,12 +164,12 @@ impl Guarded {
 
     /// What became of the workers so far.
     pub(crate) fn history(&self) -> History {
-        locked(&self.shared.history).clone()
+        lock(&self.shared.history).clone()
     }
 
     /// The process that serves now.
     pub(crate) fn worker(&self) -> u32 {
-        locked(&self.shared.worker).id()
+        lock(&self.shared.worker).id()
     }
 
     /// Unmounts, and waits until everything is in the image.
@@ -181,7 +177,7 @@ impl Guarded {
     /// # Errors
     /// `EIO` with the reason when it is not.
     pub(crate) fn end(&self) -> Result<()> {
-        let Some(Serving { threads, ended }) = locked(&self.serving).take() else { return Ok(()) };
+        let Some(Serving { threads, ended }) = lock(&self.serving).take() else { return Ok(()) };
         self.shared.with(|state| match state.is_copied() {
             // Its process unmounts what it knows more of than this one.
             true => state.hang_up(),
@@ -192,11 +188,11 @@ impl Guarded {
         if ended.recv_timeout(self.shared.patience) == Err(RecvTimeoutError::Timeout) {
             let late = Errno::EIO.because("unmounting took too long (patience=)");
             self.shared.with(|state| state.fail(&late));
-            locked(&self.shared.worker).kill();
+            lock(&self.shared.worker).kill();
         }
         threads.into_iter().for_each(|thread| drop(thread.join()));
-        *locked(&self.shared.start) = None;
-        locked(&self.shared.end).clone().unwrap_or(Ok(()))
+        *lock(&self.shared.start) = None;
+        lock(&self.shared.end).clone().unwrap_or(Ok(()))
     }
 }
 
@@ -215,7 +211,7 @@ impl Life {
 impl Shared {
     /// Works on the state, then gives the replies that became of it.
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         let result = work(&mut state);
         let answered = state.answers();
         drop(state);
@@ -225,9 +221,9 @@ impl Shared {
 
     /// Sends frames until there are none. The thread that reads replies must not call this.
     fn flush(&self) {
-        let socket = locked(&self.writing);
+        let socket = lock(&self.writing);
         loop {
-            let mut state = locked(&self.state);
+            let mut state = lock(&self.state);
             let (outgoing, hangs_up) =
                 (std::mem::take(&mut state.outgoing), std::mem::take(&mut state.hangs_up));
             drop(state);
@@ -255,19 +251,19 @@ impl Shared {
     }
 
     fn begin(&self) -> Result<Life, Fault> {
-        match &*locked(&self.start) {
+        match &*lock(&self.start) {
             Some(start) => Life::begin(start, &self.messages, self.patience),
             None => Err(Errno::EIO.because("the image was unmounted").into()),
         }
     }
 
     fn write_what_is_left(&self) {
-        let mut state = locked(&self.state);
+        let mut state = lock(&self.state);
         loop {
             if !state.outgoing.is_empty() || state.hangs_up {
                 drop(state);
                 self.flush();
-                state = locked(&self.state);
+                state = lock(&self.state);
             } else if state.failed.is_none() {
                 state = self.left.wait(state).unwrap_or_else(PoisonError::into_inner);
             } else {
@@ -281,16 +277,16 @@ impl Shared {
         loop {
             self.read(&socket);
             self.take_over();
-            let (worker, began) = (Arc::clone(&locked(&self.worker)), Instant::now());
-            if locked(&self.state).failed.is_some() {
+            let (worker, began) = (Arc::clone(&lock(&self.worker)), Instant::now());
+            if lock(&self.state).failed.is_some() {
                 self.dismiss(&Errno::EIO.because("the image was unmounted"));
                 self.left.notify_all();
                 let reason = worker.wait();
                 // The next one finds the last checkpoint, which is in order, and knows nothing of later changes.
-                let has_changes = !locked(&self.state).log.is_empty() && !worker.was_killed();
+                let has_changes = !lock(&self.state).log.is_empty() && !worker.was_killed();
                 let lost = reason.clone().filter(|_| has_changes);
                 let lost = lost.map_or(Ok(()), |why| Err(Errno::EIO.because(why)));
-                *locked(&self.end) = Some(self.unmounted(reason).and(lost));
+                *lock(&self.end) = Some(self.unmounted(reason).and(lost));
                 return;
             }
             // One that has hung up and lives on would unmount what others know nothing of.
@@ -309,12 +305,12 @@ impl Shared {
                     self.with(|state| state.fail(&error));
                     self.dismiss(&error);
                     self.left.notify_all();
-                    *locked(&self.end) = Some(Err(error));
+                    *lock(&self.end) = Some(Err(error));
                     return;
                 }
             }
             let death = Death { at: SystemTime::now(), reason: why };
-            locked(&self.history).recovered(death, began.elapsed());
+            lock(&self.history).recovered(death, began.elapsed());
         }
     }
 
@@ -358,11 +354,11 @@ impl Shared {
             }
             drop(life.worker.wait());
         }
-        *locked(&self.writing) = Arc::clone(&life.socket);
+        *lock(&self.writing) = Arc::clone(&life.socket);
         self.with(|state| {
             state.log.entries = entries;
             outcome?;
-            *locked(&self.worker) = Arc::clone(&life.worker);
+            *lock(&self.worker) = Arc::clone(&life.worker);
             state.serves = true;
             replay.finish(state);
             state.go_on();

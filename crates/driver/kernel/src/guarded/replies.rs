@@ -2,12 +2,12 @@
 //! Reading the worker's replies. The caller reads for a moment: most replies come at once, and no thread has to be woken for
 //! them. What takes longer is read by the thread that also notices the worker's death.
 
+use super::Shared;
 use super::following::is_order;
-use super::{Shared, locked};
 use crate::connection::{Input, MOMENT};
 use futures_channel::oneshot::Receiver;
 use outrigger_core::wire::{Body, Frame};
-use outrigger_core::{Errno, Reply, Result};
+use outrigger_core::{Errno, Reply, Result, lock};
 use outrigger_succession::{RECORDED, State};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
@@ -42,7 +42,7 @@ impl Replies {
 
     /// From now on it is another worker who replies.
     pub(super) fn come_from(&self, input: Input) {
-        *locked(&self.input) = Some(input);
+        *lock(&self.input) = Some(input);
     }
 }
 
@@ -72,7 +72,7 @@ impl Shared {
 
     /// Leaves what is to come to the thread that reads. Gives nothing.
     pub(super) fn leave_reading(&self) -> Option<Reply> {
-        let state = locked(&self.state);
+        let state = lock(&self.state);
         let log_began = !state.log.entries.is_empty() && self.replies.sleeps.load(Relaxed);
         if state.has_work() || log_began {
             drop(state);
@@ -87,7 +87,7 @@ impl Shared {
         drop(socket.set_read_timeout(Some(PERIOD)));
         loop {
             self.hand_over();
-            let state = locked(&self.state);
+            let state = lock(&self.state);
             let (is_copied, has_work) = (state.is_copied(), state.has_work());
             drop(state);
             let goes_on = match (is_copied, has_work) {
@@ -96,7 +96,7 @@ impl Shared {
                 (false, false) => !self.rest(socket),
             };
             if !goes_on {
-                *locked(&self.replies.input) = None;
+                *lock(&self.replies.input) = None;
                 return;
             }
         }
@@ -104,8 +104,8 @@ impl Shared {
 
     /// Reads as long as replies are to come. `false` when the worker has hung up.
     fn read_what_is_asked(&self) -> bool {
-        let mut input = locked(&self.replies.input);
-        while locked(&self.state).has_work() && self.read_one(&mut input, |input| input.frame().map(Some)) {}
+        let mut input = lock(&self.replies.input);
+        while lock(&self.state).has_work() && self.read_one(&mut input, |input| input.frame().map(Some)) {}
         input.is_some()
     }
 
@@ -115,14 +115,14 @@ impl Shared {
         // An error is an interruption by a signal.
         let _ = poll(&mut both.clone(), None);
         let _ = rustix::io::read(&self.replies.bell, &mut [0; 8]);
-        let mut input = locked(&self.replies.input);
+        let mut input = lock(&self.replies.input);
         while self.read_one(&mut input, |input| input.frame_before(Instant::now())) {}
         input.is_some()
     }
 
     /// Waits until there may be something to do. Tells whether the worker has hung up.
     fn rest(&self, socket: &UnixStream) -> bool {
-        let state = locked(&self.state);
+        let state = lock(&self.state);
         let is_open = !state.log.entries.is_empty();
         self.replies.sleeps.store(!is_open, Relaxed);
         let has_work = state.has_work();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes of a program, and the thread that serves them: their system calls, what they say, how they end.
+use outrigger_core::lock;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fmt;
@@ -160,7 +161,7 @@ impl State {
 
 impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Waits until this gives something, or the deadline has come.

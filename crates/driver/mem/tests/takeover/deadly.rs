@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Death at any store: a keep whose regions stop the thread that uses them.
 
-use outrigger_core::{HeapKeep, Keep, Region, Result};
+use outrigger_core::{HeapKeep, Keep, Region, Result, lock};
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::panic::resume_unwind;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// What a thread that will be stopped and the one that waits for this know of each other.
 #[derive(Default)]
@@ -27,13 +27,13 @@ struct State {
 
 impl Life {
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        let result = change(&mut lock(&self.state));
         self.changed.notify_all();
         result
     }
 
     fn wait_until(&self, condition: impl Fn(&State) -> bool) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lock(&self.state);
         drop(self.changed.wait_while(state, |state| !condition(state)));
     }
 
@@ -109,7 +109,7 @@ impl Keep for Deadly {
         Ok(Arc::new(DeadlyRegion(self.keep.region(name, words)?, Arc::clone(&self.life))))
     }
     fn hold(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = fd.try_clone_to_owned().ok();
+        *lock(&self.file) = fd.try_clone_to_owned().ok();
         self.keep.hold(fd)
     }
     fn let_go(&self, fd: BorrowedFd<'_>) {

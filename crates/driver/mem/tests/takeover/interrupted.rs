@@ -4,7 +4,7 @@
 use crate::support::{options, serve};
 use outrigger_conformance::{Direct, Target, block_on, run};
 use outrigger_core::ops::Forget;
-use outrigger_core::{Abilities, Answer, Cx, HeapKeep, Node, Notify, Reply, Request, Service};
+use outrigger_core::{Abilities, Answer, Cx, HeapKeep, Node, Notify, Reply, Request, Service, lock};
 use outrigger_driver_mem::Mem;
 use outrigger_runtime::Threads;
 use std::collections::HashMap;
@@ -43,13 +43,13 @@ impl Interrupted {
     }
 
     fn count(&self, node: Node) {
-        let mut references = self.references.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut references = lock(&self.references);
         references.entry(node).or_default().0 += 1;
     }
 
     /// What to return now: nothing while some references are held, then all.
     fn returned(&self, forget: &Forget) -> u64 {
-        let mut references = self.references.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut references = lock(&self.references);
         let Some((held, returned)) = references.get_mut(&forget.node) else { return 0 };
         *returned += forget.count;
         if returned < held {

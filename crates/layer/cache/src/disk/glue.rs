@@ -5,10 +5,9 @@ use super::block::LEN;
 use crate::file::{Content, Fetch, File};
 use crate::inner::Inner;
 use crate::open::OpenFile;
-use crate::record::lock;
 use bytes::Bytes;
-use outrigger_core::Cx;
 use outrigger_core::ops::GetAttr;
+use outrigger_core::{Cx, lock};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

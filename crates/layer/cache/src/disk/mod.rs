@@ -14,11 +14,10 @@ pub use block::Block;
 pub(crate) use glue::Unsaved;
 
 use crate::file::Version;
-use crate::record::lock;
 use bytes::{Bytes, BytesMut};
 use futures_channel::oneshot;
 use outrigger_core::gate::Gate;
-use outrigger_core::{Errno, Error, Result, Runtime};
+use outrigger_core::{Errno, Error, Result, Runtime, lock};
 use outrigger_host::PrivateDir;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

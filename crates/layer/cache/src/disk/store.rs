@@ -7,6 +7,7 @@
 //! out whether all of it is there.
 
 use outrigger_core::hash::fnv1a;
+use outrigger_core::lock;
 use outrigger_host::own_dir;
 use rustix::fs::{
     AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, flock,
@@ -16,7 +17,7 @@ use rustix::io::{Errno, Result, pread, pwrite};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The file with how much there is.
 const USAGE: &str = "usage";
@@ -130,8 +131,7 @@ impl Store {
         let written = ledger.write(usage.plus(cost)).and_then(|()| match self.put(name, content) {
             // The directory was removed.
             Err(Errno::NOENT) => {
-                *self.own.lock().unwrap_or_else(PoisonError::into_inner) =
-                    Arc::new(own_dir(&self.root, &hex(self.tree))?);
+                *lock(&self.own) = Arc::new(own_dir(&self.root, &hex(self.tree))?);
                 self.put(name, content)
             }
             other => other,
@@ -160,7 +160,7 @@ impl Store {
     }
 
     fn own(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.own.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.own))
     }
 
     fn lock(&self) -> Result<Ledger> {
