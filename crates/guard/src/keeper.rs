@@ -148,7 +148,7 @@ impl Keeper {
             told,
             hung: 0,
             stopped: None,
-            supervisor: Supervisor::new(Policy { hold: settings.hold, ..POLICY }),
+            supervisor: Supervisor::new(POLICY.held(settings.hold)),
             answered: 0,
             watch: None,
             manager,

@@ -73,7 +73,7 @@ impl Shared {
         let early: Arc<OnceLock<Weak<Shared>>> = Arc::default();
         let first = Life::begin(1, &recipe.starter, &options, &runtime, on_notice(&early))?;
         nodes.next_epoch(1);
-        let mut supervisor = Supervisor::new(Policy { hold: options.retry, ..POLICY });
+        let mut supervisor = Supervisor::new(POLICY.held(options.retry));
         supervisor.started(runtime.monotonic());
         let shared = Arc::new_cyclic(|this| Shared {
             nodes,
