@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use support::{Place, can_mount, is_running, kill_server, signal, socket, status, within};
@@ -197,6 +198,24 @@ fn what_only_upgrade_sets_is_refused_by_its_name() {
     }
 }
 
+/// A shell that sends SIGHUP to a process as fast as it can, several 100,000 times a second, until this is dropped.
+struct Flood(Child);
+
+impl Flood {
+    fn of(process: u32) -> Self {
+        let script = "while kill -HUP \"$0\" 2>/dev/null; do :; done";
+        Flood(Command::new("sh").args(["-c", script, &process.to_string()]).spawn().unwrap())
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        // It has ended by itself where the process has.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_hangup_during_an_upgrade_ends_no_mount() {
     if !can_mount() {
@@ -204,24 +223,37 @@ fn a_hangup_during_an_upgrade_ends_no_mount() {
     }
     let place = Place::new();
     place.file("src/f", "content");
-    for _ in 0..5 {
-        place.run(&["mount", "--no-guard", "src", "m"]).ok();
-        let server = place.server();
-        let over = &AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(move || {
-                // Without end they would leave the process no time for the upgrade.
-                let mut left = 300;
-                while !over.load(Relaxed) && left > 0 {
-                    signal(server, "HUP");
-                    left -= 1;
-                }
-            });
+    for guard in ["guard=none", "guard=auto"] {
+        for _ in 0..3 {
+            place.run(&["mount", "-o", guard, "src", "m"]).ok();
+            let keeper = status(&place, "/guard/keeper").map_or_else(|| place.server(), |keeper| keeper as u32);
+            let flood = Flood::of(keeper);
             place.run(&["upgrade", "m"]).ok();
-            over.store(true, Relaxed);
-        });
-        assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
-        place.run(&["umount", "m"]).ok();
+            assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");
+            assert_eq!(status(&place, "/guard/deaths"), Some(0), "{guard}");
+            drop(flood);
+            place.run(&["umount", "m"]).ok();
+            within("the keeper's end", || !is_running(keeper));
+        }
+    }
+}
+
+/// Such a signal was sent to the worker that had died, or killed the next one before that could handle it.
+#[test]
+fn a_sigterm_while_a_worker_takes_over_ends_the_mount() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.file("src/f", "content");
+    for _ in 0..5 {
+        place.run(&["mount", "src", "m"]).ok();
+        let keeper = status(&place, "/guard/keeper").unwrap() as u32;
+        let worker = place.server();
+        signal(worker, "KILL");
+        signal(keeper, "TERM");
+        within("the keeper's end", || !is_running(keeper));
+        assert_eq!(fs::read_dir(place.at("m")).unwrap().count(), 0, "it is unmounted");
     }
 }
 
