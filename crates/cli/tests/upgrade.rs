@@ -3,7 +3,7 @@
 
 mod support;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, OFlags};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -129,6 +129,39 @@ fn what_is_appended_to_a_file_that_was_opened_without_a_keeper_is_there_once() {
     place.run(&["umount", "m"]).ok();
 }
 
+/// The server had appended what the journal took for a write to its place, and repeated after a death.
+#[test]
+fn what_is_written_after_fcntl_has_cleared_o_append_goes_to_its_place() {
+    if !can_mount() {
+        return;
+    }
+    for source in ["src", "mem:"] {
+        let place = Place::new();
+        fs::create_dir(place.at("src")).unwrap();
+        place.run(&["mount", "-o", "no_passthrough", source, "m"]).ok();
+        let log = OpenOptions::new().append(true).create_new(true).open(place.at("m/log")).unwrap();
+        (&log).write_all(b"a line that was appended").unwrap();
+        rustix::fs::fcntl_setfl(&log, OFlags::empty()).unwrap();
+        let over = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let log = &log;
+            scope.spawn(move || {
+                for _ in (0..).take_while(|_| !over.load(Relaxed)) {
+                    log.write_all_at(b"A LINE", 0).unwrap();
+                }
+            });
+            (0..5).for_each(|_| kill_server(&place, "KILL"));
+            over.store(true, Relaxed);
+        });
+        rustix::fs::fcntl_setfl(&log, OFlags::APPEND).unwrap();
+        (&log).write_all(b" twice").unwrap();
+        let text = fs::read_to_string(place.at("m/log")).unwrap();
+        assert_eq!(text, "A LINE that was appended twice", "{source}");
+        drop(log);
+        place.run(&["umount", "m"]).ok();
+    }
+}
+
 #[test]
 fn a_mount_that_was_started_in_a_directory_that_is_gone_is_not_upgraded_and_survives() {
     if !can_mount() {
@@ -226,7 +259,8 @@ fn a_hangup_during_an_upgrade_ends_no_mount() {
     for guard in ["guard=none", "guard=auto"] {
         for _ in 0..3 {
             place.run(&["mount", "-o", guard, "src", "m"]).ok();
-            let keeper = status(&place, "/guard/keeper").map_or_else(|| place.server(), |keeper| keeper as u32);
+            let keeper =
+                status(&place, "/guard/keeper").map_or_else(|| place.server(), |keeper| keeper as u32);
             let flood = Flood::of(keeper);
             place.run(&["upgrade", "m"]).ok();
             assert_eq!(fs::read_to_string(place.at("m/f")).unwrap(), "content");

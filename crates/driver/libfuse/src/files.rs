@@ -80,7 +80,7 @@ impl Turn<'_> {
     pub(crate) async fn write(&mut self, op: &Write) -> Result<Count, Fault> {
         let open = self.open(op.handle)?;
         let data = op.data.clone().into_bytes()?;
-        if !open.appends || op.cached {
+        if op.cached || !self.trial.appends.unwrap_or(open.appends) {
             return self.write_at(&open, op.offset, data, op).await;
         }
         // The end of the file must not move between asking for it and writing there.

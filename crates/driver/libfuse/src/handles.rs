@@ -27,7 +27,7 @@ pub(crate) struct Open {
     pub(crate) handle: Handle,
     /// What it was opened with, less what only the first opening does.
     pub(crate) flags: OpenFlags,
-    /// Each write goes to the end of the file: ours to find, so that writes can be repeated.
+    /// It was opened so that each write goes to the end of the file: ours to find, so that writes can be repeated.
     pub(crate) appends: bool,
     /// Who opened it.
     pub(crate) caller: Caller,

@@ -114,7 +114,7 @@ impl Shared {
     }
 
     async fn see_through(self: &Arc<Self>, cx: Cx, request: &Request) -> Reply {
-        let mut trial = Trial::default();
+        let mut trial = Trial { appends: cx.appends, ..Trial::default() };
         let caller = Caller { uid: cx.cred.uid, gid: cx.cred.gid, pid: cx.origin.pid };
         loop {
             let alone = if trial.suspect.is_suspicious() { Some(self.alone.enter().await) } else { None };

@@ -32,6 +32,8 @@ pub(crate) struct Trial {
     pub(crate) suspect: Suspect,
     /// Whether the names were known to lead to something before the first attempt.
     pub(crate) known: Option<bool>,
+    /// Whether a write goes to the end, where the door knows that: see [`Cx::appends`](outrigger_core::Cx::appends).
+    pub(crate) appends: Option<bool>,
     /// Where an append goes.
     pub(crate) append_at: Option<u64>,
     /// The size before a change that shifts or adds content.
@@ -45,7 +47,7 @@ pub(crate) struct Trial {
     /// An open file that lives on under another name.
     pub(crate) hidden: Option<Hidden>,
     /// A name that nobody sees, for what shall have none or not yet.
-    aside: Option<Name>,
+    pub(crate) aside: Option<Name>,
     /// It is done but for the removal of a hidden file that was closed meanwhile.
     pub(crate) is_done: bool,
 }

@@ -352,7 +352,8 @@ impl Inner {
         if data.is_empty() {
             return Ok(Count(0));
         }
-        let appends = file.flags.contains(OpenFlags::APPEND) && !op.cached;
+        // Only a handle that was opened for it makes the server append.
+        let appends = file.flags.contains(OpenFlags::APPEND) && cx.writes_at_end(file.flags, op.cached);
         let purpose = if appends { For::Appending } else { For::Writing };
         let then = After {
             sync: file.flags.contains(OpenFlags::DSYNC),

@@ -277,7 +277,7 @@ impl Drop for RunningJob {
 
 impl Inner {
     pub(crate) fn write<'a>(self: &'a Arc<Self>, cx: &'a Cx, op: Write) -> Answer<'a> {
-        let Some((open, data)) = self.may_delay(&op) else { return self.change(cx, op.into()) };
+        let Some((open, data)) = self.may_delay(cx, &op) else { return self.change(cx, op.into()) };
         let weight = Piece::weight_of(data.len());
         if self.writeback.take(weight) {
             return match self.delay(cx, &op, &open, data) {
@@ -295,11 +295,11 @@ impl Inner {
     }
 
     /// The file and the bytes of a write that need not be made before it is answered.
-    fn may_delay(&self, op: &Write) -> Option<(Arc<OpenFile>, Bytes)> {
+    fn may_delay(&self, cx: &Cx, op: &Write) -> Option<(Arc<OpenFile>, Bytes)> {
         let open = self.handles.file(op.node, op.handle)?;
         let flags = open.flags?;
-        let appends = flags.contains(OpenFlags::APPEND) && !op.cached;
-        let at_once = appends || flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
+        let at_once =
+            cx.writes_at_end(flags, op.cached) || flags.intersects(OpenFlags::DSYNC | OpenFlags::DIRECT);
         let too_far = op.offset.checked_add(op.data.len() as u64).is_none_or(|end| end > i64::MAX as u64);
         if at_once || too_far || is_own(op.handle) || !flags.writes() || op.data.is_empty() {
             return None;
