@@ -15,7 +15,7 @@ use crate::record::lock;
 use crate::table::Table;
 use bytes::Bytes;
 use outrigger_core::gate::Gate;
-use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, SetAttr, Write};
+use outrigger_core::ops::{FSync, Flush, Lookup, OpenFlags, Release, RenameFlags, SetAttr, Write};
 use outrigger_core::paths::subjects;
 use outrigger_core::reply::Count;
 use outrigger_core::{
@@ -27,7 +27,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Of so many files it is noted that writes failed without a report to a program.
+/// Of at most so many files it is noted that writes failed without a report to a program.
 const LOST: usize = 1000;
 
 /// A file of which something was lost.
@@ -123,9 +123,7 @@ impl Writeback {
 
     /// A program got the error of the writes to a file.
     pub(crate) fn reported(&self, node: Node) {
-        if let Some(log) = &self.log {
-            log.reported(node);
-        }
+        self.log.iter().for_each(|log| log.reported(node));
         lock(&self.lost).remove(&node);
     }
 
@@ -467,12 +465,11 @@ impl Inner {
             | Request::GetAttr(_)
             | Request::Locate(_) => return Vec::new(),
             Request::Open(op) if !op.flags.contains(OpenFlags::TRUNC) => return Vec::new(),
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            Request::Create(op) => self.leads_to(op.dir, &op.name),
-            _ => None,
+            Request::Rename(_) => self.get_names(request),
+            Request::Create(op) => self.leads_to(op.dir, &op.name).into_iter().collect(),
+            _ => Vec::new(),
         };
-        let subjects = subjects(request).into_iter().map(|subject| subject.node);
-        let nodes = subjects.chain(named);
+        let nodes = subjects(request).into_iter().map(|subject| subject.node).chain(named);
         nodes.filter_map(|node| Some((node, self.writeback.file(node)?))).collect()
     }
 
@@ -482,23 +479,27 @@ impl Inner {
     /// Of a file that is to get another name: what went wrong with them, if that was not reported. It might replace one that is
     /// well.
     pub(crate) async fn write_first(self: &Arc<Self>, request: &mut Request) -> Result<()> {
-        let named = self.gets_a_name(request);
+        let mut named = self.get_names(request);
         for file in self.created_first(request) {
             file.gate.wait(|| (!lock(&file.delayed).is_being_created()).then_some(())).await;
         }
         for (node, file) in self.written_first(request) {
             self.written(node, &file).await;
         }
-        let lost = named.or_else(|| self.gets_a_name(request)).and_then(|node| self.take_loss(node));
-        lost.map_or(Ok(()), Err)
+        named.extend(self.get_names(request));
+        named.into_iter().find_map(|node| self.take_loss(node)).map_or(Ok(()), Err)
     }
 
-    /// The file to which a request gives another name, as far as that is known.
-    fn gets_a_name(&self, request: &Request) -> Option<Node> {
+    /// The files to which a request gives another name, as far as that is known.
+    fn get_names(&self, request: &Request) -> Vec<Node> {
         match request {
-            Request::Rename(op) => self.leads_to(op.dir, &op.name),
-            Request::Link(op) => Some(op.node),
-            _ => None,
+            Request::Rename(op) => {
+                let exchanges = op.flags.contains(RenameFlags::EXCHANGE);
+                let other = exchanges.then(|| self.leads_to(op.to_dir, &op.to_name)).flatten();
+                self.leads_to(op.dir, &op.name).into_iter().chain(other).collect()
+            }
+            Request::Link(op) => vec![op.node],
+            _ => Vec::new(),
         }
     }
 
