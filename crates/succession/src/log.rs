@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changes that were answered since the last checkpoint, with what was told, in the order of their answers.
+//! Changes that were answered since the last checkpoint, with their replies, in the order of these.
 
 use crate::files::Files;
 use outrigger_core::ops::OpenFlags;
@@ -19,11 +19,11 @@ const COST: usize = 384;
 
 /// A change.
 pub struct Entry {
-    /// Who asked.
+    /// The process that asked.
     pub cred: Credentials,
     /// The request, encoded: what it holds of a door's memory is not kept.
     pub request: Vec<u8>,
-    /// What was told.
+    /// What the reply said.
     pub told: Told,
     /// The number of the change, under which its time was noted.
     pub change: u64,
@@ -36,7 +36,7 @@ pub struct Entry {
 /// What matters of a reply when it is given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// How much was done, where that is told.
+    /// How much was done, where the reply says that.
     pub count: Option<u64>,
     /// How it failed.
     pub error: Option<Errno>,
@@ -47,7 +47,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// What `reply` tells.
+    /// What `reply` says.
     pub fn of(reply: &Reply) -> Self {
         let nothing = Told { count: None, error: None, node: None, handle: None };
         match reply {
@@ -79,7 +79,7 @@ pub struct Log {
     begun: Option<Instant>,
     /// When the last checkpoint failed, if it did.
     failed: Option<Instant>,
-    /// It is due with so many changes: whoever does them again holds the files of all of them.
+    /// It is due with so many changes: the process that does them again holds the files of all of them.
     most: usize,
     /// How many checkpoints there were when the first one was logged.
     pub checkpoints: u64,
@@ -212,7 +212,7 @@ impl Log {
         Some(entry)
     }
 
-    /// Adds a change, with our numbers in what was told.
+    /// Adds a change, with our numbers in its reply.
     pub fn push(&mut self, request: &Request, entry: Option<Entry>, files: &mut Files, reply: &Reply) {
         self.changes += 1;
         self.bytes += COST + content(request);

@@ -35,11 +35,11 @@ pub(crate) struct Open {
     pub(crate) theirs: Mutex<(Epoch, u64)>,
     /// Where a directory's listing is.
     pub(crate) listing: Mutex<Listing>,
-    /// For those who list it.
+    /// Held while it is listed.
     pub(crate) one_listing: AsyncMutex,
     /// Locks held, to be taken again.
     pub(crate) locks: Mutex<Vec<Held>>,
-    /// Why writes that were acknowledged are lost, until somebody was told.
+    /// Why writes that were acknowledged are lost, until a program has the error.
     pub(crate) failed: Mutex<Option<Error>>,
 }
 

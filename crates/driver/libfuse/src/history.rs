@@ -109,7 +109,7 @@ impl Chronicle {
         }
     }
 
-    /// A program has died. Whoever tells it first is believed.
+    /// A program has died. The first report of it counts.
     pub(crate) fn died(&self, mut death: Death) {
         let surplus = death.said.ceil_char_boundary(death.said.len().saturating_sub(SAID));
         death.said.drain(..surplus);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! By what a file is known again.
 //!
-//! An open file is opened again by its path, which may lead to another file by then: somebody else renamed one over it.
-//! What the program tells of the path is compared with what is known of the file. The inode number decides where it is
+//! An open file is opened again by its path, which may lead to another file by then: another client renamed one over it.
+//! What the program shows at the path is compared with what is known of the file. The inode number decides where it is
 //! one: programs also make numbers up, anew in each life. It counts when the root has a number that no program makes up,
 //! the same as before, and until a file that has not changed at all has another number: some files that we did not change
 //! are looked at first. Where it does not count, the
@@ -17,7 +17,7 @@ const TICK: i64 = 2;
 /// The top bits of the numbers that go-fuse gives to files without one, counted from `1 << 63`.
 const AUTOMATIC: u64 = 1 << 23;
 const AUTOMATIC_SHIFT: u32 = 40;
-/// What libfuse tells of a number that it does not know (`FUSE_UNKNOWN_INO`).
+/// What libfuse shows for a number that it does not know (`FUSE_UNKNOWN_INO`).
 const UNKNOWN: u64 = 0xffff_ffff;
 
 /// An inode number, and that of the root: numbers of different trees cannot be compared.
@@ -27,7 +27,7 @@ struct Number {
     ino: u64,
 }
 
-/// What a program tells of a file.
+/// What a program shows of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Told {
     number: Option<Number>,
@@ -53,16 +53,16 @@ impl Told {
         }
     }
 
-    /// Everything but the number, which a file keeps that nobody changes.
+    /// Everything but the number, which an unchanged file keeps.
     fn state(&self) -> (u64, (i64, u32), (i64, u32)) {
         (self.size, self.mtime, self.ctime)
     }
 }
 
-/// How attributes came to be told.
+/// The occasion on which attributes were received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occasion {
-    /// The program that told the last ones tells these. That others make the file longer is seen as it happens.
+    /// They come from the same program as the last ones. That others make the file longer is seen as it happens.
     SameLife,
     /// Another program has found the path again.
     NextLife,
@@ -110,7 +110,7 @@ impl Identity {
             return;
         }
         if self.settled {
-            // A program may tell a size from before our writes for a while (sshfs keeps attributes).
+            // A program may show a size from before our writes for a while (sshfs keeps attributes).
             (self.least, self.most) = (told.size, told.size.max(written));
             self.changed = Some(told.mtime.0);
         } else {
@@ -127,7 +127,7 @@ impl Identity {
     }
 
     fn is_unchanged(&self, told: &Told) -> bool {
-        // Programs without times tell zero.
+        // Programs without times show zero.
         told.state() == self.last.state() && told.ctime.0 != 0
     }
 

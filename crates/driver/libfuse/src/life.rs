@@ -98,7 +98,7 @@ impl Life {
         Some(*self.end.get_or_init(|| exit.end))
     }
 
-    /// Whether it was somebody else who ended it, and no request: its connection hung up, and the signal was the one that
+    /// Whether another process ended it, and no request: its connection hung up, and the signal was the one that
     /// no program ends itself by. What the kernel kills for want of memory is counted here, too.
     pub(crate) fn was_killed(&self) -> bool {
         self.conn.hung_up() && self.end.get() == Some(&End::Signal(libc::SIGKILL))
@@ -131,7 +131,7 @@ impl Life {
         Err(Errno::ETIMEDOUT.because(why))
     }
 
-    /// What the door is told of it.
+    /// What the door knows of it.
     pub(crate) fn terms(&self) -> Terms {
         Terms {
             flags: self.agreed.flags,
@@ -168,7 +168,7 @@ impl Life {
     }
 }
 
-/// What the door was told of the first program, and all that follow must keep.
+/// What the door knows of the first program, and all that follow must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) flags: InitFlags,
@@ -342,11 +342,11 @@ enum State {
     Ended,
 }
 
-/// What whoever needs a program has to do.
+/// What a request that needs a program has to do.
 pub(crate) enum Need {
     /// Use it.
     Use(Arc<Life>),
-    /// Wait: somebody is starting the next one.
+    /// Wait: the next one is being started.
     Wait,
     /// Start the next one, after this one if there is one; the duty is yours alone.
     Start(Option<Arc<Life>>),
@@ -399,7 +399,7 @@ impl Lives {
         }
     }
 
-    /// Tells those who wait what became of the start.
+    /// Wakes the requests that wait, with the outcome of the start.
     pub(crate) fn started(&self, outcome: Result<Arc<Life>>) {
         let next = match outcome {
             Ok(life) => State::Running(life),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names in directories, and how a change of them is judged that the program may have made before it died.
 //!
-//! Nothing told us what it did: only the tree does. Something that has the new name was made by us unless we knew of it
+//! No reply says what it did: only the tree shows that. Something that has the new name was made by us unless we knew of it
 //! before, or it is older than the request; a name that is gone was removed by us if we knew it.
 
 use crate::decode;
@@ -241,7 +241,7 @@ impl Turn<'_> {
             self.shared.nodes.identity(node, Identity::link);
         }
         if aside.is_some() {
-            // It has a name now: the one that nobody sees is not needed any more.
+            // It has a name now: the hidden one is not needed any more.
             self.trial.hidden = aside;
             self.trial.sent = true;
             self.shared.nodes.unhide(op.node);
@@ -280,7 +280,7 @@ impl Turn<'_> {
         self.remove(Opcode::Unlink, op.dir, &op.name).await
     }
 
-    /// A file that is hidden may have been closed meanwhile, by somebody who saw no hidden name yet.
+    /// A file that is hidden may have been closed meanwhile, by a request that saw no hidden name yet.
     async fn remove_if_closed(&mut self, node: Node) -> Result<(), Fault> {
         self.trial.is_done = true;
         match self.shared.nodes.use_of(node).0 {
@@ -511,7 +511,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A file without a name could not be found again: it gets one that nobody sees.
+    /// A file without a name could not be found again: it gets a hidden one.
     pub(crate) async fn tmpfile(&mut self, op: &TmpFile) -> Result<Created, Fault> {
         let name = self.trial.aside()?;
         let flags = op.flags - OpenFlags::from_bits_retain(libc::O_TMPFILE as u32);

@@ -93,7 +93,7 @@ impl Shared {
             supervisor: Mutex::new(supervisor),
             this: Weak::clone(this),
         });
-        // Nobody else sets it.
+        // It is set here only.
         let _ = early.set(Arc::downgrade(&shared));
         Ok(shared)
     }
@@ -374,12 +374,12 @@ fn on_notice(shared: &Arc<OnceLock<Weak<Shared>>>) -> OnNotice {
     })
 }
 
-/// A request until its deadline, or until whoever asked is gone. What was begun goes on after that, for nobody: a change
+/// A request until its deadline, or until it is cancelled. What was begun goes on after that, without a reply: a change
 /// is finished, and what a query obtained is returned.
 pub(crate) struct Running {
     work: Option<BoxFuture<'static, Reply>>,
     alarm: Option<Alarm>,
-    /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would give it to nobody.
+    /// Not of a wait for a lock: a program that obeys answers it, and one that gave the lock later would leave it without an owner.
     cancel: Option<Cancel>,
     class: Class,
     node: Option<Node>,
@@ -448,7 +448,7 @@ impl Drop for Running {
 }
 
 impl Shared {
-    /// Returns what a reply that nobody takes gives.
+    /// Gives back what is in a reply that is not delivered.
     async fn dispose(self: Arc<Self>, reply: Reply, directory: bool) {
         match reply {
             Reply::Entry(entry) => self.forget(entry.node, 1),

@@ -46,14 +46,14 @@ pub(crate) struct Trial {
     pub(crate) exchange: Option<Likeness>,
     /// An open file that lives on under another name.
     pub(crate) hidden: Option<Hidden>,
-    /// A name that nobody sees, for what shall have none or not yet.
+    /// A hidden name, for what is to have none or not yet.
     pub(crate) aside: Option<Name>,
     /// It is done but for the removal of a hidden file that was closed meanwhile.
     pub(crate) is_done: bool,
 }
 
 impl Trial {
-    /// The program died, or `was_killed` by somebody else. An error when the request is the reason.
+    /// The program died, or `was_killed` by another process. An error when the request is the reason.
     pub(crate) fn lost(&mut self, lost: &Lost, was_killed: bool) -> Result<(), Error> {
         self.suspect.lost(lost.sent && !lost.innocent && !was_killed);
         if !self.suspect.is_poisonous() {
@@ -73,7 +73,7 @@ impl Trial {
         Errno::EIO.because("the program died during this request, and fails when it is repeated")
     }
 
-    /// The name that nobody sees, the same in all attempts.
+    /// The hidden name, the same in all attempts.
     pub(crate) fn aside(&mut self) -> Result<Name, Fault> {
         match &self.aside {
             Some(name) => Ok(name.clone()),
@@ -144,7 +144,7 @@ impl Turn<'_> {
         let get = Message::new(Opcode::Getattr, decode::ROOT).with(&fuse::GetattrIn::default().encode());
         match self.ask_as(Caller::default(), get).await.and_then(|body| decode::attr_out(&body)) {
             Ok((attr, _, _)) => self.shared.nodes.root_is(attr.ino, self.life.epoch),
-            // Whoever waits for this request has had enough: the next one asks again.
+            // The request was given up: the next one asks again.
             Err(fault) if fault.errno() == Some(Errno::EINTR) => return Ok(()),
             // A root without attributes has no number either.
             Err(Fault::Failed(_)) => {}
@@ -245,7 +245,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// The size of what is at `path`, if there is something; nothing when the program cannot tell.
+    /// The size of what is at `path`, if there is something; nothing when the program does not know.
     async fn size_at(&self, path: &Names) -> Result<Option<Option<u64>>, Fault> {
         let (mut at, mut size) = (decode::ROOT, None);
         let mut passed = Vec::new();
@@ -311,7 +311,7 @@ impl Turn<'_> {
         Ok(known)
     }
 
-    /// The open file behind `handle`.
+    /// The open file of `handle`.
     pub(crate) fn open(&self, handle: Handle) -> Result<Arc<Open>, Fault> {
         Ok(self.shared.handles.get(handle)?)
     }
@@ -333,7 +333,7 @@ impl Turn<'_> {
         {
             let mut theirs = lock(&open.theirs);
             if theirs.0 == self.life.epoch {
-                // Somebody else was faster.
+                // Another request was faster.
                 let known = theirs.1;
                 drop(theirs);
                 self.release(node, handle, open, directory);
@@ -360,7 +360,7 @@ impl Turn<'_> {
         let told = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
         match told.and_then(|body| decode::attr_out(&body)) {
             Ok((attr, _, _)) => self.observe(open.node, &attr, Some(open), Occasion::NextLife),
-            // What the path told before has to do.
+            // What was known by the path has to do.
             Err(Fault::Failed(_)) => {}
             Err(lost) => return Err(lost),
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is who: numbers of users and groups here and at the server (`idmap=`).
+//! Identities: numbers of users and groups here and at the server (`idmap=`).
 //!
 //! With `idmap=file`, files say which numbers the users and groups of this system have at the server. They are read once, when
-//! the tree is opened, and noted for processes that take it over: nobody's files change hands when a file is edited while the
+//! the tree is opened, and noted for processes that take it over: no file changes its owner when a map is edited while the
 //! tree is mounted. A number that no line has is an error in both directions, so that nothing is shown as, or given to,
 //! somebody else; with `nomap=ignore` it stays what it is.
 
@@ -109,7 +109,7 @@ impl People {
     /// The owner that is shown for one at the server.
     ///
     /// # Errors
-    /// `EPERM` for one who is nobody here.
+    /// `EPERM` for an owner without a number here.
     pub(crate) fn shown(&self, owner: Owner) -> Result<Owner> {
         Ok(Owner { uid: self.users.shown(owner.uid)?, gid: self.groups.shown(owner.gid)? })
     }
@@ -117,7 +117,7 @@ impl People {
     /// Attributes with the owner at the server whom the one to be set means.
     ///
     /// # Errors
-    /// `EPERM` for one who is nobody there.
+    /// `EPERM` for an owner without a number there.
     pub(crate) fn meant(&self, attrs: &SetAttrs) -> Result<SetAttrs> {
         let uid = attrs.uid.map(|uid| self.users.meant(uid)).transpose()?;
         let gid = attrs.gid.map(|gid| self.groups.meant(gid)).transpose()?;
@@ -185,7 +185,7 @@ impl Ids {
         Ok(())
     }
 
-    /// Takes in `NAME:NUMBER`, or a line of passwd(5) or group(5). Names that nobody has here concern nobody.
+    /// Takes in `NAME:NUMBER`, or a line of passwd(5) or group(5). Names that do not exist here are left out.
     fn take(&mut self, line: &[u8]) -> Result<(), String> {
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
@@ -241,9 +241,9 @@ fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok().filter(|&number| number != u32::MAX)
 }
 
-/// The content of a file that nobody else can write to: who could would give files away.
+/// The content of a file that no other user can write to: one who could would give files away.
 fn trusted(path: &Path) -> Result<Vec<u8>> {
-    // Nobody waits for who writes to a pipe.
+    // A pipe would be waited for.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;

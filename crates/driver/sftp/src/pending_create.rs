@@ -110,7 +110,7 @@ impl PendingCreate {
 }
 
 impl Inner {
-    /// Has a file made that is told to be there, if it can be predicted what it will look like.
+    /// Has a file made that was answered as existing, if it can be predicted what it will look like.
     pub(crate) async fn create_behind(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
         let now = u32::try_from(self.link.runtime().coarse_wall().secs).unwrap_or_default();
         let Some(attrs) = self.usual.foretell(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {
@@ -153,7 +153,7 @@ impl Inner {
         }
     }
 
-    /// Waits until an open file has been made; its attributes, if somebody had to wait for that.
+    /// Waits until an open file has been made; its attributes, if a request had to wait for that.
     ///
     /// # Errors
     /// Why it could not be made.
