@@ -39,7 +39,7 @@ pub use flight::Ask;
 pub use served::{RECORDED, Served};
 pub use silly_rename::silly_name;
 pub use state::{Role, State, Task};
-pub use undelivered::{Requester, tell};
+pub use undelivered::{Requester, deliver};
 
 /// What is asked of kernel code: doors answer the rest by themselves, or do without.
 pub const ASKED: OpSet = OpSet::of(&[

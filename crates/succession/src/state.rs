@@ -344,7 +344,7 @@ impl State {
     }
 
     /// Sends a request that has no reply.
-    pub fn tell(&mut self, request: impl Into<Request>) {
+    pub fn send_only(&mut self, request: impl Into<Request>) {
         if self.serves {
             let (id, cred) = (Frame::UNANSWERED, Credentials::ROOT);
             self.outgoing.push(Task { id, cred, request: request.into(), only_looks: false });
@@ -354,7 +354,7 @@ impl State {
     /// Returns references to the worker.
     pub fn give_back(&mut self, returned: impl IntoIterator<Item = Returned>) {
         for Returned { theirs, count } in returned {
-            self.tell(Forget { node: theirs, count });
+            self.send_only(Forget { node: theirs, count });
         }
     }
 
@@ -368,7 +368,7 @@ impl State {
     pub fn opened_again(&mut self, handle: Handle, theirs: Handle) {
         let Some(handle) = self.files.opened_again(handle, theirs) else { return };
         let (node, flags, owner) = (Node::ROOT, OpenFlags::empty(), LockOwner(0));
-        self.tell(Release { node, handle, flags, owner, flock_release: false });
+        self.send_only(Release { node, handle, flags, owner, flock_release: false });
     }
 
     /// Whether there are replies to come.

@@ -52,7 +52,7 @@ impl Wire for Requester {
 }
 
 /// Delivers replies.
-pub fn tell(answers: Vec<(Sender<Reply>, Reply)>) {
+pub fn deliver(answers: Vec<(Sender<Reply>, Reply)>) {
     for (sender, reply) in answers {
         // The request may have been given up; then its reply is dropped.
         drop(sender.send(reply));

@@ -16,7 +16,7 @@ use outrigger_core::{
 };
 use outrigger_succession::place::{REMOVED, REMOVED_NAME};
 use outrigger_succession::record::Records;
-use outrigger_succession::{Ask, Requester, Role, Served, State, Task, silly_name, tell};
+use outrigger_succession::{Ask, Requester, Role, Served, State, Task, deliver, silly_name};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -179,7 +179,7 @@ struct Programs {
     random: fastrand::Rng,
     asked: u64,
     waiting: Vec<(Cx, Request, Receiver<Reply>)>,
-    /// Told, but perhaps only just.
+    /// Shown, but perhaps only just.
     last: Option<(Cx, Request, Reply)>,
     /// Which inode each number in a reply has, and of which kind it is.
     shown: BTreeMap<Node, (u64, FileKind)>,
@@ -416,7 +416,7 @@ impl World {
         if let Some((cx, request, reply)) = last {
             let (sender, mut receiver) = oneshot::channel();
             state.take(Ask::new(cx.cred.clone(), request, Requester::new(&cx, sender)));
-            tell(state.answers());
+            deliver(state.answers());
             assert_eq!(receiver.try_recv(), Ok(Some(reply)));
         }
         for (cx, request, receiver) in &mut again {
@@ -461,7 +461,7 @@ impl World {
             }
         }
         // What was asked by the process that has died, and not again, has no taker.
-        tell(self.state.answers());
+        deliver(self.state.answers());
     }
 }
 
@@ -488,7 +488,7 @@ fn everything_that_was_asked_happens_once_whenever_the_server_dies() {
 
 /// The kernel asks again only after the next server has begun: what was left is done by then.
 #[test]
-fn what_was_left_is_told_by_the_next_server() {
+fn what_was_left_is_answered_by_the_next_server() {
     for seed in 0..500 {
         let mut world = World::new(seed);
         world.live(seed as u32 % 150);
@@ -570,7 +570,7 @@ fn only_files_that_are_open_keep_names_and_one_request_more_removes_them() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_is_told_and_tried_again_when_somebody_asks() {
+fn a_checkpoint_that_fails_is_reported_and_tried_again_on_request() {
     let World { mut state, file, mut records, mut tree, .. } = World::new(0);
     let left = state.leave().expect("nothing is being done");
     records.begin().expect("memory");

@@ -170,7 +170,7 @@ impl Conn {
     }
 
     /// Sends a request that has no reply.
-    pub(crate) fn tell(&self, mut message: Message) {
+    pub(crate) fn send_only(&self, mut message: Message) {
         let unique = self.number(&mut lock(&self.state));
         self.send(&mut message, unique, Caller::default());
     }

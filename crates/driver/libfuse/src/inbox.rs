@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_and_notices_are_told_apart() {
+    fn replies_and_notices_are_distinguished() {
         let reply = Replied { errno: 0, body: Bytes::from_static(b"x") };
         assert_eq!(add(&message(17, 4, b"x")), Ok(Arrived::Reply { unique: 4, reply }));
         let notice = Arrived::Notice { code: 0, body: Bytes::from_static(b"x") };

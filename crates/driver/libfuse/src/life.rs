@@ -75,7 +75,7 @@ impl Life {
                 conn.close("it could not be agreed on a protocol");
                 processes.kill();
                 let said = processes.said();
-                return Err(error.errno.because(told(&error.why(), &said)));
+                return Err(error.errno.because(with_output(&error.why(), &said)));
             }
         };
         let pages = if agreed.flags.contains(InitFlags::MAX_PAGES) {
@@ -152,14 +152,14 @@ impl Life {
     /// Returns references, as pairs of the program's numbers and counts.
     pub(crate) fn forget(&self, forgotten: &[(u64, u64)]) {
         if forgotten.len() < 2 || self.agreed.minor < BATCH_FORGET_MINOR {
-            return forgotten.iter().for_each(|&(node, count)| self.conn.tell(forget(node, count)));
+            return forgotten.iter().for_each(|&(node, count)| self.conn.send_only(forget(node, count)));
         }
         let count = u32::try_from(forgotten.len()).unwrap_or(u32::MAX);
         let batch = Message::new(Opcode::BatchForget, 0).with(&BatchForgetIn { count }.encode());
         let add = |message: Message, &(nodeid, nlookup): &(u64, u64)| {
             message.with(&ForgetOne { nodeid, nlookup }.encode())
         };
-        self.conn.tell(forgotten.iter().fold(batch, add));
+        self.conn.send_only(forgotten.iter().fold(batch, add));
     }
 
     /// Whether it agreed to do this.
@@ -224,7 +224,7 @@ impl Drop for Life {
 }
 
 /// `error` and the last that the program said.
-pub(crate) fn told(error: &str, said: &str) -> String {
+pub(crate) fn with_output(error: &str, said: &str) -> String {
     let last: Vec<&str> = said.trim().lines().rev().take(3).collect();
     match last.is_empty() {
         true => error.to_owned(),

@@ -69,7 +69,7 @@ impl Turn<'_> {
         match taken {
             Ok((node, attr)) => Ok(self.shown(node, attr, out)),
             Err(error) => {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
                 Err(error.into())
             }
         }
@@ -121,7 +121,7 @@ impl Turn<'_> {
         nodes.stored.seen(&path, entry.map(|out| out.attr.size), self.life.epoch);
         nodes.stored.check(&path).map_err(|error| {
             if let Some(out) = entry {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
             }
             error.into()
         })
@@ -153,7 +153,7 @@ impl Turn<'_> {
         match self.lookup(theirs, name).await {
             Ok((out, found)) if found == kind && self.is_ours(&out) => self.take(dir, name, &out),
             Ok((out, _)) => {
-                self.life.conn.tell(forget(out.nodeid, 1));
+                self.life.conn.send_only(forget(out.nodeid, 1));
                 Err(failed)
             }
             Err(Fault::Failed(_)) => Err(failed),
@@ -210,7 +210,7 @@ impl Turn<'_> {
         let args = fuse::MkdirIn { mode: self.mode(op.mode, op.umask), umask: op.umask };
         let make = Message::new(Opcode::Mkdir, newdir).with(&args.encode()).name(&aside);
         if let Ok(body) = unless_lost(self.ask(make).await)? {
-            self.life.conn.tell(forget(decode::made(&body)?.0.nodeid, 1));
+            self.life.conn.send_only(forget(decode::made(&body)?.0.nodeid, 1));
         }
         let args = fuse::RenameIn { newdir };
         let replace = Message::new(Opcode::Rename, newdir).with(&args.encode()).name(&aside).name(&op.name);
@@ -483,7 +483,7 @@ impl Turn<'_> {
         };
         let exclusive = op.flags.contains(OpenFlags::EXCL);
         if kind != FileKind::Regular || (exclusive && !self.is_ours(&out)) {
-            self.life.conn.tell(forget(out.nodeid, 1));
+            self.life.conn.send_only(forget(out.nodeid, 1));
             return Err(Errno::EEXIST.into());
         }
         let entry = self.take(op.dir, &op.name, &out)?;

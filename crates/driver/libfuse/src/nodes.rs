@@ -8,7 +8,7 @@
 use crate::conn::lock;
 use crate::decode;
 use crate::hidden::is_hidden_name;
-use crate::identity::{Identity, Occasion, Told};
+use crate::identity::{Identity, Occasion, Seen};
 use crate::message::Fault;
 use crate::stored::{Names, Stored};
 use outrigger_core::attr::SET_ID;
@@ -162,9 +162,9 @@ impl Nodes {
         let node = path.iter().try_fold(Node::ROOT, |dir, name| self.table.get(dir, name));
         let (Some(node), Ok((attr, _))) = (node, decode::attr(&entry.attr)) else { return };
         let known = lock(&self.known);
-        let told = Told::new(&attr, entry.nodeid, known.root);
+        let seen = Seen::new(&attr, entry.nodeid, known.root);
         let is_replaced =
-            |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.identity.is_replaced(&told);
+            |theirs: &Theirs| theirs.kind == FileKind::Regular && theirs.identity.is_replaced(&seen);
         if !known.renumbered && known.theirs.get(&node).is_some_and(is_replaced) {
             drop(known);
             self.stored.removed(path);
@@ -543,8 +543,8 @@ impl Known {
         let Some(theirs) = self.theirs.get_mut(&node) else { return };
         // No other process replaces a file under a hidden name.
         if theirs.kind == FileKind::Regular && !theirs.hidden {
-            let told = Told::new(attr, theirs.id, root);
-            theirs.identity.observe(told, theirs.written, occasion, renumbered);
+            let seen = Seen::new(attr, theirs.id, root);
+            theirs.identity.observe(seen, theirs.written, occasion, renumbered);
         }
     }
 
@@ -563,7 +563,7 @@ impl Known {
             set_id: false,
             size: entry.attr.size,
             written: 0,
-            identity: Identity::new(Told::new(attr, entry.nodeid, root)),
+            identity: Identity::new(Seen::new(attr, entry.nodeid, root)),
         });
         if theirs.epoch != epoch || theirs.id != entry.nodeid {
             theirs.epoch = epoch;

@@ -182,7 +182,7 @@ impl Shared {
         let why = dead.conn.over().cloned().unwrap_or_default();
         let end = dead.end();
         let said = dead.said();
-        let error = Errno::EIO.because(life::told(&why, &said));
+        let error = Errno::EIO.because(life::with_output(&why, &said));
         let (incarnation, at) = (dead.epoch, SystemTime::now());
         self.chronicle.died(Death { incarnation, served: true, at, reason: why.to_string(), end, said });
         error
@@ -278,7 +278,7 @@ impl Shared {
         match life::block_on(self.recover(&life)) {
             Ok(()) => Ok(life),
             Err(Fault::Failed(error)) => Err(error),
-            Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::told(&lost.why, &life.said()))),
+            Err(Fault::Lost(lost)) => Err(Errno::EIO.because(life::with_output(&lost.why, &life.said()))),
         }
     }
 
@@ -429,7 +429,7 @@ impl Future for Running {
         }
         let raised = |cancel: &Cancel| Pin::new(&mut cancel.raised()).poll(context).is_ready();
         let (errno, why) = if self.cancel.as_ref().is_some_and(raised) {
-            (Errno::EINTR, "whoever asked the program no longer waits")
+            (Errno::EINTR, "the request was cancelled")
         } else if self.alarm.as_mut().is_some_and(|alarm| alarm.poll(context).is_ready()) {
             (Errno::ETIMEDOUT, "the program has not answered in time")
         } else {

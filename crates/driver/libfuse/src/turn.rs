@@ -209,7 +209,7 @@ impl Turn<'_> {
             nodes.expect_nothing_of_others(&path, &entry);
         }
         if let Err(error) = nodes.found_again(node, &entry, kind) {
-            self.life.conn.tell(forget(entry.nodeid, 1));
+            self.life.conn.send_only(forget(entry.nodeid, 1));
             return Err(error.into());
         }
         for (dir, name) in others {
@@ -218,7 +218,7 @@ impl Turn<'_> {
             if let Ok((other, kind)) = self.lookup(dir, name).await {
                 let same = other.nodeid == entry.nodeid && nodes.found_again(node, &other, kind).is_ok();
                 if !same {
-                    self.life.conn.tell(forget(other.nodeid, 1));
+                    self.life.conn.send_only(forget(other.nodeid, 1));
                 }
             }
         }
@@ -265,7 +265,7 @@ impl Turn<'_> {
                 Err(lost) => return Err(lost),
             }
         }
-        passed.iter().for_each(|&(node, count)| self.life.conn.tell(forget(node, count)));
+        passed.iter().for_each(|&(node, count)| self.life.conn.send_only(forget(node, count)));
         Ok(size)
     }
 
@@ -279,7 +279,7 @@ impl Turn<'_> {
         match checked(&entry) {
             Ok((_, kind)) => Ok((entry, kind, rest)),
             Err(fault) => {
-                self.life.conn.tell(forget(entry.nodeid, 1));
+                self.life.conn.send_only(forget(entry.nodeid, 1));
                 Err(fault)
             }
         }
@@ -290,7 +290,7 @@ impl Turn<'_> {
         let dir = self.theirs(dir).await?;
         match self.lookup(dir, name).await {
             Ok((entry, kind)) => {
-                self.life.conn.tell(forget(entry.nodeid, 1));
+                self.life.conn.send_only(forget(entry.nodeid, 1));
                 Ok(Some((entry, kind)))
             }
             Err(fault) if fault.errno() == Some(Errno::ENOENT) => Ok(None),
@@ -357,8 +357,8 @@ impl Turn<'_> {
     /// The same for what was just opened: the path may have been found again long before.
     async fn check_opened(&self, open: &Open, node: u64, fh: u64) -> Result<(), Fault> {
         let args = fuse::GetattrIn { getattr_flags: fuse::GETATTR_FH, fh };
-        let told = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
-        match told.and_then(|body| decode::attr_out(&body)) {
+        let answer = self.ask(Message::new(Opcode::Getattr, node).with(&args.encode())).await;
+        match answer.and_then(|body| decode::attr_out(&body)) {
             Ok((attr, _, _)) => self.observe(open.node, &attr, Some(open), Occasion::NextLife),
             // What was known by the path has to do.
             Err(Fault::Failed(_)) => {}
@@ -401,7 +401,7 @@ impl Turn<'_> {
     fn release(&self, node: u64, handle: u64, open: &Open, directory: bool) {
         let opcode = if directory { Opcode::Releasedir } else { Opcode::Release };
         let args = fuse::ReleaseIn { fh: handle, flags: open.flags.bits(), ..fuse::ReleaseIn::default() };
-        self.life.conn.tell(Message::new(opcode, node).with(&args.encode()));
+        self.life.conn.send_only(Message::new(opcode, node).with(&args.encode()));
     }
 
     /// Takes the locks of an open file again. One that others have got meanwhile is lost, and its file with it.

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn ssh_is_told_what_the_user_wants_and_the_host_last() {
+    fn ssh_gets_the_options_of_the_user_and_the_host_last() {
         let mut options = Options::default();
         let common = "-x -a -oClearAllForwardings=yes";
         let usual = "-oConnectTimeout=30 -oServerAliveInterval=15";

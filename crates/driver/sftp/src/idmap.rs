@@ -219,16 +219,16 @@ impl Ids {
     }
 
     fn shown(&self, there: u32) -> Result<u32> {
-        let nobody = || self.nobody(there, "there", "here");
-        self.here.get(&there).copied().or((!self.strict).then_some(there)).ok_or_else(nobody)
+        let unknown = || self.unknown(there, "there", "here");
+        self.here.get(&there).copied().or((!self.strict).then_some(there)).ok_or_else(unknown)
     }
 
     fn meant(&self, here: u32) -> Result<u32> {
-        let nobody = || self.nobody(here, "here", "there");
-        self.there.get(&here).copied().or((!self.strict).then_some(here)).ok_or_else(nobody)
+        let unknown = || self.unknown(here, "here", "there");
+        self.there.get(&here).copied().or((!self.strict).then_some(here)).ok_or_else(unknown)
     }
 
-    fn nobody(&self, id: u32, from: &str, to: &str) -> Error {
+    fn unknown(&self, id: u32, from: &str, to: &str) -> Error {
         let Kind { what, option, .. } = self.kind;
         Errno::EPERM.because(format!(
             "{what} {id} {from} is nobody {to}, by {option}; nomap=ignore leaves such numbers as they are"
@@ -250,7 +250,7 @@ fn trusted(path: &Path) -> Result<Vec<u8>> {
     let why = if !meta.is_file() {
         "it is no regular file"
     } else if ![0, geteuid().as_raw()].contains(&meta.uid()) {
-        "it belongs to somebody else, who could give files away with it"
+        "it belongs to another user, who could give files away with it"
     } else if meta.mode() & 0o022 != 0 {
         "others can write to it, and could give files away with it: chmod go-w helps"
     } else {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_who_is_who_and_others_are_nobody_unless_they_are_to_be_left_as_they_are() {
+    fn files_map_numbers_and_others_are_refused_unless_they_are_to_be_left_as_they_are() {
         let text =
             b"# users\n\n root : 0\r\n501:1000\nnobody-of-that-name:7\n77:x:1077:1:G\xe9cos:/:/bin/sh\n";
         let (_dir, mut options) = with_file(text);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_write_to_is_not_believed() {
+    fn a_file_that_others_can_write_to_is_refused() {
         let (_dir, options) = with_file(b"root:0\n");
         let file = options.uidfile.as_deref().expect("a file");
         fs::set_permissions(file, Permissions::from_mode(0o664)).expect("permissions");

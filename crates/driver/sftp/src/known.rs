@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_goes_back_where_the_clock_of_the_server_is_behind() {
+    fn the_time_goes_back_where_the_clock_of_the_server_is_slow() {
         let known = Known::of(&attrs(100, 12_000));
         known.begin(Change::Write { offset: 0, len: 1 }, NOW).done(1);
         assert_eq!(known.fits(&attrs(100, 9_990)), Some(true));

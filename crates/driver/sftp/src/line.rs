@@ -471,7 +471,7 @@ mod tests {
     const ROUNDS: usize = 40;
 
     #[tokio::test]
-    async fn whole_messages_are_sent_whoever_dies_in_the_middle() {
+    async fn whole_messages_are_sent_whichever_process_dies_in_the_middle() {
         let keep = Arc::new(HeapKeep::default());
         let (mut line, mut gets, _says) = line(&keep);
         let expected: Vec<u8> = (0..ROUNDS).flat_map(message).collect();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_was_given_is_received_once_more() {
+    async fn what_was_not_delivered_is_received_once_more() {
         let keep = Arc::new(HeapKeep::default());
         let (mut line, _gets, mut says) = line(&keep);
         std::thread::spawn(move || {

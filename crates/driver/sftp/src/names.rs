@@ -153,7 +153,7 @@ impl Inner {
         self.people.can_own()?;
         let path = self.inodes.child(op.dir, &op.name)?;
         if op.flags.contains(OpenFlags::ASYNC_CREATE)
-            && let Some(created) = self.create_behind(cx, &op, &path).await?
+            && let Some(created) = self.create_async(cx, &op, &path).await?
         {
             return Ok(created);
         }

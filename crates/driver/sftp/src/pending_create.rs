@@ -56,7 +56,7 @@ impl Usual {
     }
 
     /// What a file will look like that is made in `dir` at a time, in seconds, if that is known.
-    fn foretell(&self, dir: Node, mode: u32, now: u32) -> Option<Attrs> {
+    fn predict(&self, dir: Node, mode: u32, now: u32) -> Option<Attrs> {
         let known = lock(&self.0);
         let made = known.get(&dir).filter(|made| mode & 0o7777 & !made.granted == 0)?;
         Some(Attrs {
@@ -111,9 +111,9 @@ impl PendingCreate {
 
 impl Inner {
     /// Has a file made that was answered as existing, if it can be predicted what it will look like.
-    pub(crate) async fn create_behind(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
+    pub(crate) async fn create_async(&self, cx: &Cx, op: &Create, path: &[u8]) -> Result<Option<Created>> {
         let now = u32::try_from(self.link.runtime().coarse_wall().secs).unwrap_or_default();
-        let Some(attrs) = self.usual.foretell(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {
+        let Some(attrs) = self.usual.predict(op.dir, op.mode, now).filter(|_| !self.link.follows()) else {
             return Ok(None);
         };
         let Some(session) = self.link.present() else { return Ok(None) };

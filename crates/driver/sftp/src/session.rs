@@ -270,7 +270,7 @@ impl Session {
     }
 
     /// As [`Session::begin`] for what is to be done after the writes that were asked for before.
-    pub(crate) async fn begin_behind(&self, request: &Request<'_>) -> Pending {
+    pub(crate) async fn begin_after(&self, request: &Request<'_>) -> Pending {
         self.begin_frame(Frame::bulk(request.encode(0), Bytes::new(), 0)).await
     }
 

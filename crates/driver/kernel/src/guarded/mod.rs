@@ -22,7 +22,7 @@ use outrigger_core::supervise::{Death, History, Policy, Supervisor};
 use outrigger_core::wire::{Body, Frame};
 use outrigger_core::{Cx, Errno, Error, Reply, Request, Result};
 use outrigger_succession::control::Control;
-use outrigger_succession::{Ask, Role, State, Task, tell};
+use outrigger_succession::{Ask, Role, State, Task, deliver};
 use replay::{Fault, Replay};
 use replies::Replies;
 use std::fs::File;
@@ -227,7 +227,7 @@ impl Shared {
         let result = work(&mut state);
         let answered = state.answers();
         drop(state);
-        tell(answered);
+        deliver(answered);
         result
     }
 

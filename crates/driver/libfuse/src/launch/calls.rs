@@ -99,7 +99,7 @@ impl Calls {
     /// mount(2): the connection takes the place of the device, and all went well. Other types than FUSE pass.
     fn mount(&mut self, waiting: &Waiting<'_>) {
         // A mount that cannot be read must not happen for real.
-        let told = told_mount(waiting).and_then(|told| match told {
+        let told = mount_arguments(waiting).and_then(|told| match told {
             Some(told) if waiting.is_valid() => Ok(Some(told)),
             Some(_) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             None => Ok(None),
@@ -188,7 +188,7 @@ fn errno(error: &io::Error) -> i32 {
 
 /// What mount(2) got: the descriptor of the device, the mount and the absolute path as written; `None` when this is
 /// no FUSE mount.
-fn told_mount(waiting: &Waiting<'_>) -> io::Result<Option<(u32, Mounted, PathBuf)>> {
+fn mount_arguments(waiting: &Waiting<'_>) -> io::Result<Option<(u32, Mounted, PathBuf)>> {
     let [source, target, fstype, flags, options, _] = waiting.arguments;
     let Some(fstype) = waiting.string(fstype, TYPE_MAX)?.filter(|name| name.as_bytes().starts_with(b"fuse"))
     else {

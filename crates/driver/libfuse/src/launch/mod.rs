@@ -130,7 +130,7 @@ pub enum LaunchError {
         exit: Exit,
     },
     /// The deadline came first; what ran of it is being killed.
-    #[error("{program} has not mounted in time{}", processes::telling(said))]
+    #[error("{program} has not mounted in time{}", processes::last_output(said))]
     Late {
         /// The program.
         program: String,

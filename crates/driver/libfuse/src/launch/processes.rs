@@ -67,12 +67,12 @@ impl fmt::Display for End {
 
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.end, telling(&self.said))
+        write!(f, "{}{}", self.end, last_output(&self.said))
     }
 }
 
 /// What a program said, as the end of a sentence about it.
-pub fn telling(said: &str) -> String {
+pub fn last_output(said: &str) -> String {
     match said.trim() {
         "" => " and said nothing".to_owned(),
         said => format!("; it said: {said}"),

@@ -23,7 +23,7 @@ pub enum Point {
     BeforeSending,
     /// It has the request, and may or may not have done it.
     Unanswered,
-    /// It has answered, and nobody got the answer.
+    /// It has answered, and the answer was dropped.
     AnswerDropped,
 }
 
